@@ -6,24 +6,26 @@ from typing import Final, NamedTuple
 from alerts.burnrate import Counts
 
 HIDING: Final = ("unknown", "late")
-"""Reasons for leaving out a request that are faults of the telemetry and not of the request."""
+"""The reasons for excluding a request that point to a fault in the telemetry. The other reasons (a
+cancellation, a client error) are properties of the request."""
 
 LOOKED_AT_S: Final = 3_600
-"""The check uses the counts of this many seconds before now."""
+"""The check covers the last `LOOKED_AT_S` seconds."""
 
 EXPECTED: Final = 100
-"""An objective that selects none of at least this many requests is blind. By chance, an objective
-on 5 % of the traffic selects none of 100 requests once in 170 times (0.95 to the power of 100)."""
+"""An objective is blind if there are at least this many requests and it selects none of them. If an
+objective covers 5 % of the traffic, it selects none of 100 requests with a probability of 1 in 170
+(0.95 to the power of 100)."""
 
 LEAST_LEFT_OUT: Final = 5
-"""Minimum number of excluded requests. A smaller number may be chance. The low-traffic guard of
+"""Minimum number of excluded requests, because fewer may be chance. The low-traffic guard in
 `policies/` has the same minimum for bad requests."""
 
 NONE_SELECTED: Final = "none_selected"
 
 
 class Reason(NamedTuple):
-    """The reason why an objective is blind, and the action that corrects it."""
+    """Why an objective is blind, and how to correct it."""
 
     why: str
     remedy: str
@@ -31,8 +33,8 @@ class Reason(NamedTuple):
 
 REASONS: Final[Mapping[str, Reason]] = {
     NONE_SELECTED: Reason(
-        "no request matches its `where`. A value that it asks for may be unknown for this source"
-        " of spans (vLLM's native spans have no `streamed`), or a label was renamed",
+        "no request matches its `where`. A field that `where` compares may be unknown for this"
+        " source of spans (vLLM's native spans have no `streamed`), or a label was renamed",
         "compare its `where` with the values of `tailspan requests --format json`, and correct it;"
         " or install the instrumentation beside vLLM, which sends every value",
     ),
@@ -48,16 +50,18 @@ REASONS: Final[Mapping[str, Reason]] = {
         " `tailspan doctor` name the sender",
     ),
 }
-"""Reasons by key. The alert's label and the JSON of `tailspan slo status` contain the key."""
+"""Reasons by key. The key is a label of the alert, and is part of the JSON of `tailspan slo
+status`."""
 
 
 def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) -> str | None:
     """Return the reason why an objective is blind; None if it is not blind.
 
     Args:
-        counts: events of one window.
-        excluded: requests left out in the same window, by reason.
-        requests: all requests of the same window, selected by the objective or not.
+        counts: the counted events of a window.
+        excluded: number of excluded requests in the same window, by reason.
+        requests: the number of all requests in the same window, including those that the objective
+            does not select.
 
     Returns:
         A key of `REASONS`.

@@ -1,16 +1,16 @@
-"""Burn rate: how fast an error budget is spent, and whether that alerts.
+"""Burn rates: how fast an error budget is spent, and whether that triggers an alert.
 
-Pure and exact: the functions take whole numbers and return fractions, which are rounded only for
+Pure and exact: the functions take integers and return fractions, which are rounded only for
 display. The burn rate of a window is Σ bad / Σ all, divided by the budget.
 
-An alert fires if both windows of a pair burn faster than the pair's factor and no guard suppresses
-it:
+An alert fires if the burn rates of both windows of a pair exceed the pair's factor, and none of
+these guards suppresses it:
 
-- cold start: if data covers only a part of a window, the rest is assumed to be good traffic with
-  the same request rate. The burn rate is therefore multiplied by the covered share, and detection
-  takes as long after a start as later: factor · budget · window / bad ratio;
-- low traffic: there is no alert if the long window has fewer bad events than the policy's minimum;
-- no data: an empty window has no burn rate, which differs from a burn rate of 0.
+- cold start: if counting began within the window, the time before is assumed to have good traffic
+  with the same request rate. So the burn rate is multiplied by the covered share of the window.
+  Detection always takes factor · budget · window / bad ratio, even directly after a start;
+- low traffic: the long window has fewer bad events than the policy's minimum;
+- no data: a window without events has no burn rate. This differs from a burn rate of 0.
 
 Source: Google SRE Workbook, ch. 5, "Alerting on SLOs".
 """
@@ -43,13 +43,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A long and a short window that must both burn.
+    """A pair of windows. An alert requires that both burn faster than `factor`.
 
     Args:
         severity: page or ticket.
-        long_s: the window that shows that enough of the budget was spent.
-        short_s: the window that shows that the budget is still being spent.
-        factor: the burn rate that both must exceed.
+        long_s: length of the long window, which shows that enough of the budget was spent.
+        short_s: length of the short window, which shows that the budget is still being spent.
+        factor: the burn rate that both windows must exceed.
     """
 
     severity: str
@@ -60,10 +60,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The window pairs of one objective. The most urgent severity comes first, and the shortest
-    pair within a severity.
+    """The window pairs of one objective, sorted by severity (the most urgent first) and then by
+    length (the shortest first).
 
-    Created by `alerts.policy` for the objective's period and budget.
+    `alerts.policy` creates it for the objective's period and budget.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Window:
 
 
 class State(StrEnum):
-    """The state of a pair."""
+    """Whether a pair fires, or why it does not."""
 
     FIRING = "firing"
     QUIET = "quiet"
@@ -109,7 +109,7 @@ def burn(counts: Counts, budget: Fraction) -> Fraction | None:
 def judge_pair(
     long: Window, short: Window, factor: Fraction, budget: Fraction, minimum_bad_events: int
 ) -> State:
-    """Return the state of a pair from its two windows."""
+    """Return whether a pair fires, or why it does not."""
     long_burn, short_burn = burn(long.counts, budget), burn(short.counts, budget)
     if long_burn is None or short_burn is None:
         return State.NO_DATA
@@ -123,10 +123,10 @@ def judge_pair(
 
 
 def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> dict[Pair, State]:
-    """Return the state of every pair of a policy.
+    """Return for every pair of a policy whether it fires, or why it does not.
 
     Args:
-        windows: every window of the policy, by length in seconds.
+        windows: the counts of every window of the policy, by length in seconds.
         policy: the window pairs and the minimum number of bad events.
         budget: the share of events that may be bad.
     """
@@ -143,8 +143,8 @@ def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> di
 
 
 def detection_s(pair: Pair, budget: Fraction, bad_ratio: Fraction) -> Fraction | None:
-    """Return the seconds until a burn with this share of bad events alerts; None if it never
-    alerts."""
+    """Return how many seconds after its start a burn with this share of bad events triggers an
+    alert. Return None if it never does."""
     if bad_ratio <= pair.factor * budget:
         return None
     return pair.factor * budget * pair.long_s / bad_ratio
@@ -157,9 +157,9 @@ def budget_left(counts: Counts, budget: Fraction) -> Fraction | None:
 
 
 def exhaustion_s(left: Fraction, burning: Fraction, period_s: int) -> Fraction | None:
-    """Return how long the remaining budget lasts at this pace; None if it is not burning.
+    """Return how many seconds the remaining budget lasts at this burn rate; None if the rate is 0.
 
-    Assumes the average traffic of the period.
+    The request rate is assumed to be the average of the period.
     """
     if burning <= 0:
         return None

@@ -1,7 +1,8 @@
 """Errors in objectives and in files that `alerts/` reads."""
 
 LONGEST_KEY = 200
-"""Maximum number of characters; the longest path of OpenSLO's own keys has 93."""
+"""Maximum number of characters of a key's path in an error message. The longest path that OpenSLO
+defines has 93."""
 
 
 class AlertsError(Exception):
@@ -15,7 +16,7 @@ class DocumentError(AlertsError):
         file: the path that the user gave.
         line: from 1.
         key: the path to the value (`spec.objectives[0].target`), or "" for the whole document.
-        problem: the given value and what is allowed.
+        problem: the value in the document and the allowed values.
     """
 
     def __init__(self, file: str, line: int, key: str, problem: str) -> None:
@@ -33,9 +34,9 @@ class ExpressionError(AlertsError, ValueError):
 
 
 class RuleError(AlertsError):
-    """An objective that cannot be expressed as a rule."""
+    """An objective cannot be expressed as a Prometheus rule."""
 
 
 def shown(value: str) -> str:
-    """Return a value for an error message: printable, at most 60 characters."""
+    """Return a value as it appears in an error message: printable, at most 60 characters."""
     return repr(value if len(value) <= 60 else f"{value[:59]}…")

@@ -19,14 +19,14 @@ LATENCIES: Final = {
     "e2e_s": "e2e",
     "queue_s": "queue",
 }
-"""The names of latencies in the explorer's page addresses, by field."""
+"""For each latency field, its name in the URLs of the explorer."""
 FILTERS: Final = ("model", "replica", "tenant", "route")
-"""The labels that the explorer's address can contain."""
+"""The labels that can be query parameters of the explorer's pages."""
 
 
 def objective_link(objective: Objective, explorer_url: str) -> str:
-    """Return the link to the last hour of an objective's requests. If the objective has a latency,
-    the link opens the page Root cause.
+    """Return the link to the last hour of an objective's requests. If the objective compares a
+    latency, the link opens the page Root cause.
 
     Args:
         objective: the objective.
@@ -47,7 +47,8 @@ def objective_link(objective: Objective, explorer_url: str) -> str:
 
 
 def group_filters(objective: Objective) -> str:
-    """Return the template of the alert's group, which is appended to `objective_link`."""
+    """Return the part of the URL that selects the alert's group, as a Prometheus template. The
+    template is appended to the result of `objective_link`."""
     return "".join(
         f'{{{{ with $labels.{label} }}}}{{{{ if ne . "{OTHER}" }}}}&{label}={{{{ . | urlquery }}}}'
         "{{ end }}{{ end }}"
@@ -61,7 +62,7 @@ def incident_link(slo: str, fired_unix_s: int, explorer_url: str) -> str:
 
     Args:
         slo: the objective's name, with its group if the objective has groups.
-        fired_unix_s: when it alerted.
+        fired_unix_s: time of the first alert, in unix seconds.
         explorer_url: the explorer's address.
     """
     query = urlencode({"page": "root-cause", "incident": f"{slo}@{fired_unix_s}"}, safe="@")

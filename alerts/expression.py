@@ -43,7 +43,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class IsUnknown:
-    """A test of whether a field's value is unknown. Its result is always true or false."""
+    """A test whether a field is unknown. The result is always true or false."""
 
     field: str
 
@@ -78,8 +78,8 @@ class Vocabulary:
 
     Args:
         kinds: the type of each field's values.
-        choices: the allowed values of each field that has a fixed set of values.
-        why_not: fields that a user may expect here, with the reason why they are not allowed.
+        choices: for each field with a fixed set of values, this set.
+        why_not: for each field that a user may expect here but that is not allowed, the reason.
     """
 
     kinds: Mapping[str, type]
@@ -91,7 +91,8 @@ def parse(text: str, vocabulary: Vocabulary) -> Expression:
     """Parse an expression.
 
     Raises:
-        ExpressionError: it is malformed, or uses a field or value outside the vocabulary.
+        ExpressionError: the expression is malformed, or uses a field or value outside the
+            vocabulary.
     """
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(
@@ -101,7 +102,7 @@ def parse(text: str, vocabulary: Vocabulary) -> Expression:
 
 
 def render(expression: Expression) -> str:
-    """Return the expression as text. `parse` turns this text into an equal expression."""
+    """Return the expression as text, from which `parse` returns an equal expression."""
     match expression:
         case Comparison(field, operator, _, written):
             return f"{field} {operator} {written}"
@@ -121,7 +122,7 @@ def _grouped(expression: Expression) -> str:
 
 
 def comparisons(expression: Expression) -> Iterator[Comparison | IsUnknown]:
-    """Yield every leaf, from left to right."""
+    """Yield every comparison in the expression, from left to right."""
     match expression:
         case Not(operand):
             yield from comparisons(operand)
@@ -133,7 +134,8 @@ def comparisons(expression: Expression) -> Iterator[Comparison | IsUnknown]:
 
 
 def conjuncts(expression: Expression) -> tuple[Expression, ...]:
-    """Return the operands of a conjunction; for any other expression, the expression itself."""
+    """Return the operands of a conjunction. For any other expression, return only the expression
+    itself."""
     return expression.operands if isinstance(expression, And) else (expression,)
 
 
@@ -285,8 +287,8 @@ class _Parser:
         if kind is int and token.kind == "number" and re.fullmatch(r"[0-9]{1,18}", token.text):
             return int(token.text), token.text
         if kind is float and token.kind == "number":
-            # Use a double, because the measured value is a double. With an exact decimal, a request
-            # of 0.1 s would not meet `<= 0.1`.
+            # Parse the literal as a double, because measured values are doubles. Compared with an
+            # exact decimal, a latency of 0.1 s would not meet `<= 0.1`.
             value = float(token.text)
             if value != float("inf"):
                 return value, token.text

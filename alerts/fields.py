@@ -1,8 +1,8 @@
 """The fields of requests that objectives may use, derived from `RequestTimeline`.
 
-`where` uses properties that a request has from its start. `good` uses its latencies and outcome. If
-`where` could use latencies or the outcome, it could exclude slow and failed requests from the
-count.
+`where` uses properties that a request has from its start. `good` uses its latencies and outcome.
+`where` must not use latencies or the outcome, because it could then exclude slow or failed requests
+from the count.
 """
 
 from enum import Enum
@@ -27,8 +27,8 @@ SELECTING: Final = (
     "prompt_tokens",
 )
 GROUPING: Final = tuple(field for field in SELECTING if field != "prompt_tokens")
-"""Fields that `by` may contain. `prompt_tokens` is excluded, because each number of tokens would
-form its own group."""
+"""Fields that `by` may contain. `prompt_tokens` is not allowed, because each token count would form
+its own group."""
 DURATIONS: Final = (
     "ttft_s",
     "tpot_s",
@@ -43,7 +43,7 @@ DURATIONS: Final = (
 JUDGING: Final = (*DURATIONS, "outcome", "output_tokens", "preemptions", "cost_usd")
 
 BETWEEN_TOKENS: Final = frozenset({"tpot_s", "itl_max_s"})
-"""Fields that are undefined for answers with fewer than two tokens."""
+"""Fields that are undefined for responses with fewer than two tokens."""
 
 
 def _kind(field: str) -> type:

@@ -1,7 +1,8 @@
 """Groups of an objective: each combination of values of its `by` fields has its own error budget.
 
-Pure. A limited number of groups have a place, which `alerts.evaluation.group_places` assigns. All
-other groups together form the group `other`. An unknown value is the empty text, as in Prometheus.
+Pure. Only a limited number of groups are counted separately: `alerts.evaluation.group_places` gives
+each of them a place. All other requests form the group `other`. An unknown value is the empty
+string, as in Prometheus.
 """
 
 import json
@@ -17,32 +18,32 @@ from alerts.expression import And, Comparison, Expression, IsUnknown, Literal, N
 from alerts.fields import WHERE
 
 Group = tuple[str, ...]
-"""One value for each field of `by`."""
+"""A group: one value for each field of `by`."""
 
 OTHER: Final = "other"
-"""The value of each field in the group of all requests without a place."""
+"""In the group of all requests without a place, every field has this value."""
 PLACES: Final = 50
 """Maximum number of groups of one objective, besides `other`. The rules record about 45 series for
 each group. With three days of counts, one evaluation of 50 groups took 0.4 s on two cores (0.03 s
-without groups); evaluations are 15 s apart. A group with more than 2 % of the traffic is always
-among the 50 largest."""
+without groups). There is one evaluation every 15 s. A group with more than 2 % of the traffic is
+always among the 50 largest."""
 
 
 def other(by: Sequence[str]) -> Group:
-    """Return the group of all requests without a place."""
+    """Return the group `other`, which has the requests of all groups without a place."""
     return (OTHER,) * len(by)
 
 
 def key(group: Group) -> str:
-    """Return a group as text that any database can store."""
+    """Return the key of a group: text that any database can store."""
     return (
         f".{urlsafe_b64encode(json.dumps(group, ensure_ascii=False).encode()).decode().rstrip('=')}"
     )
 
 
 LONGEST_KEY: Final = 2_000
-"""Maximum number of bytes of a key. PostgreSQL indexes at most 2,704 bytes, and one value of 256
-characters has at most 1,400."""
+"""Maximum number of bytes of a key. PostgreSQL can index at most 2,704 bytes. A value of 256
+characters needs at most 1,400 bytes in the key."""
 
 
 def read_key(text: str) -> Group:
@@ -95,8 +96,8 @@ def _all(operands: list[Expression]) -> Expression:
 
 
 def _has(field: str, value: str) -> Expression:
-    """Return a comparison of a field with a value. Its result is never unknown, so it can be
-    negated."""
+    """Return an expression that is true if the field has this value. The result of the expression
+    is never unknown, so the expression can be negated."""
     if not value:
         return IsUnknown(field)
     return And(

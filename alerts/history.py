@@ -1,7 +1,7 @@
-"""An objective's counts over time, and over any window. Pure.
+"""An objective's counts over time, and their sum over any window. Pure.
 
-A bucket has the events from the previous bucket up to its own instant. The window of length w that
-ends at t contains the buckets in (t − w, t], as `increase(…[w])` does at t.
+A bucket counts the events after the previous bucket's instant and up to its own instant. The window
+of length w that ends at t contains the buckets in (t − w, t], as `increase(…[w])` does at t.
 """
 
 from bisect import bisect_right
@@ -16,7 +16,7 @@ from alerts.periods import Span
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Counts between the previous bucket and this instant."""
+    """The counts of the events between the previous bucket's instant and this one."""
 
     until_s: int
     counts: Counts
@@ -27,9 +27,9 @@ class History:
 
     Args:
         since_s: when counting began, in unix seconds.
-        buckets: in any order; the counts of buckets with equal instants are added.
-        step_s: the evaluation interval in seconds. The first counts may appear this long after
-            counting began.
+        buckets: the buckets in any order. The counts of buckets with equal instants are added.
+        step_s: the evaluation interval in seconds. The first counts may appear up to one interval
+            after counting began.
     """
 
     def __init__(self, since_s: int, buckets: Iterable[Bucket], step_s: int) -> None:
@@ -51,11 +51,11 @@ class History:
         return Counts(self._bad[last] - self._bad[first], self._events[last] - self._events[first])
 
     def window(self, length_s: int, at_s: int) -> Window:
-        """Return the window of this length that ends at an instant."""
+        """Return the counts of the window of this length that ends at an instant."""
         return self.part_of(Span(at_s - length_s, at_s), at_s)
 
     def part_of(self, period: Span, at_s: int) -> Window:
-        """Return the counts of a period up to an instant. The rest of the period counts as not
+        """Return the counts of a period up to an instant. The rest of the period is treated as not
         covered."""
         counted_s = min(at_s - period.start_s, max(0, at_s - self._since_s + self._step_s))
         covered = min(Fraction(1), Fraction(counted_s, period.length_s))
@@ -63,7 +63,7 @@ class History:
 
 
 def states_at(history: History, at_s: int, policy: Policy, budget: Fraction) -> dict[str, State]:
-    """Return the most urgent state of each severity's pairs at an instant."""
+    """Return for each severity the most urgent state of its pairs at an instant."""
     lengths = {length for pair in policy.pairs for length in (pair.long_s, pair.short_s)}
     windows = {length: history.window(length, at_s) for length in lengths}
     states: dict[str, State] = {}

@@ -1,8 +1,8 @@
 """An objective: the requests it covers, the condition of a good request, target and period. Pure.
 
-An `Indicator` counts all events and the bad events. `Goodput` judges each request. `QueryRatio`
-uses two Prometheus queries. `RawRatio` uses one Prometheus query that returns a ratio, and each
-second is an event. With `slices`, each time slice is one event instead.
+An `Indicator` counts all events and the bad events. For `Goodput`, each request is an event. For
+`QueryRatio`, two Prometheus queries count the events. For `RawRatio`, a Prometheus query returns a
+ratio, and each second is an event. With `slices`, each time slice is an event instead.
 """
 
 from collections.abc import Iterator
@@ -21,20 +21,20 @@ from telemetry import durations
 
 JUDGED: Final = 2
 """Version of the verdicts. Increase it when `alerts.evaluation.request_verdicts` changes, so that
-stored counts are counted again."""
+old stored counts are not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """An indicator that judges each request by itself.
+    """An indicator whose events are requests: each is good or bad.
 
     Args:
         where: selects the requests; None for all.
         good: the condition that a good request meets.
         by: fields whose values define groups; each group has its own budget.
         reserved: groups that always have a place (`alerts.evaluation.group_places`).
-        part: the group that is counted; None for all groups together.
-        slices: the time slices that are events; None if each request is an event.
+        part: the group that is counted; None to count all groups together.
+        slices: the time slices, if these are the events. None if each request is an event.
     """
 
     where: Expression | None
@@ -90,7 +90,8 @@ class Part:
 
     @property
     def family(self) -> str:
-        """Return the key for the counts of all these groups together."""
+        """A key that is the same for all groups of an objective, because they are counted
+        together."""
         every = "".join(map(groups.key, self.groups))
         return self.whole.digest + sha256(every.encode()).hexdigest()[:16]
 
@@ -102,10 +103,11 @@ class Query:
 
     text: str
     per_second: bool
-    """Whether the query returns a rate. A rate times the window's seconds is a count."""
+    """True if the query returns a rate. The rate is then multiplied by the window's seconds to get
+    a count."""
 
     def over(self, window: str) -> str:
-        """Return the query over a window."""
+        """Return the query for a window."""
         return self.text.replace("{{.window}}", window)
 
 
@@ -141,15 +143,15 @@ class Objective:
         period_s: the length of the period; the nominal length of a calendar period.
         calendar: the calendar of the period; None for a rolling period.
         policy: the window pairs that alert.
-        labels: added to Tailspan's own labels on every alert. annotations: added to Tailspan's own
-            on every alert.
+        labels: labels that are added to every alert.
+        annotations: annotations that are added to every alert.
         alert_when_no_data: True if missing counters should page.
-        file: the file that defines the objective; `line` is its line in this file.
+        file: the file that defines the objective, in line `line`.
     """
 
     name: str
-    """The name. If the objective is that of one group, the name ends in the group:
-    `chat{tenant="acme"}`."""
+    """The name of the objective. If the objective describes one group, the name ends with the
+    group: `chat{tenant="acme"}`."""
     display_name: str
     service: str
     description: str
@@ -167,7 +169,7 @@ class Objective:
 
     @property
     def base(self) -> str:
-        """The name in the document, without the group."""
+        """The name in the objective's document, without the group."""
         return groups.base(self.name)
 
     @property
@@ -200,7 +202,7 @@ class Objective:
 
     @property
     def period_text(self) -> str:
-        """The period as text for people: `30d`, `a calendar month (UTC)`."""
+        """The period as display text: `30d`, `a calendar month (UTC)`."""
         return self.calendar.text if self.calendar else durations.render(self.period_s)
 
     def period_at(self, at_s: int) -> Span:
@@ -211,7 +213,7 @@ class Objective:
 
     @property
     def counted_in(self) -> str:
-        """The unit of an event, in the plural."""
+        """The plural noun for an event, such as "requests"."""
         if self.indicator.slices:
             return f"slices of {self.indicator.slices.length}"
         match self.indicator:
@@ -239,5 +241,5 @@ class Objective:
 
 
 def counted(objectives: "tuple[Objective, ...]") -> dict[str, Goodput]:
-    """Return the indicators of the objectives that Tailspan itself counts, by name."""
+    """Return the indicators that Tailspan counts itself, by the objective's name."""
     return {each.name: each.indicator for each in objectives if isinstance(each.indicator, Goodput)}

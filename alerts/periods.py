@@ -1,4 +1,4 @@
-"""The period of an objective, such as the last 30 days or a calendar month. Pure.
+"""Periods of objectives, such as the last 30 days or a calendar month. Pure.
 
 A rolling period of 30 days ends now. A calendar period begins and ends at fixed local times in a
 time zone, so its length in seconds varies with the month and with daylight saving time.
@@ -21,7 +21,8 @@ from telemetry import durations
 
 DAY_S: Final = durations.UNITS_S["d"]
 NOMINAL_DAYS: Final = {"d": 1, "w": 7, "M": 30, "Q": 90, "Y": 365}
-"""Days by unit of a calendar period. 30, 90 and 365 days are the usual rolling periods."""
+"""Nominal number of days of each unit of a calendar period. 30, 90 and 365 days are the usual
+rolling periods."""
 _MONTHS: Final = {"M": 1, "Q": 3, "Y": 12}
 _NAMES: Final = {"d": "day", "w": "week", "M": "month", "Q": "quarter", "Y": "year"}
 
@@ -57,17 +58,17 @@ class Calendar:
 
     @property
     def nominal_s(self) -> int:
-        """The length in seconds from which the factors of alerts are computed."""
+        """The nominal length in seconds, from which the factors of alerts are computed."""
         return self.number * NOMINAL_DAYS[self.unit] * DAY_S
 
     @property
     def duration(self) -> str:
-        """The length as OpenSLO writes it, such as 1M."""
+        """The length in OpenSLO's notation, such as 1M."""
         return f"{self.number}{self.unit}"
 
     @property
     def text(self) -> str:
-        """The period as text for people: `a calendar month (UTC)`."""
+        """The period as display text: `a calendar month (UTC)`."""
         name = _NAMES[self.unit]
         period = f"a calendar {name}" if self.number == 1 else f"{self.number} calendar {name}s"
         midnight = self.start.replace(day=1, hour=0, minute=0, second=0)
@@ -80,38 +81,38 @@ class Calendar:
 
     def at(self, at_s: int) -> Span:
         """Return the period that contains an instant."""
-        place = self._place(at_s)
-        return Span(self._starts_s(place), self._starts_s(place + 1))
+        index = self._index(at_s)
+        return Span(self._starts_s(index), self._starts_s(index + 1))
 
     def boundaries(self, from_s: int, to_s: int) -> Iterator[int]:
         """Yield the starts of periods in unix seconds, from the last start up to `from_s` to the
         first start after `to_s`."""
-        place = self._place(from_s)
+        index = self._index(from_s)
         while True:
-            starts_s = self._starts_s(place)
+            starts_s = self._starts_s(index)
             yield starts_s
             if starts_s > to_s:
                 return
-            place += 1
+            index += 1
 
-    def _place(self, at_s: int) -> int:
-        """Return the index of the period that contains an instant; 0 starts at `start`."""
+    def _index(self, at_s: int) -> int:
+        """Return the index of the period that contains an instant. Period 0 starts at `start`."""
         local = datetime.fromtimestamp(at_s, ZoneInfo(self.zone)).replace(tzinfo=None)
         if self.unit in _MONTHS:
             months = (local.year - self.start.year) * 12 + local.month - self.start.month
-            place = months // (self.number * _MONTHS[self.unit])
+            index = months // (self.number * _MONTHS[self.unit])
         else:
-            place = (local - self.start) // timedelta(days=self.number * NOMINAL_DAYS[self.unit])
+            index = (local - self.start) // timedelta(days=self.number * NOMINAL_DAYS[self.unit])
         # The estimate is off by one if the day of the month is still to come, or if the clock was
         # set back.
-        while self._starts_s(place) > at_s:
-            place -= 1
-        while self._starts_s(place + 1) <= at_s:
-            place += 1
-        return place
+        while self._starts_s(index) > at_s:
+            index -= 1
+        while self._starts_s(index + 1) <= at_s:
+            index += 1
+        return index
 
-    def _starts_s(self, place: int) -> int:
-        units = place * self.number
+    def _starts_s(self, index: int) -> int:
+        units = index * self.number
         if self.unit in _MONTHS:
             months = self.start.year * 12 + self.start.month - 1 + units * _MONTHS[self.unit]
             year, month = months // 12, months % 12 + 1

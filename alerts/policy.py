@@ -18,18 +18,19 @@ POLICIES: Final = Path(__file__).parent / "policies"
 SEVERITIES: Final = ("page", "ticket")
 
 MOST_BAD_RATIO: Final = Fraction(9, 10)
-"""A pair alerts at this share of bad events if its factor would require a larger share.
+"""Upper limit of the share of bad events that a pair requires. The limit applies if the pair's
+factor would require a larger share.
 
-A loose target has a large budget, which even a total failure burns slowly: at a target of 90 %, 10
-times too fast, so a factor of 14.4 is never reached. With a limit of 9/10, the pair alerts once a
-total failure has lasted for 9/10 of its long window. With a limit of 10/10, a single good event
-would prevent the alert.
+A loose target has a large budget. At a target of 90 %, even a total failure burns it only 10 times
+too fast, so the burn rate never reaches a factor of 14.4. With a limit of 9/10, the pair alerts
+when a total failure has lasted for 9/10 of the long window. With a limit of 10/10, a single good
+event would prevent the alert.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A pair of windows before it is applied to an objective."""
+    """A pair of windows as defined in a policy file, independent of any objective."""
 
     severity: str
     long_s: int
@@ -51,9 +52,9 @@ class PolicyFile:
     def over(self, period_s: int, budget: Fraction) -> Policy:
         """Return the policy for a period and a budget.
 
-        The factors are `budget_share × period / long`, limited to what a total failure can reach.
-        If this limit gives two pairs the same severity and factor, the result contains only the
-        pair with the shorter windows.
+        The factors are `budget_share × period / long`, but at most the burn rate at which
+        `MOST_BAD_RATIO` of the events are bad. If this limit gives two pairs of a severity the same
+        factor, the result contains only the pair with the shorter windows.
         """
         cap = MOST_BAD_RATIO / budget
         pairs: list[Pair] = []
@@ -68,11 +69,12 @@ class PolicyFile:
 def policy_for(period_s: int, budget: Fraction) -> Policy:
     """Return the built-in policy of an objective.
 
-    Among the policies whose period is not longer than the objective's, the one with the longest
-    period is returned. So no factor is below that of the policy's source.
+    The result is the policy with the longest period that is not longer than the objective's period.
+    So no factor is lower than in the source of the policy.
 
     Args:
-        period_s: the objective's period, at least as long as the shortest policy's.
+        period_s: the length of the objective's period in seconds. The shortest allowed period is
+            that of the shortest policy.
         budget: the share of events that may be bad.
     """
     fitting = [each for each in built_in() if each.period_s <= period_s]

@@ -1,4 +1,5 @@
-"""Secrets in configuration files: written out (`key`) or referenced (`key_env`, `key_file`)."""
+"""Secrets in configuration files: the value itself (`key`), or the name of an environment variable
+or a file (`key_env`, `key_file`)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,13 +9,13 @@ from alerts.errors import shown
 from alerts.strict_yaml import Reader
 
 SOURCES: Final = ("", "_env", "_file")
-"""Suffixes of a key. The secret is the value itself (no suffix), in an environment variable, or in
-a file."""
+"""Suffixes of a key: no suffix for the secret itself, `_env` for the name of an environment
+variable, `_file` for the path of a file."""
 LONGEST: Final = 4_096
 
 
 class Secret:
-    """A text that is never printed, logged or stored."""
+    """A text that must not be printed, logged or stored."""
 
     __slots__ = ("_value",)
 
@@ -22,7 +23,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return the text, to send it."""
+        """Return the text. Use it only to send it to the receiver."""
         return self._value
 
     def __repr__(self) -> str:
@@ -35,20 +36,20 @@ def read_secret(
     """Return the secret that a key contains or references; None if the key is absent.
 
     Args:
-        reader: reads the mapping that has the key.
+        reader: the reader of the mapping that contains the key.
         key: the key without suffix.
         folder: the folder that file paths are relative to.
         environ: the environment variables.
 
     Raises:
-        DocumentError: more than one form is given, or a reference does not exist; the message never
-            contains a secret.
+        DocumentError: more than one form is given, or the variable or file does not exist. The
+            message never contains a secret.
     """
     given = [f"{key}{source}" for source in SOURCES if f"{key}{source}" in reader]
     if not given:
         return None
     if len(given) > 1:
-        raise reader.error(given[1], f"{given[0]} is given as well: give one of them")
+        raise reader.error(given[1], f"{given[0]} is given too: give only one of them")
     (name,) = given
     value = reader.text(name)
     if name.endswith("_env"):

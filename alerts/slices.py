@@ -1,11 +1,11 @@
-"""Time slices: time is cut into slices of equal length, and each slice is good or bad. Pure.
+"""Time slices: time is divided into slices of equal length, and each slice is good or bad. Pure.
 
-A slice is bad if its share of good events is below the slice's own target. A slice without events
-is neither good nor bad. The budget consists of slices, so a bad minute at night weighs as much as
-one at noon.
+A slice is bad if its share of good events is below the target of a slice. A slice without events is
+neither good nor bad. The error budget is a number of bad slices, so a bad minute at night uses as
+much budget as a bad minute at noon.
 
-Slices end at whole multiples of their length since 1970, like the steps of a PromQL subquery, so
-the rules and the live evaluator use the same slices.
+Slices end at multiples of their length since 1970, as the steps of a PromQL subquery do. So the
+rules and the live evaluator use the same slices.
 
 Source: OpenSLO 1.0, "budgetingMethod: Timeslices".
 """
@@ -21,12 +21,12 @@ from telemetry import durations
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The length of the slices, and when a slice is good.
+    """The length of the slices, and the share of good events that makes a slice good.
 
     Args:
         length_s: length of a slice in seconds.
         target: the share of a slice's events that must be good.
-        target_written: the target as text for people.
+        target_written: the target as display text.
     """
 
     length_s: int
@@ -35,7 +35,7 @@ class Slices:
 
     @property
     def length(self) -> str:
-        """The length as text for people, such as 1m."""
+        """The length as display text, such as 1m."""
         return durations.render(self.length_s)
 
     def first_s(self, from_s: int) -> int:
@@ -43,11 +43,11 @@ class Slices:
         return from_s // self.length_s * self.length_s
 
     def judged(self, buckets: Iterable[Bucket], until_s: int) -> list[Bucket]:
-        """Return one event for each slice that had events.
+        """Return the slices that had events, as buckets with one good or bad event each.
 
         Args:
-            buckets: counts of events; no bucket crosses the boundary of two slices.
-            until_s: slices that end later are left out, because they are not complete.
+            buckets: counts of events. Each bucket lies within one slice.
+            until_s: slices that end later are not returned, because they are not complete.
         """
         totals: dict[int, Counts] = {}
         for each in buckets:

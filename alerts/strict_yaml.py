@@ -1,8 +1,8 @@
-"""Strict YAML: every value keeps its line and its text.
+"""A strict YAML parser that keeps the line and the text of every value.
 
-Numbers stay text until they are parsed exactly (a target of 0.999 is not a float). Only plain data
-is allowed. The following are errors: anchors and aliases (a few lines can expand to billions of
-nodes), tags, duplicate keys, and keys that are not text.
+Numbers are kept as text, so that a target of 0.999 can be parsed exactly and not as a float.
+Anchors and aliases are errors, because a few lines with them can expand to billions of nodes. Tags,
+duplicate keys, and keys that are not text are errors too.
 """
 
 import re
@@ -20,13 +20,14 @@ MAX_DEPTH = 32
 MAX_NODES = 20_000
 
 _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters and lone surrogates, which an escape in quotes can produce. Control characters
-can change a terminal or end a PromQL comment. Lone surrogates cannot be encoded as UTF-8."""
+"""Matches control characters and lone surrogates, which an escape sequence in a quoted string can
+produce. Control characters can change a terminal or end a PromQL comment. Lone surrogates cannot be
+encoded as UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A scalar as written. `plain` is True if it has no quotes."""
+    """A scalar as it is written in the file. `plain` is True if it has no quotes."""
 
     line: int
     text: str
@@ -54,7 +55,7 @@ Node = Text | Items | Fields
 
 
 def read_documents(text: str, file: str) -> list[Node]:
-    """Return the documents of a YAML text, except empty documents.
+    """Return the non-empty documents of a YAML text.
 
     Raises:
         DocumentError: the text is not YAML, or contains more than plain data.
@@ -70,13 +71,15 @@ def read_documents(text: str, file: str) -> list[Node]:
         raise DocumentError(file, line, "", f"not YAML: {error.problem}") from error
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
-        raise DocumentError(file, line, "", "a character that YAML does not allow") from error
+        raise DocumentError(
+            file, line, "", "contains a character that YAML does not allow"
+        ) from error
     except (yaml.YAMLError, ValueError) as error:
         raise DocumentError(file, 1, "", f"not YAML: {error}") from error
 
 
 class _Builder:
-    """Builds nodes from the parser's events, so that each node is checked before it is built."""
+    """Builds nodes from the parser's events. Each node is checked before it is built."""
 
     def __init__(self, events: Iterator[yaml.Event], file: str) -> None:
         self._events = events
@@ -94,7 +97,7 @@ class _Builder:
         line = event.start_mark.line + 1 if event.start_mark else 1
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise DocumentError(self._file, line, "", f"more than {MAX_NODES:,} values")
+            raise DocumentError(self._file, line, "", f"contains more than {MAX_NODES:,} values")
         if depth > MAX_DEPTH:
             raise DocumentError(self._file, line, "", f"nested more than {MAX_DEPTH} deep")
         if getattr(event, "anchor", None) is not None:
@@ -104,7 +107,7 @@ class _Builder:
                 "",
                 "anchors and aliases (& and *) are not allowed: write the value out",
             )
-        # `tag` is set only for explicit tags; a quoted text has none.
+        # `tag` is set only for explicit tags. A quoted string has no explicit tag.
         if getattr(event, "tag", None) is not None:
             raise DocumentError(self._file, line, "", "tags (!) are not allowed")
         if isinstance(event, yaml.ScalarEvent):
@@ -145,7 +148,7 @@ class _Builder:
 
 
 class Reader:
-    """Reads a mapping key by key; unknown keys are errors.
+    """Reads a mapping key by key. Unknown keys are errors.
 
     Args:
         node: the mapping.
@@ -183,11 +186,11 @@ class Reader:
         return self._node.fields[key]
 
     def inner(self, key: str, keys: tuple[str, ...]) -> "Reader":
-        """Return a reader of an inner mapping."""
+        """Return a reader of the mapping that is the value of a key."""
         return Reader(self.node(key), self.file, self._at(key), keys)
 
     def each(self, key: str, keys: tuple[str, ...]) -> list["Reader"]:
-        """Return readers of the mappings of an inner sequence."""
+        """Return readers of the mappings in the sequence that is the value of a key."""
         node = self.node(key)
         if not isinstance(node, Items):
             raise self.error(key, "must be a sequence (- …)")
@@ -197,7 +200,7 @@ class Reader:
         ]
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a text; the default if the key is absent."""
+        """Return the text of a key, or the default if the key is absent."""
         if default is not None and key not in self:
             return default
         node = self.node(key)
@@ -208,24 +211,26 @@ class Reader:
         return node.text
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> str:
-        """Return one of the allowed texts."""
+        """Return the text of a key, which must be one of the allowed texts."""
         text = self.text(key)
         if text not in allowed:
             raise self.error(key, f"{shown(text)}; allowed: {', '.join(allowed)}")
         return text
 
     def choices(self, key: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the chosen texts, each once; all allowed texts if the key is absent."""
+        """Return the sequence of a key, without repetitions. Each item must be one of the allowed
+        texts. If the key is absent, return all allowed texts."""
         if key not in self:
             return allowed
-        chosen = self.texts(key, f"some of: {', '.join(allowed)}")
+        chosen = self.texts(key, f"items from: {', '.join(allowed)}")
         for each in chosen:
             if each not in allowed:
                 raise self.error(key, f"{shown(each)}; allowed: {', '.join(allowed)}")
         return chosen
 
     def texts(self, key: str, allowed: str = "texts") -> tuple[str, ...]:
-        """Return a sequence of texts without repetition; `allowed` is for the error message."""
+        """Return the sequence of texts of a key. A repeated text is an error. `allowed` describes
+        the allowed items in the error message."""
         node = self.node(key)
         chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, Text)]
         if not isinstance(node, Items) or not chosen or len(chosen) != len(node.items):
@@ -238,20 +243,21 @@ class Reader:
         return tuple(chosen)
 
     def duration_s(self, key: str, default: str | None = None) -> int:
-        """Return a duration such as `30d` in seconds. If the key is absent, use the default."""
+        """Return the duration of a key, such as `30d`, in seconds. If the key is absent, return the
+        default."""
         try:
             return durations.parse_s(self.text(key, default))
         except ValueError as error:
             raise self.error(key, str(error)) from error
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a boolean; the default if the key is absent."""
+        """Return the boolean of a key, or the default if the key is absent."""
         if key not in self:
             return default
         return self.choice(key, ("true", "false")) == "true"
 
     def error(self, key: str, problem: str) -> DocumentError:
-        """Return an error about a key's value."""
+        """Return an error about the value of a key."""
         line = self._node.lines.get(key, self.line)
         return DocumentError(self.file, line, self._at(key), problem)
 

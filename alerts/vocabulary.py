@@ -1,8 +1,8 @@
-"""The names of metrics, labels and recorded series of objectives.
+"""The names of objectives' metrics, labels and recorded series.
 
-The names are those of the counters on Tailspan's `/metrics`, per objective (`slo`), and of the
-series that the generated rules record from them. The name of a series over a window ends in the
-window.
+The names cover the counters of each objective (`slo`) on Tailspan's `/metrics`, and the series that
+the generated rules record from these counters. If a series covers a window, its name ends with the
+window's length.
 """
 
 from typing import Final
@@ -16,23 +16,23 @@ EXCLUDED_EVENTS: Final = "tailspan_slo_excluded_events_total"
 REQUESTS: Final = "tailspan_requests_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
-"""The evaluation time while the counters exist. Its minimum over a window is the time when the
-counters first existed."""
+"""The time of evaluation, recorded while the counters exist. The minimum of the series over a
+window is the earliest time at which the counters existed."""
 
 PLACED: Final = "slo:tailspan_group_places:increase6h"
-"""For Prometheus queries with `by`: the groups that have a place."""
+"""The groups that have a place, for objectives with Prometheus queries and `by`."""
 
 TARGET: Final = "slo:tailspan_target:ratio"
 BUDGET_LEFT: Final = "slo:tailspan_budget_left:ratio"
 """The share of the period's budget that is left; negative if overspent."""
 PERIOD_START: Final = "slo:tailspan_period_start:timestamp_seconds"
 PERIOD_END: Final = "slo:tailspan_period_end:timestamp_seconds"
-"""The bounds of a calendar period, in unix seconds."""
+"""The end of the current calendar period, in unix seconds."""
 PERIOD: Final = "slo:tailspan_period:info"
 PERIOD_LABEL: Final = "period"
-"""Label of the series that are recorded in a calendar period. Its value is the period's start."""
+"""A label of series that are recorded per calendar period, with the period's start as its value."""
 EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
-"""How long the remaining budget lasts at the present burn rate. Absent if the budget does not burn,
+"""Seconds that the remaining budget lasts at the current burn rate. Absent if the burn rate is 0,
 or if a calendar period ends earlier."""
 
 ALERT_BURNING: Final = "TailspanBudgetBurn"
@@ -44,27 +44,28 @@ ALERT_CALENDAR: Final = "TailspanCalendarEnds"
 
 
 def events(window: str) -> str:
-    """Return the series of all events of a window."""
+    """Return the name of the series that counts all events of a window."""
     return f"slo:tailspan_events:increase{window}"
 
 
 def bad_events(window: str) -> str:
-    """Return the series of bad events of a window."""
+    """Return the name of the series that counts the bad events of a window."""
     return f"slo:tailspan_bad_events:increase{window}"
 
 
 def in_period(name: str) -> str:
-    """Return the series whose samples have their calendar period as a label."""
+    """Return the name of the series that has the calendar period as a label."""
     return name.replace("slo:tailspan_", "slo:tailspan_period_")
 
 
 def coverage(window: str) -> str:
-    """Return the series of the share of a window in which the counters existed."""
+    """Return the name of the series with the share of a window in which the counters existed."""
     return f"slo:tailspan_coverage:ratio{window}"
 
 
 def alerting_burn(window: str) -> str:
-    """Return the series of a pair's long burn rate, which is absent unless the pair alerts.
+    """Return the name of the series with a pair's long burn rate. The series is absent unless the
+    pair alerts.
 
     If several pairs share the long window, `window` also contains the short window and the
     severity.
@@ -73,5 +74,6 @@ def alerting_burn(window: str) -> str:
 
 
 def burn_rate(window: str) -> str:
-    """Return the series of the burn rate, which is only for display. Alerts do not use it."""
+    """Return the name of the series with the burn rate of a window. Alerts do not use this series;
+    it is only for display."""
     return f"slo:tailspan_burn_rate:ratio{window}"

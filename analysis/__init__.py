@@ -1,4 +1,4 @@
-"""Questions and answers that commands, pages and alerts share.
+"""Queries that commands, pages and alerts share.
 
-Each function reads the store and returns an answer.
+Each function reads the store and returns a result object.
 """

@@ -1,8 +1,8 @@
-"""The default baseline of a range: the latest time before it without an incident.
+"""Choose the default baseline of a window: the latest range before it without an incident.
 
-Pure. The range just before the window is a good baseline only if there was no incident then. During
-an incident, that range lies within the incident as well, and the comparison finds no difference. So
-the baseline ends where the incident began, and before any other incident that it would overlap.
+Pure. Usually the baseline is the range just before the window. If an incident was open then, both
+ranges are slow, and the comparison finds no difference. In this case the baseline ends where the
+incident began, or earlier if it would overlap another incident.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,10 @@ _NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A range to compare with.
+    """A baseline, and the incident that follows it.
 
-    `before` is the incident that follows the range; None if the range ends where the window begins.
+    `before` is an incident that begins where the baseline ends, or None if the baseline ends where
+    the window begins.
     """
 
     span: Span
@@ -31,9 +32,9 @@ def usual_baseline(
     """Return the latest range before a window that no incident overlaps.
 
     Args:
-        window: the range in question.
+        window: the time range to compare with the baseline.
         incidents: the known incidents, of any objective.
-        length_ns: length of the baseline in nanoseconds; None for the window's length.
+        length_ns: length of the baseline in nanoseconds, or None to use the window's length.
     """
     length_ns = length_ns or window.to_unix_ns - window.from_unix_ns
     end_ns, before = window.from_unix_ns, None
@@ -44,8 +45,7 @@ def usual_baseline(
 
 
 def within(window: Span, incidents: Sequence[IncidentRow]) -> tuple[IncidentRow, ...]:
-    """Return the incidents that a window overlaps, ordered by start; with the same start, pages
-    first."""
+    """Return the incidents that overlap a window, sorted by start time, pages before tickets."""
     found = [row for row in incidents if _overlaps(row, window.from_unix_ns, window.to_unix_ns)]
     return tuple(sorted(found, key=lambda row: (row.began_unix_s, row.severity != "page")))
 

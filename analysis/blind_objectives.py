@@ -1,8 +1,8 @@
-"""Check whether an objective counts the requests of the last hour, from the store.
+"""Check in the store whether an objective counted the requests of the last hour.
 
-`tailspan slo status`, `tailspan doctor` and the pages use this module; the generated rules do the
-same with `/metrics`. The store counts a request at its end, however late it was reported, so the
-reason `late` exists on `/metrics` only.
+`tailspan slo status`, `tailspan doctor` and the pages use this module. The generated Prometheus
+rules do the same check on `/metrics`. The reason `late` exists only there, because the store counts
+late requests at the time when they ended.
 """
 
 from collections import Counter
@@ -23,16 +23,15 @@ _NS: Final = 10**9
 def blind_reason(
     engine: Engine, objective: Objective, tallies: Sequence[Tally], at_s: int
 ) -> str | None:
-    """Return why an objective is blind, as a key of `alerts.blindness.REASONS`; None if it is not
-    blind.
+    """Return a key of `alerts.blindness.REASONS`, or None if the objective is not blind.
 
-    All groups of an objective are judged together, as in the rule on `/metrics`.
+    The groups of an objective are checked together, as in the rule on `/metrics`.
 
     Args:
         engine: from `open_database`.
         objective: an objective that Tailspan counts.
-        tallies: the counts of all its groups, for at least the hour before `at_s`.
-        at_s: the present, in unix seconds.
+        tallies: the counts of all groups of the objective, for at least the hour before `at_s`.
+        at_s: the current time, in unix seconds.
     """
     if not objective.alert_when_no_data:
         return None
@@ -41,7 +40,7 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # Requests that the objective excluded show that it selects some requests.
+    # If the objective excluded a request, its filter matches some requests.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

@@ -1,4 +1,4 @@
-"""Sentences about causes, shared by command, pages and alerts. Pure."""
+"""Sentences about causes, for commands, pages and alerts. Pure."""
 
 from typing import Final
 
@@ -15,16 +15,16 @@ NAMES: Final = {
 
 
 def first_cause_sentence(explanation: Explanation) -> str | None:
-    """Return the first cause with its share and its first lever; None without causes."""
+    """Return a sentence with the first cause, its share and an action, or None without causes."""
     if not explanation.causes:
         return None
     first = explanation.causes[0]
     latency = NAMES[explanation.question.metric.value]
-    said = f"{first.share:.0%} of the growth of {latency}: {cause_text(first)}."
+    sentence = f"{first.share:.0%} of the growth of {latency}: {cause_text(first)}."
     if first.levers:
         lever = first.levers[0]
-        said += f" Try: {lever.action}{f', {lever.flag}' if lever.flag else ''}."
-    return said
+        sentence += f" Try: {lever.action}{f', {lever.flag}' if lever.flag else ''}."
+    return sentence
 
 
 def cause_text(cause: Cause) -> str:

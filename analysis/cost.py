@@ -1,4 +1,4 @@
-"""The cost of a time range: the bill, and comparisons with managed APIs."""
+"""Compute the cost of a time range: the bill, and comparisons with managed APIs."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ from store.queries import Window
 from telemetry.accounts import Accounts, Cells
 
 RANGE_S: Final = 300
-"""Length in seconds of the time ranges in which request rates are compared with the objectives."""
+"""Length in seconds of the intervals for which `sustained_rate` checks the objectives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class CostQuestion:
     by: Sequence[str] = ()
     """Labels to group by, which may include `hour`."""
     where: Mapping[str, str | None] = field(default_factory=dict)
-    """Labels of the requests to group and compare; None selects requests where the label is
-    unknown. A bill is computed for engines, so only the label for the replica changes it.
+    """Labels that select the requests to group and compare. The value None selects requests without
+    the label. Only the label `replica` changes the bill, because a bill is computed per engine.
     """
     objectives: Sequence[Objective] = ()
-    """Objectives that must be met at a sustainable rate."""
+    """The objectives that a sustainable request rate must meet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class SelectedRequests:
 
     requests: int
     usd: float | None
-    """Cost of these requests; None if no request has a price."""
+    """Cost of these requests, or None if no request has a price."""
     usd_per_hour: float | None
     """Mean cost per hour, over the time in which at least one engine was up."""
 
@@ -71,18 +71,19 @@ class CostAnswer:
     not_compared: Sequence[str]
     """Reasons why some traffic has no managed price."""
     break_even: BreakEven | None
-    """The break-even volume; None if part of the traffic has no price."""
+    """The break-even volume, or None if part of the traffic has no price."""
     energy: Energy | None
     group_energy: Sequence[GroupEnergy | None]
-    """Energy of each of the bill's groups."""
+    """Energy of each group of the bill."""
     group_managed_usd: Sequence[float | None] = ()
-    """Managed price of each group's tokens; None if one of its models has no managed price."""
+    """Managed price of each group's tokens, or None if a model of the group has no managed
+    price."""
     selected: SelectedRequests | None = None
-    """The requests that pass the filter; None if there is no filter."""
+    """The requests that pass the filter, or None if there is no filter."""
 
 
 def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
-    """Compute the bill of a time range and its comparisons."""
+    """Compute the bill of a time range, and the comparisons."""
     prices, where = question.prices, question.where
     labels = tuple(dict.fromkeys((*question.by, *where)))
     read = of_replica(
@@ -115,10 +116,23 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
     )
 
 
-def usd_per_hour(usd: float | None, of: Bill) -> float | None:
-    """Return dollars as dollars an hour, over the time in which an engine was up.
+def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> float | None:
+    """Return the price of all engines in a window, in dollars per hour, or None if one has no
+    price.
 
-    The sum over all groups is the requests' share of the bill's dollars an hour.
+    Args:
+        engine: from `open_database`.
+        window: the range.
+        prices: the current ones.
+    """
+    found = answer_cost(engine, CostQuestion(window, prices)).bill
+    return None if found.unpriced or found.total is None else found.usd_per_hour
+
+
+def usd_per_hour(usd: float | None, of: Bill) -> float | None:
+    """Divide an amount by the hours in which at least one engine was up.
+
+    Summed over all groups, the results are the requests' share of the bill's dollars per hour.
     """
     return None if usd is None or not of.uptime.up_s else usd / of.uptime.up_s * 3_600
 
@@ -126,16 +140,16 @@ def usd_per_hour(usd: float | None, of: Bill) -> float | None:
 def managed_usd_by(
     cells: Cells, by: Sequence[str], prices: PriceList
 ) -> dict[tuple[str | None, ...], float | None]:
-    """Return the managed price of requests, by the values of their labels.
+    """Return the managed price of each group of requests.
 
     Args:
-        cells: the requests; their labels include the model and those of `by`.
-        by: the labels, which may include `hour`.
-        prices: with the managed models configured for served ones.
+        cells: the requests. Their labels include `model` and the labels in `by`.
+        by: the labels that define a group, which may include `hour`.
+        prices: the price list, with the managed model that corresponds to each served model.
 
     Returns:
-        Dollars by the values of the labels; None if a model among them has no managed price.
-        Requests without tokens have none.
+        Dollars of each group, by its label values, or None if a model of the group has no managed
+        price. A group without tokens is left out.
     """
     columns = list(cells.by)
     places: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
@@ -167,7 +181,7 @@ def managed_prices(
 
     Args:
         tokens: token counts by served model.
-        prices: the price list, with the managed models that correspond to served models.
+        prices: the price list, with the managed model that corresponds to each served model.
     """
     found, missing = [], []
     for model, of in tokens.items():

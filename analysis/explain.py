@@ -27,13 +27,13 @@ of rows."""
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An explanation, the incidents that its window overlaps, and how its baseline was chosen."""
+    """An explanation, the incidents that overlap the window, and how the baseline was chosen."""
 
     explanation: Explanation
     incidents: tuple[IncidentRow, ...] = ()
     before: IncidentRow | None = None
-    """The incident that the baseline precedes; None if the baseline was given or is just before the
-    window."""
+    """The incident that follows the baseline, or None if the caller set the baseline or it is just
+    before the window."""
     just_before: bool = False
     """Whether the baseline is the range just before the window."""
 
@@ -46,16 +46,15 @@ def explain_window(
     objectives: Sequence[Objective],
     baseline: Span | None = None,
 ) -> Answer:
-    """Explain a latency of a window.
+    """Explain why a latency in a window is high.
 
     Args:
         engine: from `open_database`.
         metric: the latency to explain.
         window: the time range.
-        where: the labels of the requests whose latency is explained. The evidence comes from all
-            requests.
-        objectives: the active objectives; they decide whether there is an incident.
-        baseline: the range to compare with; None for the latest range before the window's
+        where: labels that select the requests to explain. The evidence comes from all requests.
+        objectives: the active objectives, which determine whether there is an incident.
+        baseline: the range to compare with, or None for the latest range before the window's
             incidents.
     """
     known = known_incidents(engine, window)
@@ -79,8 +78,7 @@ def explain_window(
 
 
 def known_incidents(engine: Engine, window: Span) -> list[IncidentRow]:
-    """Return the incidents that a window overlaps, and earlier ones that a baseline could
-    overlap."""
+    """Return the incidents that overlap a window or any possible baseline of the window."""
     from_ns = max(0, window.from_unix_ns - _BACK_NS)
     return read_overlapping(engine, from_ns // 10**9, -(-window.to_unix_ns // 10**9))
 
@@ -88,7 +86,7 @@ def known_incidents(engine: Engine, window: Span) -> list[IncidentRow]:
 def explain_question(
     engine: Engine, question: Question, objectives: Sequence[Objective] = ()
 ) -> Explanation:
-    """Read the evidence for a question, and return the explanation."""
+    """Read the data for a question from the store, and return the explanation."""
     beside = [label for label in question.where if label not in LABELS]
     columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))
     found = joined_evidence([evidence(engine, each, columns, {}) for each in windows_of(question)])
@@ -102,8 +100,11 @@ def explain_question(
 
 
 def windows_of(question: Question) -> list[Window]:
-    """Return the time ranges to read. One range covers baseline and window, unless the gap between
-    them is longer than both together, as after a long incident. Then there are two."""
+    """Return the time ranges to read.
+
+    One range covers baseline and window. If the gap between baseline and window is longer than both
+    together, the result has two ranges.
+    """
     whole, parts = question.whole, [question.baseline, question.window]
     if whole.seconds <= 2 * sum(each.seconds for each in parts):
         parts = [whole]

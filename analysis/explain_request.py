@@ -19,7 +19,7 @@ def explain_request(engine: Engine, row: Mapping[str, Any]) -> dict[str, Any]:
             `store.requests.neighbours.OF_REQUEST`.
     """
     table = neighbours(engine, row, [*REQUEST_COLUMNS, "request_id"])
-    told = account(requests_of(table), place_of(table, row))
+    found = account(requests_of(table), place_of(table, row))
     ids, traces = table["request_id"].to_pylist(), table["trace_id"].to_pylist()
     return {
         "request_id": row["request_id"],
@@ -28,7 +28,7 @@ def explain_request(engine: Engine, row: Mapping[str, Any]) -> dict[str, Any]:
         "replica": row["replica"],
         "received": row["received_unix_ns"] / 1e9,
         "e2e_s": row["e2e_s"],
-        "parts": [{"part": part, "seconds": seconds} for part, seconds in told.parts_s.items()],
+        "parts": [{"part": part, "seconds": seconds} for part, seconds in found.parts_s.items()],
         "delayed_by": [
             {
                 "request_id": ids[each.row],
@@ -37,7 +37,7 @@ def explain_request(engine: Engine, row: Mapping[str, Any]) -> dict[str, Any]:
                 "prompt_tokens_meanwhile": round(each.tokens),
                 "cost_s": each.cost_s,
             }
-            for each in told.delayed_by
+            for each in found.delayed_by
         ],
         "delayed_by_tenant": [
             {
@@ -47,7 +47,7 @@ def explain_request(engine: Engine, row: Mapping[str, Any]) -> dict[str, Any]:
                 "decode_s": each.decode_s,
                 "cost_s": each.cost_s,
             }
-            for each in told.by_tenant
+            for each in found.by_tenant
         ],
     }
 

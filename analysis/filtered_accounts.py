@@ -1,4 +1,4 @@
-"""The accounts of engines and requests that match filters. Pure."""
+"""Filter the accounts of engines and requests. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ from telemetry.accounts import Accounts, Cells
 
 
 def of_replica(read_: Accounts, replica: str | None) -> Accounts:
-    """Return one replica's engines, GPUs and requests; all of them if `replica` is None."""
+    """Return the engines, GPUs and requests of one replica, or of all replicas for None."""
     if replica is None:
         return read_
     return replace(
@@ -22,7 +22,7 @@ def of_replica(read_: Accounts, replica: str | None) -> Accounts:
 
 
 def cells_of(cells: Cells, equals: Mapping[str, str | None]) -> Cells:
-    """Return the cells of requests that have these labels."""
+    """Return the cells whose requests have these labels."""
     wanted = [(list(cells.by).index(name), value) for name, value in equals.items()]
     fits = [all(labels[at] == value for at, value in wanted) for labels in cells.labels]
     return cells.at(np.array(fits, bool)[cells.group])

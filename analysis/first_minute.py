@@ -1,7 +1,7 @@
-"""How much of a simulated past is stored, in the first minute of `tailspan up --simulate`.
+"""Report how much of the simulated past is stored, in the first minute of `tailspan up --simulate`.
 
-Until the whole past is stored and its incident is evaluated, a page would show data that
-contradicts itself, such as a burning SLO without an incident, or no request at all.
+Until the whole past is stored and evaluated, a page would show incomplete data, such as a burning
+SLO without an incident, or no requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,29 +14,30 @@ from store.alerting.incidents import evaluated_until
 from store.queries import newest_request_unix_ns
 
 ENVIRONMENT_KEY: Final = "TAILSPAN_SIMULATED_PAST"
-"""The simulated past, as FROM/TO in unix seconds. `tailspan up` sets it for the explorer."""
+"""The environment variable with the simulated past, as FROM/TO in unix seconds. `tailspan up` sets
+it for the explorer."""
 GIVE_UP_S: Final = 120
 """Maximum time to wait for the simulated past after its end."""
 RECENT_S: Final = 45
-"""How old the newest request and evaluation may be: an evaluation waits 15 s for requests that have
-just ended, and instants to evaluate are 15 s apart."""
+"""Maximum age of the newest request and of the newest evaluation. An evaluation waits 15 s for
+requests that have just ended, and evaluations are 15 s apart."""
 
 _NS: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class FirstMinute:
-    """The question: has this past arrived?"""
+    """A simulated past, and the objectives to evaluate for it."""
 
     from_unix_s: int
     to_unix_s: int
-    """The end of the past, which is the start of the simulation."""
+    """The end of the past, which is when the simulation started."""
     slos: Sequence[str]
     """Names of the objectives that must have been evaluated."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str], slos: Sequence[str]) -> Self | None:
-        """Return the question for the fleet that this process was started with; None without one.
+        """Return the past of the simulated fleet, or None if this process has no simulated fleet.
 
         Raises:
             ValueError: the variable is not FROM/TO in unix seconds.
@@ -50,18 +51,18 @@ class FirstMinute:
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """The answer while the past is arriving."""
+    """The progress while the past is being stored."""
 
     past_s: int
-    """Length of the past."""
+    """Length of the past in seconds."""
     arrived_ratio: float
     """Share of the past that is stored, in [0, 1]."""
 
 
 def arriving(engine: Engine, question: FirstMinute, now_unix_ns: int) -> Arriving | None:
-    """Return how much of the past has arrived; None once all of it is stored and evaluated.
+    """Return how much of the past is stored, or None once all of it is stored and evaluated.
 
-    Also None if it takes too long: a page then shows the stored data.
+    Also return None if storing takes longer than `GIVE_UP_S`. The pages then show the stored data.
     """
     if now_unix_ns > (question.to_unix_s + GIVE_UP_S) * _NS:
         return None

@@ -1,7 +1,7 @@
-"""The verdict on an incident, from all latencies of its objective.
+"""Find the verdict on an incident from all latencies of its objective.
 
-An objective may limit several latencies. The verdict is about the one that most of the incident's
-bad requests missed. Commands, pages and alerts all use this module, so their texts agree.
+An objective may set a threshold for several latencies. The verdict is about the latency with the
+most bad requests. Commands, pages and alerts all use this module, so their texts agree.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +22,7 @@ from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
 LEAST_EXPLAINED_S: Final = 300
-"""Minimum length of the window in seconds, counted back from now: an incident is short when it
-alerts."""
+"""Minimum length of the window in seconds, because an incident is short when it alerts."""
 LEAST_BEFORE_S: Final = 1_800
 """Minimum length of the baseline in seconds."""
 
@@ -36,8 +35,8 @@ Explain = Callable[[Engine, Question, Sequence[Objective]], Explanation]
 class IncidentQuestions:
     """Window, baseline and filter of an incident, and the latencies of its objective.
 
-    The list of latencies is empty if the objective has no threshold on a latency, for example if it
-    is about errors.
+    `metrics` is empty if the objective has no latency threshold, for example an objective about
+    errors.
     """
 
     window: Span
@@ -46,7 +45,7 @@ class IncidentQuestions:
     equals: Mapping[str, str | None]
 
     def of(self, metric: Metric) -> Question:
-        """Return the question about one latency."""
+        """Return the question for one latency."""
         return Question(metric, self.window, self.baseline, self.equals)
 
 
@@ -59,7 +58,7 @@ class IncidentVerdict:
 
     @property
     def sentence(self) -> str | None:
-        """The first cause as a sentence; None if no cause was found."""
+        """The first cause as a sentence, or None if no cause was found."""
         return first_cause_sentence(self.first)
 
 
@@ -69,14 +68,15 @@ def questions_of(
     at_s: int,
     known: Sequence[IncidentRow] = (),
 ) -> IncidentQuestions:
-    """Return the questions about an incident, from its start to its end, or to `at_s` while it
-    continues.
+    """Return the questions about an incident, for the range from its start to its end.
+
+    If the incident is still open, the range ends at `at_s`.
 
     Args:
         objective: the objective of the incident.
         incident: the incident.
-        at_s: the present, in unix seconds.
-        known: other incidents; the baseline does not overlap them.
+        at_s: the current time, in unix seconds.
+        known: other incidents, which the baseline must not overlap.
     """
     until_s = at_s if incident.ended_unix_s is None else incident.ended_unix_s
     from_s = max(0, min(incident.began_unix_s, until_s - LEAST_EXPLAINED_S))
@@ -92,7 +92,7 @@ def questions_of(
 
 
 def split_incident_name(named: str) -> tuple[str, str | None]:
-    """Return the SLO and the instant of `SLO@TIME`; the instant is None for `SLO`."""
+    """Split `SLO@TIME` into the SLO and the time, which is None if there is no @TIME."""
     # The name of a group (chat{tenant="a@b"}) may contain an @.
     group, brace, rest = named.rpartition("}")
     name, at, instant = rest.partition("@")
@@ -103,9 +103,9 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
     """Return one incident of an objective.
 
     Args:
-        rows: its incidents, newest first, as `read_incidents` returns them.
-        at_s: the time of the alert, or any instant of the incident, in unix seconds; None for the
-            newest incident.
+        rows: the objective's incidents, newest first, as `read_incidents` returns them.
+        at_s: when the incident alerted, or any time while it was open, in unix seconds, or None for
+            the newest incident.
     """
     if at_s is None:
         return rows[0] if rows else None
@@ -124,7 +124,7 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
 def read_questions(
     engine: Engine, objective: Objective, incident: IncidentRow, at_s: int
 ) -> IncidentQuestions:
-    """Return the questions about an incident. Reads the other incidents from the database."""
+    """Return the questions about an incident, with the other incidents read from the database."""
     span = Span(incident.began_unix_s * _NS, max(at_s, incident.began_unix_s + 1) * _NS)
     return questions_of(objective, incident, at_s, known_incidents(engine, span))
 
@@ -136,7 +136,7 @@ def incident_verdict(
     at_s: int,
     explain: Explain = explain_question,
 ) -> IncidentVerdict | None:
-    """Explain an incident; None if its objective has no threshold on a latency."""
+    """Return the verdict on an incident, or None if its objective has no latency threshold."""
     asked = read_questions(engine, objective, incident, at_s)
     return leading_verdict(
         [explain(engine, asked.of(metric), [objective]) for metric in asked.metrics]
@@ -144,9 +144,7 @@ def incident_verdict(
 
 
 def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | None:
-    """Return the verdict from the explanations of several latencies; None if there is no
-    explanation.
-    """
+    """Choose the verdict among the explanations of several latencies, or None if there are none."""
     if not explanations:
         return None
     first = max(
@@ -156,12 +154,12 @@ def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | No
 
 
 def growth(explanation: Explanation) -> float:
-    """Return the growth ratio of an explanation."""
+    """Return the latency of the window divided by the latency of the baseline."""
     return (explanation.now_s or 0.0) / max(explanation.baseline_s or 0.0, 1e-6)
 
 
 def _attainment_loss(explanation: Explanation) -> float:
-    """Return the increase of the share of requests that missed a threshold of this latency."""
+    """Return by how much the share of requests that missed a threshold increased."""
     return max(
         (each.baseline_attained_ratio - each.attained_ratio for each in explanation.attainments),
         default=0.0,

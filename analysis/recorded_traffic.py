@@ -1,8 +1,8 @@
-"""Reads the traffic of a window, and fits a model of each engine that served it, for a replay.
+"""Read the traffic of a window, and fit a model of each engine for a replay.
 
-Each engine's model is fitted to its own samples, start and requests (`replay.fit`). Requests that
-arrived shortly before the window are replayed, too, because the engine still works on them when the
-window begins. They are not counted.
+Each engine's model is fitted to the samples, start and requests of that engine (`replay.fit`).
+Requests that arrived shortly before the window are replayed but not counted, because the engine
+still works on them when the window begins.
 """
 
 from collections import Counter
@@ -18,9 +18,18 @@ from sqlalchemy import Engine
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
-from replay.conditions import Conditions
+from replay.closed_loops import closed_loops
+from replay.conditions import Conditions, Stall
 from replay.engine_config import EngineConfig
-from replay.fit import COEFFICIENTS, EdgeReports, FitError, StepReports, fit_front_end, fit_steps
+from replay.fit import (
+    COEFFICIENTS,
+    EdgeReports,
+    FitError,
+    StepReports,
+    fit_front_end,
+    fit_steps,
+    stalls_of,
+)
 from replay.server_model import ServerModel
 from store.columns.request_columns import request_columns
 from store.queries import Window, request_count, sample_table
@@ -28,26 +37,28 @@ from store.replicas.engine_starts import in_force, starts_between
 from telemetry.starts import EngineStart, read
 
 LEAD_S: Final = 60
-"""Requests that arrived within this time before the window are replayed, too, so that the engine is
-not empty when the window begins.
+"""Requests that arrived up to this many seconds before the window are also replayed, so that the
+engine is not empty when the window begins.
 """
 STRETCH_S: Final = 5
-"""Samples arrive each second; five of them smooth the time between two samples."""
+"""Length in seconds of the intervals over which counters are summed. Each has about five
+samples."""
 LEAST_REQUESTS: Final = 100
 """Minimum number of requests.
 
-With fewer, the 95 % interval of a P50 spans 20 percentiles, so an error could not be judged.
+With fewer requests, the 95 % interval of a P50 spans 20 percentiles, which is too wide to judge an
+error.
 """
 MOST_REQUESTS: Final = 200_000
 """Maximum number of requests.
 
-An answer needs 82 replays, which take about two minutes of CPU for this many requests
+A prediction needs 82 replays, which take about two minutes of CPU time for this many requests
 (docs/benchmarks.md#replay).
 """
 MOST_LEFT_OUT: Final = 0.05
-"""Maximum share of requests without an engine's account.
+"""Maximum share of requests without phases from the plugin.
 
-These requests were part of steps, too, which the replay would lack.
+The engine's steps also contained these requests, but the replay cannot include them.
 """
 UNLIMITED: Final = 2**31 - 1
 
@@ -74,29 +85,33 @@ UNMODELLED: Final[Mapping[str, str]] = {
     "kv_transfer.kv_connector": "KV transfer",
     "lora.max_loras": "LoRA adapters",
 }
-"""Arguments that the replay does not model, each with the name of its feature."""
+"""Engine arguments that the replay does not model, each with its feature's name for messages."""
 
 
 class NotReplayableError(ValueError):
-    """The window cannot be replayed; the message gives the reason."""
+    """The window cannot be replayed. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedEngine:
-    """One engine: its model, what happened to it, and the requests that it served."""
+    """One engine: its model, its stalls and changes of speed, and the requests that it served."""
 
     replica: str
     engine: int
     model: ServerModel
     conditions: Conditions
     rows: IntArray
-    """(n,) its requests, as rows of `Recorded.requests`."""
+    """(n,) the row of each request of this engine in `Recorded.requests`."""
     arrivals: Arrivals
+    start: EngineStart
+    """What it reported at its start."""
+    waiting: Sequence[int] = ()
+    """The tenants whose clients wait for each answer before the next request."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """The traffic of a window: all requests for which an engine sent an account."""
+    """The traffic of a window: all requests with phases from the plugin."""
 
     window: Window
     requests: pa.Table
@@ -108,29 +123,35 @@ class Recorded:
     lead_s: float
     """Seconds from the first request to the start of the window."""
     left_out: Mapping[str, int]
-    """Maps a reason for not replaying requests to the number of these requests."""
+    """Number of requests that cannot be replayed, by reason."""
     simulated: bool
 
+    @property
+    def replicas(self) -> int:
+        """Number of servers; each has one engine or several."""
+        return len({each.replica for each in self.engines})
+
     def column(self, name: str) -> FloatArray:
-        """(n,) a column of the requests; NaN if unknown."""
+        """Return a column of the requests: (n,), NaN if unknown."""
         return _floats(self.requests[name])
 
 
 def read_recorded(engine: Engine, window: Window, beside: Sequence[str] = ()) -> Recorded:
-    """Read a window and fit its engines.
+    """Read the traffic of a window, and fit a model of each engine.
 
     Args:
         engine: from `open_database`.
-        window: the range that is counted.
-        beside: further columns of the requests.
+        window: the time range whose requests are counted.
+        beside: additional columns of the requests to read.
 
     Raises:
-        NotReplayableError: there are too few requests, or a feature that the replay does not model.
+        NotReplayableError: there are too few or too many requests, or an engine uses a feature that
+            the replay does not model.
     """
     lead = Window(max(0, window.from_unix_ns - LEAD_S * _NS), window.to_unix_ns)
     if (number := request_count(engine, lead)) > MOST_REQUESTS:
         raise NotReplayableError(
-            f"{number:,} requests; allowed: at most {MOST_REQUESTS:,}. Ask about a shorter range."
+            f"{number:,} requests; allowed: at most {MOST_REQUESTS:,}. Choose a shorter range."
         )
     starts = [
         *in_force(engine, lead.from_unix_ns),
@@ -145,16 +166,18 @@ def read_recorded(engine: Engine, window: Window, beside: Sequence[str] = ()) ->
 def recorded_of(
     requests: pa.Table, samples: pa.Table, starts: Sequence[EngineStart], window: Window
 ) -> Recorded:
-    """Fit the engines of a window to its tables.
+    """Fit a model of each engine to the tables of a window.
 
     Args:
-        requests: with `REQUEST_COLUMNS`, in order of receipt, from `LEAD_S` before the window on.
-        samples: of the engines, over the same time.
-        starts: of the engines; the latest of each is used.
-        window: the range that is counted.
+        requests: the requests received from `LEAD_S` before the window to its end, with
+            `REQUEST_COLUMNS`, in order of receipt.
+        samples: the engines' samples from the same time range.
+        starts: the engines' starts. The latest start of each engine is used.
+        window: the time range whose requests are counted.
 
     Raises:
-        NotReplayableError: there are too few requests, or a feature that the replay does not model.
+        NotReplayableError: there are too few or too many requests, or an engine uses a feature that
+            the replay does not model.
     """
     received_ns = requests["received_unix_ns"].to_numpy()
     seen = np.isfinite(_floats(requests["queue_s"])) & np.isfinite(_floats(requests["decode_s"]))
@@ -163,24 +186,24 @@ def recorded_of(
     in_window = received_ns >= window.from_unix_ns
     left_out = Counter[str]()
     if missing := int((~whole & in_window).sum()):
-        left_out["without tokens or without an engine's account"] = missing
+        left_out["without tokens, or without phases from the plugin"] = missing
     kept = requests.filter(pa.array(whole))
     counted = kept["received_unix_ns"].to_numpy() >= window.from_unix_ns
     if counted.sum() < LEAST_REQUESTS:
         raise NotReplayableError(
-            f"{int(counted.sum())} requests with an engine's account; needed: at least"
-            f" {LEAST_REQUESTS}. Ask about a longer range."
+            f"{int(counted.sum())} requests with phases from the plugin; needed: at least"
+            f" {LEAST_REQUESTS}. Choose a longer range."
         )
     accepted = pc.fill_null(pc.not_equal(requests["outcome"], "rejected"), True)
     unseen = (~whole & in_window & accepted.to_numpy(zero_copy_only=False)).sum()
     if unseen > MOST_LEFT_OUT * (unseen + counted.sum()):
         raise NotReplayableError(
-            f"{int(unseen)} of {int(unseen + counted.sum())} requests have no engine's account;"
-            f" allowed: at most {MOST_LEFT_OUT:.0%}. Install the plugin on every server."
+            f"{int(unseen)} of {int(unseen + counted.sum())} requests have no phases from the"
+            f" plugin; allowed: at most {MOST_LEFT_OUT:.0%}. Install the plugin on every server."
         )
     tenants, tenant = _codes(kept["tenant"])
     by_engine = {(each.replica, each.engine): each for each in starts}
-    told = samples_of(samples)
+    recorded = samples_of(samples)
     names = np.asarray(kept["replica"].to_pylist(), dtype=object)
     numbers = np.nan_to_num(_floats(kept["engine"])).astype(np.int64)
     origin_ns = int(received_ns[0])
@@ -189,9 +212,9 @@ def recorded_of(
         rows = np.flatnonzero((names == name) & (numbers == number))
         start = by_engine.get((name, number))
         if start is None:
-            raise NotReplayableError(f"replica {name}: its engine's arguments are not reported")
+            raise NotReplayableError(f"replica {name}: its engine's arguments were not reported")
         engines.append(
-            _recorded_engine(kept.take(pa.array(rows)), told, start, rows, tenant, origin_ns)
+            _recorded_engine(kept.take(pa.array(rows)), recorded, start, rows, tenant, origin_ns)
         )
     simulated = bool(pc.any(pc.equal(kept["source"], "simulator")).as_py())
     lead_s = max(window.from_unix_ns - origin_ns, 0) / _NS
@@ -232,8 +255,12 @@ def _recorded_engine(
     engine = replace(config, step=steps.model, step_noise_quantiles=steps.noise)
     prompt_tokens = column("prompt_tokens").astype(np.int64)
     cached = np.nan_to_num(column("cached_tokens")).astype(np.int64)
+    received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
+    loops = closed_loops(received_s, received_s + np.nan_to_num(column("e2e_s")), tenant[rows])
     arrivals = Arrivals(
-        received_s=(requests["received_unix_ns"].to_numpy() - origin_ns) / _NS,
+        received_s=received_s,
+        after=loops.after if loops.tenants else None,
+        think_s=loops.think_s if loops.tenants else None,
         prompt_tokens=prompt_tokens,
         output_tokens=column("output_tokens").astype(np.int64),
         cached_tokens=np.minimum(cached, prompt_tokens - 1),
@@ -246,19 +273,22 @@ def _recorded_engine(
         start.replica,
         start.engine,
         ServerModel(engine=engine, front_end=front_end),
-        Conditions(stalls=(steps.stalls,), paces=(steps.paces,)),
+        Conditions(stalls=(_stalls(samples, mine, origin_ns),), paces=(steps.paces,)),
         rows,
         arrivals,
+        start,
+        loops.tenants,
     )
 
 
 def engine_config(
     arguments: Mapping[str, Any], version: str | None = None, where: str = "the engine"
 ) -> EngineConfig:
-    """Return a configuration with the arguments that an engine reported at its start.
+    """Return the replay's configuration from the arguments that an engine reported at its start.
 
     Raises:
-        NotReplayableError: an argument is missing, or belongs to a feature that is not modelled.
+        NotReplayableError: an argument is missing, or belongs to a feature that the replay does not
+            model.
     """
     for name, feature in UNMODELLED.items():
         if arguments.get(name):
@@ -303,8 +333,8 @@ def _acceptance(
 ) -> FloatArray | None:
     """Return the probability that a drafted token is accepted, for each request.
 
-    Tokens after a rejected one are rejected too: with probability p for each of k tokens, the
-    accepted share is (p + p² + … + pᵏ) / k.
+    After a rejected token, all further drafted tokens are rejected. With probability p for each of
+    k tokens, the accepted share is (p + p² + … + pᵏ) / k.
     """
     if not drafted:
         return None
@@ -315,6 +345,14 @@ def _acceptance(
         accepted = sum(middle**place for place in range(1, drafted + 1)) / drafted
         low, high = (middle, high) if accepted < share else (low, middle)
     return np.full(requests, low)
+
+
+def _stalls(samples: Samples, mine: BoolArray, origin_ns: int) -> tuple[Stall, ...]:
+    return stalls_of(
+        (samples.at_unix_ns[mine] - origin_ns) / _NS,
+        samples.rises("stall_s_total")[mine],
+        samples.number("longest_step_s")[mine],
+    )
 
 
 def _step_reports(samples: Samples, mine: BoolArray, origin_ns: int) -> StepReports:
@@ -355,7 +393,10 @@ def _floats(column: pa.ChunkedArray) -> FloatArray:
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[list[str], IntArray]:
-    """Return the distinct values, and the index of each row's value; unknown is empty text."""
+    """Return the distinct values, and the index of each row's value among them.
+
+    An unknown value is an empty string.
+    """
     values = np.asarray([value or "" for value in column.to_pylist()], dtype=object)
     names, codes = np.unique(values, return_inverse=True)
     return [str(name) for name in names], codes.reshape(-1).astype(np.int64)

@@ -1,6 +1,7 @@
 """Read `sign-in.yaml`: the identity provider, and the people who may use the explorer.
 
-The file is read strictly: an error gives file, line and key, and never repeats a secret.
+An unknown key or an invalid value is an error. Error messages name the file, line and key, and
+never contain a secret.
 """
 
 import os
@@ -18,11 +19,11 @@ from alerts.strict_yaml import Items, Reader, Text, read_documents
 from telemetry.addresses import is_loopback
 
 SIGN_IN_KEY: Final = "TAILSPAN_SIGN_IN"
-"""The environment variable with the file's path."""
+"""The environment variable with the path of the sign-in file."""
 DISCOVERY: Final = "/.well-known/openid-configuration"
 EVERYBODY: Final = "*"
 LONGEST_SESSION_S: Final = 30 * 86_400
-"""Streamlit's cookie lasts at most this long."""
+"""Maximum lifetime of Streamlit's cookie."""
 DEFAULT_SESSION: Final = "12h"
 _KEYS: Final = (
     *("issuer", "client_id", *(f"client_secret{source}" for source in SOURCES)),
@@ -37,11 +38,11 @@ class SignIn:
     """The sign-in configuration."""
 
     issuer: str
-    """URL of the identity provider, without a slash at its end."""
+    """URL of the identity provider, without a final slash."""
     client_id: str
     client_secret: Secret
     url: str
-    """Public URL of the explorer, without a slash at its end."""
+    """Public URL of the explorer, without a final slash."""
     allow: tuple[str, ...]
     """People who may use the explorer: `jane@example.org`, `@example.org`, or `*` for all accounts
     of the provider."""
@@ -56,7 +57,7 @@ class SignIn:
 
     @property
     def base_path(self) -> str:
-        """Path under which the explorer is served, without slashes around it."""
+        """URL path of the explorer, without slashes at start and end."""
         return urlsplit(self.url).path.strip("/")
 
     @property
@@ -66,7 +67,7 @@ class SignIn:
 
     @property
     def provider(self) -> str:
-        """Host name of the identity provider, which people recognise."""
+        """Host name of the identity provider, shown on the sign-in page."""
         return urlsplit(self.issuer).hostname or ""
 
 
@@ -74,11 +75,11 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
     """Read a sign-in file.
 
     Args:
-        path: path of the file; files that it refers to are relative to its folder.
-        environ: the environment variables that `client_secret_env` refers to.
+        path: path of the file. Relative paths in the file start at the file's folder.
+        environ: the environment variables, for `client_secret_env`.
 
     Raises:
-        DocumentError: the file is invalid, or refers to something that does not exist.
+        DocumentError: the file is invalid, or names a file or variable that does not exist.
         OSError: the file cannot be read.
     """
     file = str(path)
@@ -109,18 +110,19 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
 
 @cache
 def in_force() -> SignIn | None:
-    """Return the configuration that this process was started with; None without sign-in.
+    """Return the sign-in configuration of this process, or None if sign-in is not used.
 
-    Raises:
-        as `load_sign_in`; the explorer then shows no page.
+    Raises the errors of `load_sign_in`, so that the explorer shows no page.
     """
     path = os.environ.get(SIGN_IN_KEY)
     return load_sign_in(Path(path), os.environ) if path else None
 
 
 def _address(whole: Reader, key: str) -> str:
-    """Return a base address. Plain HTTP is allowed on this machine only, because requests contain
-    the session."""
+    """Check and return the base URL in a key of the file.
+
+    Plain HTTP is allowed on loopback only, because requests contain the session cookie.
+    """
     text = whole.text(key).rstrip("/")
     allowed = "allowed: https://host/…, or http://localhost/… to try it"
     try:
@@ -129,7 +131,7 @@ def _address(whole: Reader, key: str) -> str:
     except ValueError:
         raise whole.error(key, f"{shown(text)} is no address; {allowed}") from None
     if "@" in parts.netloc:
-        raise whole.error(key, "must hold no user and password")
+        raise whole.error(key, "must not contain a user or password")
     secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
     if not (secure and host) or parts.query or parts.fragment:
         raise whole.error(key, f"{shown(text)}; {allowed}")

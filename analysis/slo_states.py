@@ -1,4 +1,4 @@
-"""The state of each objective at an instant, and its incidents, from the store."""
+"""Read the state of each objective at an instant, and its incidents, from the store."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ _NS: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """The status of one group of an objective, and the counts it was computed from."""
+    """The status of one group of an objective, and the counts from which it is computed."""
 
     status: Status
     tally: Tally
@@ -42,19 +42,20 @@ class SloIncident:
     """One burn of an objective: its page, its ticket, or both if they overlap."""
 
     row: IncidentRow
-    """The row of the page if it exists, else of the ticket. Links point to this row."""
+    """The page's row if there is a page, otherwise the ticket's row. Links point to this row."""
     severity: str
-    """Severity of the open row. A page takes precedence over a ticket."""
+    """Severity of the incident: `page` if both a page and a ticket are open."""
     began_unix_s: int
     ended_unix_s: int | None
-    """When the incident ended; None while it is open."""
+    """End of the incident, or None while it is open."""
     peak_burn: Fraction
     peak_unix_s: int
     budget_spent: Fraction | None
     bad: int | None = None
-    """Requests that missed the objective since the start; None once the incident has ended."""
+    """Number of requests that missed the objective since the incident began, or None once it has
+    ended."""
     cause: str | None = None
-    """The likely cause that the notification named."""
+    """The likely cause, as in the notification."""
 
     @property
     def goes_on(self) -> bool:
@@ -66,8 +67,8 @@ class SloIncident:
 class SloState:
     """The state of an objective in the selected range.
 
-    `blind` is the reason why the requests of the last hour are not counted, as a key of
-    `alerts.blindness.REASONS`. Only the first group has it.
+    `blind` is a key of `alerts.blindness.REASONS` if the requests of the last hour are not counted.
+    Only an objective's first group has this field.
     """
 
     status: Status
@@ -88,7 +89,7 @@ class SloState:
 
     @property
     def pages(self) -> bool:
-        """Whether the objective pages."""
+        """Whether a page is firing."""
         return self.status.severity == "page" or any(each.severity == "page" for each in self.open)
 
     @property
@@ -104,12 +105,12 @@ class SloState:
 
     @property
     def firing(self) -> Pair | None:
-        """The first pair of windows that alerts."""
+        """The first pair of burn-rate windows that fires."""
         return self._saying(State.FIRING)
 
     @property
     def held_back(self) -> Pair | None:
-        """The first pair that would page with more data. Pairs for tickets are ignored."""
+        """The first pair of burn-rate windows that would page if there were enough data."""
         found = self._saying(State.LOW_TRAFFIC) or self._saying(State.COLD_START)
         return found if found is not None and found.severity == "page" else None
 
@@ -118,7 +119,7 @@ class SloState:
 
 
 def worst_first(found: Sequence[SloState]) -> list[SloState]:
-    """Return groups in the order of urgency."""
+    """Return groups in order of urgency, the most urgent first."""
 
     def order(each: SloState) -> tuple[bool, bool, bool, bool, Fraction]:
         left = each.status.budget_left
@@ -134,7 +135,7 @@ def worst_first(found: Sequence[SloState]) -> list[SloState]:
 
 
 def foremost(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, int]]:
-    """Return every objective without groups, and the most urgent groups of each other objective.
+    """Return the most urgent groups of each objective.
 
     Returns:
         The states to show, and the number of omitted groups by objective.
@@ -157,7 +158,8 @@ def goes_on(row: IncidentRow, at_s: int) -> bool:
 
 
 def instant_s(window: Window, now_unix_ns: int) -> int:
-    """Return the end of the range, or the time of the newest data if this is earlier."""
+    """Return the end of the range, or the time of the last possible evaluation if this is
+    earlier."""
     end_s = min(window.to_unix_ns, now_unix_ns - ARRIVAL_S * _NS) // _NS
     return max(0, end_s // EVALUATION_S * EVALUATION_S)
 
@@ -165,7 +167,7 @@ def instant_s(window: Window, now_unix_ns: int) -> int:
 def slo_states(
     engine: Engine, objectives: Sequence[Objective], window: Window, at_s: int
 ) -> tuple[SloState, ...]:
-    """Return the state of each objective that Tailspan counts, one per group, at an instant."""
+    """Return the state of each group of the objectives that Tailspan counts, at an instant."""
     count = by_second()
     shown_s = min(window.from_unix_ns // _NS, at_s)
     burns: dict[str, list[list[IncidentRow]]] = {}
@@ -203,14 +205,14 @@ def objective_status(
     count: Count,
     since: Callable[[Objective], set[int]] = lambda _: set(),
 ) -> tuple[list[GroupStatus], str | None]:
-    """Return the status of each group of an objective, and why the objective is blind or None.
+    """Return the status of each group of an objective, and the reason if the objective is blind.
 
     Args:
         engine: from `open_database`.
         objective: an objective that Tailspan counts.
         at_s: the instant of the status, in unix seconds.
-        count: from `by_second`; pass the same one for several objectives.
-        since: further instants of a group, in unix seconds, that its counts must reach back to.
+        count: from `by_second`. Pass the same object for several objectives.
+        since: returns the instants of a group, in unix seconds, that its counts must include.
     """
     groups = []
     for group in expanded(engine, [objective]):
@@ -225,7 +227,7 @@ def objective_status(
 
 
 def overlapping(rows: Sequence[IncidentRow]) -> list[list[IncidentRow]]:
-    """Return rows grouped by burn. A page and a ticket that overlap belong to the same burn."""
+    """Group incident rows by burn. A page and a ticket that overlap belong to the same burn."""
     found: list[list[IncidentRow]] = []
     for row in sorted(rows, key=lambda each: each.began_unix_s):
         last = found[-1] if found else []
@@ -250,7 +252,7 @@ def incident_of(
 
     Args:
         rows: at least one row: the burn's page, its ticket, or both.
-        status: the objective's current state. Its burn rate may be higher than the stored peak.
+        status: the objective's current status, whose burn rate may be above the stored peak.
         history: the counts.
         causes: likely causes by severity and time of the alert.
     """
@@ -279,16 +281,14 @@ def incident_of(
 
 
 def _lately(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:
-    """Return open incidents, and incidents of the range or of the week before its end, newest
-    first.
-    """
+    """Return the newest incidents that are open, overlap the range, or ended in the last week."""
     from_s = min(window.from_unix_ns // _NS, at_s - LATELY_S)
     known = [row for row in rows if row.fired_unix_s <= at_s + ARRIVAL_S]
     return [row for row in known if row.last_unix_s >= from_s][:MOST_INCIDENTS]
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
-    """Return when the earliest burn in the previous range of the same length began, or None."""
+    """Return the start of the earliest burn that overlaps the previous range of the same length."""
     length_s = (window.to_unix_ns - window.from_unix_ns) // _NS
     from_s = window.from_unix_ns // _NS
     began = [

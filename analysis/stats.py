@@ -1,4 +1,4 @@
-"""Counts, rates and latency percentiles of requests, by any labels."""
+"""Compute counts, rates and latency percentiles of requests, by any labels."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,13 +22,13 @@ from telemetry.sketches import IntArray
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 IDENTITIES: Final = ("trace_id", "span_id", "request_id")
-"""Labels that identify one request; grouping by them is useless."""
+"""Labels that identify one request, so that each group would contain one request."""
 
 DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
 """Labels that requests can be grouped by."""
 
 MOST_READ: Final = 300_000
-"""Maximum number of requests to read one by one; this takes about a second."""
+"""Maximum number of requests to read one by one, which takes about a second."""
 
 _POINTS = (*PERCENTILES, "p99_low", "p99_high")
 
@@ -41,7 +41,7 @@ class StatsQuestion:
     equals: Mapping[str, str | None] = field(default_factory=dict)
     by: Sequence[str] = ()
     precision: Literal["auto", "exact", "sketch"] = "auto"
-    """`exact` reads the requests and `sketch` the rollups; `auto` chooses."""
+    """`exact` reads the requests, `sketch` reads the rollups, and `auto` chooses between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +50,24 @@ class StatsAnswer:
 
     groups: list[dict[str, Any]]
     precision: Literal["exact", "sketch"]
-    """`sketch` values are within 1 %."""
+    """For `sketch`, percentiles are within 1 % of an exact value."""
     window: Window
     simulated: bool
     overflowed: int = 0
-    """Number of requests with a label value beyond the limit of the rollups."""
+    """Number of requests with a label value that the rollups store as `_other`."""
     sources: Mapping[str, int] = field(default_factory=dict)
-    """Requests by source; empty with rollups, which do not store it."""
+    """Number of requests by source. Empty for `sketch`, because rollups do not store the source."""
 
 
 def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
-    """Answer from the requests if there are few enough and they are still stored; otherwise from
-    rollups.
+    """Compute the statistics of each group.
+
+    The statistics are computed from the stored requests, or from rollups if there are too many
+    requests or if some were deleted.
 
     Raises:
-        ValueError: a label does not exist, or `sketch` was asked for and the rollups lack a label.
+        ValueError: a label does not exist, or `precision` is `sketch` and rollups do not have a
+            label.
     """
     window = question.window
     if question.precision == "exact" or not (found := _rolled_up(engine, question)):
@@ -81,7 +84,7 @@ def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
 
 
 def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
-    """Return the rollups to answer from; None if the requests should be read."""
+    """Return the rollups to use, or None to read the requests instead."""
     window = question.window
     if unknown := {*question.by, *question.equals} - set(ROLLED_LABELS):
         if question.precision == "sketch":
@@ -102,8 +105,8 @@ def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> l
 
     Args:
         found: requests with the dimensions, LATENCIES, `outcome` and `output_tokens`.
-        dimensions: labels to group by; empty for a single group.
-        window: the time range from which rates are computed.
+        dimensions: labels to group by, or an empty list for a single group.
+        window: the time range, for computing rates.
     """
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     groups = [
@@ -122,7 +125,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     sums = found.sums(["output_tokens"])
     quantiles = {latency: found.quantiles(latency, _ranks) for latency in LATENCIES}
-    # The rollups are grouped by outcome as well, and then added up without it.
+    # Errors and aborted requests of a group are found by grouping by outcome.
     by_outcome = found.again(by=(*dimensions, "outcome"))
     ended = dict(zip((c := by_outcome.sums(())).cells.tolist(), c.requests.tolist(), strict=True))
     groups = []
@@ -153,7 +156,8 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
 
 
 def _ranks(total: IntArray) -> IntArray:
-    """Return the ranks of the percentiles, and the interval of ranks of the 99th percentile."""
+    """Return the ranks of the percentiles, and of the confidence interval of the 99th
+    percentile."""
     interval = [interval_ranks(number, PERCENTILES["p99"]) or (0, 0) for number in total.tolist()]
     points = nearest_ranks(tuple(PERCENTILES.values()))(total)
     return np.concatenate([points, np.array(interval, np.int64).reshape(-1, 2)], axis=1)
@@ -164,7 +168,7 @@ def _known(found: Quantiles, place: int) -> list[float | None]:
 
 
 def _named(dimensions: Sequence[str], group: Sequence[str | None]) -> dict[str, Any]:
-    """Return a group's labels, with the types that requests have."""
+    """Return a group's labels, with the same types as in a request."""
     named: dict[str, Any] = dict(zip(dimensions, group, strict=True))
     if named.get("streamed") is not None:
         named["streamed"] = named["streamed"] == "true"

@@ -1,7 +1,7 @@
-"""The thresholds that objectives set for a latency, for the diagnosis.
+"""Read the latency thresholds of objectives, for the diagnosis.
 
-Pure. An objective sets a threshold if its `good` requires `latency <= number` of every request. An
-objective whose filter uses fields that the diagnosis does not read sets no threshold.
+Pure. An objective has a threshold if its `good` requires `latency <= number` for every request.
+Objectives whose filter uses a field that the diagnosis does not read are left out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ def thresholds(objectives: Iterable[Objective], metric: Metric) -> list[Threshol
 
 
 def metrics_of(goodput: Goodput) -> tuple[Metric, ...]:
-    """Return the latencies of an objective, each once."""
+    """Return the distinct latencies in an objective's `good`."""
     fields = dict.fromkeys(leaf.field for leaf in comparisons(goodput.good))
     return tuple(Metric(LATENCIES[field]) for field in fields if field in LATENCIES)
 
@@ -65,8 +65,10 @@ def _seconds(goodput: Goodput, metric: Metric) -> float | None:
 
 
 class _Counts:
-    """Selects the requests of an objective. A comparison with an unknown value selects no
-    request."""
+    """Selects the requests of an objective.
+
+    A comparison with an unknown value is neither true nor false.
+    """
 
     def __init__(self, where: Expression | None) -> None:
         self._where = where
@@ -78,9 +80,9 @@ class _Counts:
 
 
 def _holds(expression: Expression, requests: Requests) -> tuple[BoolArray, BoolArray]:
-    """Return for which requests an expression is true, and for which it is false, both as (n,).
+    """Return two masks (n,): where an expression is true, and where it is false.
 
-    For all other requests it is unknown.
+    For all other requests the result is unknown.
     """
     match expression:
         case Not(operand):

@@ -1,14 +1,12 @@
-"""What a change would do to the recorded traffic of a window.
+"""Predict the effect of a change on the recorded traffic of a window.
 
-The window is replayed twice: unchanged, which shows how well the model reproduces it, and edited. A
-predicted percentile is the measured one times the ratio of the two replays, so that an error that
-both replays have cancels out. Its interval comes from replays of resampled stretches of the window,
-widened by the reproduction's own error.
+The window is replayed twice: once unchanged, to measure how well the model reproduces the window,
+and once with the edits. Intervals are computed from replays of resampled blocks of the window.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,108 +15,106 @@ from sqlalchemy import Engine
 from alerts.evaluation.request_verdicts import Verdict
 from alerts.evaluation.table_verdicts import VERDICTS, columns_of, judge_table
 from alerts.objectives import Goodput, Objective
+from analysis.corrected_prediction import (
+    NEGLIGIBLE_S,
+    Predicted,
+    Reproduced,
+    interval,
+    scaled,
+    scaled_by_rank,
+)
+from analysis.hardware_change import assumption
 from analysis.recorded_traffic import Recorded, RecordedEngine, read_recorded
-from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
-from replay.conditions import Conditions, Pace, Stall
-from replay.edits import EditError, Edits, edited_arrivals, edited_engine
-from replay.loop import replay
-from replay.outcome import Bind, Outcome
-from replay.server_model import ServerModel
-from replay.step_model import StepModel
+from analysis.window_replay import METRICS, Replayed, Traffic, replayed, resampled, traffic_of
+from replay.arrivals import BoolArray, FloatArray, IntArray
+from replay.edits import EditError, Edits
+from replay.outcome import Bind
 from store.queries import Window
 from telemetry.quantiles import Z_95, quantile
 
-METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
-"""The latencies whose reproduction decides whether an answer is given."""
+"""A prediction is made only if the unchanged replay reproduces these latencies."""
 
 MOST_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
-"""Maximum relative error of the unchanged window. Beyond it, nothing is predicted.
+"""Maximum relative error of the unchanged replay. There is no prediction if the error is larger.
 
-Provisional, not measured on a real server: simulated windows stay within 3 % (docs/benchmarks.md).
+Windows of a real vLLM are within 5 % at P50 and 25 % at P99. A window that other processes
+disturbed was 50 % off at P99 (docs/benchmarks.md#what-if-on-a-real-vllm).
 """
 
 RESAMPLED: Final = 40
-"""Pairs of replays for the intervals: the spread of 40 draws is known to 11 %."""
-BLOCK_S: Final = 30
-"""Length of a resampled stretch: longer than most requests, and shorter than a rate's changes."""
-SATURATED: Final = 0.02
-"""Each second of the window adds this much to the wait in the queue: the rate is 2 % above what the
-engines can serve."""
+"""Number of pairs of replays for an interval. The standard deviation of 40 draws is known to within
+11 %."""
 
 Percentiles = dict[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfQuestion:
-    """Which window to replay, with which edits, and whose latencies to report."""
+    """A window to replay with edits, and the requests and objectives to report."""
 
     window: Window
     edits: Edits
     equals: Mapping[str, str | None] = field(default_factory=dict)
-    """Labels of the reported requests. All requests are replayed."""
+    """Labels that select the requests to report. All requests are replayed."""
     objectives: Sequence[Objective] = ()
     usd_per_hour: float | None = None
-    """What the engines cost now; None if they have no price."""
-
-
-class Reproduced(NamedTuple):
-    """One percentile, measured and replayed without edits."""
-
-    measured: float | None
-    replayed: float | None
-
-    @property
-    def error_ratio(self) -> float | None:
-        """Return the replayed value relative to the measured one, minus 1."""
-        if not self.measured or self.replayed is None:
-            return None
-        return self.replayed / self.measured - 1
-
-
-class Predicted(NamedTuple):
-    """A predicted value with its 95 % interval."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
+    """Current cost of the engines, or None if they have no price."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """The share of an objective's requests that are good, measured and predicted."""
+    """The share of an objective's requests that are good: as measured, and as predicted."""
 
     slo: str
+    target: float
     good_ratio_now: float
     good_ratio: Predicted
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAnswer:
-    """Measured, reproduced and predicted latencies. Without a prediction, `refused` is why."""
+    """Measured, reproduced and predicted latencies."""
 
     window: Window
     requests: int
     edits: Sequence[str]
     reproduced: Mapping[str, Mapping[str, Reproduced]]
     refused: str | None
+    """The reason if there is no prediction."""
     now: Mapping[str, Percentiles]
     throughput_rps: float
     usd_per_hour: float | None
     left_out: Mapping[str, int]
     simulated: bool
     predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
+    gains: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
+    """The change of each percentile on exactly this traffic, as a ratio: −0.1 is 10 % faster."""
     predicted_rps: float | None = None
     predicted_usd_per_hour: float | None = None
     rejected: int = 0
-    """Requests that the edited engines reject: longer than `max_model_len`, or no queue space."""
+    """Number of requests that the edited engines reject, because they are longer than
+    `max_model_len` or the queue is full."""
     objectives: Sequence[Attainment] = ()
     binds: Bind = "none"
     binds_now: Bind = "none"
     saturated: bool = False
-    """The edited engines cannot keep up: the queue grows for as long as the window lasts."""
+    """Whether the queue of the edited engines grows until the end of the window."""
     extrapolated: Sequence[str] = ()
+
+    @property
+    def usd_per_1000_requests(self) -> float | None:
+        """Return the cost of 1,000 requests now."""
+        return _per_1000(self.usd_per_hour, self.throughput_rps)
+
+    @property
+    def predicted_usd_per_1000_requests(self) -> float | None:
+        """Return the cost of 1,000 requests with the edits, or None if the engines cannot keep
+        up."""
+        if self.saturated:
+            return None
+        return _per_1000(self.predicted_usd_per_hour, self.predicted_rps)
 
 
 def answer_what_if(
@@ -128,278 +124,279 @@ def answer_what_if(
 
     Args:
         engine: from `open_database`.
-        question: what to change, and for whom to report.
-        progress: called after each of the `RESAMPLED` pairs of replays.
+        question: the window, the edits, and the requests to report.
 
     Raises:
-        NotReplayableError: the window has too few requests, or a feature that is not modelled.
+        NotReplayableError: the window has too few or too many requests, or an engine uses a feature
+            that the replay does not model.
         EditError: an edit is not allowed.
     """
-    beside = [*question.equals, *columns_of_objectives(question.objectives)]
-    recorded = read_recorded(engine, question.window, beside)
-    return predict(recorded, question, progress=progress)
+    return predict(read_for(engine, question), question, progress=progress)
 
 
-def columns_of_objectives(objectives: Sequence[Objective]) -> list[str]:
-    """Return the columns of requests that the verdicts on these objectives need."""
-    found: list[str] = []
-    for each in objectives:
+def read_for(engine: Engine, question: WhatIfQuestion) -> Recorded:
+    """Read the window of a question from the store.
+
+    Args:
+        engine: from `open_database`.
+        question: defines the window and the columns to read.
+
+    Raises:
+        NotReplayableError: the window has too few or too many requests, or an engine uses a feature
+            that the replay does not model.
+    """
+    beside = [*question.equals]
+    for each in question.objectives:
         if isinstance(each.indicator, Goodput):
-            found += columns_of(each.indicator.where, each.indicator.good)
-    return found
+            beside += columns_of(each.indicator.where, each.indicator.good)
+    return read_recorded(engine, question.window, beside)
 
 
 def predict(
     recorded: Recorded,
     question: WhatIfQuestion,
-    resampled: int = RESAMPLED,
+    draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
 ) -> WhatIfAnswer:
-    """Answer from recorded traffic.
+    """Predict the effect of the edits from recorded traffic.
 
     Args:
         recorded: the window.
-        question: what to change, and for whom to report.
-        resampled: number of pairs of replays for the intervals.
+        question: what to change, and which requests to report.
+        draws: number of pairs of replays for the intervals, or 0 for no intervals.
         progress: called after each pair.
 
     Raises:
         EditError: an edit is not allowed.
     """
-    edits = question.edits
-    chosen = recorded.counted & _matching(recorded.requests, question.equals)
-    whole = _unresampled(recorded)
-    same = Edits(router=edits.router or "round_robin") if edits.pools else Edits()
-    chance = np.random.default_rng(0)
-    now = _run(recorded, whole, same, "now", chance)
-    measured = {name: recorded.column(name) for name in METRICS}
-    reproduced = {
-        name: {
-            point: Reproduced(
-                _quantile(measured[name][chosen], q),
-                _quantile(now.values[name][chosen[now.source]], q),
+    return predict_each(recorded, question, [question.edits], draws, progress)[0]
+
+
+def predict_each(
+    recorded: Recorded,
+    question: WhatIfQuestion,
+    alternatives: Sequence[Edits],
+    draws: int = RESAMPLED,
+    progress: Callable[[], None] = lambda: None,
+) -> list[WhatIfAnswer]:
+    """Predict the effect of alternative edits.
+
+    The predictions share the replays of the unchanged traffic.
+
+    Args:
+        recorded: the window.
+        question: the requests to report. The question's edits are ignored.
+        alternatives: the edits. Either all of them or none must set replicas or a router.
+        draws: number of resampled replays for the intervals, or 0 for no intervals.
+        progress: called after each resampled replay.
+
+    Raises:
+        EditError: an edit is not allowed.
+    """
+    reporting = _Reporting(recorded, question)
+    first = alternatives[0]
+    same = Edits(router=first.pool_router) if first.pools else Edits()
+    whole = traffic_of(recorded)
+    now = replayed(recorded, whole, same, "now", np.random.default_rng(0))
+    found = [_Prediction(reporting, edits, now, whole) for edits in alternatives]
+    if found[0].refused is None:
+        for number in range(draws):
+            some = resampled(recorded, np.random.default_rng([1, number]))
+            seed = f"draw {number}"
+            before = replayed(recorded, some, same, seed, np.random.default_rng([2, number]))
+            for each in found:
+                each.draw(some, before, seed, np.random.default_rng([2, number]))
+            progress()
+    return [each.answer() for each in found]
+
+
+class _Reporting:
+    """The measured latencies of the reported requests of a window."""
+
+    def __init__(self, recorded: Recorded, question: WhatIfQuestion) -> None:
+        self.recorded = recorded
+        self.question = question
+        self.chosen = recorded.counted & _matching(recorded.requests, question.equals)
+        """(n,) whether a request is reported."""
+        self.measured = {name: recorded.column(name) for name in METRICS}
+        self.objectives = [
+            (each, each.indicator)
+            for each in question.objectives
+            if isinstance(each.indicator, Goodput)
+        ]
+
+    def rows(self, traffic: Traffic) -> IntArray:
+        """Return the index of the recorded request for each reported request of the traffic."""
+        rows = np.concatenate(traffic.rows)
+        return rows[self.chosen[rows]]
+
+    def measured_quantile(self, name: str, q: float, rows: IntArray) -> float | None:
+        return _quantile(self.measured[name][rows], q)
+
+    def values(self, run: Replayed, name: str) -> FloatArray:
+        """Return the replayed latencies of the reported requests."""
+        return run.values[name][self.chosen[run.source]]
+
+    def replayed_quantile(self, run: Replayed, name: str, q: float) -> float | None:
+        return _quantile(self.values(run, name), q)
+
+
+class _Prediction:
+    """The replays with one set of edits, and the draws for their intervals."""
+
+    def __init__(self, reporting: _Reporting, edits: Edits, now: Replayed, whole: Traffic) -> None:
+        self._of, self._edits, self._now = reporting, edits, now
+        rows = reporting.rows(whole)
+        self._reproduced = {
+            name: {
+                point: Reproduced(
+                    reporting.measured_quantile(name, q, rows),
+                    reporting.replayed_quantile(now, name, q),
+                )
+                for point, q in POINTS.items()
+            }
+            for name in METRICS
+        }
+        self.refused = _refusal(self._reproduced)
+        self._draws: list[dict[tuple[str, str], float]] = []
+        self._drawn_gains: list[dict[tuple[str, str], float]] = []
+        self._drawn_ratios: list[list[float | None]] = []
+        if self.refused is None:
+            chance = np.random.default_rng(0)
+            self._then = replayed(reporting.recorded, whole, edits, "now", chance)
+            self._values = self._percentiles(rows, now, self._then)
+            self._gains = self._changes(now, self._then)
+            self._ratios = self._good_ratios(rows, now, self._then)
+
+    def draw(
+        self, traffic: Traffic, before: Replayed, seed: str, chance: np.random.Generator
+    ) -> None:
+        """Add a replay of resampled traffic."""
+        after = replayed(self._of.recorded, traffic, self._edits, seed, chance)
+        rows = self._of.rows(traffic)
+        self._draws.append(self._percentiles(rows, before, after))
+        self._drawn_gains.append(self._changes(before, after))
+        self._drawn_ratios.append(self._good_ratios(rows, before, after))
+
+    def answer(self) -> WhatIfAnswer:
+        """Return the answer with the intervals of the draws so far."""
+        recorded, question = self._of.recorded, self._of.question
+        requests = int(self._of.chosen.sum())
+        length_s = (question.window.to_unix_ns - question.window.from_unix_ns) / 1e9
+        answer = WhatIfAnswer(
+            window=question.window,
+            requests=requests,
+            edits=self._edits.listed(),
+            reproduced=self._reproduced,
+            refused=self.refused,
+            now={
+                name: {point: each.measured for point, each in points.items()}
+                for name, points in self._reproduced.items()
+            },
+            throughput_rps=requests / length_s,
+            usd_per_hour=question.usd_per_hour,
+            left_out=recorded.left_out,
+            simulated=recorded.simulated,
+            binds_now=self._now.binds,
+        )
+        if self.refused is not None:
+            return answer
+        then = self._then
+        engines = self._edits.engines(recorded.replicas, len(recorded.engines))
+        # The price of another device is unknown here.
+        usd = None if self._edits.device else question.usd_per_hour
+        reported = self._of.chosen[then.source]
+        return replace(
+            answer,
+            predicted={
+                name: {point: self._predicted(name, point) for point in POINTS} for name in METRICS
+            },
+            gains={name: {point: self._gain(name, point) for point in POINTS} for name in METRICS},
+            predicted_rps=int((reported & ~then.rejected).sum()) / length_s,
+            predicted_usd_per_hour=None if usd is None else usd * engines / len(recorded.engines),
+            rejected=int((reported & then.rejected).sum()),
+            objectives=self._attainments(),
+            binds=then.binds,
+            saturated=then.saturated,
+            extrapolated=_extrapolations(recorded, self._edits),
+        )
+
+    def _percentiles(
+        self, rows: IntArray, before: Replayed, after: Replayed
+    ) -> dict[tuple[str, str], float]:
+        """Return the predicted percentiles that exist."""
+        found = {}
+        for name in METRICS:
+            for point, q in POINTS.items():
+                value = scaled(
+                    self._of.measured_quantile(name, q, rows),
+                    self._of.replayed_quantile(before, name, q),
+                    self._of.replayed_quantile(after, name, q),
+                )
+                if value is not None:
+                    found[name, point] = value
+        return found
+
+    def _changes(self, before: Replayed, after: Replayed) -> dict[tuple[str, str], float]:
+        """Return the change of each percentile between two replays, as a ratio."""
+        found = {}
+        for name in METRICS:
+            for point, q in POINTS.items():
+                old = self._of.replayed_quantile(before, name, q)
+                new = self._of.replayed_quantile(after, name, q)
+                if old is not None and new is not None and old >= NEGLIGIBLE_S:
+                    found[name, point] = new / old - 1
+        return found
+
+    def _gain(self, name: str, point: str) -> Predicted:
+        value = self._gains.get((name, point))
+        draws = [draw[name, point] for draw in self._drawn_gains if (name, point) in draw]
+        if value is None or len(draws) < 2:
+            return Predicted(value)
+        off = Z_95 * float(np.std(draws, ddof=1))
+        return Predicted(value, max(-1.0, value - off), value + off)
+
+    def _predicted(self, name: str, point: str) -> Predicted:
+        value = self._values.get((name, point))
+        if value is None:
+            return Predicted(None)
+        draws = [draw[name, point] for draw in self._draws if (name, point) in draw]
+        return interval(value, draws, self._reproduced[name][point].error_ratio or 0.0)
+
+    def _good_ratios(self, rows: IntArray, before: Replayed, after: Replayed) -> list[float | None]:
+        """Return the predicted good ratio of each objective that Tailspan counts."""
+        if not self._of.objectives:
+            return []
+        reported = self._of.chosen[after.source] & ~after.rejected
+        source = after.source[reported]
+        table = self._of.recorded.requests.take(pa.array(source))
+        for name in METRICS:
+            values = scaled_by_rank(
+                after.values[name][reported],
+                self._of.values(before, name),
+                self._of.measured[name][rows],
             )
-            for point, q in POINTS.items()
-        }
-        for name in METRICS
-    }
-    length_s = (question.window.to_unix_ns - question.window.from_unix_ns) / 1e9
-    answer = WhatIfAnswer(
-        window=question.window,
-        requests=int(chosen.sum()),
-        edits=edits.listed(),
-        reproduced=reproduced,
-        refused=_refusal(reproduced),
-        now={
-            name: {point: each.measured for point, each in points.items()}
-            for name, points in reproduced.items()
-        },
-        throughput_rps=int(chosen.sum()) / length_s,
-        usd_per_hour=question.usd_per_hour,
-        left_out=recorded.left_out,
-        simulated=recorded.simulated,
-        binds_now=now.binds,
-    )
-    if answer.refused is not None:
-        return answer
-    then = _run(recorded, whole, edits, "now", chance)
-    draws: list[dict[tuple[str, str], float]] = []
-    shares: list[list[float | None]] = []
-    for number in range(resampled):
-        some = _resampled(recorded, np.random.default_rng([1, number]))
-        before, after = (
-            _run(recorded, some, each, f"draw {number}", np.random.default_rng([2, number]))
-            for each in (same, edits)
-        )
-        draws.append(_ratios(chosen, some, before, after, measured))
-        shares.append(
-            _attained(recorded, chosen, question.objectives, before, after, measured, some)
-        )
-        progress()
-    predicted = {
-        name: {
-            point: _predicted(reproduced[name][point], then, chosen, name, q, draws, point)
-            for point, q in POINTS.items()
-        }
-        for name in METRICS
-    }
-    replicas = edits.replicas or len(recorded.engines)
-    usd = question.usd_per_hour
-    return replace(
-        answer,
-        predicted=predicted,
-        predicted_rps=int((chosen[then.source] & ~then.rejected).sum()) / length_s,
-        predicted_usd_per_hour=None if usd is None else usd * replicas / len(recorded.engines),
-        rejected=int((chosen[then.source] & then.rejected).sum()),
-        objectives=_objectives(recorded, chosen, question.objectives, now, then, measured, shares),
-        binds=then.binds,
-        saturated=then.saturated,
-        extrapolated=_extrapolations(recorded, edits),
-    )
+            # A latency that does not exist, such as TPOT of one token, stays unknown.
+            values[~np.isfinite(self._of.measured[name][source])] = np.nan
+            if name in table.column_names:
+                place = table.column_names.index(name)
+                table = table.set_column(place, name, pa.array(values, from_pandas=True))
+        return [good_ratio(indicator, table) for _, indicator in self._of.objectives]
+
+    def _attainments(self) -> list[Attainment]:
+        table = self._of.recorded.requests.filter(pa.array(self._of.chosen))
+        found = []
+        for place, (objective, indicator) in enumerate(self._of.objectives):
+            now, value = good_ratio(indicator, table), self._ratios[place]
+            if now is None or value is None:
+                continue
+            predicted = ratio_interval(value, [draw[place] for draw in self._drawn_ratios])
+            found.append(Attainment(objective.name, float(objective.target), now, predicted))
+        return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Traffic:
-    """Recorded or resampled arrivals of each engine, with what happened to it."""
-
-    arrivals: Sequence[Arrivals]
-    conditions: Sequence[Conditions]
-    rows: Sequence[IntArray]
-    """The recorded request of each arrival."""
-    since_s: float
-    """Requests received before are not counted."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Run:
-    """The result of a replay, over all engines."""
-
-    values: Mapping[str, FloatArray]
-    source: IntArray
-    """(n,) the recorded request that each replayed request copies."""
-    rejected: BoolArray
-    binds: Bind
-    saturated: bool
-
-
-def _unresampled(recorded: Recorded) -> _Traffic:
-    return _Traffic(
-        [each.arrivals for each in recorded.engines],
-        [each.conditions for each in recorded.engines],
-        [each.rows for each in recorded.engines],
-        recorded.lead_s,
-    )
-
-
-def _resampled(recorded: Recorded, chance: np.random.Generator) -> _Traffic:
-    """Draw stretches of the window with replacement. The time before the window stays."""
-    received_s = np.concatenate([each.arrivals.received_s for each in recorded.engines])
-    lead_s = float(np.ceil(recorded.lead_s / BLOCK_S)) * BLOCK_S
-    blocks = max(1, round((float(received_s.max()) - lead_s) / BLOCK_S))
-    starts_s = lead_s + BLOCK_S * chance.integers(0, blocks, blocks)
-    arrivals, conditions, rows = [], [], []
-    for each in recorded.engines:
-        at_s = each.arrivals.received_s
-        places = [np.flatnonzero(at_s < lead_s)]
-        moved = [at_s[places[0]]]
-        paces = [pace for pace in each.conditions.paces_of(0) if pace.from_s < lead_s]
-        stalls = [stall for stall in each.conditions.stalls_of(0) if stall.at_s < lead_s]
-        for number, start_s in enumerate(starts_s.tolist()):
-            low, high = np.searchsorted(at_s, [start_s, start_s + BLOCK_S])
-            by_s = lead_s + number * BLOCK_S - start_s
-            places.append(np.arange(low, high))
-            moved.append(at_s[low:high] + by_s)
-            paces += [
-                Pace(pace.from_s + by_s, pace.factor)
-                for pace in each.conditions.paces_of(0)
-                if start_s <= pace.from_s < start_s + BLOCK_S
-            ]
-            stalls += [
-                Stall(stall.at_s + by_s, stall.for_s)
-                for stall in each.conditions.stalls_of(0)
-                if start_s <= stall.at_s < start_s + BLOCK_S
-            ]
-        drawn = np.concatenate(places)
-        arrivals.append(each.arrivals.select(drawn, np.concatenate(moved)))
-        conditions.append(Conditions(stalls=(tuple(stalls),), paces=(tuple(paces),)))
-        rows.append(each.rows[drawn])
-    return _Traffic(arrivals, conditions, rows, recorded.lead_s)
-
-
-def _run(
-    recorded: Recorded, traffic: _Traffic, edits: Edits, seed: str, chance: np.random.Generator
-) -> _Run:
-    """Replay traffic with edits: each engine by itself, or all behind a router."""
-    pools = list(
-        zip(_models(recorded), traffic.arrivals, traffic.conditions, traffic.rows, strict=True)
-    )
-    if edits.pools:
-        pools = [_pooled(recorded, traffic, edits)]
-    outcomes: list[Outcome] = []
-    sources: list[IntArray] = []
-    for number, (model, arrivals, conditions, rows) in enumerate(pools):
-        engine = edited_engine(model.engine, edits.arguments or {})
-        changed, copied = edited_arrivals(
-            arrivals, edits, engine, model.front_end, recorded.tenants, chance
-        )
-        outcomes.append(
-            replay(replace(model, engine=engine), changed, f"{seed} {number}", conditions)
-        )
-        sources.append(rows[copied])
-    received_s = np.concatenate([each.received_s for each in outcomes])
-    return _Run(
-        {name: np.concatenate([getattr(each, name) for each in outcomes]) for name in METRICS},
-        np.concatenate(sources),
-        np.concatenate([each.rejected for each in outcomes]),
-        _binds(outcomes),
-        any(_saturates(each, traffic.since_s) for each in outcomes if received_s.size),
-    )
-
-
-def _models(recorded: Recorded) -> list[ServerModel]:
-    return [each.model for each in recorded.engines]
-
-
-def _pooled(
-    recorded: Recorded, traffic: _Traffic, edits: Edits
-) -> tuple[ServerModel, Arrivals, Conditions, IntArray]:
-    """Put the requests of all engines behind one router, in front of equal replicas."""
-    first = recorded.engines[0].model
-    steps = [each.model.engine.step for each in recorded.engines]
-    mean = StepModel(
-        **{
-            name: float(np.mean([getattr(each, name) for each in steps]))
-            for name in StepModel.__dataclass_fields__
-        }
-    )
-    model = replace(
-        first,
-        engine=replace(first.engine, step=mean),
-        replicas=edits.replicas or len(recorded.engines),
-        router=edits.router or "round_robin",
-    )
-    received_s = np.concatenate([each.received_s for each in traffic.arrivals])
-    order = np.argsort(received_s, kind="stable")
-    arrivals = _concatenated(traffic.arrivals, order)
-    conditions = Conditions(
-        stalls=tuple(each.stalls_of(0) for each in traffic.conditions),
-        paces=tuple(each.paces_of(0) for each in traffic.conditions),
-    )
-    return model, arrivals, conditions, np.concatenate(traffic.rows)[order]
-
-
-def _concatenated(parts: Sequence[Arrivals], order: IntArray) -> Arrivals:
-    columns = (
-        *("received_s", "prompt_tokens", "output_tokens", "cached_tokens", "frontend_s"),
-        *("streamed", "tenant", "acceptance"),
-    )
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(each, name) for each in parts])[order]
-        for name in columns
-        if all(getattr(each, name) is not None for each in parts)
-    }
-    return Arrivals(**joined)
-
-
-def _binds(outcomes: Sequence[Outcome]) -> Bind:
-    totals: dict[Bind, float] = {"seats": 0.0, "kv": 0.0, "tokens": 0.0}
-    for each in outcomes:
-        totals["seats"] += float(each.engines.blocked_seats_s.sum())
-        totals["kv"] += float(each.engines.blocked_kv_s.sum())
-        totals["tokens"] += float(each.engines.blocked_tokens_s.sum())
-    longest = max(totals, key=lambda name: totals[name])
-    return longest if totals[longest] > 0 else "none"
-
-
-def _saturates(outcome: Outcome, since_s: float) -> bool:
-    """Return whether the wait grows with the time of arrival until the end."""
-    known = np.isfinite(outcome.queue_s) & (outcome.received_s >= since_s)
-    at_s, queue_s = outcome.received_s[known], outcome.queue_s[known]
-    if at_s.size < 2 or np.ptp(at_s) == 0:
-        return False
-    late = at_s >= at_s[0] + np.ptp(at_s) / 4
-    slope = np.polyfit(at_s[late], queue_s[late], 1)[0] if np.ptp(at_s[late]) > 0 else 0.0
-    return bool(slope > SATURATED)
+def _per_1000(usd_per_hour: float | None, rps: float | None) -> float | None:
+    return None if usd_per_hour is None or not rps else usd_per_hour / (3.6 * rps)
 
 
 def _quantile(values: FloatArray, q: float) -> float | None:
@@ -407,7 +404,7 @@ def _quantile(values: FloatArray, q: float) -> float | None:
 
 
 def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
-    """Return why nothing is predicted: the unchanged window is not reproduced."""
+    """Return why there is no prediction, or None if the unchanged replay reproduces the window."""
     for name in JUDGED:
         for point, most in MOST_ERROR.items():
             error = reproduced[name][point].error_ratio
@@ -433,162 +430,26 @@ def _text(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _ratios(
-    chosen: BoolArray,
-    traffic: _Traffic,
-    now: _Run,
-    then: _Run,
-    measured: Mapping[str, FloatArray],
-) -> dict[tuple[str, str], float]:
-    """Return one draw of each predicted percentile."""
-    rows = np.concatenate(traffic.rows)
-    found = {}
-    for name in METRICS:
-        for point, q in POINTS.items():
-            value = _scaled(
-                _quantile(measured[name][rows[chosen[rows]]], q),
-                _quantile(now.values[name][chosen[now.source]], q),
-                _quantile(then.values[name][chosen[then.source]], q),
-            )
-            if value is not None:
-                found[name, point] = value
-    return found
-
-
-NEGLIGIBLE_S: Final = 1e-3
-"""Below it a ratio of two times means nothing: the difference is added instead."""
-
-
-def _scaled(measured: float | None, now: float | None, then: float | None) -> float | None:
-    """Return the measured value, changed as the replay changed."""
-    if measured is None or now is None or then is None:
-        return then
-    if min(measured, now) < NEGLIGIBLE_S:
-        return max(0.0, measured + then - now)
-    return measured * then / now
-
-
-def _predicted(
-    reproduced: Reproduced,
-    then: _Run,
-    chosen: BoolArray,
-    name: str,
-    q: float,
-    draws: Sequence[Mapping[tuple[str, str], float]],
-    point: str,
-) -> Predicted:
-    replayed = _quantile(then.values[name][chosen[then.source]], q)
-    value = _scaled(reproduced.measured, reproduced.replayed, replayed)
-    if value is None:
-        return Predicted(None)
-    return _interval(
-        value,
-        [draw[name, point] for draw in draws if (name, point) in draw],
-        reproduced.error_ratio or 0.0,
-    )
-
-
-def _interval(value: float, draws: Sequence[float], error_ratio: float) -> Predicted:
-    """Return the interval that contains 95 % of later windows with the same kind of traffic.
-
-    On a log scale. The draws' variance counts twice, because the recorded window and a later one
-    are two samples of the traffic. The reproduction's error is added.
-    """
-    positive = [each for each in draws if each > 0]
-    if value <= 0 or len(positive) < 2:
-        ordered = sorted([*draws, value])
-        return Predicted(value, ordered[0], ordered[-1])
-    sampled = np.sqrt(2) * np.std(np.log(positive), ddof=1)
-    spread = float(np.hypot(sampled, np.log1p(max(error_ratio, -0.9))))
-    factor = float(np.exp(Z_95 * spread))
-    return Predicted(value, value / factor, value * factor)
-
-
-def _attained(
-    recorded: Recorded,
-    chosen: BoolArray,
-    objectives: Sequence[Objective],
-    now: _Run,
-    then: _Run,
-    measured: Mapping[str, FloatArray],
-    traffic: _Traffic,
-) -> list[float | None]:
-    """Return the predicted good ratio of each objective that Tailspan counts."""
-    rows = np.concatenate(traffic.rows)
-    of_chosen = chosen[then.source] & ~then.rejected
-    source = then.source[of_chosen]
-    table = recorded.requests.take(pa.array(source))
-    for name in METRICS:
-        corrected = _corrected(
-            then.values[name][of_chosen],
-            now.values[name][chosen[now.source]],
-            measured[name][rows[chosen[rows]]],
-        )
-        # A latency that does not exist, such as TPOT of one token, stays unknown.
-        corrected[~np.isfinite(measured[name][source])] = np.nan
-        if name in table.column_names:
-            place = table.column_names.index(name)
-            table = table.set_column(place, name, pa.array(corrected, from_pandas=True))
-    return [
-        _good_ratio(each.indicator, table)
-        for each in objectives
-        if isinstance(each.indicator, Goodput)
-    ]
-
-
-def _good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
+def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
+    """Return the share of good requests; None if the objective selects none of them."""
     codes = judge_table(indicator.where, indicator.good, table)
     good = int((codes == VERDICTS.index(Verdict.GOOD)).sum())
     bad = int((codes == VERDICTS.index(Verdict.BAD)).sum())
     return good / (good + bad) if good + bad else None
 
 
-def _corrected(then: FloatArray, now: FloatArray, measured: FloatArray) -> FloatArray:
-    """Return replayed values, each changed as its rank's percentile is."""
-    found = then.copy()
-    known = np.flatnonzero(np.isfinite(then))
-    now, measured = np.sort(now[np.isfinite(now)]), np.sort(measured[np.isfinite(measured)])
-    if not known.size or not now.size or not measured.size:
-        return found
-    ranks = np.empty(known.size)
-    ranks[np.argsort(then[known], kind="stable")] = (np.arange(known.size) + 0.5) / known.size
-    of_now, of_measured = (
-        np.interp(ranks, (np.arange(each.size) + 0.5) / each.size, each) for each in (now, measured)
-    )
-    small = np.minimum(of_now, of_measured) < NEGLIGIBLE_S
-    scaled = then[known] * of_measured / np.maximum(of_now, NEGLIGIBLE_S)
-    found[known] = np.where(small, np.maximum(then[known] + of_measured - of_now, 0.0), scaled)
-    return found
-
-
-def _objectives(
-    recorded: Recorded,
-    chosen: BoolArray,
-    objectives: Sequence[Objective],
-    now: _Run,
-    then: _Run,
-    measured: Mapping[str, FloatArray],
-    draws: Sequence[Sequence[float | None]],
-) -> list[Attainment]:
-    counted = [each for each in objectives if isinstance(each.indicator, Goodput)]
-    values = _attained(recorded, chosen, counted, now, then, measured, _unresampled(recorded))
-    table = recorded.requests.filter(pa.array(chosen))
-    found = []
-    for place, (objective, value) in enumerate(zip(counted, values, strict=True)):
-        assert isinstance(objective.indicator, Goodput)
-        ratio = _good_ratio(objective.indicator, table)
-        if ratio is None or value is None:
-            continue
-        drawn = [each for draw in draws if (each := draw[place]) is not None]
-        low, high = np.quantile([*drawn, value], [0.025, 0.975])
-        low, high = (value + np.sqrt(2) * (each - value) for each in (low, high))
-        interval = Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
-        found.append(Attainment(objective.name, ratio, interval))
-    return found
+def ratio_interval(value: float, draws: Sequence[float | None]) -> Predicted:
+    """Return a good ratio with the interval of 95 % of later windows. See `interval`."""
+    known = [each for each in draws if each is not None]
+    if not known:
+        return Predicted(value)
+    low, high = np.quantile([*known, value], [0.025, 0.975])
+    low, high = (value + np.sqrt(2) * (each - value) for each in (low, high))
+    return Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
 
 
 def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
-    """Return what the prediction assumes beyond what was seen."""
+    """Return the assumptions of the prediction that the recorded traffic does not confirm."""
     found = []
     arguments = {name.replace("-", "_") for name in edits.arguments or {}}
     cached = any(
@@ -600,9 +461,24 @@ def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
     if arguments & {"enable_prefix_caching"} and not cached:
         found.append("no request hit the prefix cache in this window")
     if edits.pools and len({_shape(each) for each in recorded.engines}) > 1:
-        found.append("replicas differ; the pool has their mean step model")
+        found.append("replicas differ; each new replica has their mean step model")
+    if (hardware := assumption(edits)) is not None:
+        found.append(hardware)
+    if (edits.data_parallel_size or 1) > 1:
+        found.append("each engine of a replica has a separate API server process")
+    waiting = {recorded.tenants[each] for engine in recorded.engines for each in engine.waiting}
+    if waiting:
+        named = ", ".join(sorted(name or "unknown" for name in waiting))
+        found.append(
+            f"clients of {named} "
+            + (
+                "send their requests at the recorded times, although they waited for each answer"
+                if edits.pools
+                else "wait for each answer before the next request, so their rate changes"
+            )
+        )
     if any(each.factor > 1 for each in edits.rates):
-        found.append("added requests are copies of recorded ones")
+        found.append("added requests are copies of recorded requests")
     return found
 
 
@@ -611,4 +487,16 @@ def _shape(engine: RecordedEngine) -> tuple[int, int, int]:
     return config.max_num_seqs, config.max_num_batched_tokens, config.num_gpu_blocks
 
 
-__all__ = ["EditError", "WhatIfAnswer", "WhatIfQuestion", "answer_what_if", "predict"]
+__all__ = [
+    "EditError",
+    "Predicted",
+    "Reproduced",
+    "WhatIfAnswer",
+    "WhatIfQuestion",
+    "answer_what_if",
+    "good_ratio",
+    "predict",
+    "predict_each",
+    "ratio_interval",
+    "read_for",
+]

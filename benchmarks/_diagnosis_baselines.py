@@ -1,4 +1,4 @@
-"""Simpler diagnosers, for a comparison on the same cases.
+"""Simpler diagnosers, for comparison on the same cases.
 
 - chance: one cause at random.
 - phase: among the slow requests, find the phase whose mean grew most; name the most frequent cause
@@ -6,7 +6,7 @@
 - BARO: find the series with the largest robust z-score against the normal window; name the cause
   that this series indicates. Source: BARO, Pham et al., FSE 2024, the RobustScorer.
 
-These diagnosers always name a cause: they cannot report that there is no incident.
+These diagnosers always name a cause; they cannot report that there is no incident.
 """
 
 from collections.abc import Iterator
@@ -175,11 +175,14 @@ _NOTICED_S: Final = {
     Metric.QUEUE: 0.05,
 }
 """These values are added to both latencies before their ratio is computed, because an alert ignores
-smaller latencies: a queue of 2 ms is not ten times worse than a queue of 0.2 ms."""
+smaller latencies: a queue of 2 ms is not ten times worse than a queue of 0.2 ms.
+"""
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
-    """Return the latency that an alert would name: the latency whose tail grew most, as a ratio."""
+    """Return the latency that an alert would report, which is the one whose tail grew most, as a
+    ratio.
+    """
     growth = {
         metric: (tail_s(requests, metric, window) + noticed_s)
         / (tail_s(requests, metric, baseline) + noticed_s)
@@ -189,7 +192,9 @@ def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
 
 
 def tail_s(requests: Requests, metric: Metric, span: Span) -> float:
-    """Return the mean of the slowest requests in seconds; 0 if the latency is unknown."""
+    """Return the mean latency of the slowest requests in seconds, or 0 if the latency is
+    unknown.
+    """
     latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
     known = np.sort(latency[np.isfinite(latency)])
     return float(known[-max(1, round(_TAIL * known.size)) :].mean()) if known.size else 0.0

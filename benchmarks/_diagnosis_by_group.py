@@ -1,4 +1,4 @@
-"""For each fault, ask one question for every tenant, model and replica, and compare the first
+"""Asks for the cause of each fault for every tenant, model and replica, and compares the first
 causes.
 
 A filter selects the requests whose latency is explained. For groups that the fault did not slow,
@@ -28,7 +28,7 @@ class Everyone:
     cause: str
     first: str
     answers: tuple[tuple[str, str, str], ...]
-    """Label, value, and first cause or verdict."""
+    """Label of the filter, its value, and the first cause or the verdict."""
 
 
 def asked_by_everyone(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Everyone:
@@ -62,7 +62,9 @@ def _first(answer: Explanation) -> str:
 
 
 def compared(of: Everyone) -> Counter[str]:
-    """Return how many filters give the same first cause as no filter."""
+    """Return how many filters give the same first cause as no filter, no incident, or another
+    cause.
+    """
     return Counter(
         SAME if first == of.first else QUIET if first == QUIET else OTHER
         for _, _, first in of.answers
@@ -70,7 +72,10 @@ def compared(of: Everyone) -> Counter[str]:
 
 
 def table(found: Sequence[Everyone]) -> Iterator[str]:
-    """Yield the counts by cause and by label, as lines. Cases without slow requests are omitted."""
+    """Yield lines with the counts by cause and by label.
+
+    Cases without slow requests are left out.
+    """
     seen = [each for each in found if each.first != QUIET]
     heading = f"{'one fault':22} {'cases':>5} {'asked':>6} {SAME:>6} {QUIET:>11} {OTHER:>6}"
     yield f"{heading}  other answers"

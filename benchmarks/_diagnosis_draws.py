@@ -1,4 +1,4 @@
-"""Draw simulated cases: causes, severity, fleet and load.
+"""Draws simulated cases: causes, severity, fleet and load.
 
 A seed determines every case, so a detector can be developed on some cases and tested on others. The
 draws do not depend on the code of the detectors or of the simpler diagnosers.
@@ -21,7 +21,7 @@ KINDS = (SINGLE, PAIR, NONE)
 _MIX = (SINGLE, SINGLE, SINGLE, PAIR, NONE)
 
 _WARM_S = 40.0
-"""Seconds until a fleet that starts with empty queues and caches is in its ordinary state."""
+"""Seconds until a fleet that starts with empty queues and caches has reached its usual state."""
 _BEGAN_UNIX_NS = 1_750_000_000 * 10**9
 
 
@@ -41,8 +41,9 @@ class Drawn:
 
 
 def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the kind of each case. Of five cases, three have one cause, one has two causes, and
-    one has no cause."""
+    """Return the type of each case. Of five cases, three have one cause, one has two causes, and
+    one has no cause.
+    """
     draw = random.Random(f"{seed}/kinds")
     singles: list[str] = []
     found: list[tuple[str, tuple[str, ...]]] = []
@@ -72,7 +73,7 @@ def _pair(draw: random.Random) -> tuple[str, str]:
 
 
 def drawn(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Drawn:
-    """Draw the rest of a case: fleet, load, severities."""
+    """Draw the fleet, the load and the severities of a case."""
     draw = random.Random(f"{seed}/{number}")
     engine = EngineConfig(
         max_num_seqs=draw.choice((64, 128, 256)),

@@ -1,4 +1,6 @@
-"""The result of one case: its faults, the causes that each diagnoser named, and the evaluation."""
+"""The result of one case: its faults, the causes that each diagnoser named, and their
+evaluation.
+"""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -9,7 +11,8 @@ from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
 """The smaller of two causes is counted as missed only if it contributed at least this share of the
-excess."""
+increase.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,10 @@ class Result:
 
 
 def both_matter(of: Result) -> bool:
-    """Return whether each of two causes contributed at least a tenth of the excess. Otherwise the
-    larger one masks the smaller one."""
+    """Return whether each of two causes contributed at least a tenth of the increase.
+
+    Otherwise the larger cause masks the smaller one.
+    """
     return all(share >= WORTH_NAMING for share in of.true_shares)
 
 
@@ -48,7 +53,7 @@ def larger(of: Result) -> str:
 
 
 def outcome(of: Result) -> str:
-    """Return the result of one case as one word."""
+    """Return the evaluation of one case as one word."""
     if of.kind == NONE:
         return "FALSE ALARM" if of.verdict == "incident" else "right"
     if of.verdict != "incident":
@@ -63,29 +68,32 @@ def outcome(of: Result) -> str:
 
 
 def both_named(of: Result) -> bool:
-    """Return whether both causes are among the first three that were named."""
+    """Return whether both causes are among the first three that the diagnoser named."""
     return set(of.causes) <= set(of.found[:3])
 
 
 def one_named(of: Result) -> bool:
-    """Return whether at least one of the causes is among the first three that were named."""
+    """Return whether at least one of the causes is among the first three that the diagnoser
+    named.
+    """
     return bool(set(of.causes) & set(of.found[:3]))
 
 
 def first_named(results: Iterable[Result], places: int) -> float | None:
-    """Return the share of single faults whose cause is among the first `places` causes; None
-    without cases."""
+    """Return the share of cases with a single fault whose cause is among the first `places` causes;
+    None without cases.
+    """
     return share(each.causes[0] in each.found[:places] for each in results)
 
 
 def share(hits: Iterable[bool]) -> float | None:
-    """Return the share of true values; None without values."""
+    """Return the share of values that are true; None without values."""
     known = [*hits]
     return sum(known) / len(known) if known else None
 
 
 def passed(results: Sequence[Result]) -> bool:
-    """Return whether the results meet all bars."""
+    """Return whether the results meet all target values."""
     first = first_named([each for each in results if each.kind == SINGLE], 1)
     both = share(both_named(each) for each in results if each.kind == PAIR and both_matter(each))
     alarms = share(each.verdict == "incident" for each in results if each.kind == NONE)

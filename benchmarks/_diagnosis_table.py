@@ -1,4 +1,4 @@
-"""Format each case as it finishes, and the totals."""
+"""Formats a line for each case, and the totals."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ BARS = "bars: single AC@1 ≥ 95 %, both of two in the first three ≥ 90 %, fal
 
 
 def line(of: Result, done: int, whole: int) -> str:
-    """Return the line of one finished case."""
+    """Return the line of one case."""
     shares = [f" {true:.0%}" for true in of.true_shares] or [""] * len(of.causes)
     truth = " + ".join(
         f"{cause} ×{severity:g}{brought}"
@@ -34,7 +34,7 @@ def line(of: Result, done: int, whole: int) -> str:
 
 
 def table(results: Sequence[Result]) -> Iterator[str]:
-    """Yield the totals of the results."""
+    """Yield the lines with the totals of the results."""
     singles = [each for each in results if each.kind == SINGLE]
     all_pairs = [each for each in results if each.kind == PAIR]
     pairs = [each for each in all_pairs if both_matter(each)]

@@ -1,12 +1,11 @@
-"""The sender of `ingest.py`: sends batches with the instrumentation's encoding as fast as they are
+"""The sender of `ingest.py`, which sends batches in the plugin's encoding as fast as they are
 accepted.
 
     python benchmarks/_ingest_sender.py grpc|http PORT SECONDS
 
-The instrumentation encodes some batches once. Before a batch is sent again, its ids and times are
-overwritten in place, so the sender needs little CPU time compared with the receiver. Prints one
-JSON object: acknowledged spans, seconds, CPU seconds, and batches that were rejected and sent
-again.
+Some batches are encoded once. Before a batch is sent again, its ids and timestamps are overwritten
+in place, so the sender needs little CPU time compared with the receiver. Prints one JSON object:
+acknowledged spans, seconds, CPU seconds, and batches that were rejected and sent again.
 """
 
 import http.client
@@ -74,7 +73,7 @@ def record(chance: random.Random) -> RequestRecord:
 
 
 class Batch:
-    """512 spans, with new ids and times for each sending."""
+    """A batch of 512 spans, which gets new ids and timestamps each time it is sent."""
 
     def __init__(self, chance: random.Random, replica: int) -> None:
         resource = Resource(
@@ -99,7 +98,7 @@ class Batch:
             self._places.append((at, start, start + 9, span.end_time - span.start_time))
 
     def fresh(self) -> bytes:
-        """Return the body of a message whose requests ended just now."""
+        """Return the body of a message with requests that end now."""
         body, now = self.body, time.time_ns()
         fresh = os.urandom(24 * SPANS)
         for number, (at, start, end, length) in enumerate(self._places):
@@ -112,7 +111,7 @@ class Batch:
 
 
 def by_grpc(port: int) -> Callable[[bytes], bool]:
-    """Return a function that sends over a shared channel."""
+    """Return a function that sends a batch over a shared channel."""
     channel = grpc.insecure_channel(f"127.0.0.1:{port}")
     export = channel.unary_unary(METHOD)
 
@@ -127,7 +126,7 @@ def by_grpc(port: int) -> Callable[[bytes], bool]:
 
 
 def by_http(port: int) -> Callable[[bytes], bool]:
-    """Return a function that sends over a separate connection."""
+    """Return a function that sends a batch over a connection of its own."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     headers = {"Content-Type": "application/x-protobuf"}
 

@@ -1,5 +1,6 @@
-"""The data for `ui.py`: a day of a million requests in SQLite, with the same rows as `tailspan up`
-stores."""
+"""The data for `ui.py`: a day with a million requests in SQLite, with the same rows that `tailspan
+up` stores.
+"""
 
 import sys
 from dataclasses import replace
@@ -35,7 +36,7 @@ REPLICAS = 4
 
 
 def fill(url: str, number: int, end_s: int) -> None:
-    """Write a day of requests, which are slower in the last hour, and the engines' samples."""
+    """Write the engines' samples and a day of requests, which are slower in the last hour."""
     rng = np.random.default_rng(7)
     engine = open_database(url)
     begin(engine)

@@ -1,4 +1,4 @@
-"""Compare three alerting rules on the same days: how fast they page, and how often they page
+"""Compares three alerting rules on the same days: how fast they page, and how often they page
 wrongly.
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
@@ -8,21 +8,22 @@ The rules are: (1) the burn-rate pages of the built-in objective, with its alert
 for 5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
 
 Each pair of days is a quiet day and a day with episodes at random times. There are days with ten
-burns, days with a single episode of each kind, and both again with one request per minute. The
-kinds include hangs (for 10 minutes no request ends, then all hung requests are bad) and absences
-(the target is down). The traffic doubles by noon, 0.3 % of the requests are bad without an episode,
-and each day has four harmless disturbances of some minutes.
+episodes, days with a single episode of each kind, and both again at a rate of one request per
+minute. The kinds include hangs (no request ends for 10 minutes, and then all hung requests are bad)
+and absences (the target is down). The traffic at noon is twice the traffic at midnight, 0.3 % of
+the requests are bad without an episode, and each day has four harmless disturbances of a few
+minutes.
 
-An episode deserves a page if it affected users: in five consecutive minutes of it, more than 10 %
-of the arriving requests are bad. The whole episode must have at least ten bad requests. The first
-two numbers are the definition of downtime in Google's App Engine SLA of 2015-10-17 (and Datastore's
-of 2016-08-16): "more than a ten percent Error Rate" for "a period of five consecutive minutes".
-That definition uses neither burn rates nor budgets. The limit of ten requests is our choice. By
-this definition, an episode that never reaches a tenth of the traffic deserves no page, however long
-it lasts.
+An episode deserves a page if it affected users: during five consecutive minutes, more than 10 % of
+the arriving requests are bad. The whole episode must also have at least ten bad requests. The
+numbers 10 % and five minutes are from the definition of downtime in Google's App Engine SLA of
+2015-10-17 (and Datastore's of 2016-08-16): "more than a ten percent Error Rate" for "a period of
+five consecutive minutes". That definition uses neither burn rates nor budgets. The limit of ten
+requests is this benchmark's choice. By this definition, an episode that never affects a tenth of
+the traffic deserves no page, however long it lasts.
 
-The policy was chosen from its sources and checked with other seeds (0 to 20, 1000 to 10020). The
-days here are drawn from --seed, which is printed.
+The alerting policy was chosen from its sources and checked with other seeds (0 to 20, 1000 to
+10020). The seed of the days, --seed, is printed.
 
 - recall: of the episodes that deserve a page, the share during which a page was active;
 - precision: of all pages, the share that was active during such an episode, or up to 5 minutes
@@ -68,14 +69,15 @@ BLIPS = 4
 
 
 class Kind(NamedTuple):
-    """An episode: share of bad requests, duration, and when it becomes visible."""
+    """An episode: share of bad requests, duration, and when the counters show it."""
 
     name: str
     bad_ratio: float
     minutes: float
     seen: str = "as it happens"
-    """When the counters report the requests. "afterwards" means a hang, "never" means that the
-    target is down."""
+    """When the counters report the bad requests. "afterwards" means a hang, "never" means that the
+    target is down.
+    """
 
 
 KINDS = (
@@ -102,22 +104,22 @@ QUIET = (
     Kind("all fail, 3 min", 1.0, 3),
     *OUTAGES,
 )
-"""Episodes of a service with one request per minute."""
+"""Episodes of a service that receives one request per minute."""
 
 
 @dataclass(frozen=True)
 class Burn:
-    """One episode, with times in seconds since the first day began."""
+    """One episode, with timestamps in seconds since the first day began."""
 
     kind: Kind
     from_s: int
     to_s: int
     deserves: bool
-    """Whether it deserves a page."""
+    """Whether the episode deserves a page."""
 
 
 class Page(NamedTuple):
-    """A page that was sent."""
+    """A page that was sent, with its start and end."""
 
     fired_s: int
     last_s: int
@@ -130,7 +132,7 @@ class Days:
     burns: list[Burn]
     events: np.ndarray
     bad: np.ndarray
-    """(n,) int64: bad requests by steps of 15 s, as the counters report them."""
+    """(n,) int64: bad requests per step of 15 s, as the counters report them."""
     absent: np.ndarray
     """(n,) bool: True in steps without counters."""
 
@@ -176,8 +178,8 @@ def users_hurt(arrived: np.ndarray, hurt: np.ndarray) -> bool:
     """Return whether an episode deserves a page.
 
     Args:
-        arrived: (n,) requests by step of `STEP_S`, by arrival.
-        hurt: (n,) requests that were bad or will be bad.
+        arrived: (n,) requests that arrived in each step of `STEP_S`.
+        hurt: (n,) of these requests, the number that was bad or became bad.
     """
     width = DOWNTIME_S // STEP_S
     if arrived.size < width or hurt.sum() < LEAST_HURT:
@@ -197,7 +199,7 @@ class BuiltIn:
         self.absent_for_s = absent_for_s(whole, of_tailspan(whole))
 
     def detection_s(self, kind: Kind) -> float | None:
-        """Detection time by the formula; None if the episode ends earlier."""
+        """Time until detection by the formula, or None if the episode ends earlier."""
         if kind.seen != "as it happens":
             return None
         ratio, objective = Fraction(str(kind.bad_ratio)), self.objective
@@ -206,7 +208,7 @@ class BuiltIn:
 
 
 def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
-    """Return the pages of the live evaluator."""
+    """Return the pages of Tailspan's evaluator."""
     pairs = list(zip(days.bad.tolist(), days.events.tolist(), strict=True))
     buckets = [Bucket(place * STEP_S, Counts(*pair)) for place, pair in enumerate(pairs, 1)]
     history = History(0, buckets, STEP_S)
@@ -230,18 +232,22 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
 
 
 def by_p99(days: Days, target: Fraction) -> list[Page]:
-    """Return the pages of the rule on the P99. It pages if the P99 is above the threshold in every
-    evaluation for five minutes."""
+    """Return the pages of the rule on the P99.
+
+    The rule pages if the P99 is above the threshold in every evaluation for five minutes.
+    """
     bad, events = _over_window(days)
-    # By nearest rank, the P99 is the latency of request ⌈0.99·n⌉ of n. This request is bad if the
-    # number of bad requests is larger than the number of requests above it.
+    # By nearest rank, the P99 is the latency of request ⌈0.99·n⌉ of n. This latency is bad if the
+    # number of bad requests is larger than the number of requests above this rank.
     rank = -(-events * target.numerator // target.denominator)
     return _held(bad > events - rank, FOR_S)
 
 
 def by_error_rate(days: Days) -> list[Page]:
-    """Return the pages of the rule on the error rate. It pages if more than 5 % of the requests are
-    bad in every evaluation for five minutes."""
+    """Return the pages of the rule on the error rate.
+
+    The rule pages if more than 5 % of the requests are bad in every evaluation for five minutes.
+    """
     bad, events = _over_window(days)
     return _held(bad * STATIC.denominator > events * STATIC.numerator, FOR_S)
 
@@ -256,8 +262,10 @@ def _over_window(days: Days) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _held(condition: np.ndarray, for_s: int) -> list[Page]:
-    """Return the pages for a condition that must hold for `for_s` seconds. Pages less than 5 min
-    apart are merged."""
+    """Return the pages for a condition that must hold for `for_s` seconds.
+
+    Pages that are less than 5 min apart are merged.
+    """
     pages: list[Page] = []
     since_s: int | None = None
     for place, high in enumerate(condition.tolist(), 1):
@@ -277,7 +285,7 @@ def _held(condition: np.ndarray, for_s: int) -> list[Page]:
 
 @dataclass
 class Score:
-    """The score of one rule, over all days."""
+    """The evaluation of one rule over all days."""
 
     days: int = 0
     pages: int = 0
@@ -311,7 +319,7 @@ def _during(page: Page, burn: Burn) -> bool:
 def replay(
     title: str, kinds: Sequence[Kind], days: Iterable[Days], built_in: BuiltIn
 ) -> Iterator[str]:
-    """Run every rule over all days; return the lines to print."""
+    """Run every rule over all days, and return the lines to print."""
     scores = {
         "burn rate": Score(),
         "P99 > threshold for 5 m": Score(),

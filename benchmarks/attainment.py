@@ -1,20 +1,20 @@
-"""Check that `explain` reports an incident where an objective's attainment fell, and only there.
+"""Checks that `explain` reports an incident where an objective's attainment fell, and only there.
 
     python benchmarks/attainment.py --trace FILE     a recorded trace, e.g. Azure's of 2023
     python benchmarks/attainment.py                  simulated arrivals in its place
     python benchmarks/attainment.py --seed 7 --runs 4
 
-Each run draws an engine and a load from the seed, compresses the trace's time to reach that load,
-replays the trace on one simulated server and cuts it into windows. Each window is compared with the
-time before it, by two objectives: 99 % of first tokens within 500 ms, and 99 % of requests within
-50 ms per token. The true class of each window follows from the counts alone:
+Each run draws an engine and a load from the seed. It compresses the trace's time to reach that
+load, replays the trace on one simulated server and cuts it into windows. Each window is compared
+with the time before it, by two objectives: 99 % of first tokens within 500 ms, and 99 % of requests
+within 50 ms per token. The true class of each window is determined by the counts alone:
 
     fell   at least 5 points more requests broke the threshold than before: an incident
     held   at most 1 in 100 requests of the window broke it: no incident
     other  all other windows; they are listed, but have no correct verdict
 
 The trace is third-party data (Azure/AzurePublicDataset, CC-BY 4.0; Patel et al., Splitwise,
-ISCA 2024): it is not part of this project; give its path.
+ISCA 2024). It is not part of this project, so its path must be given.
 """
 
 import argparse
@@ -38,10 +38,10 @@ from diagnosis.latency.attainment import Threshold
 from diagnosis.latency.parts import latency_s
 from diagnosis.question import Metric, Question, Span
 from replay.engine_config import EngineConfig
+from replay.trace_csv import TraceRow, read_trace
 from simulator import capacity, dataset
 from simulator.fleet_config import FleetConfig
 from simulator.token_lengths import ANSWERS, PROMPTS
-from simulator.trace import TraceRow, read_trace
 from simulator.workload import Workload
 
 BUDGET: Final = 0.01
@@ -71,7 +71,7 @@ class Window:
     verdict: str
     causes: tuple[str, ...]
     by_size: str
-    """The verdict without an objective."""
+    """The verdict if no objective is given."""
 
     @property
     def kind(self) -> str:
@@ -82,7 +82,7 @@ class Window:
 
 
 def simulated(chance: random.Random) -> tuple[TraceRow, ...]:
-    """Return arrivals whose rate varies by half within minutes, like real traffic."""
+    """Return arrivals at a rate that varies by half within minutes, like real traffic."""
     rows: list[TraceRow] = []
     at_s = level = 0.0
     while len(rows) < _SIMULATED_ROWS:
@@ -148,7 +148,7 @@ def _all(requests: Requests) -> BoolArray:
 
 
 def _kept(requests: Requests, metric: Metric, span: Span, seconds: float) -> float:
-    """Return the attainment. It is counted without the code that is measured."""
+    """Return the attainment. The class is determined without the code that is measured."""
     latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
     known = latency[np.isfinite(latency)]
     return float((known <= seconds).mean()) if known.size else 1.0
@@ -159,7 +159,7 @@ def _span(from_s: float, to_s: float) -> Span:
 
 
 def table(found: list[Window]) -> Iterator[str]:
-    """Yield the lines of the printed totals."""
+    """Yield the lines with the totals."""
     yield f"{'':6} {'windows':>8} {'incident':>9} {'none':>6} {'too few':>8}  {'with a cause':>12}"
     for kind in ("fell", "held", "other"):
         mine = [each for each in found if each.kind == kind]
@@ -191,8 +191,10 @@ def _rate(part: int, whole: int) -> str:
 
 
 def main() -> int:
-    """Replay and print the totals; exit status 1 if more than one window in ten has a wrong
-    verdict."""
+    """Replay and print the totals.
+
+    The exit status is 1 if more than one window in ten has a wrong verdict.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

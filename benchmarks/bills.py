@@ -1,10 +1,10 @@
-"""Compute the bill of steady traffic over an hour, a day and a month, and over a rolling deploy.
+"""Computes the bill of steady traffic over an hour, a day and a month, and over a rolling deploy.
 
     python benchmarks/bills.py
 
-Two requests per second on one H100 at $3.60 an hour. The cost must grow with the window, and the
-rates must not. The day is then billed again with a rolling deploy: pod-b replaces pod-a at noon.
-The benchmark writes no files.
+The traffic is two requests per second on one H100 at $3.60 per hour. The cost must grow with the
+window, but the rates must not. The day is then billed again with a rolling deploy: pod-b replaces
+pod-a at noon. The benchmark writes no files.
 """
 
 import sys

@@ -1,12 +1,12 @@
-"""Measure how long the bill of a day takes: ten million requests, and sixteen engines that report
-every second.
+"""Measures how long the bill of a day takes, with ten million requests and sixteen engines that
+send a sample every second.
 
     python benchmarks/cost.py [--requests 10000000]
 
-The requests pass through the product's rollup code, as in `query.py`. The 86,400 samples of each
-engine and of its GPU are stored as rows. Then the queries of `tailspan cost` and of the explorer's
-Cost page run in this process, first on the rows of the samples and then on their rollups. Prints
-both times with their ratio, and the time of the rollup.
+The requests pass through Tailspan's rollup code, as in `query.py`. The 86,400 samples of each
+engine and of its GPU are stored as rows. The queries of `tailspan cost` and of the explorer's Cost
+page then run in this process, first on the sample rows and then on their rollups. The benchmark
+prints both durations and their ratio, and the duration of the rollup.
 """
 
 import argparse
@@ -121,7 +121,7 @@ PAGES_HOURS = (1, 6, 24)
 
 
 def answered(engine: Engine) -> dict[str, float]:
-    """Return the median duration of each query in seconds, over some rounds."""
+    """Return the median duration of each query in seconds, over several rounds."""
     end = (query.FROM_S + query.DAY_S) * SECOND_NS
     prices = load_prices()
 

@@ -1,4 +1,4 @@
-"""Measure how often the causes of simulated slow requests are named, compared with simpler
+"""Measures how often the causes of simulated slow requests are found, compared with simple
 diagnosers.
 
     python benchmarks/diagnosis.py                            330 cases, two at a time
@@ -9,7 +9,8 @@ diagnosers.
 
 Of five cases, three have one fault, one has two faults, and one has no fault. Severity, load,
 fleet, traffic and every arrival are drawn from the seed. The question is the one that an alert
-would raise: why did the latency whose tail grew most grow? Ctrl-C prints the results so far.
+would raise: why did the latency with the largest growth of its tail grow? Ctrl-C prints the results
+so far.
 """
 
 import argparse
@@ -50,8 +51,11 @@ from simulator.faults import INJECTIONS, world_of
 def judged(
     number: int, seed: int, kind: str, causes: tuple[str, ...], symptom: bool = False
 ) -> Result:
-    """Simulate one case and ask every diagnoser. The question is about the latency that an alert
-    would name. With `symptom`, it is about the latency that shows the cause."""
+    """Simulate one case and ask every diagnoser.
+
+    The question is about the latency that an alert would report. With `symptom`, the question is
+    about the latency that shows the cause.
+    """
     begun = time.monotonic()
     case = drawn(number, seed, kind, causes)
     data = dataset.run(case.config)
@@ -87,8 +91,11 @@ def judged(
 
 
 def _true_shares(case: Drawn, both: Requests, metric: Metric) -> tuple[float, ...]:
-    """Return the true shares of two causes, from simulations with each cause alone. A share is the
-    mean of what the cause adds alone and what it adds to the other cause (Shapley value)."""
+    """Return the true shares of two causes, from simulations with each cause alone.
+
+    A cause's share is the mean of the growth that it causes alone and the growth that it adds to
+    the other cause (Shapley value).
+    """
     world = world_of(case.config)
     usual_s = tail_s(both, metric, case.baseline)
     added_s = tail_s(both, metric, case.window) - usual_s
@@ -105,7 +112,7 @@ def _true_shares(case: Drawn, both: Requests, metric: Metric) -> tuple[float, ..
 def run(
     plan: Sequence[tuple[int, int, str, tuple[str, ...], bool]], jobs: int, limit_s: float
 ) -> Iterator[Result]:
-    """Yield the results of the cases as they finish, until the time limit."""
+    """Yield the results of the cases when they finish, until the time limit."""
     deadline = time.monotonic() + limit_s
     with ProcessPoolExecutor(jobs) as pool:
         waiting: set[Future[Result]] = set()
@@ -129,7 +136,7 @@ def run(
 
 
 def main() -> int:
-    """Run the cases; exit status 1 if a bar is missed."""
+    """Run the cases. The exit status is 1 if a target value is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -141,15 +148,20 @@ def main() -> int:
         choices=("alert", "symptom", "everyone"),
         default="alert",
         help=(
-            "which latency to ask about: the one whose tail grew most (default), the one that "
-            "shows the cause, or that one as every tenant, model and replica; the latter two "
-            "with single faults only"
+            "latency to explain: alert: the latency whose tail grew most (default); symptom: the "
+            "latency that shows the cause; everyone: the latter, for every tenant, model and "
+            "replica; symptom and everyone draw single faults only"
         ),
     )
-    parser.add_argument("--jobs", type=int, default=2, help="cases to run at a time; default 2")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
+    )
     parser.add_argument("--limit", type=float, default=3600.0, metavar="S", help="default 3600")
     parser.add_argument(
-        "--results", type=Path, metavar="FILE", help="store each case, as JSON lines"
+        "--results",
+        type=Path,
+        metavar="FILE",
+        help="file in which each case is stored, as JSON lines",
     )
     asked = parser.parse_args()
     if asked.ask == "everyone":
@@ -178,8 +190,10 @@ def main() -> int:
 
 
 def _everyone(asked: argparse.Namespace) -> int:
-    """Run `--ask everyone`; exit status 1 if more than one answer in twenty differs from the answer
-    without a filter."""
+    """Run `--ask everyone`.
+
+    The exit status is 1 if more than one answer in twenty differs from the answer without a filter.
+    """
     plan = [
         (number, asked.seed, kind, causes)
         for number, (kind, causes) in enumerate(kinds_of(asked.cases, asked.seed, asked.cause))

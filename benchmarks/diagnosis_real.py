@@ -1,13 +1,13 @@
-"""Measure how often `tailspan explain` names the fault that was injected into a real vLLM.
+"""Measures how often `tailspan explain` finds the fault that was injected into a real vLLM.
 
     python benchmarks/diagnosis_real.py                          every fault, about 35 minutes
     python benchmarks/diagnosis_real.py engine_stall preemption --seed 7 --severity 0.5
     python benchmarks/diagnosis_real.py --recorded DIR [DIR …]   faults recorded earlier
 
 Each fault is injected under load into a vLLM on this machine's CPU, after a period of usual load
-(python -m rig.faults). Then the fault is explained from the database of a running Tailspan. Needs
-the same as `make vllm`, and an otherwise idle machine: the column `others` gives the CPUs used by
-other processes before and during the fault.
+(python -m rig.faults). Then the fault is explained from the database of a running Tailspan. The
+benchmark has the same requirements as `make vllm`, and needs an otherwise idle machine: the column
+`others` shows the number of CPUs that other processes used before and during the fault.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def line(of: Judged) -> str:
 
 
 def summary(all_of_them: Sequence[Judged]) -> str:
-    """Return a sentence with the number of correct answers."""
+    """Return a sentence with the number of correct results."""
     faults = [each for each in all_of_them if each.cause != NO_INCIDENT]
     quiet = [each for each in all_of_them if each.cause == NO_INCIDENT]
     parts = [
@@ -64,7 +64,7 @@ def summary(all_of_them: Sequence[Judged]) -> str:
 
 
 def cases_in(folders: Iterable[Path]) -> list[Path]:
-    """Return the folders of the recorded faults inside these folders."""
+    """Return the folders of recorded faults inside these folders."""
     return sorted(truth.parent for folder in folders for truth in folder.glob("**/truth.json"))
 
 
@@ -84,7 +84,10 @@ def recorded(causes: Sequence[str], seed: int, severity: float, into: Path) -> l
 
 
 def main() -> int:
-    """Record, explain, print; exit status 1 if a fault was not named first."""
+    """Record, explain and print.
+
+    The exit status is 1 if the cause of a fault was not named first.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -95,7 +98,9 @@ def main() -> int:
     parser.add_argument("--severity", type=float, default=1.0, help="1 is clearly visible")
     parser.add_argument("--recorded", type=Path, nargs="+", metavar="DIR")
     parser.add_argument(
-        "--tailspan", type=Path, help="path of the command, if it is not the one beside this Python"
+        "--tailspan",
+        type=Path,
+        help="path of the tailspan command; default: the one in the folder of this Python",
     )
     asked = parser.parse_args()
     if unknown := set(asked.cause) - set(FAULTS):

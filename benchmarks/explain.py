@@ -1,11 +1,10 @@
-"""Measure how long an explanation of a million requests takes, compared with the limit of one
-second.
+"""Measures how long it takes to explain a million requests, compared with a limit of one second.
 
     python benchmarks/explain.py [--requests 1000000] [--limit-s 1.0]
 
-The requests are already in memory as columns; benchmarks/query.py measures how long it takes to
-read them from a database. Half of the requests are in the baseline and half in the window. Those in
-the window wait for KV blocks.
+The requests are already in memory as columns. benchmarks/query.py measures how long it takes to
+read them from a database. Half of the requests are in the baseline and half in the window. The
+requests in the window wait for KV blocks.
 """
 
 import argparse
@@ -24,7 +23,7 @@ ROUNDS = 3
 
 
 def main() -> int:
-    """Measure and print the times."""
+    """Measure and print the durations."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,17 +1,17 @@
-"""Measure how soon after `tailspan up --simulate` the explorer names the incident and its cause.
+"""Measures how soon after `tailspan up --simulate` the explorer shows the incident and its cause.
 
     python benchmarks/first_minute.py [--rounds 3]
 
-Each round starts the product on an empty SQLite database, as `make run` does, and checks four times
-per second. It prints the seconds from the start of the command until:
+Each round starts Tailspan on an empty SQLite database, as `make run` does, and checks four times
+per second. It prints the seconds from the start of the command until each of these events:
 
-- the explorer answers;
+- the explorer responds;
 - the store has requests of the last fifteen minutes, which the Overview page shows first;
 - the store has an open incident that pages;
 - the function that reads the Overview page's data returns the cause of the incident.
 
-It also prints the CPU time that each process of the product has used by then. The exit status is 1
-if the median time until the cause exceeds its bar.
+The benchmark also prints the CPU time that each of Tailspan's processes used until the last event.
+The exit status is 1 if the median time until the cause exceeds its limit.
 """
 
 import argparse
@@ -54,11 +54,11 @@ PROCESSES = {
     "simulate --endpoint": "simulator",
     "message_reader": "span reader",
 }
-"""The names of the product's processes, by a part of their command lines."""
+"""Maps a part of the command line to the name of each of Tailspan's processes."""
 
 
 def main() -> int:
-    """Print the seconds of each event; return the exit status."""
+    """Print the seconds until each event, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
@@ -84,13 +84,13 @@ def main() -> int:
 
 
 def measure(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """Start the product once.
+    """Start Tailspan once and measure.
 
     Returns:
-        Seconds until each event, and CPU seconds by process until the last one.
+        Seconds until each event, and CPU seconds by process until the last event.
 
     Raises:
-        TimeoutError: an event did not happen in time.
+        TimeoutError: an event did not happen within the time limit.
     """
     grpc, http, metrics, explorer = free_ports(4)
     url = f"sqlite:///{folder / 'tailspan.db'}"
@@ -138,7 +138,7 @@ def wait_for(looks: dict[str, Callable[[], bool]], reached: dict[str, float], be
 
 
 def answers(url: str) -> bool:
-    """Return whether the explorer answers."""
+    """Return whether the explorer responds."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True
@@ -147,7 +147,7 @@ def answers(url: str) -> bool:
 
 
 def has_recent_requests(engine: Engine) -> bool:
-    """Return whether the page shows requests in its default range."""
+    """Return whether the Overview page shows requests in its default range."""
     newest_ns = newest_request_unix_ns(engine)
     return newest_ns is not None and newest_ns > time.time_ns() - RANGES_S["15m"] * 10**9
 
@@ -170,7 +170,7 @@ def names_a_cause(engine: Engine) -> bool:
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """Return the CPU time of a process and its descendants, by process."""
+    """Return the CPU time of a process and its descendants, by process name."""
     found = {"collector, evaluator": _own_s(pid)}
     for child in _descendants(pid):
         words = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
@@ -189,7 +189,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _own_s(pid: int) -> float:
-    """Return the CPU time of a process and of its ended children."""
+    """Return the CPU time of a process and of its ended child processes."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
@@ -204,7 +204,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the product to end, and kill it if it does not."""
+    """Ask Tailspan to end, and kill it if it does not end."""
     process.send_signal(signal.SIGINT)
     try:
         process.wait(30)

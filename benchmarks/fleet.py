@@ -1,12 +1,11 @@
-"""Compute the load of fleets of 10, 1,000 and 100,000 GPUs on the collector, and the limit that
-each fleet reaches first.
+"""Computes the load of fleets of 10, 1,000 and 100,000 GPUs, and the limit that each reaches first.
 
     python benchmarks/fleet.py [--requests-per-gpu 2] [--gpus-per-engine 2]
 
 The benchmark measures the cost of a request, an engine sample and a GPU sample: the CPU time from a
 message's bytes to SQLite and the totals of /metrics, and the bytes on the wire and on disk. The
-transport and the evaluation of objectives are not included; `ingest.py` measures them. The loads of
-the fleets are multiples of these numbers.
+costs of the transport and of evaluating objectives are not included; `ingest.py` measures the
+whole path. The loads of the fleets on the collector are multiples of these costs.
 """
 
 import argparse
@@ -49,7 +48,7 @@ from telemetry.gpus import GpuSample, GpuSource  # noqa: E402
 FLEETS = (10, 1_000, 100_000)
 GPUS_EACH = 8
 SENDERS = 64
-"""Number of senders whose messages arrive together and are committed together."""
+"""Number of senders whose messages arrive and are committed together."""
 WEEK_S = KEEP_ROWS_NS // 10**9
 
 
@@ -76,8 +75,9 @@ def spans(number: int) -> list[bytes]:
 
 
 def engines(number: int) -> list[bytes]:
-    """Return messages with one complete sample each, like those that an engine sends every
-    second."""
+    """Return messages with one complete sample each, like the messages that an engine sends every
+    second.
+    """
     resource = Resource({names.SERVICE_INSTANCE_ID: "replica-1", names.PROCESS_PID: 4242})
     now_ns = time.time_ns()
     found = []
@@ -100,7 +100,7 @@ def engines(number: int) -> list[bytes]:
 
 
 def gpus(number: int) -> list[bytes]:
-    """Return messages of a machine's eight GPUs."""
+    """Return messages with the samples of a machine's eight GPUs."""
     now_ns = time.time_ns()
     values = {
         field: 1.0 if field.endswith(("_ratio", "_w")) else 1_000_000 for field in GPU_METRICS
@@ -165,7 +165,7 @@ def unit(signal: Signal, messages: Sequence[bytes], rows_each: int) -> Unit:
 
 
 def limits(fleet: Fleet, units: Sequence[Unit]) -> list[tuple[str, float]]:
-    """Return the limited resources, and the share of each that this fleet uses."""
+    """Return the limited resources, with the share of each that this fleet uses."""
     rates = (fleet.requests_per_s, fleet.engines, float(fleet.gpus))
     busy = sum(rate * each.cpu_s for rate, each in zip(rates, units, strict=True))
     week_bytes = sum(rate * each.disk_bytes for rate, each in zip(rates, units, strict=True))

@@ -1,11 +1,12 @@
-"""Measure what hostile senders can do to a collector: memory, delay of other senders, time to stop.
+"""Measures the effect of hostile senders on a collector: memory, delay of other senders, time to
+stop.
 
     python benchmarks/hostile.py
 
-Runs `tailspan up` without the explorer, with a token, on an empty SQLite database. Each attack is
-limited in count, bytes and time. It comes from 127.0.0.2; the other sender has the address
-127.0.0.1. Each result is printed with its bar. The exit status is 1 if a bar is missed. Takes about
-a minute.
+It runs `tailspan up` without the explorer, with a token, on an empty SQLite database. Each attack
+is limited in count, bytes and time. The attacks come from the address 127.0.0.2. The other sender
+has the address 127.0.0.1. Each result is printed with its limit. The exit status is 1 if a limit is
+exceeded. The benchmark takes about a minute.
 """
 
 import gzip
@@ -40,7 +41,9 @@ TOKEN = "hostile-benchmark-token"
 HOSTILE, INNOCENT = ("127.0.0.2", 0), ("127.0.0.1", 0)
 BUDGET_MB = Limits().max_waiting_bytes / MIB
 TRANSPORT_MB = 64
-"""Buffers of the transports: 64 KiB for each of the 1,024 messages that may be in flight."""
+"""Memory of the transports' buffers: 64 KiB for each of the 1,024 messages that may be in
+flight.
+"""
 MAX_DELAY_S, MAX_STOP_S = 2.0, 10.0
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
@@ -56,7 +59,7 @@ class Server(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A result and its bar. A bar of None means that the result is for information only."""
+    """A result and its limit. A limit of None means that the result is for information only."""
 
     what: str
     value: float
@@ -64,7 +67,7 @@ class Result(NamedTuple):
     unit: str
 
     def show(self) -> bool:
-        """Print one line, and return whether the bar is met."""
+        """Print one line, and return whether the limit is met."""
         kept = self.bar is None or self.value <= self.bar
         bar = "" if self.bar is None else f"at most {self.bar:,.6g} {self.unit}"
         verdict = "" if self.bar is None else "ok" if kept else "MISSED"
@@ -74,7 +77,7 @@ class Result(NamedTuple):
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Server]:
-    """Start Tailspan, and end it on exit."""
+    """Start Tailspan, and end it when the context ends."""
     log, tokens = folder / "log", folder / "tokens"
     tokens.write_text(TOKEN)
     ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
@@ -104,7 +107,7 @@ def serving(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
-    """Measure the memory. Yield a function that returns the largest growth in MB."""
+    """Measure the memory. Yield a function that returns the largest growth of memory in MB."""
     before, highest, over = memory_mb(server.process.pid), [0.0], threading.Event()
 
     def watch() -> None:
@@ -123,8 +126,10 @@ def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
 def post(
     server: Server, body: bytes, kind: str, *, source: tuple[str, int], packed: bool = False
 ) -> tuple[int | None, float]:
-    """Send a message with the token. Return the status (None for a closed connection) and the
-    seconds."""
+    """Send a message with the token.
+
+    Return the status (None for a closed connection) and the duration in seconds.
+    """
     headers = {"Content-Type": kind, "Authorization": f"Bearer {TOKEN}"}
     if packed:
         headers["Content-Encoding"] = "gzip"
@@ -151,20 +156,22 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def costly_json() -> bytes:
-    """Return JSON with as many values as allowed."""
+    """Return JSON with as many values as the collector allows."""
     span = b'{"attributes":[{"key":"a","value":{"intValue":"1"}}]}'
     spans = b",".join([span] * (MAX_VALUES // 7))
     return b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + spans + b"]}]}]}"
 
 
 def costly_protobuf() -> bytes:
-    """Return spans with as many attributes as allowed: eight million, each of two bytes."""
+    """Return spans with as many attributes as the collector allows: eight million, each of two
+    bytes.
+    """
     span = field(2, b"\x4a\x00" * 1000)
     return field(1, field(2, span * (15 * MIB // len(span))))
 
 
 def rows(count: int) -> bytes:
-    """Return spans that become rows, with the minimum content and new ids each time."""
+    """Return minimal spans that become rows, with new ids each time."""
     now, spans = time.time_ns(), []
     for _ in range(count):
         span = Span(
@@ -201,8 +208,7 @@ def unauthenticated(server: Server) -> list[Result]:
 
 
 def stalled(server: Server) -> list[Result]:
-    """Send 100 bodies of 15 MiB that stop before their end, and 30 gzip bodies of 16 MiB that stop
-    as well."""
+    """Send 100 bodies of 15 MiB and 30 gzip bodies of 16 MiB that all stop before their end."""
     results = []
     bomb = gzip.compress(bytes(16 * MIB - 1))[:-4]
     for what, count, body, length, more in (
@@ -235,8 +241,10 @@ def stalled(server: Server) -> list[Result]:
 
 
 def idle(server: Server) -> list[Result]:
-    """Open 1,500 connections that send no data, then send a probe, a scrape and another sender's
-    message."""
+    """Open 1,500 connections that send no data.
+
+    Then send a probe, a scrape and another sender's message.
+    """
     size = server.log.stat().st_size
     with ExitStack() as stack, peak_mb(server) as grown:
         for port, count in ((server.http, 1000), (server.metrics, 500)):
@@ -266,8 +274,10 @@ def idle(server: Server) -> list[Result]:
 
 
 def delays(server: Server, seconds: float) -> list[float]:
-    """Send four messages of one row per second from another sender. Return how long each of them
-    takes."""
+    """Send four messages with one row each per second from another sender.
+
+    Return the duration of each message.
+    """
     found, ends = [], time.monotonic() + seconds
     while time.monotonic() < ends:
         status, took = post(server, rows(1), PROTOBUF, source=INNOCENT)
@@ -278,8 +288,9 @@ def delays(server: Server, seconds: float) -> list[float]:
 
 
 def delayed(server: Server) -> list[Result]:
-    """Measure the delay of another sender's messages, first alone and then behind the messages of a
-    hostile sender."""
+    """Measure the delay of another sender's messages, first without and then with the messages of a
+    hostile sender.
+    """
     alone = statistics.median(delays(server, 3))
     results = [Result("Another sender's message alone: median", alone, None, "s")]
     for what, kind, body in (
@@ -319,7 +330,7 @@ def delayed(server: Server) -> list[Result]:
 
 
 def stopping(server: Server) -> list[Result]:
-    """Send SIGTERM while eight costly messages are queued."""
+    """Send SIGTERM while eight messages that are expensive to read are queued."""
     packed, statuses = gzip.compress(costly_protobuf(), 6), Counter[int | None]()
 
     def send() -> None:

@@ -1,12 +1,12 @@
-"""Measure how many request spans per second are committed end to end, and in how much memory.
+"""Measures how many request spans per second are committed end to end, and the memory used.
 
     python benchmarks/ingest.py [--seconds 120] [--transport grpc|http] [--phoenix]
 
-Runs `tailspan up` without the explorer, on an empty SQLite database. One sender, in a separate
-process, waits for each acknowledgement. Batches have 512 spans in the instrumentation's encoding,
-with new ids and times. The rows in the database are counted afterwards. With `--phoenix`,
-arize-phoenix is installed into a separate environment and receives the same spans. Phoenix
-acknowledges before it commits, so the rows in its database are counted.
+It runs `tailspan up` without the explorer, on an empty SQLite database. One sender in a separate
+process waits for the acknowledgement of each batch. Batches have 512 spans in the plugin's
+encoding, with new ids and timestamps. The rows in the database are counted afterwards. With
+`--phoenix`, arize-phoenix is installed into a separate environment and receives the same spans.
+Phoenix acknowledges a batch before it commits the rows, so the rows in its database are counted.
 """
 
 import argparse
@@ -34,7 +34,7 @@ DOES = {
     "collector.otlp.message_reader": "reads spans",
     "store.columns.adbc_process": "reads columns",
 }
-"""The task of each child process of `tailspan up`, by its module."""
+"""Maps the module of each child process of `tailspan up` to the name of its role."""
 
 
 class Result(NamedTuple):
@@ -44,7 +44,7 @@ class Result(NamedTuple):
     committed: int
     seconds: float
     cpu_s: dict[str, float]
-    """CPU seconds by the process's task."""
+    """CPU seconds by role of the process."""
     memory_mb: list[float]
     note: str = ""
 
@@ -74,14 +74,14 @@ class Result(NamedTuple):
 
 
 def family(pid: int) -> list[int]:
-    """Return the ids of a process and its children."""
+    """Return the ids of a process and its child processes."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     children = [each for thread in threads for each in (thread / "children").read_text().split()]
     return [pid, *map(int, children)]
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """Return the CPU time of a process and its children, by task."""
+    """Return the CPU time of a process and its child processes, by role."""
     used = {
         "receives, commits": _cpu_s(pid, 11),
         "child processes that have ended": _cpu_s(pid, 13),
@@ -93,14 +93,15 @@ def cpu_s(pid: int) -> dict[str, float]:
 
 
 def spent_s(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Return the CPU time used between two readings, except for tasks that used none."""
+    """Return the CPU time used between two readings, without roles that used none."""
     spent = {what: used - before.get(what, 0.0) for what, used in after.items()}
     return {what: used for what, used in spent.items() if used > 0}
 
 
 def memory_mb(pid: int) -> float:
-    """Return the memory of a process and its children in MB. Shared memory (libraries) counts
-    once."""
+    """Return the memory of a process and its child processes in MB. Shared memory (libraries)
+    counts once.
+    """
     return sum(map(_memory_mb, family(pid)))
 
 
@@ -111,8 +112,9 @@ def _module(pid: int) -> str:
 
 
 def _cpu_s(pid: int, first: int) -> float:
-    """Return the sum of two fields of a process's times, starting at `first`: its own CPU time, or
-    the CPU time of its ended children."""
+    """Return the sum of two fields of a process's CPU times, starting at `first`: its own CPU time,
+    or the CPU time of its ended child processes.
+    """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[first]) + int(fields[first + 1])) / os.sysconf("SC_CLK_TCK")
 
@@ -125,7 +127,7 @@ def _memory_mb(pid: int) -> float:
 def send(
     transport: str, port: int, seconds: float, pid: int
 ) -> tuple[dict[str, float], list[float]]:
-    """Run the sender. Return its report, and the receiver's memory in each second."""
+    """Run the sender. Return the sender's report, and the receiver's memory in each second."""
     memory = [memory_mb(pid)]
     sender = subprocess.Popen(
         [sys.executable, str(SENDER), transport, str(port), str(seconds)],
@@ -144,7 +146,7 @@ def send(
 
 
 def rows(database: Path, table: str) -> int:
-    """Return the number of rows of a table; 0 if the table does not exist."""
+    """Return the number of rows of a table, or 0 if the table does not exist."""
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
         found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     return found
@@ -161,7 +163,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def wait_for(what: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
-    """Wait until a condition holds."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + START_S
     while not what():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -260,7 +262,7 @@ def _answers(url: str) -> bool:
 
 
 def main() -> None:
-    """Run the measurements and print them."""
+    """Run the measurements and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--transport", choices=["grpc", "http"], action="append")
@@ -271,7 +273,7 @@ def main() -> None:
     parser.add_argument(
         "--phoenix-venv",
         type=Path,
-        help="folder of Phoenix's environment, which is created if necessary",
+        help="folder of Phoenix's virtual environment, which is created if necessary",
     )
     given = parser.parse_args()
     transports = given.transport or ["grpc", "http"]

@@ -1,11 +1,11 @@
-"""Measure the cost of the step ledger for the engine core, without a server.
+"""Measures the cost of the step ledger for the engine core, without a server.
 
     python benchmarks/ledger.py [--steps 3000]
 
-Each step takes 10 ms of a simulated clock, so that every tenth step also settles accounts and
-sends. The result is the cost of the quietest 200 steps, because other work on the machine varies.
-In a real server the CPU caches are full of the model's data, and the ledger costs two to three
-times as much.
+Each step takes 10 ms of a simulated clock, so every tenth step also computes and sends accounts.
+The result is the mean cost over the 200 cheapest consecutive steps, because other work on the
+machine varies. In a real server, the CPU caches are full of the model's data, and the ledger costs
+two to three times as much.
 """
 
 import argparse
@@ -23,7 +23,7 @@ STRETCH = 200
 
 
 class Waiting(list[Any]):
-    """A queue with vLLM's interface."""
+    """A request queue with vLLM's interface."""
 
     def peek_request(self) -> Any:
         """Return the next request to admit."""
@@ -31,7 +31,7 @@ class Waiting(list[Any]):
 
 
 def scheduler(ids: list[str], waiting: int, held: int) -> Any:
-    """Return a scheduler whose batch is full, so that waiting requests keep waiting."""
+    """Return a scheduler with a full batch, so that waiting requests continue to wait."""
     queue = Waiting(
         SimpleNamespace(request_id=f"waiting-{number}", num_tokens=900) for number in range(waiting)
     )
@@ -53,7 +53,7 @@ def scheduler(ids: list[str], waiting: int, held: int) -> Any:
 
 
 def cost_us(batch: int, waiting: int, held: int, steps: int) -> float:
-    """Return the microseconds of ledger work per engine step, over the quietest steps."""
+    """Return the microseconds of ledger work per engine step, over the cheapest steps."""
     from tailspan_vllm.engine_core.link import EngineEnd
     from tailspan_vllm.engine_core.observer import EngineObserver
 

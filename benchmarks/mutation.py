@@ -1,8 +1,9 @@
-"""Measure whether the tests notice wrong code, by the mutants of core modules that they kill.
+"""Measures whether the tests detect wrong code: the share of mutants of core modules that they
+kill.
 
     python benchmarks/mutation.py [--mutants 12] [--only cost] [--survivors]
 
-A mutant is a copy of the project with one operator, constant or condition changed. The mutant is
+A mutant is a copy of the project with one operator, constant or condition changed. A mutant is
 killed if a test of the changed module fails. A fixed seed draws the changes, so a score changes
 only if the module or its tests change.
 """
@@ -52,8 +53,9 @@ SAMPLE = {
         ("telemetry/test_sketches.py", "telemetry/test_quantiles.py"),
     ),
 }
-"""Each module with the tests (in `tests/`) that should fail, by name. The name is the seed of the
-changes, so that they stay the same when the module moves."""
+"""Maps a name to each module and the tests (in `tests/`) that should fail. The name is the seed of
+the changes, so that they stay the same when the module moves.
+"""
 
 SEED = 18
 LIMIT_S = 300
@@ -81,7 +83,7 @@ Change = Callable[[], None]
 
 
 def changes(tree: ast.AST) -> Iterator[tuple[int, Change]]:
-    """Yield every possible change of a tree, with its line."""
+    """Yield every possible change of a syntax tree, with its line."""
     for node in ast.walk(tree):
         match node:
             case ast.Compare():
@@ -101,7 +103,7 @@ def changes(tree: ast.AST) -> Iterator[tuple[int, Change]]:
 
 
 def mutants(source: str, number: int, seed: str) -> Iterator[tuple[int, str]]:
-    """Draw `number` mutants of a module. Yields the changed line and the mutant's text."""
+    """Draw `number` mutants of a module. It yields the changed line and the mutant's text."""
     tree = ast.parse(source)
     count = sum(1 for _ in changes(tree))
     for chosen in sorted(random.Random(seed).sample(range(count), min(number, count))):
@@ -112,7 +114,7 @@ def mutants(source: str, number: int, seed: str) -> Iterator[tuple[int, str]]:
 
 
 def passes(copied: Path, tests: tuple[str, ...]) -> bool:
-    """Return whether the tests pass in a copy of the project. A hang counts as a failure."""
+    """Return whether the tests pass in a copy of the project. Tests that hang count as failed."""
     command = [
         *(sys.executable, "-m", "pytest", "-x", "-q", "-m", "not real"),
         *("-p", "no:cacheprovider", "--hypothesis-seed=0"),

@@ -1,16 +1,17 @@
-"""Measure the CPU cost of the instrumentation for a server, compared with vLLM's own tracing.
+"""Measures the CPU cost of the plugin for a server, compared with vLLM's own tracing.
 
     python benchmarks/overhead.py [--blocks 2] [--rounds 15] [--requests 60] [--tokens 32]
     python benchmarks/overhead.py --server "vllm serve FOLDER --gpu-memory-utilization 0.29"
 
 Three real servers run on this machine's CPU: without tracing, with vLLM's native tracing, and with
-our plugin. With --server, they run on a GPU, which must hold all three. In each round, every server
-gets the same load for a short turn, so that other work on the machine disturbs all servers equally.
-The servers are restarted for each block, because the memory layout of a process affects its speed.
-The CPU time is that of the API server process with all of its threads. It is measured from the
-start of a server's turn to the start of its next turn, so that later exports are included. The idle
-CPU time is measured first, subtracted and reported. Differences are computed within a round. Their
-mean is printed with a 95 % interval (bootstrap over rounds).
+Tailspan's plugin. With --server, they run on a GPU, which must hold all three. In each round, every
+server gets the same load for a short turn, so that other work on the machine disturbs all servers
+equally. The servers are restarted for each block, because the memory layout of a process affects
+its speed. The CPU time is the time of the API server process, with all its threads. It is measured
+from the start of a server's turn to the start of the server's next turn, so that exports after the
+turn are included. The CPU time of an idle server is measured first, subtracted and reported.
+Differences are computed between the servers of a round. The mean of the differences is printed with
+a 95 % interval (bootstrap over rounds).
 """
 
 import argparse
@@ -37,8 +38,9 @@ from rig.load import Call, send_all
 from rig.ports import free_port
 
 IDLE_S = 12.0
-"""Seconds for which an idle server is measured. They include two exports, because the default
-interval is five seconds."""
+"""Seconds for which an idle server is measured. This time includes two exports, because the default
+interval is five seconds.
+"""
 
 KINDS = ("plain", "native", "tailspan")
 
@@ -52,8 +54,9 @@ class Server:
     process: subprocess.Popen[bytes]
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds of the API server process so far, over all threads, with
-        nanosecond resolution."""
+        """Return the CPU seconds that the API server process has used, over all threads, with
+        nanosecond resolution.
+        """
         total_ns = 0
         for thread in Path(f"/proc/{self.process.pid}/task").iterdir():
             total_ns += int((thread / "schedstat").read_text().split()[0])
@@ -72,7 +75,9 @@ class Turns:
     """Mean TPOT of each turn, measured by the client."""
 
     def cpu_per_request_s(self, requests: int) -> list[float]:
-        """Return the CPU seconds per request of each turn, without the idle CPU time."""
+        """Return the CPU seconds per request of each turn, without the CPU time of the idle
+        server.
+        """
         return [
             (cpu_then - cpu - self.idle_cpu_per_s * (then - at)) / requests
             for (at, cpu), (then, cpu_then) in pairwise(self.begun)
@@ -80,7 +85,7 @@ class Turns:
 
 
 def sink(port: int) -> None:
-    """Accept every export and store nothing."""
+    """A server that accepts every export and stores nothing."""
 
     def take(request: bytes, context: grpc.ServicerContext) -> bytes:
         return b""
@@ -96,7 +101,7 @@ def sink(port: int) -> None:
 
 
 def start(kind: str, endpoint: str, command: Sequence[str]) -> Server:
-    """Start a server of one kind, and wait until it serves.
+    """Start a server of one kind, and wait until it serves requests.
 
     Args:
         kind: one of `KINDS`.
@@ -113,7 +118,7 @@ def start(kind: str, endpoint: str, command: Sequence[str]) -> Server:
         "OTEL_SERVICE_NAME": kind,
     }
     if kind != "tailspan":
-        # No plugin has this name, so vLLM does not load our plugin.
+        # No plugin has this name, so vLLM does not load Tailspan's plugin.
         environ["VLLM_PLUGINS"] = "none"
     process = subprocess.Popen(
         serve.command(port, arguments, command),
@@ -129,7 +134,7 @@ def start(kind: str, endpoint: str, command: Sequence[str]) -> Server:
 
 
 def load(server: Server, calls: list[Call], concurrency: int) -> tuple[float, float]:
-    """Send the calls; return requests per second and the mean TPOT in seconds."""
+    """Send the calls, and return the requests per second and the mean TPOT in seconds."""
     begun = time.monotonic()
     seen = send_all(server.port, calls, concurrency)
     took_s = time.monotonic() - begun
@@ -165,7 +170,8 @@ def block(
             server.kind: Turns((server.cpu_s() - before[server.kind]) / IDLE_S)
             for server in servers
         }
-        # The order stays the same, so that the turns of a server are one round apart.
+        # The order of the servers does not change, so that the turns of a server are one round
+        # apart.
         draw.shuffle(servers)
         for number in range(rounds):
             for server in servers:

@@ -1,11 +1,11 @@
-"""Measure how long queries take: percentiles of a day of ten million requests, and a million rows.
+"""Measures the duration of queries: percentiles of ten million requests, reading a million rows.
 
     python benchmarks/query.py [--requests 10000000] [--rows 1000000]
 
-The day's requests are drawn minute by minute as columns and pass through the product's rollup code
-into SQLite. Every request is in the rollups' sketches. Rows are not written for them, because they
-would take 6 GB and five more minutes. A million other requests are written and read as rows. The
-cost of rollups is measured on these rows.
+The requests of the day are drawn minute by minute as columns, and pass through Tailspan's rollup
+code into SQLite. The rollups' sketches contain every request. No rows are written for these
+requests, because they would take 6 GB and five more minutes. A million other requests are written
+and read as rows. The cost of rollups is measured on these rows.
 """
 
 import argparse
@@ -57,8 +57,9 @@ MODELS, REPLICAS_EACH, TENANTS = 4, 4, 10
 
 
 def minute(rng: np.random.Generator, requests: int) -> pa.Table:
-    """Return the requests of one minute: four models on sixteen replicas, by ten tenants of very
-    different size."""
+    """Return the requests of one minute: four models on sixteen replicas, from ten tenants with
+    very different traffic.
+    """
     model = rng.choice(MODELS, requests, p=(0.5, 0.3, 0.15, 0.05))
     replica = model * REPLICAS_EACH + rng.integers(0, REPLICAS_EACH, requests)
     share = 1 / np.arange(1, TENANTS + 1)
@@ -104,7 +105,7 @@ def names(what: str, number: int) -> "np.ndarray[tuple[int], np.dtype[np.str_]]"
 
 
 def fill_day(engine: Engine, requests: int) -> None:
-    """Write a day's rollups, by minute and hour."""
+    """Write a day's rollups by minute and by hour."""
     rng = np.random.default_rng(7)
     label_sets = LabelSets()
     each = -(-requests // (DAY_S // MINUTE_S))
@@ -119,7 +120,7 @@ def fill_day(engine: Engine, requests: int) -> None:
 
 
 def best(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float]:
-    """Return the median and the minimum of the seconds."""
+    """Return the median and the minimum duration in seconds."""
     took = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -129,7 +130,7 @@ def best(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float
 
 
 def line(what: str, took: tuple[float, float], most_s: float) -> None:
-    """Print the time of a query and the limit of this time."""
+    """Print the duration of a query and its limit."""
     print(
         f"{what:<66} {took[0] * 1e3:>7.0f} ms (least {took[1] * 1e3:.0f})"
         f"   limit {most_s * 1e3:,.0f} ms: {took[0] / most_s:.2f} of it",
@@ -150,7 +151,7 @@ def ask_day(engine: Engine, by: tuple[str, ...], step_s: int | None) -> Callable
 
 
 def day(requests: int, folder: Path) -> None:
-    """Fill a day and run the queries on it."""
+    """Write a day of rollups and run the queries on them."""
     engine = open_database(f"sqlite:///{folder}/day.db")
     begin(engine)
     began = time.process_time()
@@ -215,7 +216,7 @@ _PARTS: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.1)
 
 
 def each_row(number: int) -> RequestTimeline:
-    """Return a request with every part. The requests arrive at a hundred per second."""
+    """Return a request with every part. The requests arrive at a rate of a hundred per second."""
     row: RequestTimeline = stores.request(number)
     return replace(
         row,

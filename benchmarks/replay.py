@@ -1,13 +1,12 @@
-"""Measure how long it takes to replay an hour of a replica's traffic.
+"""Measures how long it takes to replay an hour of a replica's traffic.
 
     python benchmarks/replay.py
 
-The traffic is that of one replica with 10 requests/s, with the lengths and prefixes of the
-simulator's conversations. The loop is compiled before the measurement. Three runs are measured: one
-replay on one core, the reference in plain Python on five minutes of the same traffic, and 50
-replays on two cores. The result is CPU time, so that other work on the machine has no effect; the
-elapsed time and the load of the machine are also printed. The exit status is 1 if a limit is
-exceeded.
+The traffic is 10 requests/s on one replica, with the lengths and prefixes of the simulator's
+conversations. The loop is compiled before the measurement. There are three measurements: one replay
+on one core, the reference in plain Python on five minutes of the same traffic, and 50 replays on
+two cores. Results are CPU time, so that other work on the machine has no effect. The elapsed time
+and the machine's load are also printed. The exit status is 1 if a limit is exceeded.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Measure the cost of a scrape of `/metrics` in each format, and of its parts.
+"""Measures the cost of a scrape of `/metrics` in each format, and the cost of its parts.
 
     python benchmarks/scrape.py [--requests 400] [--gpus 1]
 
-The fleets have several sizes, up to the limit of labels, and every feature is enabled. In the last
-five minutes, every replica has answered `--requests` requests of 20 tenants, with different
+There are fleets of several sizes, up to the limit of labels, and every feature is enabled. In the
+last five minutes, every replica has answered `--requests` requests from 20 tenants, with different
 latencies and with prices. Its engine and GPUs report every field. The formats are those that
 Prometheus requests: OpenMetrics with exemplars, and protobuf with native histograms.
 """
@@ -227,7 +227,7 @@ def measure(fleet: int, number: int, gpus_each: int) -> None:
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the median CPU milliseconds of a call, and its result."""
+    """Return the result of a call and its median CPU time in milliseconds."""
     took_ms = []
     for _ in range(ROUNDS):
         begun = time.process_time()
@@ -242,8 +242,10 @@ def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
 
 
 def held_kb(number: int) -> float:
-    """Return the memory of a replica's windows in kB. The windows of its model use the same amount,
-    and so do those of its tenants."""
+    """Return the memory of a replica's windows in kB.
+
+    The windows of its model take the same amount, and so do the windows of its tenants.
+    """
     now_unix_ns = time.time_ns()
     bulk = together(RequestRows.of(rows(0, number, now_unix_ns)), now_unix_ns)
     RecentLatencies().add(bulk)

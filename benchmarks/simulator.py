@@ -1,10 +1,10 @@
-"""Measure how much faster than real time the simulator runs.
+"""Measures how much faster than real time the simulator runs.
 
     python benchmarks/simulator.py [--minutes 10]
 
 First, one replica with 5 requests/s is simulated. Its rows and samples are kept in memory, as in
-the cases of `diagnosis.py`. Then each cause is simulated, with two replicas and the cause's
-traffic. The time is CPU time of one core, so that other work on the machine does not count. The
+the cases of `diagnosis.py`. Then each cause is simulated, with two replicas and the traffic of the
+cause. Durations are CPU time of one core, so that other work on the machine does not count. The
 exit status is 1 if the speed is below the limit.
 """
 
@@ -22,7 +22,7 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 
 LIMIT = 100.0
-"""Minimum multiple of real time, for one replica at 5 requests/s without a fault."""
+"""Minimum speed as a multiple of real time, for one replica at 5 requests/s without a fault."""
 
 
 def measure(config: FleetConfig) -> tuple[float, int, int]:
@@ -37,7 +37,7 @@ def measure(config: FleetConfig) -> tuple[float, int, int]:
 
 
 def main() -> int:
-    """Print one line per case; 1 if the first case is slower than the limit."""
+    """Print one line per case, and return 1 if the first case is slower than the limit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="simulated; default 10")
     duration_s = parser.parse_args().minutes * 60

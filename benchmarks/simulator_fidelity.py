@@ -1,23 +1,19 @@
-"""Measure how far the simulator is from a real vLLM, by phase, under the same load.
+"""Measures how far the simulator's latencies are from a real vLLM's, by phase, under the same load.
 
     python benchmarks/simulator_fidelity.py [--seconds 60] [--rate 6]
 
 A real server on this machine's CPU serves a Poisson load of random prompts. The fitted step model,
-the error of the fit and the engine's arguments are read from its telemetry. The same requests then
-go through a simulated engine with these values. Prints the distances between the two distributions
-of each phase: Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean error of a
-request's time, also as a share of the real mean). Front end and delivery are constants of the
-simulated server and are not fitted.
+the model's error and the engine's arguments are read from the server's telemetry. The same requests
+are then served by a simulated engine with these values. Prints the distances between the two
+distributions of each phase: Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean
+error of a request's time, also as a share of the real mean). The times of the front end and of
+delivery are constants of the simulated server and are not fitted.
 """
 
 import argparse
-import os
 import random
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -25,17 +21,15 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from collector.server import Collector  # found through the path inserted above
-from collector.testing import MemorySink, running
-from replay.engine_config import EngineConfig
+from _recording import Planned, Recording, record  # type: ignore[import-not-found]
+
+from replay.engine_config import EngineConfig  # found through the path inserted above
 from replay.step_model import StepModel
-from rig import serve
+from replay.trace_csv import TraceRow
 from rig.install import NotHereError, ensure
-from rig.load import Call, send
-from rig.ports import free_port
+from rig.load import Call
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
-from simulator.trace import TraceRow
 from simulator.workload import Tenant, Workload
 from telemetry.engines import EngineSample
 from telemetry.requests import PHASES, RequestTimeline
@@ -43,8 +37,9 @@ from telemetry.starts import read
 
 COLUMNS = (*PHASES, "ttft_s", "itl_max_s", "tpot_s", "e2e_s")
 WARM_S = 20.0
-"""Seconds at the beginning in which the step model is fitted. Requests of this time are not
-compared."""
+"""Seconds at the beginning in which the step model is fitted. Requests of this period are not
+compared.
+"""
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,8 +59,8 @@ def wasserstein_s(one: Floats, other: Floats) -> float:
     return float(np.mean(np.abs(np.quantile(one, shares) - np.quantile(other, shares))))
 
 
-def calls(seconds: float, rate_per_s: float) -> list[tuple[float, Call]]:
-    """Return a Poisson load: instants, and random prompts without common prefixes."""
+def calls(seconds: float, rate_per_s: float) -> Planned:
+    """Return a Poisson load: send times, and random prompts without common prefixes."""
     draw = random.Random(1)
     planned, at_s = [], 0.0
     while (at_s := at_s + draw.expovariate(rate_per_s)) < WARM_S + seconds:
@@ -75,43 +70,12 @@ def calls(seconds: float, rate_per_s: float) -> list[tuple[float, Call]]:
     return planned
 
 
-def serve_load(port: int, planned: Sequence[tuple[float, Call]]) -> None:
-    """Send each call at its instant, even if earlier calls have not ended."""
-    begun = time.monotonic()
-    with ThreadPoolExecutor(128) as pool:
-        for at_s, call in planned:
-            time.sleep(max(0.0, begun + at_s - time.monotonic()))
-            pool.submit(send, port, call)
-
-
-def measured(seconds: float, rate_per_s: float) -> MemorySink:
-    """Return the telemetry of a real server under the load."""
-    sink = MemorySink()
-    with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
-        port = free_port()
-        process = subprocess.Popen(
-            serve.command(port, ["--no-enable-log-requests"]),
-            env=serve.environment(f"http://127.0.0.1:{collector.grpc_port}", os.environ),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            if not serve.wait_until_healthy(port, process):
-                raise SystemExit("the server did not start")
-            serve_load(port, calls(seconds, rate_per_s))
-            time.sleep(6.0)  # wait for the last export
-        finally:
-            serve.stop(process)
-    return sink
-
-
-def engine_of(sink: MemorySink) -> EngineConfig:
+def engine_of(recording: Recording) -> EngineConfig:
     """Return a simulated engine with the real engine's values."""
-    fitted = [sample for sample in sink.samples if sample.step_model_base_s is not None]
-    if not fitted or not sink.starts:
+    fitted = [sample for sample in recording.samples if sample.step_model_base_s is not None]
+    if not fitted or not recording.starts:
         raise SystemExit("the server reported no step model or no start")
-    last, arguments = fitted[-1], read(sink.starts[-1].arguments)
+    last, arguments = fitted[-1], read(recording.starts[-1].arguments)
 
     def number(name: str, otherwise: int) -> int:
         value = arguments.get(name)
@@ -129,7 +93,7 @@ def engine_of(sink: MemorySink) -> EngineConfig:
 
 
 def model_of(sample: EngineSample) -> StepModel:
-    """Return the coefficients fitted at the end."""
+    """Return the coefficients that were fitted last."""
     return StepModel(
         base_s=sample.step_model_base_s or 0.0,
         prefill_token_s=sample.step_model_per_prefill_token_s or 0.0,
@@ -140,7 +104,7 @@ def model_of(sample: EngineSample) -> StepModel:
 
 
 def simulated(rows: Sequence[RequestTimeline], engine: EngineConfig) -> list[RequestTimeline]:
-    """Return the same requests at the same instants, served by the simulated engine."""
+    """Return the same requests at the same times, served by the simulated engine."""
     first_ns = rows[0].received_unix_ns
     trace = tuple(
         TraceRow(
@@ -189,9 +153,9 @@ def main() -> int:
     except NotHereError as reason:
         print(reason, file=sys.stderr)
         return 2
-    sink = measured(asked.seconds, asked.rate)
-    engine = engine_of(sink)
-    rows = sorted(sink.requests, key=lambda row: row.received_unix_ns)
+    recording = record(calls(asked.seconds, asked.rate))
+    engine = engine_of(recording)
+    rows = sorted(recording.requests, key=lambda row: row.received_unix_ns)
     since_ns = rows[0].received_unix_ns + int(WARM_S * 1e9)
     real = [row for row in rows if row.received_unix_ns >= since_ns and row.decode_s is not None]
     step = engine.step

@@ -1,8 +1,8 @@
-"""Measure the cost and error of a quantile sketch: ours and DataDog's ddsketch.
+"""Measures the cost and error of two quantile sketches: Tailspan's and DataDog's ddsketch.
 
     python benchmarks/sketches.py [--values 200000]
 
-Both run in one process, taking turns. ddsketch is installed into a separate folder.
+Both sketches run in one process, in turns. ddsketch is installed into a separate folder.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SHARES = (0.5, 0.95, 0.99, 0.999)
 
 
 def ddsketch(folder: str) -> Any:
-    """Return the class of ddsketch, after installing the package into a folder."""
+    """Install ddsketch into a folder, and return its class."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, THEIRS]
     subprocess.run(pip, check=True)
     sys.path.append(folder)

@@ -1,11 +1,11 @@
-"""Measure the cost of reporting one request, with our plugin and with vLLM's native tracing,
-without a server.
+"""Measures the cost of reporting one request without a server, with Tailspan's plugin and with
+vLLM's native tracing.
 
     python benchmarks/span_cost.py [--requests 4000]
 
-Both run in one process of the real vLLM's environment, taking turns. The cost includes everything
-but the network: from the hook at a request's end to the serialised export, with the telemetry
-threads. Our plugin begins at the HTTP edge and reports five times as many values.
+Both run in one process of the real vLLM's environment, in turns. The cost includes everything but
+the network: from the hook at a request's end to the serialised export, with the telemetry threads.
+The plugin's cost begins at the HTTP edge, and the plugin reports five times as many values.
 """
 
 import argparse
@@ -30,7 +30,7 @@ HEADERS = [
 
 
 def a_state() -> Any:
-    """Return a request's state as vLLM's output processor has it at the end."""
+    """Return a request's state as vLLM's output processor has it when the request ends."""
     now = time.monotonic()
     return SimpleNamespace(
         external_req_id="chatcmpl-8b84626539c86e03",
@@ -155,8 +155,9 @@ def ours(requests: int) -> float:
 
 
 def encoding(spans: int = 512) -> tuple[float, float]:
-    """Return the CPU seconds to encode one of our spans, with OpenTelemetry's encoder and with
-    ours."""
+    """Return the CPU seconds to encode one span of the plugin, with OpenTelemetry's encoder and
+    with Tailspan's.
+    """
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm.otlp.encoder import encode
@@ -223,14 +224,14 @@ def main() -> int:
     theirs_us = statistics.median(their for their, _ in rounds) * 1e6
     ours_us = statistics.median(our for _, our in rounds) * 1e6
     ratio = statistics.median(our / their for their, our in rounds)
-    print(f"CPU to report one request, medians over {ROUNDS} rounds in one process:")
+    print(f"CPU to report one request (medians over {ROUNDS} rounds in one process):")
     print(f"  vLLM's native span  {theirs_us:6.1f} µs")
-    print(f"  ours                {ours_us:6.1f} µs")
-    print(f"  ours / native       {ratio:6.2f}")
+    print(f"  plugin              {ours_us:6.1f} µs")
+    print(f"  plugin / native     {ratio:6.2f}")
     encoded = [encoding() for _ in range(ROUNDS)]
-    for number, whose in enumerate(("OpenTelemetry's encoder", "our encoder")):
+    for number, encoder in enumerate(("OpenTelemetry's encoder", "Tailspan's encoder")):
         median_us = statistics.median(round_[number] for round_ in encoded) * 1e6
-        print(f"of which to encode a span of ours, {whose}: {median_us:.0f} µs")
+        print(f"  encoding the plugin's span with {encoder}: {median_us:.0f} µs")
     return 0
 
 

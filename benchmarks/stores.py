@@ -1,4 +1,4 @@
-"""Measure how fast each database writes and reads requests through the store's code.
+"""Measures how fast each database writes and reads requests through the store's code.
 
     python benchmarks/stores.py [--rows 200000]
 
@@ -108,8 +108,9 @@ SIZE = {
 
 
 def measure(url: str, rows: int) -> str:
-    """Measure three numbers: rows written per second (one submission after the other), rows read
-    per second as Arrow, and bytes per row."""
+    """Return three numbers: rows written per second (one submission after the other), rows read per
+    second as Arrow, and bytes per row.
+    """
     engine = open_database(url)
     batches = [
         [request(number) for number in range(first, first + BATCH_ROWS)]

@@ -1,13 +1,14 @@
-"""Compare when our rules and Sloth's rules page, on the same series in promtool.
+"""Compares when Tailspan's rules and Sloth's rules page, on the same series in promtool.
 
     python benchmarks/timelines.py           the table
     python benchmarks/timelines.py --table   the same as Markdown, as in docs/benchmarks.md
 
-Each fault begins after seven hours of healthy traffic of one request per second, which fill the
+Each fault begins after seven hours of healthy traffic with one request per second, which fill the
 long windows of both rule sets. Series are scraped and rules are evaluated every 30 s, as in many
-installations. In the generated file, pages are evaluated every 15 s. The time is from the fault's
-start to the first page. The table marks our alerts that are tickets. "never" means that no alert
-fired in the observed time, which the table contains as well.
+installations. In Tailspan's generated rule file, paging rules are evaluated every 15 s. The result
+is the time from the fault's start to the first page. The table marks those of Tailspan's alerts
+that are tickets. "never" means that no alert fired in the observed time, which the table also
+contains.
 """
 
 import argparse
@@ -34,32 +35,33 @@ from benchmarks._sloth import ALERT, sloth_pages
 STEP_S: Final = 30
 HEALTHY_S: Final = 7 * 3_600
 _RATE: Final = STEP_S
-"""Requests per step: one per second."""
+"""Requests per step, at one request per second."""
 
 Stretch = tuple[int, float | None]
-"""Seconds, and the counter's increase per step; None if the counter is absent."""
+"""Seconds, and the counter's increase per step, or None if the counter is absent."""
 
 QUESTIONS: Final = {
     "page": 'count(ALERTS{alertname=~"Tailspan.*",severity="page",alertstate="firing"})',
     "ticket": 'count(ALERTS{alertname="TailspanObjectiveBlind",alertstate="firing"})',
     "sloth": f'count(ALERTS{{alertname="{ALERT}",alertstate="firing"}})',
 }
-"""The alerts to check at each step: our pages, our ticket on a blind objective, and Sloth's
-page."""
+"""The alerts to check at each step: Tailspan's pages, Tailspan's ticket for an objective without
+data, and Sloth's page.
+"""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: a row of the table.
+    """One fault, which is a row of the table.
 
     Args:
         name: a description of the fault.
         lasts_s: the observed time in seconds.
-        series: values by series, from the first healthy step on.
-        target: the objective's target.
+        series: values by series, beginning with the first healthy step.
+        target: the target of the objective.
         days: the objective's period in days.
-        bad: the query of bad events; empty for Tailspan's own counters.
-        total: the query of all events.
+        bad: the query for bad events, or an empty text for Tailspan's own counters.
+        total: the query for all events.
     """
 
     name: str
@@ -94,7 +96,7 @@ def counter(*stretches: Stretch) -> str:
 
 
 def gauge(*stretches: Stretch) -> str:
-    """Return a gauge's values; the second element of a stretch is the value itself."""
+    """Return a gauge's values. The second element of a stretch is the value itself."""
     return " ".join(f"{value:g}x{length_s // STEP_S - 1}" for length_s, value in stretches)
 
 
@@ -227,7 +229,7 @@ spec:
 
 
 def rules(fault: Fault) -> str:
-    """Return our rules and Sloth's rules for a fault's objective, as one file."""
+    """Return Tailspan's rules and Sloth's rules for a fault's objective, as one file."""
     if fault.bad:
         sources = [
             json.dumps({"type": "Prometheus", "spec": {"query": query}})
@@ -245,7 +247,7 @@ def rules(fault: Fault) -> str:
     assert not findings.errors, findings.errors
     ours = yaml.safe_load(tailspan_rules(findings.spec.objectives, EXPLORER_URL))
     theirs = yaml.safe_load(sloth_pages(bad, total, Fraction(fault.target), fault.days))
-    # promtool evaluates the rules of one group in order, but groups in any order.
+    # promtool evaluates the rules of one group in order, but the groups in any order.
     every = [rule for each in (ours, theirs) for group in each["groups"] for rule in group["rules"]]
     return yaml.safe_dump({"groups": [{"name": "all", "rules": every}]})
 
@@ -260,7 +262,7 @@ def timeline(fault: Fault) -> Timeline:
     test = {
         "interval": f"{STEP_S}s",
         "input_series": [{"series": name, "values": v} for name, v in fault.series.items()],
-        # The test expects no alert, so promtool lists each instant that has an alert.
+        # The test expects no alert, so promtool lists each timestamp that has an alert.
         "promql_expr_test": [
             {"expr": expr, "eval_time": f"{each}s", "exp_samples": []}
             for expr in QUESTIONS.values()
@@ -307,7 +309,7 @@ def _first_s(times: Sequence[str]) -> int | None:
 
 
 def shown(seconds: int | None) -> str:
-    """Format a length of time for the table."""
+    """Format a duration for the table."""
     if seconds is None:
         return "never"
     hours, rest = divmod(seconds, 3_600)
@@ -324,7 +326,7 @@ def cells(fault: Fault, found: Timeline) -> tuple[str, str, str, str]:
 
 
 def main() -> int:
-    """Run promtool on each fault, and print."""
+    """Run promtool on each fault, and print the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,16 +1,16 @@
-"""Measure how long the explorer's pages take in a browser, with a million requests in the window.
+"""Measures how long the explorer's pages take in a browser, with a million requests in the range.
 
     python benchmarks/ui.py [--requests 1000000] [--rounds 5] [--page hurt]
 
-The product's code writes a day of requests to SQLite, rolls them up and counts them, as `tailspan
-up` does. Then Debian's Chromium opens each page. Every round uses a new browser profile and a
-different minute. Then the same address is opened again, as if by a second viewer. "answer" is the
-time until the page's first sentence is displayed. "all" is the time until its charts are drawn.
-Further actions (selecting another range, dragging over a chart) are measured until all charts are
-drawn. Times are from the page's own clock, because a measurement from outside waits until the page
-is idle. CPU is that of the explorer's process and its readers.
+Tailspan's code writes a day of requests to SQLite, rolls them up and counts them, as `tailspan up`
+does. Then Debian's Chromium opens each page. Every round uses a new browser profile and a different
+minute. Then the same address is opened again, as a second viewer would. "answer" is the time until
+the page's first sentence is displayed. "all" is the time until the page's charts are drawn. Further
+actions (selecting another range, dragging over a chart) are measured until all charts are drawn.
+Durations are measured with the page's own clock, because a measurement from outside waits until the
+page is idle. CPU time is that of the explorer's process and its reader processes.
 
-When the explorer starts, it reads the last day. The first line gives two times: how long the
+When the explorer starts, it reads the last day. The first line has two durations: how long the
 explorer takes to read the last day, and how long the Root cause page takes if it is opened before
 that.
 """
@@ -47,7 +47,7 @@ FIRST_PAINT_S, INTERACTION_S = 2.0, 1.0
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")
 WIDE = {"width": 1280, "height": 900}
 RANGED = [page.key for page in PAGES if page.of_a_range]
-"""The pages with a time range."""
+"""The pages that have a time range."""
 
 LOOKING = """
 window.looking = {
@@ -81,13 +81,13 @@ window.looking.answer = window.looking.painted(() => document.querySelector('.he
 
 
 class Cpu:
-    """CPU time of a process and its children, from /proc."""
+    """CPU time of a process and its child processes, from /proc."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
 
     def __call__(self) -> float:
-        """Return the CPU seconds so far."""
+        """Return the CPU seconds used so far."""
         return self._of(self._pid) / os.sysconf("SC_CLK_TCK")
 
     def _of(self, pid: int) -> int:
@@ -106,7 +106,7 @@ class Cpu:
 
 @contextmanager
 def explorer(url: str, folder: Path) -> Iterator[tuple[str, Cpu]]:
-    """Run the explorer on a database; yields its address and its CPU time."""
+    """Run the explorer on a database, and yield its address and its CPU time."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -130,7 +130,7 @@ def explorer(url: str, folder: Path) -> Iterator[tuple[str, Cpu]]:
 
 
 def opened(tab: Any, address: str) -> tuple[float, float]:
-    """Return the seconds until the answer is painted, and until all charts are drawn."""
+    """Return the seconds until the first sentence is painted, and until all charts are drawn."""
     began = time.time()
     tab.goto(address, wait_until="commit")
     answered = tab.evaluate("() => window.looking.answer")
@@ -147,7 +147,7 @@ def pressed(tab: Any) -> float:
 
 
 def dragged(tab: Any) -> float:
-    """Return the seconds from asking about a dragged part of the heatmap until it is explained."""
+    """Return the seconds from dragging over a part of the heatmap until this part is explained."""
     area = tab.locator("[class*='st-key-chart_shape'] .nsewdrag").first.bounding_box()
     height = area["y"] + area["height"] / 2
     tab.mouse.move(area["x"] + area["width"] * 0.8, height)
@@ -174,7 +174,9 @@ class Times:
         self.cpu.append(cpu)
 
     def summary(self, bar_s: float) -> str:
-        """Return the median, its share of the bar, minimum and maximum, and the median CPU time."""
+        """Return the median, its share of the limit, minimum and maximum, and the median CPU
+        time.
+        """
         took = statistics.median(self.by_clock)
         return (
             f"{took:5.2f} s ({took / bar_s:.2f} of {bar_s:.0f} s; {min(self.by_clock):.2f} to"
@@ -190,8 +192,9 @@ def measure(
     asked: dict[str, Callable[[Any], float]],
     rounds: int,
 ) -> None:
-    """Measure a page and print its lines: first opening the page, then the actions. Each round uses
-    a new browser profile."""
+    """Measure a page and print its lines: first the opening of the page, then the actions. Each
+    round uses a new browser profile.
+    """
     answers, whole, again = Times(), [], []
     takes = {name: Times() for name in asked}
     for each in range(rounds):
@@ -202,7 +205,7 @@ def measure(
             tab.set_default_timeout(120_000)
             before = cpu()
             answered, shown = opened(tab, link(each))
-            # Count only the first opening: afterwards the page's data is cached.
+            # Count only the first opening, because the page's data is cached afterwards.
             if name == next(iter(asked), ""):
                 answers.take(answered, cpu() - before)
                 whole.append(shown)
@@ -277,7 +280,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--page", choices=[page.key for page in PAGES], action="append")
     parser.add_argument(
-        "--database", type=Path, help="file in which to store the database, and to use it again"
+        "--database",
+        type=Path,
+        help="file in which the database is stored, and from which it is reused",
     )
     given = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -1,14 +1,14 @@
-"""Measure the error of predictions of a change, and how often their intervals contain the true
+"""Measures the error of predictions of a change, and how often their intervals contain the true
 value.
 
     python benchmarks/what_if.py [--cases 24] [--seconds 300] [--seed 1000]
 
-Each case is a simulated replica with its own traffic. The model is fitted from the replica's
-telemetry alone. A change of the engine is predicted and then simulated, once with the same arrivals
-and once with other traffic of the same kind ("new traffic"). A 95 % interval should contain the
-true value for new traffic in 90 to 98 % of the cases; for the same arrivals, it may be wider than
-needed. The error is compared with the error of a prediction that nothing changes. Saturated cases
-are counted separately. A saturated case is an error if the prediction does not report the
+Each case is a simulated replica with its own traffic. The model is fitted only from the replica's
+telemetry. A change of the engine is predicted and then simulated, once with the same arrivals and
+once with other traffic of the same kind ("new traffic"). For new traffic, a 95 % interval should
+contain the true value in 90 to 98 % of the cases. For the same arrivals, it may be wider than
+necessary. The error is compared with the error of predicting that nothing changes. Saturated cases
+are counted separately. A saturated case counts as an error if the prediction does not report the
 saturation.
 """
 
@@ -36,8 +36,9 @@ from store.queries import Window
 METRICS = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s")
 SHOWN = ("p50", "p99")
 QUEUE_S = 10.0
-"""A changed replica is saturated if its median wait in a window of some minutes is at least this
-many seconds."""
+"""A changed replica is saturated if the median queue time of a window of some minutes is at least
+this many seconds.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Case:
 
 
 def drawn(seed: int) -> Case:
-    """Draw a case: its load, its engine, and the change."""
+    """Draw the load, the engine and the change of a case."""
     draw = random.Random(seed)
     seats = draw.choice([32, 64, 256])
     edit = draw.choice(
@@ -90,7 +91,7 @@ def simulated(case: Case, engine: EngineConfig, seed: int, seconds: int) -> tupl
 
 
 def recorded(data: Dataset, window: Window) -> Recorded:
-    """Fit the model to the telemetry that the simulated replica sent."""
+    """Fit the model to the telemetry of the simulated replica."""
     columns = [*REQUEST_COLUMNS, "http_status"]
     return recorded_of(
         data.request_table().select(columns), data.sample_table(), data.starts, window
@@ -98,7 +99,7 @@ def recorded(data: Dataset, window: Window) -> Recorded:
 
 
 def truth(data: Dataset, window: Window, name: str, point: str) -> float:
-    """Return a percentile that the changed replica measured."""
+    """Return a percentile that was measured on the changed replica."""
     table = data.request_table()
     table = table.filter(pc.greater_equal(table["received_unix_ns"], window.from_unix_ns))
     return float(np.quantile(np.asarray(table[name].drop_null()), POINTS[point]))

@@ -1,1 +1,1 @@
-"""The `tailspan` command. Its modules parse options and print results."""
+"""The `tailspan` command. The modules parse options and print results."""

@@ -1,9 +1,9 @@
-"""The error of a command that cannot reach or open its target."""
+"""The error of a command that cannot reach or open a server, file or database."""
 
 import click
 
 
 class Unreachable(click.ClickException):
-    """The requested thing cannot be reached, opened or obtained. Exit status 2."""
+    """A server, file or database cannot be reached or opened. Exit status 2."""
 
     exit_code = 2

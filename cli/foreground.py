@@ -1,4 +1,4 @@
-"""Run `tailspan up` in the foreground: start it, print addresses and new senders, stop it."""
+"""Run `tailspan up` in the foreground: start, print addresses and new senders, stop on a signal."""
 
 import asyncio
 import gc
@@ -28,11 +28,11 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
     """Run until Ctrl-C, SIGTERM, or the end of the terminal.
 
     Args:
-        stack: the parts to run.
-        vllm: base URL of the server to watch, or None.
+        stack: the components to run.
+        vllm: base URL of the vLLM server to watch, or None.
 
     Raises:
-        ListenError, ChildError: a part cannot be started.
+        ListenError, ChildError: a component cannot be started.
     """
     stop = stop_on_signals(stack.kill_children)
     async with stack:
@@ -49,22 +49,22 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
             task.cancel()
         ends = await asyncio.gather(*talking, return_exceptions=True)
         say("\nStopping …")
-    say(f"Stopped. {stack.arrivals.requests:,} requests arrived; the data is in {stack.database}.")
+    say(f"Stopped. {stack.arrivals.requests:,} requests arrived. The data is in {stack.database}.")
     for end in ends:
         if isinstance(end, Exception):  # a defect; the collector has not stopped
             raise end
 
 
 def _log_defect(task: asyncio.Task[None]) -> None:
-    """Log an error of the announcements at once, because they have ended."""
+    """Log the error of an announcing task immediately, because the task has ended."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("announcements ended: collecting goes on", exc_info=error)
+        _log.error("announcements ended; the collector still runs", exc_info=error)
 
 
 def _let_imports_be() -> None:
-    """Exclude imported objects from garbage collection.
+    """Exclude imported objects from garbage collection, and collect less often.
 
-    A request creates no cycles. Searching for cycles after every 700 objects took a tenth of a
+    Requests create no reference cycles, and a collection after every 700 objects took a tenth of a
     request's time.
     """
     gc.collect()
@@ -73,7 +73,10 @@ def _let_imports_be() -> None:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print while the terminal exists. The collector does not depend on it."""
+    """Print a line.
+
+    If the terminal is closed, discard the line, because the collector must continue.
+    """
     try:
         click.echo(text, err=err)
     except OSError:  # the terminal or the pipe is closed; discard the buffer
@@ -96,11 +99,11 @@ async def _tell(stack: Stack, vllm: str | None) -> None:
         for replica in sorted(arrivals.replicas - told):
             say(f"Telemetry arrives from {label(replica)}.")
         told = set(arrivals.replicas)
-    say("There may be more servers. Further servers are not listed here.")
+    say("Messages about further servers are omitted.")
 
 
 async def _tell_gpus(stack: Stack) -> None:
-    """Print the GPUs when the first one reports. Most machines have no GPU."""
+    """Print a sentence about the GPUs when the first GPU reports."""
     while stack.gpu_sampler is not None:
         states = stack.gpu_sampler.report()
         if any(state.up is not None for state in states):
@@ -122,7 +125,7 @@ async def _announce(stack: Stack, vllm: str | None) -> None:
         lines.insert(0, f"  Explorer   {await _explorer(stack, stack.explorer)}")
     heading = "Tailspan is up."
     if stack.simulate:
-        heading += " The fleet is simulated: the numbers do not come from real servers."
+        heading += " The fleet is simulated: no number comes from a real server."
     say("\n".join([heading, "", *lines, ""]))
     if vllm:
         say(await asyncio.to_thread(_first_look, stack, vllm))
@@ -130,8 +133,8 @@ async def _announce(stack: Stack, vllm: str | None) -> None:
         say(_how_to_connect(stack))
         if stack.explorer is not None:  # hint for new users, who run the explorer
             say(
-                "No GPU at hand? `make vllm` starts a real one on the CPU, or"
-                " `tailspan up --simulate`."
+                "Without a GPU, run `make vllm` for a real vLLM on the CPU, or `tailspan up"
+                " --simulate`."
             )
     say("Ctrl-C stops it.")
 
@@ -145,12 +148,12 @@ async def _explorer(stack: Stack, explorer: Child) -> str:
 
 
 async def _watch(stack: Stack) -> None:
-    """Print a message when a child process ends. The collector still stores telemetry."""
+    """Print a message when a child process ends."""
     while True:
         child, status = await stack.child_ends.get()
         say(
-            f"The {child.name} ended with status {status} and is restarted. The other parts still"
-            f" run. The end of its log ({child.log}):\n{child.last_words()}",
+            f"The {child.name} ended with status {status} and is restarted. All other components"
+            f" still run. The end of its log ({child.log}):\n{child.last_words()}",
             err=True,
         )
 
@@ -160,10 +163,10 @@ def _first_look(stack: Stack, vllm: str) -> str:
     if health.ok:
         seen = f"{vllm} is healthy; waiting for its telemetry."
     else:
-        seen = f"{vllm} does not answer its health check ({health.why}); still waiting for it."
+        seen = f"{vllm} does not respond to its health check ({health.why}); still waiting for it."
     if is_loopback(stack.host) and not is_loopback(urlsplit(vllm).hostname or ""):
         seen += (
-            f"\nIf that is another machine, it cannot reach {stack.host} here:"
+            f"\nIf vLLM runs on another machine, it cannot reach {stack.host} here:"
             " start with --host 0.0.0.0, tokens and TLS (tailspan up --help)."
         )
     return seen
@@ -183,7 +186,7 @@ def _credentials(access: EndpointAccess) -> str:
     asked = ""
     if access.tls:
         asked += "\n  export OTEL_EXPORTER_OTLP_CERTIFICATE=CA.pem   # CA of --tls-cert;"
-        asked += " the endpoint must have a name of the certificate"
+        asked += " use a host name that is in the certificate"
         if access.tls.client_ca:
             asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=CERT.pem"
             asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_KEY=KEY.pem"

@@ -1,7 +1,7 @@
-"""Run `tailspan gpus --endpoint`: sample, send, print changes, stop.
+"""Run `tailspan gpus --endpoint`: sample, send, print changes, stop on a signal.
 
 Sampling never waits for the collector. Unsent samples wait in a bounded queue. Samples that become
-too old in the queue, or do not fit, are dropped and counted.
+too old in the queue, or do not fit in the queue, are dropped and counted.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
     """Run until Ctrl-C, SIGTERM, or the end of the terminal.
 
     Args:
-        setup: the GPUs to sample, and their replicas.
-        forwarder: sends the samples. This function starts and closes it.
+        setup: the GPUs to sample, and the replicas that use them.
+        forwarder: sends the samples. This function starts and closes the forwarder.
         endpoint: the collector's address, for messages.
     """
     stop = stop_on_signals(lambda: None)
@@ -78,12 +78,12 @@ async def _tell(sampler: GpuSampler, forwarder: Forwarder) -> None:
 
 
 def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:
-    """Return whether the collector accepts no messages, and a line to print about a change.
+    """Return whether the collector rejects messages, and a line to print if this has changed.
 
     Args:
-        away: whether it accepted no messages at the last check.
-        sent: messages sent since then.
-        held_bytes: size of the queue.
+        away: whether the collector rejected messages at the last check.
+        sent: number of messages sent since the last check.
+        held_bytes: size of the queue in bytes.
     """
     if held_bytes and not sent and not away:
         return True, "The collector does not accept messages. Samples are queued."
@@ -93,12 +93,15 @@ def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:
 
 
 def summary(samples: int, messages: int, results: Mapping[str, int]) -> str:
-    """Return how many messages were sent or dropped. A message holds the samples of one second."""
+    """Return how many messages were sent or dropped.
+
+    A message contains the samples of one second.
+    """
     left = messages - sum(results.values())
     dropped = ", ".join(
         f"{count} {words}"
         for count, words in (
-            (results["expired"], "expired before the collector was back"),
+            (results["expired"], "expired before the collector accepted messages"),
             (results["full"], "did not fit in the queue"),
             (results["refused"], "were refused"),
             (left, "still waited"),

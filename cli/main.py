@@ -1,7 +1,7 @@
 """The `tailspan` command.
 
-Exit status: 0 success, 1 a finding that should stop a pipeline, 2 wrong usage or an unreachable
-target, 130 ended by Ctrl-C.
+The exit status is 0 for success, 1 for a finding that should stop a pipeline, 2 for wrong usage or
+an unreachable target, and 130 after Ctrl-C.
 """
 
 import os
@@ -21,36 +21,37 @@ COMMANDS: Final = {
     "collect": "Run the collector and the exporter until Ctrl-C.",
     "ui": "Run the explorer alone until Ctrl-C.",
     "requests": "Print requests, with their phases and outcomes.",
-    "stats": "Count requests and print their percentiles, in groups.",
+    "stats": "Count requests and print latency percentiles, in groups.",
     "explain": "Explain why a latency grew.",
     "what-if": "Predict what a change would do to the recorded traffic.",
+    "advise": "Rank changes by their predicted effect on the recorded traffic.",
+    "trace": "Write recorded requests as a trace, for benchmark clients.",
     "cost": "Print the cost of serving: requests, recomputation, idle time and loading.",
     "slo": "Check objectives, generate rules, show their status, test notifications.",
     "config": "Show each engine's configuration, or the differences of two.",
     "gpus": "Show the state of each GPU, or send its samples to a collector.",
     "dashboards": "Write Grafana dashboards as files, or push them to a Grafana.",
-    "settings": "Show the settings of tailspan up, and where each comes from.",
+    "settings": "Show the settings of tailspan up, and the source of each setting.",
     "doctor": "Check each connection and the local GPUs, and print how to repair failures.",
     "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
 }
-"""Each command, with its line in `tailspan --help`. Its module has the same name.
-
-A command is imported only when it is used, because importing all of them takes a second.
+"""Each command, with its line in `tailspan --help`. The module of a command has the same name. A
+command is imported only when it is used, because importing all commands takes a second.
 """
 
 INTERRUPTED: Final = 128 + SIGINT
-"""The exit status of a command that Ctrl-C ended, as in a shell. 1 would mean a finding."""
+"""The exit status of a command that Ctrl-C ended, as in a shell."""
 
 
 class Commands(click.Group):
     """A group that imports a command when it is used.
 
-    It ends quietly when the reader of its output has closed the pipe, and prints errors in one
-    sentence.
+    If the reader of the output closes the pipe, the command ends without an error. Errors are
+    printed in one sentence.
     """
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """Return the names, in the order of the help."""
+        """Return the names of the commands, in the order of `--help`."""
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -87,7 +88,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tailspan", prog_name="tailspan")
 def tailspan() -> None:
-    """Why did the tail grow? Latency and SLOs of vLLM servers, request by request."""
+    """Record the latency of every vLLM request, explain slow requests, and check SLOs."""
 
 
 def main() -> None:

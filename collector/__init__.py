@@ -1,1 +1,1 @@
-"""Receives telemetry: normalises it and passes rows to the store and to listeners."""
+"""Receives telemetry, converts it to rows, and passes the rows to the store and to listeners."""

@@ -2,7 +2,7 @@
 
 An item is a span, a data point or a log record. Each item of an acknowledged message counts once,
 as `stored`, `skipped` or `refused`. If a message was not acknowledged, the sender sends it again.
-Therefore only the items that should have been stored are counted, as `unstored`.
+For such a message, only the items that should have been stored are counted, as `unstored`.
 """
 
 import threading
@@ -19,22 +19,22 @@ TRANSPORTS = ("grpc", "http")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The counters at an instant."""
+    """The counters' values at one point in time."""
 
     items: Mapping[tuple[str, str, str], int]
-    """Items by (signal, result, reason); `stored` has no reason."""
+    """Counts of items by (signal, result, reason). The result `stored` has no reason."""
     messages: Mapping[tuple[str, str, str], int]
-    """Messages by (transport, signal, result)."""
+    """Counts of messages by (transport, signal, result)."""
     truncated_texts: int
     listener_failures: int
     waiting_messages: int
-    """Messages that are received and not yet answered."""
+    """Received messages without a response yet."""
     waiting_bytes: int
     last_commit_unix_ns: int | None
 
 
 class Counters:
-    """Counts from any thread. Every label set exists from the start, at 0."""
+    """Thread-safe counts of messages and items. Every label set exists from the start, at 0."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,7 +62,7 @@ class Counters:
         self._last_commit_unix_ns: int | None = None
 
     def message(self, transport: str, signal: Signal, result: str) -> None:
-        """Count an answered message."""
+        """Count a message that has been answered."""
         with self._lock:
             self._messages[transport, signal.name, result] += 1
 
@@ -82,7 +82,7 @@ class Counters:
             self._items[signal.name, "unstored", reason] += batch.accepted
 
     def committed(self, at_unix_ns: int) -> None:
-        """Set the time of the last commit."""
+        """Set the timestamp of the last commit."""
         with self._lock:
             self._last_commit_unix_ns = at_unix_ns
 
@@ -92,14 +92,14 @@ class Counters:
             self._listener_failures += 1
 
     def waiting(self, messages: int, size_bytes: int) -> None:
-        """Change the number of unanswered messages and bytes; negative numbers reduce it."""
+        """Add to the counts of unanswered messages and bytes; negative arguments reduce them."""
         with self._lock:
             self._waiting_messages += messages
             self._waiting_bytes += size_bytes
 
     @property
     def waiting_bytes(self) -> int:
-        """Return the size of the messages that are not yet answered."""
+        """Return the total size of the messages that are not yet answered."""
         return self._waiting_bytes
 
     def report(self) -> Report:

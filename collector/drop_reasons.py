@@ -1,4 +1,4 @@
-"""The reasons for not storing an item, as used in counters and in answers to senders."""
+"""The reasons for not storing an item, as used in counters and in responses to senders."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,9 +15,9 @@ class Skip(StrEnum):
     NOT_OURS = "not_ours"
     """A data point of another instrumentation scope."""
     UNKNOWN_METRIC = "unknown_metric"
-    """A data point of our scope with a name that this version does not have."""
+    """A data point of Tailspan's scope with a name that this version does not define."""
     NOT_AN_EVENT = "not_an_event"
-    """A log record that is not one of our events."""
+    """A log record that is not one of Tailspan's events."""
     NO_RECORDED_VALUE = "no_recorded_value"
     """A data point that is flagged as "no recorded value"."""
 
@@ -34,16 +34,17 @@ class Refusal(StrEnum):
     """An engine start without a configuration."""
     TOO_MANY_ARGUMENTS = "too_many_arguments"
     TOO_MANY_STARTS = "too_many_starts"
-    """There are more engine starts than real engines can cause
-    (`collector/rows/engine_start_limits.py`)."""
+    """There were more engine starts than real engines cause
+    (`collector/rows/engine_start_limits.py`).
+    """
     MISSING_START = "missing_start"
-    """A total without its start time."""
+    """A counter's data point without its start timestamp."""
     MISSING_VALUE = "missing_value"
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
-    """The time is before 2020, when vLLM did not exist."""
+    """The timestamp is before 2020, when vLLM did not exist."""
     IN_THE_FUTURE = "in_the_future"
-    """The time is more than a day ahead of this machine's clock, which is more than a wrong time
-    zone explains; or a sample or start is far ahead of the rest of its message.
+    """The timestamp is more than a day ahead of this machine's clock, which is more than a wrong
+    time zone explains. Or a sample or engine start is far ahead of the rest of its message.
     """
     TOO_OLD = "too_old"
     """The row is older than the retention."""
@@ -59,10 +60,12 @@ class Refusal(StrEnum):
     UNKNOWN_OUTCOME = "unknown_outcome"
     UNKNOWN_BASIS = "unknown_basis"
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
-    """The phases differ from end − start by more than a millisecond."""
+    """The sum of the phases differs from end − start by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
-    """The parts of a phase differ from it by more than a millisecond, or some are missing; or the
-    time to first token, or between two tokens, is longer than the request."""
+    """The parts of a phase sum to more or less than the phase, by more than a millisecond, or some
+    parts are missing. Or the time to first token, or between two tokens, is longer than the
+    request.
+    """
     NOT_CUMULATIVE = "not_cumulative"
     """A sum is not monotonic and cumulative, so a lost export would lose counts."""
 
@@ -71,7 +74,7 @@ WHY: Final[Mapping[Refusal, str]] = {
     Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
     Refusal.TOO_YOUNG: f"requests are reported in flight from {REPORTED_FROM_S:g} s on",
 }
-"""Explanations of refusals that are the same each time."""
+"""Explanations of refusals that need no details of the item."""
 
 
 class Unstored(StrEnum):
@@ -80,4 +83,4 @@ class Unstored(StrEnum):
     STORE_BUSY = "store_busy"
     STORE_FAILED = "store_failed"
     STORE_REFUSED = "store_refused"
-    """The rows themselves are invalid; the sender is asked not to repeat them."""
+    """The rows themselves are invalid, so the response asks the sender not to retry."""

@@ -1,4 +1,4 @@
-"""The errors that a sender receives instead of an acknowledgement, for both transports.
+"""The errors that a sender receives instead of an acknowledgement, over gRPC and HTTP.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC response" and "OTLP/HTTP response";
 the codes are google.rpc.Code.
@@ -7,11 +7,11 @@ the codes are google.rpc.Code.
 from typing import ClassVar
 
 RETRY_AFTER_S = 1
-"""Pause that senders are asked to make. A commit usually takes milliseconds."""
+"""Pause before a retry that the response asks for. A commit usually takes milliseconds."""
 
 
 class CollectorError(Exception):
-    """Any refusal of the collector."""
+    """Base class of the collector's errors."""
 
 
 class ListenError(CollectorError):
@@ -19,11 +19,11 @@ class ListenError(CollectorError):
 
 
 class SecurityError(CollectorError):
-    """Tokens or certificates are not usable. The message names the file, but contains no secret."""
+    """A token or certificate is not usable. The message names the file, but contains no secret."""
 
 
 class IntakeError(CollectorError):
-    """A message was not acknowledged. The subclass determines the reason and whether to retry."""
+    """A message was not acknowledged. The subclass defines the reason and whether to retry."""
 
     result: ClassVar[str]
     http_status: ClassVar[int]
@@ -32,42 +32,42 @@ class IntakeError(CollectorError):
 
 
 class MalformedError(IntakeError):
-    """The body is not of the declared type."""
+    """The body does not have the declared type."""
 
     result, http_status, rpc_code = "malformed", 400, 3
 
 
 class UnreadableError(IntakeError):
-    """Reading the body failed because of a defect, and would fail again: do not retry."""
+    """Reading the body failed because of a defect. A retry would fail in the same way."""
 
     result, http_status, rpc_code = "unreadable", 400, 3
 
 
 class TooLargeError(IntakeError):
-    """The body exceeds the limit, as sent or once decompressed."""
+    """The body exceeds the size limit, before or after decompression."""
 
     result, http_status, rpc_code = "too_large", 413, 8
 
 
 class UnsupportedError(IntakeError):
-    """A content type or encoding that is not supported."""
+    """The content type or encoding is not supported."""
 
     result, http_status, rpc_code = "unsupported", 415, 3
 
 
 class BusyError(IntakeError):
-    """There is no memory for the message at the moment."""
+    """The memory limit for messages is reached at the moment."""
 
     result, http_status, rpc_code, retry_after_s = "busy", 503, 8, RETRY_AFTER_S
 
 
 class StoppingError(IntakeError):
-    """The collector is stopping; the message can be sent again after a restart."""
+    """The collector is stopping; the sender can retry after the restart."""
 
     result, http_status, rpc_code, retry_after_s = "stopping", 503, 14, RETRY_AFTER_S
 
     def __init__(self) -> None:
-        super().__init__("the collector is stopping and has not stored this; send again")
+        super().__init__("the collector is stopping and has not stored this message; send it again")
 
 
 class TooSlowError(IntakeError):
@@ -87,7 +87,7 @@ class ThrottledError(IntakeError):
 
 
 class UnauthenticatedError(IntakeError):
-    """No token, or a wrong one."""
+    """The token is missing or wrong."""
 
     result, http_status, rpc_code = "unauthenticated", 401, 16
 
@@ -105,7 +105,7 @@ class StoreFailedError(IntakeError):
 
 
 class StoreRefusedError(IntakeError):
-    """The store cannot keep these rows; a retry would fail, too."""
+    """The store cannot store these rows, and a retry would fail again."""
 
     result, http_status, rpc_code = "store_refused", 400, 3
 
@@ -131,4 +131,4 @@ RESULTS = (
         )
     ),
 )
-"""The results of a message; `failed` is a defect of the collector."""
+"""Values of the label `result` of the message counter. `failed` is a defect of the collector."""

@@ -1,8 +1,9 @@
-"""Processes a message: reads it, stores its rows, notifies listeners, and answers.
+"""Processes a received message: reads it, stores its rows, notifies listeners, and returns the
+response.
 
-Independent of the transport. An acknowledgement means committed; any other result is an
-`IntakeError`, which determines whether to retry. If a sender hangs up, its message is still
-processed: rows that reach the store are passed to the listeners.
+This code is independent of the transport. An acknowledgement means that the rows are committed. Any
+other result is an `IntakeError`, which defines whether the sender may retry. If a sender
+disconnects, its message is still processed, and its stored rows are passed to the listeners.
 """
 
 import asyncio
@@ -35,15 +36,18 @@ from collector.sink import Forward, GpuListener, InFlightListener, Listener, Sin
 from telemetry.tasks import Task
 
 Step = Callable[[Batch, int], None]
-"""Changes a message's rows before they are stored. Arguments: the rows, and the time of arrival in
-unix ns."""
+"""A function that changes the rows of a message before they are stored. Its arguments are the rows,
+and the arrival timestamp in unix ns.
+"""
 
 MAX_PEER_ROWS: Final = 8192
-"""Maximum number of a sender's rows that wait for their commit while its next message is read. It
-allows 16 exporters with batches of 512. A transaction of this size takes about 0.3 s."""
+"""A sender's next message is read only while fewer of the sender's rows than this wait for their
+commit. This limit allows 16 exporters with batches of 512 rows. A transaction with this number of
+rows takes about 0.3 s.
+"""
 
 STORE_RETRY_S: Final = 10.0
-"""After a failure, the store is treated as unavailable for this time."""
+"""After a failed commit, the store is treated as unavailable for this time."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,18 +59,17 @@ class Intake:
         sink: stores the rows.
         listeners: receive the rows after their commit.
         counters: count messages and items.
-        clock_unix_ns: the current time.
-        limits: limits of messages and bytes, at once and per second; above a limit, senders must
-            retry.
-        reading: reads messages; closed at the end.
+        clock_unix_ns: returns the current time.
+        limits: limits of waiting messages and of rates; above a limit, senders must retry.
+        reading: reads messages; `Intake` closes it at the end.
         clock: monotonic seconds.
-        forward: receives each stored message as it was sent.
+        forward: receives the unchanged bytes of each stored message.
         gpu_listeners: receive GPU samples after their commit.
         in_flight_listeners: receive reports of requests in flight after their commit.
         steps: change the rows before they are stored, in this order. If a step fails, the failure
             is counted and the rows are stored without it.
-        ahead_ns: by how much the system clock is ahead of `clock_unix_ns`. Rows of a sender that
-            reads the same clock are therefore not refused as being in the future.
+        ahead_ns: returns the lead of the system clock over `clock_unix_ns`. Rows from a sender on
+            the same system clock are therefore not refused as `in_the_future`.
     """
 
     def __init__(
@@ -101,7 +104,7 @@ class Intake:
         self._tasks: set[asyncio.Task[Message]] = set()
         self._arriving: set[asyncio.Timeout] = set()
         self._stopping = False
-        # One at a time: two would share the processor and need twice the memory.
+        # One at a time: two readers would share the CPU and need twice the memory.
         self._thread = ThreadPoolExecutor(1, "collector-reading")
         self._queue = FairQueue(MAX_PEER_ROWS)
         self._reading = reading
@@ -109,10 +112,11 @@ class Intake:
 
     @property
     def store_available(self) -> bool:
-        """Return whether the store accepted the last rows, or failed more than `STORE_RETRY_S` ago.
+        """Return whether the store is available: its last commit succeeded, or failed more than
+        `STORE_RETRY_S` ago.
 
-        After that time senders must try again, because only they can find out that the store has
-        recovered.
+        After that time the store counts as available again, because only a retry by a sender can
+        show that the store has recovered.
         """
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
@@ -121,7 +125,7 @@ class Intake:
         """Reserve memory for a message of this sender before it is read from the network.
 
         Raises:
-            IntakeError: the message would not be accepted now.
+            IntakeError: the message would not be accepted at the moment.
         """
         if self._stopping:
             raise StoppingError
@@ -130,11 +134,12 @@ class Intake:
 
     @asynccontextmanager
     async def arriving(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-        """Limit the time in which a message arrives; also end it when the collector stops.
+        """Limit the time that a message may take to arrive. The collector's stop also ends this
+        time.
 
         Raises:
-            TooSlowError: the time has passed.
-            StoppingError: the collector stops.
+            TooSlowError: the time limit is exceeded.
+            StoppingError: the collector is stopping.
         """
         timeout = asyncio.timeout(seconds)
         self._arriving.add(timeout)
@@ -144,7 +149,7 @@ class Intake:
         except TimeoutError as error:
             if self._stopping:
                 raise StoppingError from error
-            raise TooSlowError("the message did not arrive in time; send again") from error
+            raise TooSlowError("the message did not arrive in time; send it again") from error
         finally:
             self._arriving.discard(timeout)
 
@@ -158,22 +163,21 @@ class Intake:
         encoding: str = "",
         room: Reservation | None = None,
     ) -> Message:
-        """Store the content of a message.
+        """Store the rows of a message and return the response.
 
         Args:
-            signal: the type of the message.
-            body: the message as it was sent.
+            signal: the OTLP signal of the message.
+            body: the bytes of the message as they were sent.
             peer: the sender's address.
-            json: whether the body is OTLP's JSON instead of protobuf.
-            encoding: the compression: gzip or deflate; empty for none.
-            room: the memory that was reserved for the message; None if not yet reserved.
+            json: whether the body is OTLP/JSON instead of protobuf.
+            encoding: the compression, gzip or deflate, or an empty string.
+            room: the memory reserved for the message, or None if none is reserved yet.
 
         Returns:
-            The answer to send. Every valid item is committed.
+            The response. Every valid item is committed.
 
         Raises:
-            IntakeError: the message was not acknowledged. It is unknown whether its rows are
-                stored.
+            IntakeError: the message was not acknowledged. Its rows may or may not be stored.
         """
         if self._stopping:
             raise StoppingError
@@ -196,9 +200,9 @@ class Intake:
             raise
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new messages and answer all others within `grace_s`.
+        """Refuse new messages, and answer all current messages within `grace_s`.
 
-        Messages that are not committed by then are answered as retryable.
+        Messages that are not committed by then receive an error that asks for a retry.
         """
         self._stopping = True
         self._queue.refuse_all(StoppingError)
@@ -206,13 +210,13 @@ class Intake:
             with suppress(RuntimeError):  # it has expired already
                 timeout.reschedule(0)
         await self._answered(0.4 * grace_s)
-        # Abort the message that is being read; messages that were read wait for their commit.
+        # Abort the message that is being read. Messages that have been read wait for their commit.
         await asyncio.to_thread(self._reading.close)
         await self._answered(0.4 * grace_s)
         for task in self._tasks:
             task.cancel()
         await self._answered(0.2 * grace_s)
-        # MessageReader in this process cannot be aborted. No caller waits for its result.
+        # A MessageReader in this process cannot be aborted, but no caller waits for its result.
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._reading.close()  # reading may have begun after the first call
 
@@ -239,7 +243,7 @@ class Intake:
 
             if self._stopping:
                 raise StoppingError
-            # On a thread: a large message takes long to read, and the event loop must not wait.
+            # On a thread: reading a large message takes long and must not block the event loop.
             done = self._queue.put(room.peer, read)
             self._thread.submit(self._queue.run)
             try:
@@ -247,7 +251,7 @@ class Intake:
                     batch = await asyncio.wrap_future(done)
                 finally:
                     self._rates.add(room.peer, len(whole) - len(body))
-                # The message is decompressed now, and may wait long for the store.
+                # From here on, the message is decompressed and may wait long for the store.
                 room.grow(len(whole) - len(body))
                 self._enrich(batch, arrived_unix_ns)
                 if not batch.empty:
@@ -268,7 +272,7 @@ class Intake:
                 step(batch, arrived_unix_ns)
             except Exception as error:  # a defect: the rows are stored without this step
                 self.enriching.failed(error)
-                _log.exception("%s failed; the rows are kept without it", type(step).__name__)
+                _log.exception("%s failed; the rows are stored without it", type(step).__name__)
                 failed = True
         if not failed:
             self.enriching.succeeded(arrived_unix_ns / 1e9)
@@ -289,14 +293,14 @@ class Intake:
             _log.warning(
                 "the store refused a batch of %d %s: %s", batch.accepted, signal.name, error
             )
-            raise StoreRefusedError(f"the store cannot keep these rows: {error}") from error
+            raise StoreRefusedError(f"the store cannot store these rows: {error}") from error
         except (Exception, asyncio.CancelledError) as error:
             self._counters.unstored(signal, batch, Unstored.STORE_FAILED)
             if self._stopping:
                 raise StoppingError from error
             self._store_failed_at = self._clock()
             _log.warning("the store failed on a batch of %s: %s", signal.name, error)
-            raise StoreFailedError("the store could not commit; send again") from error
+            raise StoreFailedError("the store could not commit the rows; send again") from error
         self._store_failed_at = None
         self._counters.committed(self._clock_unix_ns())
         for listener in self._listeners:

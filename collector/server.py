@@ -1,4 +1,4 @@
-"""The collector: both OTLP receivers, and the sink that they share."""
+"""The collector: both OTLP receivers, and the intake that they share."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ GRPC_PORT: Final = 4317
 HTTP_PORT: Final = 4318
 GRACE_S: Final = 5.0
 ANSWER_S: Final = 1.0
-"""Time to send the last answers."""
+"""Additional time to send the last responses."""
 
 
 class Collector:
@@ -41,22 +41,24 @@ class Collector:
     Args:
         sink: stores the rows.
         listeners: receive the rows after their commit.
-        counters: count messages and items; None for new ones.
-        host: address of both receivers.
-        grpc_port: 0 for a free one.
-        http_port: 0 for a free one.
-        limits: how much is accepted at once and per second.
-        tokens: the valid tokens; None if none is required.
-        hosts: the names under which OTLP/HTTP may be addressed. Browsers cannot call gRPC.
-        tls: of both receivers; None for plaintext.
-        reading: reads messages; None to read them in this process.
-        clock: the current time; by default the system clock, unless senders contradict it.
-        clock_unix_ns: instead of `clock`, a clock that never jumps.
-        forward: receives each stored message as it was sent.
+        counters: count messages and items, or None to create new counters.
+        host: address that both receivers listen on.
+        grpc_port: port, or 0 for a free port.
+        http_port: port, or 0 for a free port.
+        limits: limits of waiting messages and of rates.
+        tokens: the valid tokens, or None if no token is required.
+        hosts: the host names that requests to OTLP/HTTP may contain. Browsers cannot call gRPC.
+        tls: TLS settings of both receivers, or None for plaintext.
+        reading: reads messages, or None to read them in this process.
+        clock: the clock for arrival timestamps. The default is the system clock, corroborated by
+            the senders' clocks.
+        clock_unix_ns: a function that returns the time of a clock that never jumps, used instead of
+            `clock`.
+        forward: receives the unchanged bytes of each stored message.
         gpu_listeners: receive GPU samples after their commit.
         in_flight_listeners: receive reports of requests in flight after their commit.
-        pricing: computes the cost of requests; None for no costs.
-        keep_ns: retention of rows; older rows are refused. None for ever.
+        pricing: computes the cost of requests, or None for no costs.
+        keep_ns: retention of rows, or None to keep them for ever. Older rows are refused.
     """
 
     def __init__(
@@ -143,19 +145,19 @@ class Collector:
 
     @property
     def tasks(self) -> list[Task]:
-        """Return the health of the parts that may fail independently."""
+        """Return the health of the components that may fail independently."""
         reading = [self._reading.task] if isinstance(self._reading, ProcessReader) else []
         receiver = Task("otlp http receiver", vital=True, alive=lambda: self._http.serving)
         return [self._intake.enriching, receiver, *reading]
 
     @property
     def grpc_port(self) -> int:
-        """The port of OTLP/gRPC; once started, the actual one."""
+        """The port of OTLP/gRPC. After the start, this is the port in use."""
         return self._grpc.port
 
     @property
     def http_port(self) -> int:
-        """The port of OTLP/HTTP; once started, the actual one."""
+        """The port of OTLP/HTTP. After the start, this is the port in use."""
         return self._http.port
 
     def _forbidden(self, path: str) -> None:
@@ -164,10 +166,10 @@ class Collector:
                 self.counters.message("http", signal, ForbiddenError.result)
 
     async def start(self) -> None:
-        """Listen on both ports.
+        """Start to listen on both ports.
 
         Raises:
-            ListenError: one of the ports is not available; the other is closed again.
+            ListenError: a port is not available. The other port is closed again.
         """
         await self._grpc.start()
         try:
@@ -180,11 +182,12 @@ class Collector:
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """Accept no new messages.
 
-        Answer current messages within `grace_s`; ask for a retry of the others.
+        Answer current messages within `grace_s`, and ask the senders of the other messages to
+        retry.
         """
         self._listening = False
         await self._intake.stop(grace_s)
-        # All calls are processed; their answers must still be sent.
+        # All calls have been processed, but their responses must still be sent.
         await asyncio.gather(self._grpc.stop(ANSWER_S), self._http.stop(ANSWER_S))
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The OTLP signals that are received, shared by both transports."""
+"""The OTLP signals that the collector receives over both transports."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,18 +33,18 @@ from collector.normalise.spans import normalise_spans
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal: its path, how to read its messages, and how to answer them."""
+    """A signal: its HTTP path, how to read its messages, and how to respond to them."""
 
     name: str
     http_path: str
     grpc_service: str
     skips: tuple[Skip, ...]
     request: type[Message]
-    """The class of its messages."""
+    """The protobuf class of its messages."""
     read: Callable[[bytes, int], Batch]
-    """Converts a message in protobuf and its time of arrival (unix ns) to a batch.
+    """Converts a protobuf message and its arrival timestamp (unix ns) to a batch.
 
-    Raises MalformedError, or TooLargeError if it contains too much.
+    The function raises MalformedError, or TooLargeError if the message contains too many items.
     """
     answer: Callable[[Batch], Message]
 

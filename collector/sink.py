@@ -1,4 +1,4 @@
-"""The interfaces that store rows, and that are notified of stored rows."""
+"""Interfaces: sinks store rows, and listeners receive stored rows."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -12,7 +12,7 @@ from telemetry.starts import EngineStart
 
 
 class Sink(Protocol):
-    """Stores rows. A repeated row is not an error, so a sender may always retry."""
+    """Stores rows. Storing a row again is not an error, so a sender may always retry."""
 
     def submit(
         self,
@@ -22,19 +22,19 @@ class Sink(Protocol):
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
     ) -> Future[None]:
-        """Accept rows without waiting.
+        """Accept rows, without waiting.
 
         Returns:
-            Resolves once the rows are committed. Its exception is a ValueError if the rows are
-            invalid; after any other exception the rows may be submitted again.
+            The future completes when the rows are committed. Its exception is a ValueError if the
+            rows are invalid. After any other exception, the rows may be submitted again.
 
         Raises:
-            Exception: the rows were not accepted; they may be submitted again.
+            Exception: the sink did not accept the rows; they may be submitted again.
         """
 
 
 class Forward(Protocol):
-    """Forwards messages to another backend. Never waits, never raises."""
+    """Forwards messages to another backend. `forward` never waits and never raises an exception."""
 
     def __call__(self, path: str, body: bytes, json: bool) -> None:
         """Accept an unchanged message, with the path of its signal in OTLP/HTTP."""
@@ -43,7 +43,8 @@ class Forward(Protocol):
 class Listener(Protocol):
     """Receives rows after their commit, on the collector's event loop. It must be fast.
 
-    A batch that a sender repeats is received again; a listener that counts must detect repeats.
+    A listener receives a batch again if the sender repeats it. A listener that counts must detect
+    repeats.
     """
 
     def on_stored(

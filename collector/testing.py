@@ -16,7 +16,7 @@ from telemetry.starts import EngineStart
 
 
 class MemorySink:
-    """Keeps rows in lists.
+    """A sink that keeps rows in lists.
 
     With `held`, commits wait until `release` is called. While `failure` is set, commits fail with
     it. While `refusal` is set, `submit` raises it.
@@ -31,7 +31,7 @@ class MemorySink:
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
-        """One permit per submission, for tests that wait for one."""
+        """One permit per submission, for tests that wait for a submission."""
         self._held = held
         self._waiting: list[
             tuple[
@@ -52,7 +52,7 @@ class MemorySink:
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
     ) -> Future[None]:
-        """Accept rows, as a writer would."""
+        """Accept rows, as the store's writer does."""
         if self.refusal is not None:
             raise self.refusal
         done: Future[None] = Future()
@@ -63,7 +63,7 @@ class MemorySink:
         return done
 
     def release(self) -> None:
-        """Commit the waiting rows, and later ones at once."""
+        """Commit the waiting rows, and commit later rows at once."""
         self._held = False
         self._commit()
 

@@ -1,2 +1,1 @@
-"""The cost of requests, and the bill that consists of these costs. Pure: no clock, socket or
-SQL."""
+"""Compute the cost of requests and the bill of the fleet. Pure: no clock, socket or SQL."""

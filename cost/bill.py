@@ -1,19 +1,19 @@
-"""The bill: every second of every engine in dollars, assigned to a request or to another named
-line.
+"""The bill: the cost of every second of every engine, assigned to a request or to another part.
 
     bill = R·wall = requests + wasted + idle + loading + unbilled
 
-`requests` is the requests' share of the engine's steps (from the ledger). `wasted` is the work that
-the engine repeated after evictions. `idle` is the time between steps. `loading` is the time from
-the start of a process until its engine was ready. `unbilled` is the rest of the busy time: steps of
-requests that have not ended, or whose account was lost. It is negative if requests were billed more
-time than their engine reports as busy. `idle` and `loading` are never negative. Without a ledger,
-an engine's time is divided by weighted tokens, and `priced_by` is `tokens`.
+`requests` is the requests' share of the engine's steps, from the step ledger. `wasted` is the work
+that the engine repeated after evictions. `idle` is the time between steps. `loading` is the time
+from the start of a process until its engine was ready. `unbilled` is the rest of the busy time:
+steps of requests that have not ended, or whose row was lost. `unbilled` is negative if requests
+were billed more time than their engine reports as busy. `idle` and `loading` are never negative.
+Without a ledger, an engine's time is divided among the requests in proportion to their weighted
+tokens, and `priced_by` is `tokens`.
 
-For hours without engine data, the bill contains requests and waste only. Older databases have
-rollups of requests only.
+For hours without engine data, the bill contains only `requests` and `wasted`. Older databases have
+only rollups of requests.
 
-Pure. Prices are the present ones, not those at the time of the request.
+Pure. The bill uses the current prices, not the prices at the time of the request.
 """
 
 from collections import defaultdict
@@ -31,8 +31,8 @@ from telemetry.accounts import Accounts, Cells
 
 
 class Unpriced(NamedTuple):
-    """A server without a price. `device` is the device that matches no price entry; None if the
-    device is unknown."""
+    """A server without a price. `device` is the device that matches no entry of the price list;
+    None if the device is unknown."""
 
     replica: str
     device: str | None
@@ -49,12 +49,13 @@ class Bill:
     by: tuple[str, ...]
     lines: Sequence[Line]
     groups: Sequence[Group]
-    """The most expensive group first."""
+    """The groups, the most expensive first."""
     rates: Mapping[str, Sequence[Rate]]
     """The latest rate of each engine, by replica."""
     unpriced: Sequence[Unpriced]
     weights: Mapping[Key, Weights]
-    """How the cost of requests is divided into input and output tokens, by replica and hour."""
+    """The weights that divide the cost of requests between input and output tokens, by replica and
+    hour."""
     uptime: Uptime
 
     @property
@@ -64,19 +65,19 @@ class Bill:
 
     @property
     def engines(self) -> float:
-        """Mean number of engines up, over the time in which at least one was up. A pod and its
-        replacement count as one."""
+        """Mean number of engines that were up, over the time in which at least one engine was up. A
+        pod and its replacement count as one engine."""
         return self._wall_s / self.uptime.up_s if self.uptime.up_s else 0.0
 
     @property
     def usd_per_hour(self) -> float:
-        """Mean cost of the engines per hour, busy or not, over the time in which at least one was
-        up.
+        """Mean cost of all engines per hour, busy or idle, over the time in which at least one
+        engine was up.
 
-        The mean is computed from engine-seconds, so replicas that replaced each other are not added
-        up.
+        The mean is computed from engine-seconds, so a replica and its replacement are not counted
+        twice.
         """
-        if not self.uptime.up_s:  # with one sample per engine, no time has passed
+        if not self.uptime.up_s:  # if each engine has only one sample, no time has passed
             return sum(rate.usd_per_hour for rates in self.rates.values() for rate in rates)
         usd = sum(line.bill_usd for line in self.lines if line.wall_s)
         return usd / self.uptime.up_s * 3_600
@@ -90,7 +91,7 @@ def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
     """Compute the bill.
 
     Args:
-        accounts: the accounts of the window; the labels of their cells include `by`.
+        accounts: the accounts of the window. The labels of their cells must include `by`.
         prices: the price list.
         by: labels to group by, which may include `hour`; empty for a single group.
     """

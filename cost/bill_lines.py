@@ -1,4 +1,5 @@
-"""One line of the bill: the cost of a replica in one hour, by kind of time.
+"""One line of the bill: the cost of a replica in one hour, divided into requests, waste, idle time,
+loading and unbilled time.
 
 Pure.
 """
@@ -17,7 +18,7 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Line:
-    """The cost of one replica in one hour. In dollars, except for the fields in seconds.
+    """The cost of one replica in one hour. Fields that end in `_usd` are dollars.
 
     `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd` + `loading_usd` + `unbilled_usd`. If
     `idle_usd` is unknown, `requests_usd` includes the idle cost.
@@ -32,7 +33,7 @@ class Line:
     bill_usd: float
     requests_usd: float
     lost_usd: float
-    """The part of `requests_usd` for answers that were not delivered."""
+    """The part of `requests_usd` for responses that were not delivered."""
     wasted_usd: float
     idle_usd: float | None
     unbilled_usd: float
@@ -69,7 +70,7 @@ def sum_lines(lines: Iterable[Line]) -> Line:
 
 
 Key = tuple[str | None, int]
-"""Replica and hour."""
+"""Replica and start of the hour in unix seconds."""
 
 
 class RequestPricing(NamedTuple):
@@ -77,7 +78,7 @@ class RequestPricing(NamedTuple):
 
     line: Line | None
     usd_per_s: float
-    """Price per second of the ledger."""
+    """Price per second of the step ledger."""
     usd_per_weight: float | None
     """Price per weighted token; None if the ledger reports seconds."""
 
@@ -92,7 +93,8 @@ def line_of(
     *,
     gone: bool,
 ) -> RequestPricing | None:
-    """Return a replica's line of an hour, and the pricing of its requests; None if it has no price.
+    """Return a replica's line for an hour, and the price of its requests. Return None if the
+    replica has no price.
 
     `gone` means that the engines' time is unknown or only partly known.
     """
@@ -109,9 +111,9 @@ def line_of(
     bill_usd = sum(usd * each.wall_s for usd, each in there)
     loading_usd = sum(usd * each.loading_s for usd, each in there)
     busy = [(usd, each.busy_s) for usd, each in there]
-    told = [(usd, busy_s) for usd, busy_s in busy if busy_s is not None]
-    busy_s = sum(s for _, s in told) if told and len(told) == len(busy) else None
-    busy_usd = sum(usd * s for usd, s in told) if busy_s is not None else None
+    reported = [(usd, busy_s) for usd, busy_s in busy if busy_s is not None]
+    busy_s = sum(s for _, s in reported) if reported and len(reported) == len(busy) else None
+    busy_usd = sum(usd * s for usd, s in reported) if busy_s is not None else None
     usd_per_s = (
         busy_usd / busy_s
         if busy_s and busy_usd is not None
@@ -138,11 +140,11 @@ def line_of(
     idle_usd: float | None
     if gone:
         if method is not PricedBy.LEDGER:
-            return None  # there are no requests to divide the time among
+            return None  # neither the engine's time nor the requests' seconds are known
         bill_usd, idle_usd, unbilled_usd = requests_usd + wasted_usd, None, 0.0
     elif busy_usd is not None:
-        # Only rounding could make it negative: `uptime` assigns busy time only to time in which the
-        # engine was up.
+        # The difference can be negative only by rounding, because `uptime` assigns busy time only
+        # to time in which the engine was up.
         idle_usd = max(0.0, bill_usd - loading_usd - busy_usd)
         unbilled_usd = bill_usd - loading_usd - idle_usd - requests_usd - wasted_usd
     elif method is PricedBy.TOKENS:
@@ -172,11 +174,11 @@ def line_of(
 
 
 def _seconds(places: Sequence[int], cells: Cells) -> list[tuple[float, float, bool]] | None:
-    """Return the billed and wasted seconds of each cell and whether its answers were lost; None if
-    no ledger reports."""
-    told = cells.reported["billed_s"]
+    """Return for each cell the billed seconds, the wasted seconds, and whether its responses were
+    lost. Return None if no step ledger is available."""
+    reported = cells.reported["billed_s"]
     billed, wasted = cells.sums["billed_s"], cells.sums["wasted_s"]
-    if not any(told[place] or billed[place] for place in places):
+    if not any(reported[place] or billed[place] for place in places):
         return None
     return [(float(billed[place]), float(wasted[place]), is_lost(place, cells)) for place in places]
 

@@ -1,21 +1,21 @@
-"""The highest request rate at which the objectives are met, estimated from noisy time ranges.
+"""Estimate the highest request rate at which the objectives are met, from noisy time ranges.
 
-Pure. Taking the rate of the best range would overestimate. This maximum grows with the number of
-ranges: one range receives more requests than its load implies, or an overloaded range meets the
-objective by chance. The estimate removes both effects:
+Pure. The rate of the best range would be too high, and would grow with the number of ranges. There
+are two reasons: a range may by chance receive more requests than its load implies, and an
+overloaded range may meet the objective by chance. The estimate removes both effects:
 
 1. Each range's requests are divided into two halves at random. Given the load, the halves of
    independent arrivals are independent. One half determines the order of the ranges. The other half
-   measures the rates, so the ordering cannot inflate them. Source: Neufeld, Dharamshi, Gao and
-   Witten, "Data thinning for convolution-closed distributions", Journal of Machine Learning
+   measures the rates, so the ordering does not make them too high. Source: Neufeld, Dharamshi, Gao
+   and Witten, "Data thinning for convolution-closed distributions", Journal of Machine Learning
    Research 25 (2024).
-2. Neighbours in that order are pooled into bands. The share of good requests is fitted by a
-   function that never rises with the rate, so a range that is good by chance is averaged with bad
-   ranges. Source: Ayer, Brunk, Ewing, Reid and Silverman, "An empirical distribution function for
-   sampling with incomplete information", Annals of Mathematical Statistics 26 (1955): pooling of
-   adjacent violators.
+2. Ranges that are adjacent in this order are pooled into bands. The share of good requests is
+   fitted by a function that does not increase with the rate. So a range that is good by chance is
+   averaged with bad ranges. Source: Ayer, Brunk, Ewing, Reid and Silverman, "An empirical
+   distribution function for sampling with incomplete information", Annals of Mathematical
+   Statistics 26 (1955): pooling of adjacent violators.
 3. A rate is sustainable if the fit is at least one standard error above the target. The standard
-   error is computed from the differences between ranges. The margin is required because such a fit
+   error is computed from the differences between ranges. This margin is required because such a fit
    is least certain at its ends.
 """
 
@@ -29,14 +29,16 @@ from numpy.typing import NDArray
 from telemetry.counter_series import FloatArray, IntArray
 
 MIN_REQUESTS: Final = 100
-"""The minimum number of requests. With fewer requests, a rate may meet an objective by chance."""
+"""Minimum number of requests for an estimate. With fewer requests, a rate may meet an objective by
+chance."""
 BAND_REQUESTS: Final = 2_500
-"""Minimum number of requests to measure the rate of a band: its standard error is 1/√2500 = 2 %."""
+"""Minimum number of requests in a band. The standard error of its rate is then 1/√2500 = 2 %."""
 
 BAND_STRETCHES: Final = 6
-"""The minimum number of five-minute ranges in a band: half an hour. A single range does not show
-how much ranges differ. With bands of one range, a fleet with a constant overload of 20 % seemed to
-meet its objective in 14 of 80 simulations; with six ranges, in 0 of 120."""
+"""Minimum number of five-minute ranges in a band: half an hour. A single range does not show how
+much ranges differ. With one range per band, a fleet with a constant overload of 20 % seemed to meet
+its objective in 14 of 80 simulations. With six ranges per band, this happened in 0 of 120
+simulations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,9 @@ class ObjectiveCounts:
 
     target: float
     good: IntArray
-    """(n,) good requests in each range; all objectives have the same ranges."""
+    """(n,) number of good requests in each range. All objectives have the same ranges."""
     every: IntArray
-    """(n,) all counted requests in each range; 0 without requests."""
+    """(n,) number of all counted requests in each range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ class SustainableRate:
     """The highest rate at which the objectives are met."""
 
     requests: int
-    """Number of counted requests, of the objective with the most; 0 without an objective."""
+    """Number of counted requests of the objective with the most requests; 0 without an
+    objective."""
     rps: float | None
     """The highest rate at which all objectives are met; None if there is no such rate."""
 
@@ -72,8 +75,8 @@ def sustainable_rate(
 
     Args:
         objectives: the counts of each objective, in the same time ranges.
-        length_s: length of a range.
-        seed: seed of the thinning; the same seed gives the same result.
+        length_s: length of a range in seconds.
+        seed: seed for the random halves. The same seed gives the same result.
     """
     if not objectives:
         return SustainableRate(0, None)
@@ -92,14 +95,14 @@ def sustainable_rate(
     if not met.any():
         return SustainableRate(requests, None)
     best = int(np.argmax(met))
-    # Twice the measured half, because the other half determined the order of the ranges.
+    # Only half of the requests measure the rate, so multiply by two.
     rps = 2.0 * float(measured[band == best].sum()) / (length_s * int((band == best).sum()))
     return SustainableRate(requests, rps)
 
 
 def _bands(measured: IntArray) -> IntArray:
-    """Return the band of each range, in their order, (n,). The last band includes the remaining
-    ranges."""
+    """Return the band of each range, in the order of the ranges: (n,). The last band includes the
+    remaining ranges."""
     band = np.zeros(measured.size, np.int64)
     number, requests, begun = 0, 0, 0
     for place, each in enumerate(measured.tolist()):
@@ -113,7 +116,7 @@ def _bands(measured: IntArray) -> IntArray:
 
 
 def _met(judged: ObjectiveCounts, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
-    """Return whether each band meets the objective, from the highest rate to the lowest,
+    """Return whether each band meets the objective, from the highest rate to the lowest:
     (bands,)."""
     good, every = judged.good[order].astype(float), judged.every[order].astype(float)
     block = _pooled(*(_summed(band, each, int(band[-1]) + 1) for each in (good, every)))[band]
@@ -132,11 +135,12 @@ def _summed(which: IntArray, values: FloatArray, number: int) -> FloatArray:
 
 
 def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
-    """Return the block of each band, (n,). The share of good requests rises from block to block."""
+    """Return the block of each band: (n,). The share of good requests increases from block to
+    block."""
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])
-        # Written as products: a/b ≥ c/d means a·d ≥ c·b, which is also defined for empty bands.
+        # Compare products instead of quotients, because a·d ≥ c·b is also defined for empty bands.
         while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]

@@ -1,4 +1,4 @@
-"""Token weights of request cells, and whether their answers were lost.
+"""Compute the token weights of request cells, and whether the responses were lost.
 
 Pure.
 """
@@ -8,11 +8,11 @@ from telemetry.accounts import Cells
 from telemetry.requests import Outcome
 
 LOST = (Outcome.ABORT.value, Outcome.ERROR.value)
-"""Outcomes whose answers were not delivered."""
+"""Outcomes of requests whose responses were not delivered."""
 
 
 def tokens(place: int, cells: Cells, weights: Weights) -> tuple[float, float]:
-    """Return the weight of a cell's input tokens and of its output tokens."""
+    """Return the weights of a cell's input tokens and output tokens."""
     prompt, cached, output = (
         float(cells.sums[name][place])
         for name in ("prompt_tokens", "cached_tokens", "output_tokens")
@@ -21,5 +21,5 @@ def tokens(place: int, cells: Cells, weights: Weights) -> tuple[float, float]:
 
 
 def is_lost(place: int, cells: Cells) -> bool:
-    """Return whether the answers of a cell's requests were not delivered."""
+    """Return True if the responses of a cell's requests were not delivered."""
     return cells.labels[int(cells.group[place])][list(cells.by).index("outcome")] in LOST

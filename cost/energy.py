@@ -1,15 +1,16 @@
-"""Energy of each replica's GPUs in joules, assigned to requests or to idle time, and CO₂.
+"""Compute the energy of each replica's GPUs in joules, assign it to requests or idle time, and
+compute CO₂.
 
 Pure. Energy is read from counters at the ends of minutes. Shorter times are not reliable, because
-power sensors sample too rarely (a quarter of the time on an H100: arXiv 2312.02741). For a
-replica's minutes (hours in a long range), the model is
+power sensors sample too rarely (a quarter of the time on an H100: arXiv 2312.02741). For the
+minutes of a replica (in a long range: the hours), the model is
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
-a is the power of the GPUs without work, so idle energy is a·(T − busy). With too few or too similar
-minutes, idle time is given the same power as busy time, which overestimates idle energy. The rest
-of the energy belongs to the requests, divided by the bill's weights. Energy of unbilled busy time
-is not assigned.
+a is the power of the GPUs without work, so idle energy is a·(T − busy). If there are too few
+minutes, or if they are too similar, idle time gets the same power as busy time, so idle energy is
+too high. The rest of the energy belongs to the requests and is divided in proportion to their cost.
+The energy of unbilled busy time is not assigned to any request.
 """
 
 from collections import defaultdict
@@ -28,9 +29,10 @@ from telemetry.counter_series import CounterSeries
 MINUTE_S: Final = 60
 LEAST_BUCKETS: Final = 10
 LEAST_SPREAD: Final = 0.2
-"""Minimum range of the busy share from which a and b can be distinguished."""
+"""Minimum difference between the largest and the smallest busy share. With a smaller difference, a
+and b cannot be distinguished."""
 MOST_W: Final = 5_000.0
-"""Maximum plausible power of a GPU in watts. A counter that rose faster was reset."""
+"""Maximum plausible power of a GPU in watts. If a counter rose faster, it was reset."""
 J_PER_KWH: Final = 3.6e6
 
 _NS: Final = 10**9
@@ -38,16 +40,17 @@ _NS: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """The energy of one replica or of several."""
+    """The energy of one or several replicas."""
 
     joules: float
     idle_j: float
     seen_s: float
     """GPU-seconds covered by counters."""
     co2_g: float | None
-    """CO₂ in grams, including the data centre's overhead; None if the price list has no value."""
+    """CO₂ in grams, including the data centre's overhead; None if the price list has no emissions
+    for the region."""
     fitted: bool
-    """True if the idle power was fitted; False if it was estimated from time."""
+    """True if the idle power was fitted. False if it was estimated from the share of idle time."""
 
     @property
     def kwh(self) -> float:
@@ -56,8 +59,8 @@ class Energy:
 
 
 def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
-    """Return the energy by replica. Replicas without counters are omitted, and so are ranges under
-    a minute."""
+    """Return the energy by replica. Replicas without energy counters are omitted. The result is
+    empty if the range is shorter than a minute."""
     drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
     busy = _busy(accounts, uptime)
     found = {}
@@ -109,11 +112,12 @@ class GroupEnergy(NamedTuple):
 
 
 def energy_by_group(bill: Bill, energies: Mapping[str, Energy]) -> list[GroupEnergy | None]:
-    """Return the busy energy of each group: its share of its replicas' busy energy, in proportion
-    to its cost.
+    """Return the busy energy of each group. A replica's busy energy is divided among the groups in
+    proportion to their cost.
 
-    None if no replica of the group has counters and a price. The sum over all groups is at most the
-    busy energy, because energy of unbilled time is not assigned.
+    The energy is None if no replica of the group has both energy counters and a price. The sum over
+    all groups may be less than the busy energy, because the energy of unbilled time is not
+    assigned.
 
     Args:
         bill: the bill with its groups.
@@ -166,8 +170,8 @@ def _region(replica: str, accounts: Accounts, uptime: Uptime) -> str | None:
 def _by_bucket(
     gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Return the joules and seconds of each replica's GPUs, by the minute or hour in which they
-    begin."""
+    """Return the joules and seconds of each replica's GPUs, by minute or hour. A stretch belongs to
+    the bucket in which it begins."""
     found: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
@@ -220,14 +224,14 @@ def _idle_w(buckets: list[tuple[float, float, float]]) -> tuple[float | None, bo
     """Return the idle power of one GPU in watts (None if unknown), and whether it was fitted.
 
     Args:
-        buckets: joules, seconds and busy share of each.
+        buckets: joules, seconds and busy share of each minute or hour.
     """
     if len(buckets) < LEAST_BUCKETS:
         return None, False
     joules, seconds, busy = (np.array(column) for column in zip(*buckets, strict=True))
     if busy.max() - busy.min() < LEAST_SPREAD:
         return None, False
-    # An hour has the same weight in the fit as its sixty minutes would have.
+    # Give an hour the same weight in the fit as sixty minutes.
     weight = np.sqrt(seconds)
     columns = np.stack([weight, weight * busy], axis=1)
     (idle_w, more_w), *_ = np.linalg.lstsq(columns, weight * joules / seconds, rcond=None)

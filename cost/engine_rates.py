@@ -1,7 +1,7 @@
 """The price of each engine by hour, from the device that the engine reports at its start or from
 the names of its GPUs.
 
-Pure. Each hour has one price: that of the engine's device at the end of the hour.
+Pure. An engine has one price per hour: the price of its device at the end of the hour.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ class EngineRates:
     """The price of each engine.
 
     Args:
-        accounts: accounts with starts and GPUs, from which the devices are read.
+        accounts: accounts with the engine starts and GPUs, which contain the devices.
         prices: the price list.
         uptime: the engines and their regions.
     """
@@ -35,7 +35,7 @@ class EngineRates:
             self._engines[replica].add(number)
 
     def device(self, engine: Engine, hour_unix_s: int) -> tuple[str | None, int | None]:
-        """Return an engine's device at the end of an hour, and its number of devices."""
+        """Return an engine's device at the end of an hour, and the number of its devices."""
         starts = self._starts.get(engine, [])
         until_ns = (hour_unix_s + HOUR_S) * 10**9
         start = next((s for s in reversed(starts) if s.at_unix_ns < until_ns), None)
@@ -50,7 +50,7 @@ class EngineRates:
         return names[0], start.gpus if start is not None and start.gpus else each
 
     def rate(self, engine: Engine, hour_unix_s: int) -> Rate | None:
-        """Return the price of an engine per second; None if no entry matches."""
+        """Return the price of an engine per second; None if no entry of the price list matches."""
         device, gpus = self.device(engine, hour_unix_s)
         starts = self._starts.get(engine)
         region = starts[-1].region if starts else None

@@ -1,4 +1,4 @@
-"""Cost by group: requests that share labels, and the cost of their input and output tokens.
+"""The cost of groups of requests with the same labels, and of their input and output tokens.
 
 Pure.
 """
@@ -106,7 +106,8 @@ def groups_of(
 class _Split:
     """Cost and weighted tokens of requests with the same labels, in one hour on one replica.
 
-    The cost is divided hour by hour, so the input cost of a window is the sum over its hours.
+    The cost of each hour is divided separately, so the input cost of a window is the sum over its
+    hours.
     """
 
     usd: float = 0.0
@@ -116,8 +117,8 @@ class _Split:
     def in_share(self, weights: Weights) -> float:
         """Return the input tokens' share of the weight.
 
-        The tokens of a request are assigned to the hour in which it was received. If this hour has
-        no tokens, the result is the prefill share of all steps of the hour.
+        The tokens of a request are assigned to the hour in which the request was received. If the
+        hour of the cost has no tokens, the result is the prefill share of all steps of that hour.
         """
         if self.went_in + self.came_out > 0:
             return self.went_in / (self.went_in + self.came_out)
@@ -167,9 +168,9 @@ def matching(
     """Return the groups of requests that have these labels.
 
     Args:
-        groups: with the labels of `by`.
-        equals: wanted values; None selects groups where the label is unknown. Labels that are not
-            in `by` are ignored.
+        groups: groups with the labels of `by`.
+        equals: the required value of each label. None selects groups in which the label is unknown.
+            Labels that are not in `by` are ignored.
         by: names of the groups' labels.
     """
     wanted = [(list(by).index(name), value) for name, value in equals.items() if name in by]
@@ -177,7 +178,7 @@ def matching(
 
 
 def merged(groups: Sequence[Group], by: Sequence[str], onto: Sequence[str]) -> list[Group]:
-    """Return groups added up by fewer labels, in the order of `groups_of`.
+    """Add up groups by a subset of their labels. Return them in the order of `groups_of`.
 
     Args:
         groups: with the labels of `by`.

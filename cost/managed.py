@@ -1,13 +1,13 @@
-"""The cost of the same tokens at a managed API, and the volume at which self-hosting becomes
-cheaper.
+"""Compute the cost of the same tokens at a managed API, and the volume at which self-hosting
+becomes cheaper.
 
     break-even = fixed monthly cost / price of a request with this traffic's mix
 
-The fixed cost is the cost of the engines, whether busy or idle, because an idle GPU costs the same
-as a busy one. The break-even is valid up to the rate at which the objectives are met (`capacity`).
-A higher rate needs more engines.
+The fixed cost is the cost of all engines, because an idle GPU costs as much as a busy GPU. The
+break-even is valid only up to the rate at which the objectives are met (`capacity`), because a
+higher rate needs more engines.
 
-Pure. Prices come with the package genai-prices; the module downloads no data.
+Pure. The package genai-prices contains the prices; this module downloads no data.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ MONTH_S: Final = 730 * 3_600
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Token counts of some requests."""
+    """Token counts, summed over requests."""
 
     requests: int
     prompt: int
@@ -35,7 +35,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One served model's traffic at a managed API."""
+    """The cost of a served model's traffic at a managed API."""
 
     model: str
     """The name under which the model is served."""
@@ -47,7 +47,7 @@ class Comparison:
 
     @property
     def usd_per_request(self) -> float:
-        """Cost of a request with this mix of tokens."""
+        """Mean cost of a request at the managed API."""
         return self.usd / self.tokens.requests
 
 
@@ -63,7 +63,7 @@ class BreakEven:
 
     @property
     def reachable(self) -> bool | None:
-        """True if the objectives are met at the break-even rate; None if too few requests were
+        """True if the objectives are met at the break-even rate. None if too few requests were
         counted."""
         if not self.sustainable.known:
             return None
@@ -71,12 +71,13 @@ class BreakEven:
 
 
 class NoManagedPrice(Exception):  # noqa: N818 -- a state, not a failure
-    """No managed model is configured for this model, or genai-prices lacks it."""
+    """No managed model is configured for a served model, or genai-prices does not contain the
+    managed model."""
 
 
 def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
-    """Return the tokens that reached an engine, by requested model. Models without tokens are
-    omitted."""
+    """Return the token counts by requested model, of requests that reached an engine. Models
+    without tokens are omitted."""
     model_at, outcome_at = (list(cells.by).index(name) for name in ("model", "outcome"))
     sums: dict[str | None, list[int]] = {}
     for place, group in enumerate(cells.group.tolist()):
@@ -91,13 +92,13 @@ def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
 
 
 def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
-    """Return the price of some traffic at the managed model that corresponds to the served model.
+    """Return the cost of a served model's traffic at the corresponding managed model.
 
-    Price tiers depend on the length of a request, so every request is priced as a request of mean
-    length.
+    Price tiers depend on the length of a request. Every request is priced as a request of mean
+    length, because only the sums are known.
 
     Raises:
-        NoManagedPrice: there is no price; the message names the missing configuration.
+        NoManagedPrice: there is no price. The message states the missing configuration.
     """
     at = prices.managed_model(model)
     if at is None or model is None:
@@ -134,12 +135,12 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
 def break_even(
     usd_per_hour: float, compared: Sequence[Comparison], sustainable: SustainableRate
 ) -> BreakEven | None:
-    """Return the volume at which the engines cost as much as the API; None if nothing is
-    comparable.
+    """Return the request rate at which the engines cost as much as the API. Return None if no
+    traffic can be compared.
 
     Args:
         usd_per_hour: the cost of all engines per hour, whether busy or idle.
-        compared: comparisons of all traffic that the engines serve.
+        compared: the comparison of each served model, covering all traffic of the engines.
         sustainable: the highest rate at which the objectives are met.
     """
     requests = sum(each.tokens.requests for each in compared)

@@ -1,7 +1,7 @@
-"""Read a price file: returns a `PriceList`, or raises an error with the necessary change.
+"""Read a price file as a `PriceList`. Errors state the necessary change.
 
 Reading is strict: an unknown key, a price that is not a number and a match that is not text are
-errors. If a price were ignored, the bill would be wrong without notice.
+errors. Such entries are not ignored, because the bill would then be wrong without any notice.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,8 @@ _SECTIONS = ("devices", "replicas", "managed", "carbon", "pue")
 
 
 def load_prices(path: Path | None = None) -> PriceList:
-    """Return a file's prices followed by the default prices; without a file, the default prices.
+    """Return a file's prices followed by the default prices. Without a file, return only the
+    default prices.
 
     Raises:
         PriceError: the file cannot be read or is invalid.
@@ -48,7 +49,8 @@ def load_prices(path: Path | None = None) -> PriceList:
 
 
 def prices_in_force(given: Path | None, environment: Mapping[str, str]) -> PriceList:
-    """Return the prices of the given file, or of the file that the environment names."""
+    """Return the prices of the given file or, if it is None, of the file in the environment
+    variable."""
     named = environment.get(ENVIRONMENT_KEY)
     return load_prices(given or (Path(named) if named else None))
 
@@ -62,9 +64,9 @@ def parse_prices(written: str, file: str) -> PriceList:
     """Parse a price list.
 
     Args:
-        written: YAML with any of devices, replicas, managed, carbon, pue.
-        file: file name for error messages. It is also recorded as the source of entries that name
-            no source.
+        written: YAML text with one or more of the keys devices, replicas, managed, carbon and pue.
+        file: file name for error messages. The name is also recorded as the source of entries that
+            name no source.
 
     Raises:
         PriceError: the text is invalid.
@@ -165,10 +167,10 @@ class _Entry:
         value = self.fields.get("match")
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list) or not found:
-            raise self.wrong("match", value, "a name, or a list of them; * stands for anything")
+            raise self.wrong("match", value, "a name or a list of names; * matches anything")
         for each in found:
             if not isinstance(each, str) or not each:
-                raise self.wrong("match", each, "a name; * stands for anything")
+                raise self.wrong("match", each, "a name; * matches anything")
         return tuple(found)
 
     def origin(self) -> Origin:

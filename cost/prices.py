@@ -1,8 +1,8 @@
 """The price of an engine per second, by device.
 
-Pure. An engine's price is that of all its GPUs (tensor- times pipeline-parallel size), or the price
-configured for its replica's name. Without a price the cost is None, because an unknown cost is not
-$0.
+Pure. An engine's price is the price of all its GPUs (tensor- times pipeline-parallel size), or the
+price that is configured for the replica's name. Without a price, the cost is None, because an
+unknown cost is not $0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ HOUR_S = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The source of a price: its name, its page, and the date at which the price applied."""
+    """The source of a price: its name, its page, and a date on which the price applied."""
 
     source: str
     page: str | None = None
@@ -27,7 +27,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class DevicePrice:
-    """The price of one device per hour. `regions` contains prices that differ by region."""
+    """The price of one device per hour. `regions` contains the prices for regions in which it
+    differs."""
 
     name: str
     match: tuple[str, ...]
@@ -38,7 +39,7 @@ class DevicePrice:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPrice:
-    """The price per hour of an engine with all its devices, for certain replicas."""
+    """The price per hour of an engine with all its devices, for replicas whose name matches."""
 
     match: tuple[str, ...]
     usd_per_hour: float
@@ -47,8 +48,7 @@ class ReplicaPrice:
 
 @dataclass(frozen=True, slots=True)
 class ManagedModel:
-    """The model of a managed API that corresponds to served models, under its name in
-    genai-prices."""
+    """The managed API's model that corresponds to a served model, with its name in genai-prices."""
 
     match: tuple[str, ...]
     provider: str
@@ -57,7 +57,7 @@ class ManagedModel:
 
 @dataclass(frozen=True, slots=True)
 class Carbon:
-    """Emissions of a kilowatt-hour in certain regions."""
+    """The emissions per kilowatt-hour in regions whose name matches."""
 
     name: str
     match: tuple[str, ...]
@@ -127,10 +127,10 @@ class PriceList:
         """Return the price of an engine per second; None if no entry matches.
 
         Args:
-            replica: the replica's name; an entry for it takes precedence over an entry for its
-                device.
+            replica: the replica's name. An entry for the replica takes precedence over an entry for
+                its device.
             device: the device's name, as in `EngineStart.device`.
-            gpus: number of devices; None for one, as on a CPU.
+            gpus: number of devices. None means one device, as on a CPU.
             region: the engine's region.
         """
         named = _first(self.replicas, replica)
@@ -150,7 +150,7 @@ class PriceList:
     def carbon_of(self, region: str | None) -> Carbon | None:
         """Return the emissions of a region's electricity.
 
-        For an unknown region, return the entry that applies to any region.
+        If the region is unknown, return the entry that matches any region.
         """
         return _first(self.carbon, region or "unknown")
 

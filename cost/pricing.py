@@ -1,9 +1,10 @@
-"""Prices requests as they arrive: their time in the engine's steps, times the engine's price.
+"""Compute the cost of requests as their rows arrive: their time in the engine's steps, times the
+engine's price.
 
-Engines are identified by their starts, or by the model names of their GPUs. A request of an unknown
-engine or an engine without a price has no cost: None, never 0. If a request's share was lost but
-the engine's step model is known, the model's seconds for its tokens are used, and `priced_by` is
-`tokens`.
+An engine's device comes from the engine's start, or from the names of its GPUs. If the engine is
+unknown or has no price, the cost of a request is None, not 0. If a request's share of the steps was
+lost but the engine's step model is known, the model's seconds for its tokens are used, and
+`priced_by` is `tokens`.
 """
 
 import threading
@@ -21,13 +22,14 @@ from telemetry.starts import EngineStart
 MOST_ENGINES: Final = 10_000
 """Maximum number of engines.
 
-It is limited because senders choose the names. If it is exceeded, the oldest engines are forgotten.
+The number is limited because senders choose the names. If the limit is exceeded, the oldest engines
+are removed.
 """
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
 _RUNNING, _COST = PLACE["running_at_arrival"], PLACE["cost_usd"]
-"""Cost and pricing method are the last two columns of a row."""
+"""Indices of columns in a row. Cost and pricing method are the last two columns."""
 
 Engine = tuple[str, int]
 _Key = TypeVar("_Key")
@@ -49,7 +51,7 @@ class Pricing:
         """The name of each GPU, by replica."""
         self._models: dict[Engine, tuple[float, ...]] = {}
         self._usd_per_s: dict[tuple[str | None, int | None], float | None] = {}
-        """A cache, which is cleared when engines or GPUs are added."""
+        """A cache of prices by engine, which is cleared when engines or GPUs are added."""
 
     def update(
         self,
@@ -57,7 +59,7 @@ class Pricing:
         samples: Iterable[EngineSample] = (),
         gpus: Iterable[GpuSample] = (),
     ) -> None:
-        """Record engines and their GPUs."""
+        """Add engines and their GPUs."""
         with self._lock:
             self._update(starts, samples, gpus)
 
@@ -119,8 +121,8 @@ class Pricing:
         if replica is None:
             return None
         if number is None:
-            # The source does not report which engine it was. The price is still known if all
-            # engines of the replica cost the same.
+            # The source does not report the engine. The price is still known if all engines of the
+            # replica cost the same.
             engines = [each for each in self._starts if each[0] == replica]
             rates = {self._rate(each) for each in engines}
             return rates.pop() if len(rates) == 1 else self._of(replica, None)
@@ -139,8 +141,8 @@ class Pricing:
         return None if rate is None else rate.usd_per_s
 
     def _modelled_s(self, row: Row) -> float | None:
-        """Return the seconds for a request's tokens from the step model, with the batch size at its
-        arrival."""
+        """Return the seconds that the step model predicts for a request's tokens, with the batch
+        size at its arrival."""
         if row[_REPLICA] is None or row[_ENGINE] is None:
             return None
         fit = self._models.get((row[_REPLICA], row[_ENGINE]))

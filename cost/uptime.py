@@ -1,17 +1,19 @@
-"""The time that each engine was up, loading and busy, by hour.
+"""Compute the time that each engine was up, loading and busy, by hour.
 
-Pure. Between two samples at most GAP_S apart, the engine was up and its totals grew evenly. A
-longer gap is neither billed nor idle, because it is unknown whether a machine was rented then. The
-first reported value of a total is its increase since the process started.
+Pure. If two samples are at most GAP_S apart, the engine is assumed to have been up between them,
+and its totals to have grown evenly. A longer gap is neither billed nor counted as idle, because it
+is unknown whether a machine was rented during the gap. The first reported value of a total is its
+increase since the process started.
 
 One name identifies one engine. If two processes report totals of its steps at the same time, two
-servers share the name. Each uses a machine, and the time of both is billed. A process without such
-totals is an API server of the same engine and adds no time.
+servers share the name. Each server uses a machine, so the time of both is billed. A process that
+does not report totals of steps is an API server of the same engine and adds no time.
 
 A step's time is reported when the step ends, so the busy time between two samples may exceed the
-elapsed time. The surplus belongs to the time before and is moved there. Busy time that does not fit
-there contradicts the samples (for example two senders with the same start, or a reset). It counts
-as `contradicted_s` and not as busy time, so busy time never exceeds the time up.
+elapsed time. The surplus belongs to earlier time and is moved back. Busy time that does not fit
+into the earlier time contradicts the samples (for example two senders with the same start, or a
+reset). Such time is added to `contradicted_s` and not to busy time, so busy time never exceeds the
+time that the engine was up.
 """
 
 from collections import defaultdict
@@ -28,10 +30,10 @@ from telemetry.starts import MOST_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
 MOST_PROCESSES: Final = 64
-"""Maximum number of processes examined per engine.
+"""Maximum number of processes that are examined per engine, because checking a process for
+overlapping starts is slow.
 
-Processes with the most starts are examined first. Checking a process
-for starts that overlap is slow. A server usually has a few processes.
+Processes with the most starts are examined first. A server usually has only a few processes.
 """
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
@@ -42,16 +44,16 @@ Engine = tuple[str, int]
 
 @dataclass(slots=True)
 class Hour:
-    """One engine in one hour, or in the part of the hour within the window.
+    """The times and work of one engine in one hour, or in the part of the hour within the window.
 
-    `work` contains the increase of each total of `telemetry.accounts.WORK`. Totals without reports
-    are missing.
+    `work` contains the increase of each total of `telemetry.accounts.WORK`. Totals that are not
+    reported are missing.
     """
 
     wall_s: float = 0.0
-    """Time up in seconds, including loading.
+    """Seconds that the engine was up, including loading.
 
-    If two servers share the name, their times are added.
+    If two servers share the name, their seconds are added.
     """
     loading_s: float = 0.0
     """The part of `wall_s` from the start of the process until the engine was ready."""
@@ -67,7 +69,8 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """Each engine's hours, by the hour's start in unix seconds, and its region."""
+    """The hours of each engine, by engine and start of the hour in unix seconds, and the
+    regions."""
 
     hours: dict[tuple[Engine, int], Hour]
     regions: dict[str, str | None]
@@ -89,8 +92,8 @@ def uptime_of(
     """Return the uptime of each engine in a window.
 
     Args:
-        samples: engine samples, including those up to GAP_S before and after the window, which
-            cover its edges.
+        samples: engine samples. Samples up to GAP_S before and after the window must be included,
+            because they cover its edges.
         from_unix_ns: the window's start.
         to_unix_ns: the window's end.
         starts: engine starts, with their loading time.
@@ -102,7 +105,8 @@ def uptime_of(
     first_ns = samples.first_unix_ns
     parts = np.split(order, np.flatnonzero(np.diff(samples.which[order])) + 1)
     contradicted_s = 0.0
-    # In order of time: if an hour has two processes, the fit of the later one is recorded.
+    # In order of time, so that the fit of the later process is recorded if an hour has two
+    # processes.
     for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
         count = samples.counts[int(samples.which[rows[0]])]
         engine = (count.replica, count.engine)
@@ -155,10 +159,10 @@ class _Segments(NamedTuple):
 
 def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Segments:
     """Return the segments of one counter: from its start to the first sample, within its rows, and
-    between them."""
+    between its rows."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
-    # The first samples of a counter may lack a total, so its first value may come after the first
-    # sample. The increase since the start is not split at the first sample.
+    # The first samples of a counter may not have a total, so the total's first value may be in a
+    # later sample. The increase since the start is then not split at the first sample.
     begun = bool(0 <= first_ns[0] - started_ns <= GAP_S * _NS)
     if begun:
         first_ns[0] = started_ns
@@ -173,21 +177,21 @@ def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Seg
         known = int(np.argmax(np.isfinite(first)))
         if begun and known == 0:
             each[0] = last[0]
-        elif begun:  # the first samples lack this total
+        elif begun:  # the first samples do not have this total
             each[rows.size :][intervals.next_places == known] = first[known]
-        # A total that decreases was reset. Its increase is unknown, but not negative.
+        # A total that decreased was reset. Its increase is unknown, but not negative.
         grown[name] = np.maximum(each, 0.0)[order]
     return _Segments(start_ns[order], end_ns[order], grown)
 
 
 def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
-    """Move busy time to earlier segments with enough time. Also return the seconds that fit
-    nowhere, (n,).
+    """Move surplus busy time to earlier segments. Return the segments, and the seconds that do not
+    fit into any segment: (n,).
 
     From the last segment to the first, the surplus of a segment is moved to the previous segment.
-    This is the recursion of a queue (Lindley 1952), solved by a running minimum. The surplus is not
-    moved across a gap. A segment passes on at most GAP_S, because a step is rarely longer than
-    that.
+    This is the recursion of a queue (Lindley 1952), which is solved by a running minimum. The
+    surplus is not moved across a gap. A segment passes on at most GAP_S, because a step is rarely
+    longer.
     """
     start_ns, end_ns = segments.start_ns, segments.end_ns
     busy_s = segments.grown["busy_s_total"]
@@ -198,7 +202,7 @@ def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
         return segments, beyond_s
     surplus_s = reported_s - beyond_s - length_s
     carried_s = np.zeros(reported_s.size + 1)
-    """Busy seconds that each segment receives from the following segment."""
+    """The busy seconds that each segment receives from the next segment."""
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1]) + 1
     for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), reported_s.size], strict=True):
         sums = np.cumsum(surplus_s[first:last][::-1])
@@ -216,13 +220,13 @@ def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
 
 
 def _inside(segments: _Segments, from_unix_ns: int, to_unix_ns: int) -> NDArray[np.bool_]:
-    """Return whether each segment ends within the window, (n,)."""
+    """Return whether each segment ends within the window: (n,)."""
     return np.asarray((segments.end_ns > from_unix_ns) & (segments.end_ns <= to_unix_ns))
 
 
 class _Pieces(NamedTuple):
-    """Time ranges that were cut at whole hours: the range's index, the hour in unix seconds, the
-    piece's share of the range, and its length."""
+    """Pieces of time ranges that were cut at whole hours: the index of the range, the hour in unix
+    seconds, the piece's share of the range, and its length."""
 
     which: IntArray
     hour: IntArray
@@ -280,13 +284,14 @@ class Spans(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """A process that sends samples of an engine, and the times when it was up."""
+    """A process that sends samples of an engine, with the time ranges in which it was up."""
 
     process: int
     start_ns: IntArray
     end_ns: IntArray
     counts_steps: bool
-    """True if it sends totals of the engine's steps. One process per engine does."""
+    """True if the process sends totals of the engine's steps. Only one process per engine sends
+    them."""
 
 
 def _joined(start_ns: IntArray, end_ns: IntArray) -> Spans:
@@ -301,10 +306,10 @@ def _joined(start_ns: IntArray, end_ns: IntArray) -> Spans:
 
 
 def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
-    """Return how many servers share an engine's name at each instant, (n,).
+    """Return the number of servers that share an engine's name at each instant: (n,).
 
-    Each process that sends totals of the engine's steps is a separate server, and so is each start
-    of a process. Other processes are API servers of the same server.
+    Each process that sends totals of the engine's steps counts as a separate server, and each start
+    of a process too. Other processes are API servers and do not count.
     """
 
     found = _there([each for each in senders if each.counts_steps], at_ns)
@@ -319,7 +324,7 @@ def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
 
 
 def _there(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
-    """Return how many of the senders are up at each instant, (n,)."""
+    """Return the number of senders that are up at each instant: (n,)."""
     begun, ended = (
         np.sort(np.concatenate([np.zeros(0, np.int64), *edges]))
         for edges in (
@@ -334,7 +339,7 @@ def _there(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
 def presence(
     senders: Sequence[Sender], loading: Spans | None
 ) -> tuple[Spans, IntArray, NDArray[np.bool_]]:
-    """Return when an engine was up, between its first and last instant.
+    """Return the time ranges in which an engine was up.
 
     During a gap of at most GAP_S, for example while an engine restarts, one server counts as up.
 
@@ -386,7 +391,7 @@ def _note_coefficients(
     engine: Engine,
     hours: dict[tuple[Engine, int], Hour],
 ) -> None:
-    """Record the latest coefficients of each hour, because later fits are better."""
+    """Store the latest coefficients of each hour, because later fits are better."""
     starts = samples.first_unix_ns[rows] // _HOUR_NS * HOUR_S
     for name in COEFFICIENTS:
         values = samples.coefficients[name][rows]

@@ -1,17 +1,18 @@
-"""Relative cost of tokens: computed prompt tokens, cached prompt tokens, output tokens.
+"""The relative cost of computed prompt tokens, cached prompt tokens and output tokens.
 
-Pure. If an engine's step model is known, the weights are seconds of its steps by the work in them:
+Pure. If an engine's step model is known, the weights are the seconds of its steps, divided by type
+of work:
 
     in  = α·P + κ·Q + γ·S·r/(r + N)        over the prompt tokens computed
     out = β·C + δ·N + γ·S·N/(r + N)        over the tokens produced
 
-S is the number of steps and N the number of sequences that decoded. r is the number of requests;
-each counts as one sequence of prefill, because the sequences of a step share its fixed part. Cached
-tokens have no cost in these terms, because they are not computed.
+S is the number of steps and N the number of sequences that decoded. r is the number of requests.
+Each request counts as one sequence in prefill, because the sequences of a step share the step's
+fixed time γ. Cached tokens have no cost, because they are not computed.
 
-Weights belong to one replica and one hour, and depend only on that hour's steps, requests and
-tokens. So an hour is divided in the same way in every window that contains it, and a window's input
-(or output) cost is the sum over its hours.
+Weights are computed for each replica and hour, and depend only on the steps, requests and tokens of
+that hour. So an hour is divided in the same way in every window that contains it, and a window's
+input (or output) cost is the sum over its hours.
 """
 
 from collections import defaultdict
@@ -22,21 +23,21 @@ from cost.uptime import Hour, Uptime
 from telemetry.accounts import Cells
 
 Key = tuple[str | None, int]
-"""Replica and hour."""
+"""Replica and start of the hour in unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weight of one token of each kind; only their ratios matter."""
+    """The weight of one token of each type. Only the ratios matter."""
 
     uncached: float
     cached: float
     output: float
     fitted: bool
     in_share: float | None = None
-    """Prefill's share of the step time; None if no step model is known. For requests that were
-    received in an earlier hour, it is the input share of their cost in this hour, because their
-    tokens are assigned to the earlier hour."""
+    """Share of prefill in the step time; None if no step model is known. If a request was received
+    in an earlier hour, this share divides its cost, because its tokens are assigned to the earlier
+    hour."""
 
     def of(self, prompt: float, cached: float, output: float) -> tuple[float, float]:
         """Return the weights of a request's input tokens and of its output tokens."""
@@ -45,9 +46,9 @@ class Weights:
 
 
 BY_PRICE = Weights(uncached=1.0, cached=0.125, output=1.75, fitted=False)
-"""Weights without a step model: the prices that managed APIs charge for open models, relative to an
-input token. Medians of 421 models (96 with a price for cached input). Source: genai-prices
-0.2.3."""
+"""The weights if there is no step model: the prices of managed APIs for open models, relative to an
+input token. The prices are medians over 421 models. 96 of the models have a price for cached input.
+Source: genai-prices 0.2.3."""
 
 
 def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float) -> Weights | None:
@@ -55,7 +56,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
     known.
 
     Args:
-        hours: the same hour of each of its engines.
+        hours: this hour of each engine of the replica.
         requests: number of requests received in that hour.
         prompt: number of input tokens, without cached tokens.
         output: number of output tokens.
@@ -78,8 +79,8 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
         )
         decodes += work["decodes_total"]
     if sequences := requests + decodes:
-        # Added once for all engines, because `requests` is the number of the replica, not of each
-        # engine.
+        # Add this once for all engines, because `requests` is the number of the replica, not of
+        # each engine.
         prefill_s += fixed_s * requests / sequences
         decode_s += fixed_s * decodes / sequences
     if not known or prefill_s + decode_s <= 0:

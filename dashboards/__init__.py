@@ -1,1 +1,1 @@
-"""Grafana dashboards as code: panels with their queries, and the JSON for Grafana."""
+"""Grafana dashboards as code: panels with their queries, and Grafana's JSON."""

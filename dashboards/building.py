@@ -21,7 +21,7 @@ _TIME: Final = "from=${__from:date:seconds}&to=${__to:date:seconds}"
 
 
 def build(board: Board) -> dict[str, Any]:
-    """Return the dashboard for import. It has no id and no version: Grafana assigns both."""
+    """Return the dashboard for import, without id and version, which Grafana assigns."""
     built = (
         dashboard.Dashboard(board.title)
         .uid(board.uid)
@@ -90,7 +90,8 @@ def _variable(name: str) -> dashboard.QueryVariable:
         .include_all(True)
         .current(all_)
     )
-    # "All" means all replicas of the selected regions; for other labels it includes unknown values.
+    # For replicas, "All" means all replicas of the selected regions. For other labels, "All"
+    # includes unknown values.
     return built if name == "replica" else built.all_value(".*")
 
 
@@ -123,7 +124,8 @@ def _panel(panel: Panel) -> Any:
             .mode(models.ThresholdsMode.ABSOLUTE)
             .steps(
                 [
-                    # Grafana's first step has no value. It begins at the lower end of the scale.
+                    # Grafana's first threshold has no value and begins at the lower end of the
+                    # scale.
                     models.Threshold(value=None if place == 0 else each.value, color=each.colour)
                     for place, each in enumerate(panel.thresholds)
                 ]
@@ -162,7 +164,7 @@ def _target(query: Query, ref: str, kind: Kind) -> Any:
     built.datasource(_source())
     if kind is Kind.NUMBER:
         return built.instant()
-    # A native histogram arrives as cells. Grafana must not compute them from series again.
+    # A native histogram already has buckets, so Grafana must not compute buckets from series.
     if kind is Kind.HEATMAP and not query.native:
         built.format(PromQueryFormat.HEATMAP)
     return built.range().exemplar(query.exemplars)

@@ -1,4 +1,4 @@
-"""Cost: what serving costs per hour, by part and by tenant."""
+"""Cost dashboard: the cost of serving per hour, by part and by tenant."""
 
 from typing import Final
 
@@ -56,7 +56,7 @@ BOARD: Final = Board(
             panels=(
                 Panel(
                     title="Cost per hour",
-                    description="The price of all engines that are up, whether busy or idle.",
+                    description="The price of all engines that are up, both busy and idle.",
                     unit=Unit.USD,
                     kind=Kind.NUMBER,
                     width=6,
@@ -66,7 +66,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per thousand requests",
                     description=(
-                        "The requests' share of engine steps, without idle time and recomputation."
+                        "The price of the requests' share of engine steps, without idle time and"
+                        " recomputation."
                     ),
                     unit=Unit.USD,
                     kind=Kind.NUMBER,
@@ -82,8 +83,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Idle",
                     description=(
-                        "The share of the bill for time between steps. Absent if no engine"
-                        " reports its busy time."
+                        "The share of the bill for time between engine steps. No value if no"
+                        " engine reports its busy time."
                     ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
@@ -94,7 +95,9 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Recomputed",
-                    description="The share of the bill for work that evictions discarded.",
+                    description=(
+                        "The share of the bill for work that was repeated after an eviction."
+                    ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
                     width=6,
@@ -110,10 +113,11 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per hour, by part",
                     description=(
-                        "The bill, in parts: requests, recomputation, idle time, and unbilled"
-                        " busy time of requests that have not ended. A request is billed when it"
-                        " ends. If requests that end in an interval were mostly computed before"
-                        " the interval, the unbilled part is negative. Over an hour this evens out."
+                        "The bill, in parts: requests, recomputation, idle time, and unbilled busy"
+                        " time of requests that have not ended. A request is billed when it ends."
+                        " The unbilled part is negative in an interval if most work of the ended"
+                        " requests was done before the interval. Over an hour these errors cancel"
+                        " out."
                     ),
                     unit=Unit.USD,
                     kind=Kind.STACKED,
@@ -135,7 +139,9 @@ BOARD: Final = Board(
             panels=(
                 Panel(
                     title="Cost per hour, by tenant",
-                    description="The cost of their requests over all replicas of the model.",
+                    description=(
+                        "The cost of each tenant's requests, over all replicas of the model."
+                    ),
                     unit=Unit.USD,
                     kind=Kind.STACKED,
                     page="cost",
@@ -145,7 +151,7 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Cost per thousand requests, by tenant",
-                    description="Long prompts and long answers cost more.",
+                    description="Requests with long prompts or long answers cost more.",
                     unit=Unit.USD,
                     page="cost",
                     queries=(
@@ -170,8 +176,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per million output tokens, by model",
                     description=(
-                        "The whole bill of the model's engines divided by their output tokens,"
-                        " prompts and idle time included, as in a managed price."
+                        "The whole bill of the model's engines, including prompts and idle time,"
+                        " divided by their output tokens. Compare it with the price of a managed"
+                        " API."
                     ),
                     unit=Unit.USD,
                     page="cost",
@@ -193,7 +200,7 @@ BOARD: Final = Board(
             panels=(
                 Panel(
                     title="Cost per hour, by replica",
-                    description="The cost of its engines with all their GPUs.",
+                    description="The cost of each replica's engines with all their GPUs.",
                     unit=Unit.USD,
                     width=8,
                     page="cost",
@@ -207,8 +214,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Idle share, by replica",
                     description=(
-                        "The share of time between steps. Absent if no engine reports its busy"
-                        " time."
+                        "The share of time between engine steps. No value if no engine reports its"
+                        " busy time."
                     ),
                     unit=Unit.SHARE,
                     most=1,
@@ -228,8 +235,8 @@ BOARD: Final = Board(
                     title="Requests that have a price",
                     description=(
                         "The share of ended requests with a cost, by method: from the engine's"
-                        " ledger, or by weighted tokens. If the sum is below 1, some servers"
-                        " have no price."
+                        " ledger, or by weighted tokens. If the shares sum to less than 1, some"
+                        " servers have no price."
                     ),
                     unit=Unit.SHARE,
                     most=1,
@@ -238,8 +245,7 @@ BOARD: Final = Board(
                     page="cost",
                     queries=(
                         Query(
-                            # The rate of new counters is inaccurate, and the error differs between
-                            # counters.
+                            # The rate of a new counter is inaccurate, so a share could exceed 1.
                             f"clamp_max({rate(PRICED_REQUESTS, SERVERS, by='priced_by')}"
                             f" / on () group_left () ({rate(REQUESTS, SERVERS)} > 0), 1)",
                             "by {{priced_by}}",

@@ -35,8 +35,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Running",
                     description=(
-                        "Requests in the batch. If it is flat at max_num_seqs while a queue"
-                        " grows, places are the limit."
+                        "Requests in the batch. If the line is flat at max_num_seqs while the"
+                        " queue grows, the batch size is the limit."
                     ),
                     unit=Unit.REQUESTS,
                     width=8,
@@ -45,8 +45,8 @@ BOARD: Final = Board(
                 Panel(
                     title="KV cache in use",
                     description=(
-                        "Share of blocks in use. If it is flat near 1 while a queue grows,"
-                        " memory is the limit."
+                        "Share of KV-cache blocks in use. If the line is flat near 1 while the"
+                        " queue grows, memory is the limit."
                     ),
                     unit=Unit.SHARE,
                     most=1,
@@ -62,7 +62,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Prompt tokens computed",
                     description=(
-                        "Tokens per second. Prompt tokens found in the cache are not counted."
+                        "Tokens per second that the engine computes. Prompt"
+                        " tokens found in the cache are not counted."
                     ),
                     unit=Unit.TOKENS_PER_S,
                     queries=(Query(_rate("prefill_tokens_total"), "{{replica}}"),),
@@ -77,7 +78,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Prefix cache hits",
                     description=(
-                        "The share of prompt tokens found in the prefix cache. If it falls,"
+                        "The share of prompt tokens found in the prefix cache. If the share falls,"
                         " prefills take longer."
                     ),
                     unit=Unit.SHARE,
@@ -95,7 +96,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Preemptions",
                     description=(
-                        "Requests per second evicted from the batch. They are computed again later."
+                        "Requests per second that were evicted from the batch. Their work is"
+                        " computed again later."
                     ),
                     unit=Unit.PER_S,
                     queries=(Query(_rate("preemptions_total"), "{{replica}}"),),
@@ -108,7 +110,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Mean step",
                     description=(
-                        "Mean duration of an engine step. This is about the time between two"
+                        "Mean duration of an engine step, which is about the time between two"
                         " tokens of an answer."
                     ),
                     unit=Unit.SECONDS,
@@ -120,8 +122,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Longest step",
                     description=(
-                        "The longest step of each second. A long prompt in a step delays all"
-                        " answers by that time."
+                        "The longest step of each second. A step with a long prompt delays all"
+                        " answers in the batch."
                     ),
                     unit=Unit.SECONDS,
                     latency="itl_max",
@@ -130,9 +132,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Busy",
                     description=(
-                        "The share of time spent in steps. If it is below 1 while a queue"
-                        " exists, something other than the device limits the engine. A long step"
-                        " that just ended raises it above 1 for a moment."
+                        "The share of time spent in steps. If the share is below 1 while requests"
+                        " queue, the GPU is not the limit. After a long step the share is above 1"
+                        " for a moment."
                     ),
                     unit=Unit.NUMBER,
                     queries=(Query(_rate("busy_s_total"), "{{replica}}"),),

@@ -26,8 +26,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Highest burn rate",
                     description=(
-                        "The highest burn rate of an objective in the last hour. At 1 the"
-                        " budget lasts exactly for the period; a burn rate of 14.4 sends a page."
+                        "The highest burn rate of an objective in the last hour. At a burn rate of"
+                        " 1 the budget lasts exactly for the period. A burn rate of 14.4 sends a"
+                        " page."
                     ),
                     unit=Unit.TIMES,
                     kind=Kind.NUMBER,
@@ -38,8 +39,8 @@ BOARD: Final = Board(
                 Panel(
                     title="P99 of the time to first token",
                     description=(
-                        "P99 of the slowest model, for streamed answers of the last 5 min, exact to"
-                        " 1 %. Absent below 381 requests, which are too few for a P99."
+                        "P99 of the slowest model, for streamed answers of the last 5 min, within"
+                        " 1 %. No value below 381 requests, because these are too few for a P99."
                     ),
                     unit=Unit.SECONDS,
                     kind=Kind.NUMBER,
@@ -92,8 +93,8 @@ BOARD: Final = Board(
                 Panel(
                     title="P95 of the time to first token, by replica",
                     description=(
-                        "P95 of the last 5 min. If one replica differs, it has its own"
-                        " problem. If all rise, the cause is load or a change."
+                        "P95 of the last 5 min. If one replica differs, that replica has a"
+                        " problem. If all replicas rise, the cause is load or a change."
                     ),
                     unit=Unit.SECONDS,
                     queries=(
@@ -106,8 +107,8 @@ BOARD: Final = Board(
                 Panel(
                     title="P95 of the time to first token, by tenant",
                     description=(
-                        "P95 of the last 5 min, over all replicas. A tenant that differs sends"
-                        " different requests."
+                        "P95 of the last 5 min, over all replicas. If one tenant differs, that"
+                        " tenant sends different requests."
                     ),
                     unit=Unit.SECONDS,
                     queries=(
@@ -120,8 +121,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Requests in the queue, by replica",
                     description=(
-                        "Requests waiting for a place in the batch. If the queue grows and the"
-                        " batch does not, the load exceeds the server's capacity."
+                        "Requests waiting for the batch. If the queue grows and the batch does"
+                        " not, the load exceeds the server's capacity."
                     ),
                     unit=Unit.REQUESTS,
                     queries=(
@@ -135,8 +136,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Requests by tenant",
                     description=(
-                        "Ended requests per second. If one tenant floods a server, the others"
-                        " queue."
+                        "Ended requests per second. If one tenant floods a server, the requests of"
+                        " other tenants queue."
                     ),
                     unit=Unit.REQUESTS_PER_S,
                     kind=Kind.STACKED,
@@ -147,8 +148,8 @@ BOARD: Final = Board(
                 Panel(
                     title="KV cache in use, by replica",
                     description=(
-                        "Share of blocks in use. Near 1, the engine evicts requests and computes"
-                        " them again."
+                        "Share of KV-cache blocks in use. Near 1, the engine evicts requests and"
+                        " computes them again."
                     ),
                     unit=Unit.SHARE,
                     most=1,
@@ -163,9 +164,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Time since the last sample, by replica",
                     description=(
-                        "Time since the last sample of an engine. Engines report each second;"
-                        " Prometheus' own interval is added. Above a minute the engine's gauges"
-                        " are absent."
+                        "Time since the last sample of an engine. Engines send a sample each"
+                        " second, and the scrape interval of Prometheus is added. After a minute"
+                        " without samples, the engine's gauges are removed."
                     ),
                     unit=Unit.SECONDS,
                     queries=(
@@ -184,8 +185,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Telemetry received",
                     description=(
-                        "Spans and data points per second, by result. Items that are not stored are"
-                        " rejected, skipped, or sent again."
+                        "Spans and data points per second, by result. Items with another result"
+                        " than `stored` are rejected, skipped, or sent again."
                     ),
                     unit=Unit.PER_S,
                     width=8,
@@ -193,7 +194,10 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Label values, share of the limit",
-                    description="At 1, new values are counted as 'other'; new engines are omitted.",
+                    description=(
+                        "At 1, requests with new label values are counted as 'other', and new"
+                        " engines are omitted."
+                    ),
                     unit=Unit.SHARE,
                     most=1,
                     width=8,
@@ -207,7 +211,10 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Time per scrape",
-                    description="Time to write /metrics. It grows with replicas and tenants.",
+                    description=(
+                        "Time to write /metrics. The time grows with the number of replicas and"
+                        " tenants."
+                    ),
                     unit=Unit.SECONDS,
                     width=8,
                     queries=(Query(series.SCRAPE_SECONDS.name, "{{instance}}"),),

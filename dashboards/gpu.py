@@ -45,8 +45,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Memory bandwidth in use",
                     description=(
-                        "Measured share of the peak, mean over GPUs. It limits decoding: near"
-                        " 1, only more or faster memory helps."
+                        "Measured share of the peak, mean over GPUs. Memory bandwidth limits"
+                        " decoding: near 1, only faster memory or more GPUs help."
                     ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
@@ -57,8 +57,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Multiprocessors, all",
                     description=(
-                        "The share of time, mean over GPUs. If it is low while steps are long and"
-                        " bandwidth is high, the GPU is memory-bound, not idle."
+                        "The share of time in which cores were active, mean over GPUs. If the"
+                        " share is low while steps are long and bandwidth is high, the GPU is"
+                        " memory-bound, not idle."
                     ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
@@ -76,7 +77,9 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Throttled GPUs",
-                    description="Number of GPUs that are throttled now, by heat, power or a limit.",
+                    description=(
+                        "Number of GPUs that are throttled now, because of heat, power or a limit."
+                    ),
                     unit=Unit.NUMBER,
                     kind=Kind.NUMBER,
                     width=6,
@@ -92,8 +95,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Share of the peak",
                     description=(
-                        "DRAM traffic measured by the device, as a share of what its clock and"
-                        " bus allow. It is not the share of time in which memory was accessed."
+                        "DRAM traffic measured by the GPU, as a share of the peak that its clock"
+                        " and bus allow. This is not the share of time in which memory was"
+                        " accessed."
                     ),
                     unit=Unit.SHARE,
                     most=1,
@@ -104,7 +108,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Bytes per second",
                     description=(
-                        "DRAM traffic in bytes. Each step reads the weights and the KV cache again."
+                        "DRAM traffic in bytes per second. Each step reads the weights and the KV"
+                        " cache again."
                     ),
                     unit=Unit.BYTES_PER_S,
                     latency="tpot",
@@ -118,9 +123,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Bytes per second of each GPU",
                     description=(
-                        "Measured traffic, and the modelled maximum: weights, KV cache,"
-                        " activations. If measured is far above modelled, another process uses"
-                        " the GPU, or the reported model shape is wrong."
+                        "Measured traffic, and the modelled maximum for weights, KV cache and"
+                        " activations. If the measured traffic is far above the modelled maximum,"
+                        " another process uses the GPU, or the reported model shape is wrong."
                     ),
                     unit=Unit.BYTES_PER_S,
                     page="root-cause",
@@ -140,9 +145,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Share of the peaks, while steps ran",
                     description=(
-                        "The share of peak memory bandwidth (MBU) and FLOP/s (MFU) that steps"
-                        " needed. The higher one is the limit. If both are low, the limit is CPU"
-                        " time, kernel launches or communication."
+                        "The share of peak memory bandwidth (MBU) and of peak FLOP/s (MFU) that"
+                        " steps needed. The higher share is the limit. If both shares are low, the"
+                        " limit is CPU time, kernel launches or communication."
                     ),
                     unit=Unit.SHARE,
                     page="root-cause",
@@ -166,8 +171,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Multiprocessors active",
                     description=(
-                        "The share of time. If it is high while bandwidth is low, the GPU is"
-                        " compute-bound, as in long prefills."
+                        "The share of time in which cores were active. If the share is high while"
+                        " bandwidth is low, the GPU is compute-bound, for example during long"
+                        " prefills."
                     ),
                     unit=Unit.SHARE,
                     most=1,
@@ -176,8 +182,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Tensor cores active",
                     description=(
-                        "The share of time in which the matrix units were active: highest in"
-                        " prefills."
+                        "The share of time in which the tensor cores were active. Prefills have"
+                        " the highest share."
                     ),
                     unit=Unit.SHARE,
                     most=1,
@@ -199,8 +205,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Energy per output token",
                     description=(
-                        "Joules of a replica's GPUs divided by its output tokens; the energy"
-                        " includes prompts."
+                        "Energy of a replica's GPUs divided by its output tokens. The energy"
+                        " includes the work for prompts."
                     ),
                     unit=Unit.JOULES,
                     width=8,
@@ -218,8 +224,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Clock, share of the highest",
                     description=(
-                        "Clock of the multiprocessors. If it falls under load, every step is"
-                        " slower."
+                        "Clock of the multiprocessors. If the clock falls under load, every step"
+                        " is slower."
                     ),
                     unit=Unit.SHARE,
                     most=1,
@@ -241,8 +247,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Throttled, by reason",
                     description=(
-                        "Number of GPUs that are throttled, by reason: heat, power, a limit."
-                        " Without one, the line is at 0."
+                        "Number of GPUs that are throttled, by reason: heat, power, a limit. If no"
+                        " GPU is throttled, the line is at 0."
                     ),
                     unit=Unit.NUMBER,
                     page="root-cause",
@@ -263,8 +269,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Memory in use",
                     description=(
-                        "The share of memory in use, by any process. vLLM allocates its share"
-                        " at the start, so a flat line is normal."
+                        "The share of memory in use by all processes. vLLM allocates its memory"
+                        " when it starts, so a flat line is normal."
                     ),
                     unit=Unit.SHARE,
                     most=1,
@@ -278,8 +284,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Other processes",
                     description=(
-                        "Number of other processes that use the replica's GPUs. They take"
-                        " bandwidth and memory from it."
+                        "Number of other processes that use the replica's GPUs. These processes"
+                        " take bandwidth and memory from the replica."
                     ),
                     unit=Unit.NUMBER,
                     page="root-cause",

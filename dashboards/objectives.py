@@ -22,7 +22,7 @@ def _bad(window: str) -> str:
 BOARD: Final = Board(
     uid="tailspan-objectives",
     title="Tailspan / Objectives",
-    description=("The objectives, how much of their budget is left, and how fast it is used."),
+    description=("The objectives: their targets, remaining error budgets and burn rates."),
     variables=("slo",),
     rows=(
         Row(
@@ -31,8 +31,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Requests that met the objective",
                     description=(
-                        "The share of the objective's requests over the range shown, counted"
-                        " one by one against the exact threshold, not estimated from buckets."
+                        "The share of the objective's requests that met it in the range shown."
+                        " Each request is compared with the exact threshold, not estimated from"
+                        " buckets."
                     ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
@@ -64,9 +65,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Budget used in the range shown",
                     description=(
-                        "Bad requests in the range shown, as a share of those that the target"
-                        " allows at this traffic. Above 1 the objective was missed over this"
-                        " range."
+                        "Bad requests in the range shown, divided by the bad requests that the"
+                        " target allows. Above 1, the objective was missed in this range."
                     ),
                     unit=Unit.TIMES,
                     kind=Kind.NUMBER,
@@ -88,9 +88,10 @@ BOARD: Final = Board(
                 Panel(
                     title="Budget left of the whole period",
                     description=(
-                        "The share of the period's error budget that is left; below 0 the"
-                        " objective is missed. Time without data counts as good. From the rules"
-                        " of `tailspan slo rules`, for objectives on other metrics too."
+                        "The share of the period's error budget that is left. Below 0, the"
+                        " objective is missed. Time without data counts as good. The values come"
+                        " from the rules of `tailspan slo rules`, which include objectives on"
+                        " other metrics."
                     ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
@@ -102,8 +103,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Time until the budget is spent",
                     description=(
-                        "Days until the budget is spent at the burn rate of the last hour."
-                        " Empty if no budget burns."
+                        "Days until the budget is spent, at the burn rate of the last hour. No"
+                        " value if no budget is used."
                     ),
                     unit=Unit.DAYS,
                     kind=Kind.NUMBER,
@@ -115,9 +116,10 @@ BOARD: Final = Board(
                 Panel(
                     title="Burn rate, by window",
                     description=(
-                        "The burn rate by window. A page needs 1 h and 5 m above 14.4, or 6 h"
-                        " and 30 m above 6; a ticket needs a day above 3 or three days above 1."
-                        " From the rules of `tailspan slo rules`."
+                        "The burn rate by window. A page fires if 1 h and 5 m are above 14.4, or"
+                        " if 6 h and 30 m are above 6. A ticket fires if one day is above 3, or if"
+                        " three days are above 1. The values come from the rules of `tailspan slo"
+                        " rules`."
                     ),
                     unit=Unit.TIMES,
                     width=24,
@@ -133,7 +135,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Good and bad requests",
                     description=(
-                        "Requests per second that met the objective (goodput), and that missed it."
+                        "Requests per second that met the objective (goodput), and requests per"
+                        " second that missed it."
                     ),
                     unit=Unit.REQUESTS_PER_S,
                     kind=Kind.STACKED,

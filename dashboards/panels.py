@@ -1,4 +1,4 @@
-"""The types of a panel: queries, description, range of values. Independent of Grafana."""
+"""The types that define a panel: queries, description, unit, thresholds. Independent of Grafana."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Unit(StrEnum):
 
     @property
     def grafana(self) -> str:
-        """Grafana's id of the unit. The prefix `suffix:` creates a unit from a word."""
+        """Grafana's id of the unit. The prefix `suffix:` defines a custom unit."""
         words = {Unit.TOKENS_PER_S, Unit.REQUESTS, Unit.TOKENS, Unit.TIMES, Unit.CPUS}
         return f"suffix: {self}" if self in words else str(self)
 
@@ -54,11 +54,11 @@ HIGHEST: Final[Mapping[Unit, float]] = {
     Unit.HERTZ: 1e11,
     Unit.USD: 1e7,
 }
-"""The highest valid value of each unit. The lowest is 0."""
+"""The highest plausible value of each unit, for checks. The lowest value is 0."""
 
 
 class Kind(StrEnum):
-    """The kind of drawing."""
+    """The type of visualization."""
 
     LINES = "lines"
     STACKED = "stacked"
@@ -67,10 +67,9 @@ class Kind(StrEnum):
 
 
 class Query(NamedTuple):
-    """A Prometheus query. `legend` names each series by its labels, as in Grafana.
+    """A Prometheus query. `legend` is Grafana's template for the name of each series.
 
-    A `native` query reads a native histogram if there are no classic buckets. Otherwise it has no
-    result.
+    A `native` query reads a native histogram, and has no result if there are classic buckets.
     """
 
     expr: str
@@ -80,7 +79,7 @@ class Query(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """The panel has this colour from `value` upwards."""
+    """A colour of the panel for values of at least `value`."""
 
     value: float
     colour: str
@@ -93,7 +92,7 @@ BAD: Final = "red"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One panel. `width` is in 24ths of the page."""
+    """One panel. A `width` of 24 is the whole page."""
 
     title: str
     description: str
@@ -103,20 +102,20 @@ class Panel:
     width: int = 12
     thresholds: tuple[Threshold, ...] = ()
     colours: Mapping[str, str] = field(default_factory=dict)
-    """Colours by legend, for series with fixed colours."""
+    """Fixed colours of series, by the name in the legend."""
     latency: str = "ttft"
-    """The latency to select in the linked explorer page."""
+    """The latency that the link to the explorer selects."""
     page: str = "requests"
-    """The linked explorer page."""
+    """The explorer page that the panel links to."""
     most: float | None = None
-    """The top of the scale, if fixed."""
+    """The top of the scale, or None to fit the scale to the data."""
     signed: bool = False
     """Whether values may be negative. Otherwise the scale begins at 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Panels under a heading."""
+    """A heading with the panels below it."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -131,7 +130,7 @@ class Board:
     description: str
     rows: tuple[Row, ...]
     variables: tuple[str, ...]
-    """Names from `variables.py`, in order."""
+    """Names of variables in `variables.py`, in the order of display."""
 
     @property
     def panels(self) -> tuple[Panel, ...]:

@@ -1,4 +1,4 @@
-"""PromQL expressions for panels. Names come from the exporter's vocabulary."""
+"""Build PromQL expressions for panels, with the exporter's metric names."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ OBJECTIVES: Final = 'slo=~"$slo"'
 
 
 def of(series: Series, where: str, *also: str) -> str:
-    """Return a series selector without a function."""
+    """Return a series selector."""
     return f"{series.name}{{{','.join((where, *also))}}}" if where else series.name
 
 
@@ -26,24 +26,24 @@ def rate(series: Series, where: str, *also: str, by: str = "", over: str = INTER
 
 
 def buckets(histogram: Histogram, where: str) -> str:
-    """Return observations per second, by bucket."""
+    """Return the observations per second in each bucket."""
     return f"sum by (le) (rate({histogram.name}_bucket{{{where}}}[{INTERVAL}]))"
 
 
 def native(histogram: Histogram, where: str) -> str:
-    """Return a native histogram of observations per second, unless there are classic buckets.
+    """Return a native histogram of observations per second, if there are no classic buckets.
 
-    A Prometheus that reads native histograms keeps classic buckets only if configured to do so.
+    A Prometheus with native histograms stores classic buckets only if it is configured to do so.
     """
     whole = f"sum(rate({histogram.name}{{{where}}}[{INTERVAL}]))"
     return f"{whole} unless on () {buckets(histogram, where)}"
 
 
 def share(part: str, whole: str) -> str:
-    """Return a part divided by the whole; no value if the whole is 0."""
+    """Return a part divided by the whole, without a value if the whole is 0."""
     return f"{part} / ({whole} > 0)"
 
 
 def at_quantile(series: Series, where: str, quantile: str) -> str:
-    """Return a quantile of the last five minutes, which is neither summed nor averaged."""
+    """Return a quantile of the last five minutes, which must not be summed or averaged."""
     return of(series, where, f'quantile="{quantile}"')

@@ -1,7 +1,7 @@
-"""Upload folder, data source and dashboards to a Grafana. Only differences are uploaded.
+"""Upload the folder, the data source and the dashboards to a Grafana.
 
-Each object has a fixed uid, so that a second push finds the objects of the first. Manual changes
-are shown as a difference, and reverted.
+Only changed objects are uploaded. Each object has a fixed uid, so that the next push finds the same
+object. Changes that were made in Grafana are shown as a diff, and reverted.
 """
 
 import difflib
@@ -30,18 +30,21 @@ Document = dict[str, Any]
 
 
 class PushError(Exception):
-    """Grafana rejected the upload, or the server is not a Grafana. The message contains the fix."""
+    """Grafana rejected the upload, or the server is not a Grafana.
+
+    The message explains how to fix it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An object that was, or would be, created or updated."""
+    """The result of a push, or of a dry run, for one object."""
 
     what: str
     action: str
     """`create`, `update` or `unchanged`."""
     difference: tuple[str, ...] = ()
-    """Lines of a unified diff, if there is an object to compare with."""
+    """Lines of a unified diff between the existing object and the pushed object."""
 
 
 def prometheus_source(url: str, scrape_s: float) -> Document:
@@ -65,14 +68,14 @@ def push(
     *,
     dry_run: bool = False,
 ) -> Iterator[Change]:
-    """Update a Grafana, one object at a time.
+    """Create or update the objects in a Grafana, and yield the change of each object.
 
     Args:
         url: the address of the Grafana, including its path.
         token: the token of a service account.
         boards: the dashboards.
-        source: the data source; None leaves data sources unchanged.
-        dry_run: only report the changes.
+        source: the data source, or None to leave data sources unchanged.
+        dry_run: whether to report the changes without making them.
 
     Raises:
         PushError: Grafana rejects a change, cannot be reached, or is not a Grafana.
@@ -107,7 +110,7 @@ def check_address(url: str) -> None:
 def _connect(url: str, token: str) -> Any:
     check_address(url)
     parts = urlsplit(url)
-    # The library joins the path and `api` without a change.
+    # The library appends `api` to the path without adding a slash.
     path = parts.path.strip("/")
     base = f"{parts.scheme}://{parts.netloc}/{path}{'/' if path else ''}"
     api = GrafanaApi.from_url(base, credential=token, timeout=TIMEOUT_S)
@@ -172,7 +175,8 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
         change = Change(what, "update", difference)
     if not dry_run:
         document = {
-            # Include the compared version, so that concurrent changes are not lost.
+            # Send the version that was compared, so that Grafana rejects the update if the
+            # dashboard has changed since.
             "dashboard": {**wanted, **({} if version is None else {"version": version})},
             "folderUid": FOLDER_UID,
             "message": MESSAGE,
@@ -192,7 +196,7 @@ def _difference(before: Document, after: Document) -> tuple[str, ...]:
 
 
 def _there(url: str, what: str, get: Callable[[], Document]) -> Document | None:
-    """Return the existing object; None if it does not exist."""
+    """Return the existing object, or None if it does not exist."""
     try:
         with _refusals(url, f"to show {what}"):
             return get()
@@ -206,23 +210,23 @@ class _AbsentError(PushError):
 
 @contextmanager
 def _refusals(url: str, asked: str) -> Iterator[None]:
-    """Convert each rejection to a sentence."""
+    """Raise PushError with one sentence for each error of the client library."""
     try:
         yield
     except GrafanaException as error:
         raise _refused(url, asked, error) from error
     except requests.exceptions.TooManyRedirects as error:
         raise PushError(
-            f"{url} redirects, which is not followed: use the address that it redirects to"
+            f"{url} redirects to another address, which is not followed: use that address"
         ) from error
     except requests.exceptions.JSONDecodeError as error:
         raise PushError(
-            f"{url} is not a Grafana: unexpected answer to the request {asked}"
+            f"{url} is not a Grafana: unexpected response to the request {asked}"
         ) from error
     except requests.exceptions.SSLError as error:
         raise PushError(f"{url}: its certificate is not trusted: {error}") from error
     except requests.exceptions.Timeout as error:
-        raise PushError(f"{url} did not answer within {TIMEOUT_S:g} s") from error
+        raise PushError(f"{url} did not respond within {TIMEOUT_S:g} s") from error
     except requests.exceptions.RequestException as error:
         raise PushError(f"{url} cannot be reached: {_innermost(error)}") from error
 

@@ -21,7 +21,7 @@ _PARTS: Final = {
     "preempted": ("preempted", phase_colours.PREEMPTED),
     "stall": ("stall", phase_colours.STALL),
 }
-"""By part: its name on the page, and its colour."""
+"""Name in the legend and colour of each part."""
 _OUTCOMES: Final = {
     "stop": "#4f9a57",
     "length": "#a3c9a8",
@@ -35,8 +35,10 @@ _QUANTILES: Final = {"0.5": "P50", "0.95": "P95", "0.99": "P99"}
 def _latency(title: str, field: str, what: str) -> Panel:
     return Panel(
         title=title,
-        description=f"{what} The last 5 min, by model, exact to 1 %. A quantile is absent below"
-        " its minimum sample size.",
+        description=(
+            f"{what} The values cover the last 5 min, by model, within 1 %. A quantile has no"
+            " value if there are too few requests."
+        ),
         unit=Unit.SECONDS,
         width=8,
         latency=field.removesuffix("_s"),
@@ -62,22 +64,26 @@ BOARD: Final = Board(
                 _latency(
                     "Time to first token",
                     "ttft_s",
-                    "Time from receipt to the first byte, of streamed answers.",
+                    "Time from receipt to the first byte, for streamed answers.",
                 ),
                 _latency(
                     "Time per output token",
                     "tpot_s",
-                    "Mean time per token of each answer, after its first token.",
+                    "Mean time per token of an answer, after the first token.",
                 ),
                 _latency(
-                    "Longest gap between tokens", "itl_max_s", "The longest pause in each answer."
+                    "Longest gap between tokens",
+                    "itl_max_s",
+                    "The longest pause between two tokens of an answer.",
                 ),
                 _latency(
                     "End to end",
                     "e2e_s",
-                    "Time from receipt to delivery, of completely answered requests.",
+                    "Time from receipt to delivery, for complete answers.",
                 ),
-                _latency("Queue", "queue_s", "Time waiting for a place in the batch."),
+                _latency(
+                    "Queue", "queue_s", "Time in the queue, before the request enters the batch."
+                ),
                 Panel(
                     title="Time to first token, P95 by tenant",
                     description="P95 of the last 5 min, for the selected tenants.",
@@ -94,16 +100,16 @@ BOARD: Final = Board(
                     title="Time to first token, all requests",
                     description=(
                         "Requests per second by time to first byte. Two bands mean two kinds of"
-                        " requests, or a server that stalls. A dot is one request (exemplar):"
-                        " click it for its trace."
+                        " requests, or a server that stalls. A dot is one request (exemplar)."
+                        " Click a dot to open the request's trace."
                     ),
                     unit=Unit.SECONDS,
                     kind=Kind.HEATMAP,
                     width=24,
                     queries=(
                         Query(buckets(_TTFT, SERVERS), "{{le}}"),
-                        # The query names both kinds of series, so that the panel has the exemplars
-                        # of both.
+                        # `native` contains both kinds of series, so that the panel shows the
+                        # exemplars of both.
                         Query(native(_TTFT, SERVERS), "all requests", exemplars=True, native=True),
                     ),
                 ),
@@ -115,8 +121,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Seconds per request, by phase",
                     description=(
-                        "Mean of the requests that ended in the interval; the phases sum to end"
-                        " to end. A phase that grew shows the place of the cause."
+                        "Mean of the requests that ended in the interval. The phases sum to the"
+                        " end-to-end latency. The cause of a growth is in the phase that grew."
                     ),
                     unit=Unit.SECONDS,
                     kind=Kind.STACKED,
@@ -136,8 +142,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Prefill and decode, by part",
                     description=(
-                        "The parts: own work; other requests' prompts and tokens in the same steps;"
-                        " eviction and recomputation; step time that no work explains (stall)."
+                        "The parts are own work, other requests' prompts and tokens in the same"
+                        " steps, eviction and recomputation, and step time that no work explains"
+                        " (stall)."
                     ),
                     unit=Unit.SHARE,
                     kind=Kind.STACKED,
@@ -163,9 +170,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Waiting requests, by reason",
                     description=(
-                        "Mean number of waiting requests: for a place in the batch, for KV"
-                        " blocks, for the step's tokens (budget), for an adapter, cache or"
-                        " grammar (held), or for the current step."
+                        "Mean number of waiting requests, by what they wait for: a seat in the"
+                        " batch, KV blocks, the step's token budget, an adapter, cache or grammar"
+                        " (held), or the end of the step."
                     ),
                     unit=Unit.REQUESTS,
                     kind=Kind.STACKED,
@@ -180,8 +187,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Tokens per request",
                     description=(
-                        "Means over the interval. Longer prompts lengthen the prefill, longer"
-                        " answers lengthen the decode."
+                        "Mean number of tokens in the interval. Longer prompts lengthen the"
+                        " prefill, and longer answers lengthen the decode."
                     ),
                     unit=Unit.TOKENS,
                     latency="e2e",

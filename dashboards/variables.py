@@ -7,7 +7,7 @@ from exporters.definitions.series import REQUESTS, SLO_EVENTS, TENANT_REQUESTS
 
 
 class Variable(NamedTuple):
-    """A selection among the values of a label."""
+    """A drop-down list with the values of a label."""
 
     label: str
     description: str
@@ -17,7 +17,7 @@ class Variable(NamedTuple):
 SOURCE: Final = "source"
 """The Prometheus data source."""
 EXPLORER: Final = "explorer"
-"""The explorer's address, for links."""
+"""The address of the explorer, for links."""
 EXPLORER_URL: Final = "http://127.0.0.1:8501"
 
 _ENGINES: Final = f'{ENGINE_INFO.name}{{model=~"$model",region=~"$region"}}'
@@ -26,15 +26,15 @@ VARIABLES: Final = {
     "model": Variable("Model", "Served models.", f"label_values({REQUESTS.name}, model)"),
     "region": Variable(
         "Region",
-        "Region of the servers. It limits the choice of replicas.",
+        "Region of the servers. Only replicas of this region can be selected.",
         f'label_values({ENGINE_INFO.name}{{model=~"$model"}}, region)',
     ),
     "replica": Variable("Replica", "Single servers.", f"label_values({_ENGINES}, replica)"),
     "tenant": Variable(
         "Tenant",
-        "Tenant of the requests. Applies only to panels by tenant.",
+        "Tenant of the requests. Only panels by tenant use this variable.",
         f'label_values({TENANT_REQUESTS.name}{{model=~"$model"}}, tenant)',
     ),
-    "slo": Variable("Objective", "Promises.", f"label_values({SLO_EVENTS.name}, slo)"),
+    "slo": Variable("Objective", "Objectives (SLOs).", f"label_values({SLO_EVENTS.name}, slo)"),
 }
-"""Variables by name. Without a selection, all values are shown."""
+"""Variables by name. If no value is selected, all values are shown."""

@@ -1,1 +1,2 @@
-"""Diagnose a latency that grew: which requests are slow, for what causes, and what to change."""
+"""Diagnose why a latency grew: which requests are slow, which causes made them slow, what to
+change."""

@@ -1,8 +1,8 @@
 """A detector's claim: the share of each term that its cause explains, with evidence and levers.
 
-Pure. Several detectors may claim the same seconds; `divide_terms` divides them, so that no second
-is explained twice. Claims of a lower tier are served first: a root cause (a restart, a changed
-configuration) takes its share, and the rest is divided among the other causes.
+Pure. Several detectors may claim the same seconds. `divide_terms` divides these seconds, so that no
+second is explained twice. Claims of a lower tier are served first: a root cause (a restart, a
+changed configuration) gets its share, and the rest is divided among the other causes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +21,8 @@ ORDINARY: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A measurement that supports the cause, with its unit in words. None means an unknown
-    value."""
+    """A measurement that supports the cause, for baseline and window. The name contains the unit.
+    None means unknown."""
 
     what: str
     baseline: float | None
@@ -42,7 +42,7 @@ class Claim:
     """The share of each term's excess that one cause explains.
 
     `weights` maps a term to a share in [0, 1]: one number for all slow requests, or an array with
-    one number for each.
+    one number per request.
     """
 
     cause: str
@@ -58,8 +58,8 @@ Detector = Callable[[Case], Claim | None]
 
 
 def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:
-    """Return the share of each slow request's terms that each claim gets: (len(claims), number,
-    len(TERMS)).
+    """Return the share of each term of each slow request that each claim gets: (len(claims),
+    number, len(TERMS)).
 
     The shares of all claims sum to at most 1.
     """

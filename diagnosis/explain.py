@@ -1,4 +1,4 @@
-"""Explain why a latency grew: columns in, an explanation out.
+"""Explain why a latency grew, from the columns of requests and server samples.
 
 Pure. Uses no clock, socket or SQL. The same columns give the same explanation.
 """
@@ -40,21 +40,19 @@ from diagnosis.latency.tail import (
 from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
-"""If no objective decides, a growth counts only if the low end of its ratio's interval exceeds this
-factor."""
+"""If no objective decides, the low end of the growth ratio's interval must exceed this factor."""
 
 CHANCE: Final = 0.01
-"""Error probability of a verdict. It is smaller than the error probability of the displayed
-intervals, because verdicts are computed more often."""
+"""Error probability of a verdict. This probability is smaller than that of the displayed intervals,
+because verdicts are computed more often."""
 
 MORE_SLOW_RATIO: Final = 1.6
-"""Required growth of the number of requests that are slower than the start of the baseline's
-tail."""
+"""Factor by which the number of requests slower than the start of the baseline's tail must grow."""
 
 OUTLIER_RATIO: Final = 1.5
-"""Multiple of the baseline's slowest latency. If a tail has enough requests that are slower than
-this, the growth is not chance, even if all of these requests arrived in one minute. Resampled
-minutes often miss such a minute."""
+"""Multiple of the baseline's slowest latency. If enough requests are slower than this, the growth
+is not chance, even if all of them arrived within a minute. The bootstrap does not detect this,
+because resampled minutes often miss such a minute."""
 
 _MAX_SLOW_SHARE: Final = 0.10
 
@@ -65,12 +63,12 @@ MIN_GROWTH_S: Final = {
     Metric.E2E: 1e-3,
     Metric.TPOT: 1e-4,
 }
-"""A smaller growth in seconds is imperceptible and does not count."""
+"""Minimum growth in seconds. Users do not notice a smaller growth."""
 
 MIN_NAMED_SHARE: Final = 0.01
 MAX_NAMED_SHARE: Final = 0.05
-"""Upper limit of the share that a cause needs to be named. A cause is named if it alone would count
-as growth. The share that this requires is limited to between 0.01 and this value."""
+"""A cause is named if it alone would count as growth. The minimum share that follows from this is
+limited to between `MIN_NAMED_SHARE` and `MAX_NAMED_SHARE`."""
 
 
 def explain(
@@ -83,12 +81,13 @@ def explain(
 
     Args:
         requests: requests of all clients in window and baseline; other requests are ignored. The
-            question's filter selects the requests whose latency is explained. It does not limit the
-            evidence.
+            question's filter selects the requests whose latency is explained. The filter does not
+            limit the evidence.
         servers: engine and GPU samples of both ranges, and earlier starts.
         question: the latency, the selected requests, window and baseline.
-        thresholds: thresholds that objectives set for this latency. If one of them can decide, it
-            decides whether there is an incident; otherwise the size of the growth decides.
+        thresholds: thresholds that objectives set for this latency. If a threshold has enough
+            requests, it decides whether there is an incident. Otherwise the size of the growth
+            decides.
     """
     window, baseline = question.window, question.baseline
     now = requests.within(window.from_unix_ns, window.to_unix_ns)
@@ -148,7 +147,7 @@ def _explained(
     causes: Sequence[Cause] = ()
     unexplained = None
     if grown and not larger:
-        unexplained = 1.0  # More requests are slow, but their mean did not grow.
+        unexplained = 1.0  # more requests are slow, but their mean did not grow
     if grown and larger:
         causes, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
@@ -187,11 +186,10 @@ def _min_growth_s(baseline_s: float, metric: Metric) -> float:
 
 
 def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metric) -> float:
-    """Return the tail share at which the growth is visible, after more requests missed an
-    objective.
+    """Return the tail share at which the growth is visible, if an objective was missed more often.
 
-    A few outliers of the baseline may be slower than all of the window's requests that missed the
-    objective.
+    A wider tail may be needed, because a few outliers of the baseline may be slower than all
+    requests of the window that missed the objective.
     """
     longest = max(len(each) for each in tails)
     widest = 1.0 if longest <= FULLY_SORTED_UP_TO else FULLY_SORTED_UP_TO / longest
@@ -206,10 +204,10 @@ def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metri
 def _many_more(
     slow: Stretch, usual: Stretch, share: float, drawn: tuple[FloatArray, FloatArray]
 ) -> bool:
-    """Return whether clearly more requests than in the baseline are as slow as its tail, its slower
-    quarter or its slower half.
+    """Return whether clearly more requests than in the baseline are slower than the start of the
+    baseline's tail, slower quarter or slower half.
 
-    A few outliers make the mean of the baseline's tail uncertain. They do not move these quantiles.
+    A few outliers make the mean of the baseline's tail uncertain, but do not move these quantiles.
     """
     levels = {share: MORE_SLOW_RATIO}
     if len(usual) <= FULLY_SORTED_UP_TO:
@@ -223,10 +221,10 @@ def _many_more(
 
 
 def _hit(now: Requests, slow: Stretch, usual: Stretch, share: float) -> BoolArray:
-    """Return the requests slower than the start of the baseline's tail, at most the slowest tenth;
-    shape (n,).
+    """Return whether each request is slower than the start of the baseline's tail: (n,).
 
-    If all requests are slow, the slowest ones show where the delay is largest.
+    At most the slowest tenth of the requests is selected, because the slowest requests show where
+    the delay is largest.
     """
     over = int((slow.latency_s > usual.latency_s[usual.tail(share) - 1]).sum())
     hit = np.zeros(len(now), dtype=np.bool_)
@@ -273,8 +271,8 @@ def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], float]:
 def _with_masked(
     causes: Sequence[Cause], unexplained: float, masked: Sequence[MaskedCause], baseline_s: float
 ) -> tuple[list[Cause], float]:
-    """Return the causes including the masked ones, and the unexplained share. All shares but those
-    of masked causes become smaller in proportion."""
+    """Return the causes with the masked causes added, and the unexplained share. The shares of the
+    other causes and the unexplained share are reduced in proportion."""
     found = []
     for each in masked:
         alone = Evidence(

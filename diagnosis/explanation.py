@@ -14,11 +14,11 @@ from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Question
 
 UNCHANGED: Final = 0.1
-"""A tail is unchanged if it moved by at most this share of the baseline's tail."""
+"""A tail is unchanged if its mean changed by at most this share of the baseline's mean."""
 
 
 class Verdict(StrEnum):
-    """Whether there is a growth to explain."""
+    """The verdict: whether a latency grew."""
 
     INCIDENT = "incident"
     NO_INCIDENT = "no_incident"
@@ -41,7 +41,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class PartGrowth:
-    """One part of the latency, with its mean over the slow requests of the baseline and of the
+    """A part of the latency, with its means over the slow requests of the baseline and of the
     window."""
 
     part: str
@@ -56,7 +56,7 @@ class PartGrowth:
 
 @dataclass(frozen=True, slots=True)
 class RiskRatio:
-    """A group of requests that is slow more often than the rest."""
+    """A group of requests that are slow more often than the other requests."""
 
     dimension: str
     value: str
@@ -72,7 +72,7 @@ class Explanation:
 
     `tail_share` is the share of requests that counts as slow. `excess_s` is the growth of their
     mean latency; the parts' excesses sum to it. `unexplained` is the share of the added time that
-    no cause explains. `needed` is the number of requests that each range needs for a verdict.
+    no cause explains. `needed` is the minimum number of requests in each range for a verdict.
     """
 
     question: Question
@@ -103,7 +103,8 @@ class Explanation:
 
     @property
     def unchanged(self) -> bool:
-        """True if the slow requests' mean is within a tenth of the baseline's."""
+        """True if the mean of the slow requests differs by at most a tenth from the baseline's
+        mean."""
         return abs(self.excess_s or 0.0) <= UNCHANGED * (self.baseline_s or 0.0)
 
     @property
@@ -119,7 +120,7 @@ class Explanation:
 
     @property
     def worst_missed(self) -> Attainment | None:
-        """The deciding objective that the window misses with the largest share of slow requests;
-        None if the window meets all of them."""
+        """Among the deciding objectives that the window misses, the one with the largest share of
+        slow requests. None if the window meets all of them."""
         missed = (each for each in self.deciding if each.missed)
         return max(missed, key=lambda each: each.slow / each.requests, default=None)

@@ -30,8 +30,8 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "baseline_s": explanation.baseline_s,
         "now_s": explanation.now_s,
         "excess_s": explanation.excess_s,
-        # There is no interval: it contained the true growth in only 7 % to 71 % of redrawn
-        # simulations of three faults.
+        # There is no interval of the growth: in repeated simulations of three faults, it contained
+        # the true growth in only 7 % to 71 % of the cases.
         "excess_low_s": None,
         "excess_high_s": None,
         "onset": None if explanation.onset_unix_ns is None else explanation.onset_unix_ns / 1e9,
@@ -76,7 +76,8 @@ def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "id": cause.id,
         "share": cause.share,
-        # Shares have no interval with measured coverage. The keys stay for compatibility.
+        # The intervals of shares are null, because no interval has measured coverage. The keys are
+        # kept for compatibility.
         "share_low": None,
         "share_high": None,
         "evidence": [asdict(each) for each in cause.evidence],

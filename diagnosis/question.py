@@ -1,4 +1,4 @@
-"""The question of a diagnosis: a latency, a selection of requests, a window and a baseline.
+"""The question that a diagnosis answers: a latency, a selection of requests, a window, a baseline.
 
 Pure.
 """
@@ -32,7 +32,8 @@ class Span:
     def __post_init__(self) -> None:
         if not self.from_unix_ns < self.to_unix_ns:
             raise ValueError(
-                f"a time range must end after it begins: {self.from_unix_ns} to {self.to_unix_ns}"
+                f"the end of a time range must be after its start: {self.from_unix_ns} to"
+                f" {self.to_unix_ns}"
             )
 
     @property
@@ -42,7 +43,7 @@ class Span:
 
     @property
     def before(self) -> "Span":
-        """The range of the same length that ends where this one begins."""
+        """The range of the same length that ends at the start of this range."""
         return Span(2 * self.from_unix_ns - self.to_unix_ns, self.from_unix_ns)
 
 
@@ -50,8 +51,9 @@ class Span:
 class Question:
     """The question why `metric` is slower in `window` than in `baseline`.
 
-    `where` (label → value, None for unknown) selects the requests whose latency is explained. It
-    does not select the evidence: one tenant's waits depend on the requests of all tenants.
+    `where` (label → value, None for unknown) selects the requests whose latency is explained. This
+    filter does not limit the evidence, because the waits of one tenant depend on the requests of
+    all tenants.
     """
 
     metric: Metric

@@ -1,7 +1,7 @@
 """Sphinx's configuration of the documentation site (`make docs`).
 
-The source folder is the repository, so that the parts' READMEs are also pages of the site, and
-links work both here and in a repository browser.
+The source folder is the repository, so that each component's README is a page of the site, and
+links work both on the site and in a repository browser.
 """
 
 import click
@@ -18,7 +18,7 @@ html_title = "Tailspan"
 
 
 def setup(app: Sphinx) -> None:
-    """Show the commands' help literally, without Markdown's meaning of `*`."""
+    """Show the commands' help literally, because Markdown would treat `*` as emphasis."""
     for part in ("description", "options", "epilog"):
         app.connect(f"sphinx-click-process-{part}", _literal)
 

@@ -1,1 +1,1 @@
-"""Exports telemetry: Prometheus `/metrics`, and OTLP to another backend."""
+"""Serves `/metrics` to Prometheus, and forwards OTLP to another backend."""

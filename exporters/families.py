@@ -1,4 +1,4 @@
-"""Totals as families of metrics. A family without samples is left out."""
+"""Converts totals to metric families. Families without samples are left out."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -28,12 +28,12 @@ _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 
 
 def counter(of: Series, values: Mapping[_Labels, float]) -> Family:
-    """Return a counter family."""
+    """Return a family with one counter."""
     return Scalars(of, "counter", dict[Labels, float](values.items()))
 
 
 def gauge(of: Series, values: Mapping[_Labels, float]) -> Family:
-    """Return a gauge family."""
+    """Return a family with one gauge."""
     return Scalars(of, "gauge", dict[Labels, float](values.items()))
 
 
@@ -44,7 +44,7 @@ def _non_empty(families: Iterator[Scalars]) -> Iterator[Family]:
 def request_families(
     by_pair: Mapping[Pair, PairTotals], histograms: tuple[Histogram, ...], created_unix_s: float
 ) -> Iterator[Family]:
-    """Yield outcomes, tokens, costs, phases and latencies by replica."""
+    """Yield families of outcomes, tokens, costs, phases and latencies by replica."""
     yield from _count_families(
         {pair: totals.counts for pair, totals in by_pair.items()},
         series.REQUESTS,
@@ -80,7 +80,7 @@ def request_families(
 
 
 def tenant_families(by_tenant: Mapping[Pair, Counts]) -> Iterator[Family]:
-    """Yield outcomes, tokens and costs by tenant."""
+    """Yield families of outcomes, tokens and costs by tenant."""
     yield from _count_families(
         by_tenant, series.TENANT_REQUESTS, series.TENANT_TOKENS, series.TENANT_COSTS
     )
@@ -110,7 +110,7 @@ def _count_families(
 
 
 def recent_families(recent: RecentCounts) -> Iterator[Family]:
-    """Yield quantiles of the last minutes, by replica, by model and by tenant."""
+    """Yield families of quantiles of the last minutes, by replica, by model and by tenant."""
     by_model = {(model,): counts for model, counts in recent.by_model.items()}
     yield from _non_empty(_summaries(series.RECENT_BY_REPLICA, recent.by_pair))
     yield from _non_empty(_summaries(series.RECENT_BY_MODEL, by_model))
@@ -135,7 +135,7 @@ def _summaries(
 
 
 def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Family]:
-    """Yield gauges of engines that still send samples, and totals of all engines."""
+    """Yield gauges of engines that currently send samples, and totals of all engines."""
     for name, of in ENGINE_GAUGES.items():
         gauges = {
             labels: view.gauges[name] for labels, view in by_labels.items() if name in view.gauges
@@ -161,10 +161,12 @@ def slo_families(
     goodputs: Mapping[str, Goodput],
     targets: Mapping[str, float],
 ) -> Iterator[Family]:
-    """Yield good events, all events and the target, per objective and group; at 0 from the start.
+    """Yield good events, all events and the target by objective and group.
 
-    Every series has a label for each field that any objective groups by. The label is empty if the
-    series' own objective does not group by it.
+    The counters exist from the start, at 0.
+
+    Every series has a label for each field that any of the objectives groups by. The label is empty
+    if the series' objective does not group by this field.
     """
     if targets:
         yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})
@@ -197,7 +199,7 @@ def slo_families(
 
 
 def report_families(report: CollectorReport) -> Iterator[Family]:
-    """Yield the collector's own counters."""
+    """Yield families of the collector's own counters."""
     yield counter(series.ITEMS, report.items)
     yield counter(series.MESSAGES, report.messages)
     yield counter(series.TRUNCATED_TEXTS, {(): report.truncated_texts})

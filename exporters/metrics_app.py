@@ -18,15 +18,15 @@ def metrics_app(
     ready: Callable[[], bool],
     failing: Callable[[], tuple[Sequence[str], Sequence[str]]] = lambda: ((), ()),
 ) -> Starlette:
-    """Return the application that Prometheus scrapes and an orchestrator probes.
+    """Return the ASGI application with `/metrics`, `/healthz` and `/readyz`.
 
     Args:
         exposition: writes the metrics.
-        ready: whether telemetry is being received and stored.
-        failing: the failing components with their reasons, in two lists: vital components, without
-            which telemetry is lost, and other components. If a vital component fails, the answer is
-            "not ready". If another component fails, the answer is "ready" with its name, because
-            senders would otherwise lose more telemetry.
+        ready: returns whether telemetry is being received and stored.
+        failing: returns two lists of failing components with their reasons: vital components,
+            without which telemetry is lost, and other components. If a vital component fails, the
+            response is "not ready". If another component fails, the response is "ready" with the
+            component's name, because otherwise senders would lose more telemetry.
     """
     scrapes = _SharedScrapes(exposition)
 
@@ -61,10 +61,11 @@ def metrics_app(
 
 
 class _SharedScrapes:
-    """Computes one scrape at a time.
+    """Computes at most one scrape at a time.
 
-    Requests that arrive while a scrape is being written share the next one. It begins after they
-    arrived, so it contains everything that was committed before them.
+    All requests that arrive while a scrape is being written receive the next scrape. The next
+    scrape begins after these requests arrived, so it contains everything that was committed before
+    them.
     """
 
     def __init__(self, exposition: Exposition) -> None:
@@ -77,13 +78,13 @@ class _SharedScrapes:
         wish = (format_, packed)
         if wish not in self._next:
             self._next[wish] = asyncio.create_task(self._write(wish))
-        # A client that disconnects does not stop the scrape for the others.
+        # If a client disconnects, the scrape continues for the other clients.
         return await asyncio.shield(self._next[wish])
 
     async def _write(self, wish: tuple[Format, bool]) -> bytes:
         async with self._turn:
             del self._next[wish]  # later requests get the next scrape
-            # On a thread, so that a long scrape does not delay telemetry.
+            # On a thread, so that a long scrape does not delay the receipt of telemetry.
             return await asyncio.to_thread(self._text, *wish)
 
     def _text(self, format_: Format, packed: bool) -> bytes:

@@ -1,8 +1,8 @@
-"""Stored telemetry as Prometheus metrics.
+"""Exports stored telemetry as Prometheus metrics.
 
-`PrometheusExporter` listens to the collector. Requests are counted together once there are many, or
-before a scrape. A scrape copies the totals under a lock, in tens of microseconds per replica, and
-writes them without it.
+`PrometheusExporter` is a listener of the collector. Requests are counted in batches: when many
+wait, or before a scrape. A scrape copies the totals while it holds a lock, in tens of microseconds
+per replica, and writes the copy without the lock.
 """
 
 import platform
@@ -46,24 +46,25 @@ from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 
 BULK: Final = 4_096
-"""Requests that are counted together, which takes about twenty milliseconds."""
+"""Number of requests that are counted together, which takes about 20 ms."""
 WAIT_NS: Final = 10**9
-"""Maximum difference between the arrivals of requests that are counted together."""
+"""Maximum age of a waiting request before the waiting requests are counted."""
 
 
 class PrometheusExporter(Families):
     """Counts stored rows, and exports the totals.
 
     Args:
-        report: the collector's own counters; without it, their series are omitted.
-        clock_unix_ns: the current time.
+        report: returns the collector's own counters. If None, their series are omitted.
+        clock_unix_ns: returns the current time.
         labels: limits on label values.
-        recent: remembers the requests that were counted.
-        objectives: by name; their good events are counted.
-        targets: target ratio of each objective.
-        placed: the groups of an objective that are counted separately.
-        notifications: attempts by channel and result; None omits their series.
-        usd_per_s: price of a second of a replica's engine; None if unknown.
+        recent: remembers counted requests, so that repeats are not counted.
+        objectives: the objectives by name, for the counters of good events.
+        targets: the target ratio of each objective.
+        placed: the groups of each objective that are counted separately.
+        notifications: returns the attempts by channel and result. If None, their series are
+            omitted.
+        usd_per_s: returns the price per second of a replica's engine; None if unknown.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class PrometheusExporter(Families):
         self._simulated = False
         self._lock = threading.Lock()
         self._build = (_version(), platform.python_version())
-        # The same families for prometheus_client.
+        # Yields the same families for prometheus_client.
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
@@ -127,7 +128,7 @@ class PrometheusExporter(Families):
                 self._count(now_unix_ns)
 
     def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
-        """Add GPU samples; a sample that is older than the latest one is ignored."""
+        """Add GPU samples. A sample that is older than the GPU's latest sample is ignored."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             for sample in gpus:
@@ -147,7 +148,7 @@ class PrometheusExporter(Families):
                 self._slos.add_in_flight(new, now_unix_ns)
 
     def families(self) -> Iterator[Family]:
-        """Yield every family as of now."""
+        """Yield every family with the current values."""
         with self._lock:
             self._count(self._waiting_since_unix_ns)
             self._forget_removed_labels()
@@ -188,7 +189,7 @@ class PrometheusExporter(Families):
             yield from report_families(self._report())
 
     def _count(self, now_unix_ns: int) -> None:
-        """Count the waiting requests at the time of their arrival."""
+        """Count the waiting requests, with the timestamp of their arrival."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
@@ -208,7 +209,7 @@ class PrometheusExporter(Families):
             self._tenant_costs.add(bulk.customers, bulk, usd_per_s)
 
     def _new(self, rows: RequestRows) -> RequestRows:
-        """Return the rows to count: rows from servers that were not counted before."""
+        """Return the rows to count: requests that another source has not reported."""
         if Source.CLIENT in rows.column("source"):  # a client's server may not be monitored
             sources = rows.column("source")
             rows = rows.taken([at for at, each in enumerate(sources) if each != Source.CLIENT])

@@ -1,1 +1,1 @@
-"""The model of a vLLM server, and the replay of recorded traffic on it."""
+"""Model a vLLM server, and replay recorded traffic on the model."""

@@ -1,7 +1,6 @@
 """Requests to replay, as columns.
 
-Pure. A question about the traffic is a transformed copy: a column replaced, rows selected, times
-stretched.
+Pure. To change the traffic, make a copy with replaced columns, selected rows or scaled times.
 """
 
 from dataclasses import dataclass, fields
@@ -10,6 +9,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+SAME_S = 1e-6
+"""Two durations that differ by less than this many seconds are equal, because differences of
+instants have rounding errors."""
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -17,33 +20,37 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Prefixes:
-    """What the prompts share: for each request a few segments, from the prompt's start.
+    """The shared prefixes of prompts. The beginning of each prompt is divided into a few segments.
 
-    Two requests with the same key in a segment have equal prompts up to its end. A request's
-    segments are those from `offsets[n]` to `offsets[n + 1]`. The rest of a prompt is its own.
+    If two requests have a segment with the same key, their prompts are equal up to the end of that
+    segment. The segments of request n have the indices `offsets[n]` to `offsets[n + 1] - 1`. The
+    prompt after its last segment is not shared.
     """
 
     offsets: IntArray
-    """(n + 1,)"""
+    """(n + 1,) index of each request's first segment; the last entry is m."""
     keys: IntArray
-    """(m,) any integers."""
+    """(m,) the key of each segment: any integer."""
     end_tokens: IntArray
-    """(m,) prompt tokens from the prompt's start to the segment's end; ascending per request."""
+    """(m,) number of prompt tokens from the prompt's start to the segment's end. Ascending for each
+    request."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)
         if len(self.end_tokens) != m or self.offsets[0] != 0 or self.offsets[-1] != m:
             raise ValueError(
-                f"prefixes: {m} keys, {len(self.end_tokens)} ends, offsets from {self.offsets[0]} "
-                f"to {self.offsets[-1]}; allowed: one end per key, offsets from 0 to their number"
+                f"prefixes: {m} keys, {len(self.end_tokens)} ends, offsets from {self.offsets[0]}"
+                f" to {self.offsets[-1]}; allowed: one end per key, offsets from 0 to the number of"
+                " keys"
             )
         first = np.zeros(m + 1, dtype=bool)
         first[self.offsets] = True
         if ((np.diff(self.end_tokens) <= 0) & ~first[1:m]).any():
-            raise ValueError("prefixes.end_tokens: allowed: ascending for each request")
+            raise ValueError("prefixes.end_tokens: must be ascending for each request")
 
     def select(self, rows: IntArray) -> Self:
-        """Return the prefixes of these requests, in this order; rows may repeat."""
+        """Return the prefixes of the requests `rows`, in this order. A row may occur several
+        times."""
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -54,35 +61,42 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Arrivals:
-    """Recorded requests, in order of receipt. A column that is None has its default everywhere."""
+    """Recorded requests, in order of receipt. If a column is None, every request has the
+    default."""
 
     received_s: FloatArray
-    """(n,) when the server receives each; ascending. Ignored for a request that follows another."""
+    """(n,) when the server receives each request, in seconds; ascending. Ignored for requests with
+    `after`."""
     prompt_tokens: IntArray
-    """(n,) at least 1."""
+    """(n,) number of prompt tokens, at least 1."""
     output_tokens: IntArray
-    """(n,) tokens that were produced, at least 1; fewer than asked for if the client left."""
+    """(n,) number of produced tokens, at least 1. If the client cancelled, these are fewer than
+    requested."""
     prefixes: Prefixes | None = None
-    """What prompts share; the engine's KV cache then decides what is cached."""
+    """Shared prefixes of the prompts. If given, the modelled KV cache computes the cache hits."""
     cached_tokens: IntArray | None = None
-    """(n,) prompt tokens that count as cached, whatever the modelled cache holds; 0 by default. For
-    traffic without `prefixes`."""
+    """(n,) number of cached prompt tokens, for traffic without `prefixes`. The modelled cache does
+    not change it. Default: 0."""
     frontend_s: FloatArray | None = None
-    """(n,) seconds from receipt until the engine is given the request, without the wait for the
-    engine's current step (`frontend_s - handoff_s` of a recorded row). NaN: by the model."""
+    """(n,) seconds from receipt until the front end passes the request to the engine, without the
+    wait for the engine's current step (`frontend_s - handoff_s` of a recorded row). If NaN, the
+    front-end model computes it."""
     priority: IntArray | None = None
-    """(n,) for the policy `priority`: the lowest value first; 0 by default."""
+    """(n,) priority for the policy `priority`. The lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None
-    """(n,) probability that a drafted token is accepted; 0 by default."""
+    """(n,) probability that a drafted token is accepted. Default: 0."""
     streamed: BoolArray | None = None
-    """(n,) whether tokens are sent as they are produced; true by default."""
+    """(n,) True if the response is streamed. Default: True."""
     after: IntArray | None = None
-    """(n,) closed loops: the request whose answer this request's client waits for; −1 for none,
-    the default. A request may follow only one that stands before it."""
+    """(n,) for closed loops: index of the request whose response the client awaits before it sends
+    this request. The index must be lower than that of this request. Default: −1, no such
+    request."""
     think_s: FloatArray | None = None
-    """(n,) seconds between that answer's last byte and this request; 0 by default."""
+    """(n,) seconds from the last byte of the response of request `after` to this request. Default:
+    0."""
     tenant: IntArray | None = None
-    """(n,) whose request it is. Not used by the replay: for selecting rows and results."""
+    """(n,) index of the request's tenant. The replay does not use it; it is for selecting requests
+    and results."""
 
     def __post_init__(self) -> None:
         n = len(self.received_s)
@@ -92,11 +106,11 @@ class Arrivals:
                 continue
             if column.shape != (n,):
                 raise ValueError(
-                    f"{each.name}: shape {column.shape}; allowed: ({n},), one value per request"
+                    f"{each.name}: shape {column.shape}; allowed: ({n},), one element per request"
                 )
         free = self.received_s if self.after is None else self.received_s[self.after < 0]
         if not np.isfinite(free).all() or (np.diff(free) < 0).any():
-            raise ValueError("received_s: allowed: finite, in ascending order")
+            raise ValueError("received_s: must be finite and in ascending order")
         for name in ("prompt_tokens", "output_tokens"):
             lowest = getattr(self, name).min(initial=1)
             if lowest < 1:
@@ -113,24 +127,41 @@ class Arrivals:
         return len(self.received_s)
 
     def select(self, rows: IntArray, received_s: FloatArray | None = None) -> Self:
-        """Return these requests, in this order; rows may repeat (a bootstrap).
+        """Return the requests `rows`, in this order. A row may occur several times, as in a
+        bootstrap.
+
+        If a request follows another request in `after`, it still does so in the result if the
+        receipt of both is moved by the same time.
 
         Args:
-            rows: in order of receipt, unless they get other instants.
-            received_s: their instants of receipt; None for the recorded ones.
+            rows: indices of requests, in order of receipt unless `received_s` is given.
+            received_s: new times of receipt; None keeps the recorded times.
 
         Raises:
-            ValueError: the traffic has closed loops, or the instants are not ascending.
+            ValueError: the times of receipt are not ascending.
         """
-        if self.after is not None and (self.after >= 0).any():
-            raise ValueError("after: allowed: −1 everywhere, because closed loops are not selected")
         chosen: dict[str, Any] = {
             each.name: column if column is None else column[rows]
             for each in fields(self)
-            if each.name != "prefixes"
+            if each.name not in ("prefixes", "after")
             for column in [getattr(self, each.name)]
         }
         if received_s is not None:
             chosen["received_s"] = received_s
         prefixes = None if self.prefixes is None else self.prefixes.select(rows)
-        return type(self)(prefixes=prefixes, **chosen)
+        after = self._followed(rows, chosen["received_s"])
+        return type(self)(prefixes=prefixes, after=after, **chosen)
+
+    def _followed(self, rows: IntArray, received_s: FloatArray) -> IntArray | None:
+        """Return the column `after` for the selected rows."""
+        if self.after is None or not (self.after >= 0).any():
+            return self.after if self.after is None else self.after[rows]
+        found = np.full(len(rows), -1, dtype=np.int64)
+        moved_s = received_s - self.received_s[rows]
+        latest: dict[int, int] = {}
+        for place, row in enumerate(rows.tolist()):
+            before = latest.get(int(self.after[row]), -1)
+            if before >= 0 and abs(moved_s[before] - moved_s[place]) < SAME_S:
+                found[place] = before
+            latest[row] = place
+        return found

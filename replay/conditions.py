@@ -1,4 +1,4 @@
-"""What happened to the servers while the traffic was recorded, to be replayed with it or without.
+"""Conditions of the servers during the recording: stalls and slowdowns. A replay can include them.
 
 Pure.
 """
@@ -12,7 +12,8 @@ __all__ = ["Conditions", "Pace", "Stall"]
 
 
 class Pace(NamedTuple):
-    """From `from_s` on, each step of a replica takes `factor` times as long as in its model."""
+    """From `from_s` on, each step of a replica takes `factor` times as long as the step model
+    predicts."""
 
     from_s: float
     factor: float
@@ -20,7 +21,8 @@ class Pace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """Stalls and paces of each replica, in order of time. Replicas beyond the last have none."""
+    """The stalls and paces of each replica, in order of time. Further replicas have no stalls and
+    paces."""
 
     stalls: tuple[tuple[Stall, ...], ...] = ()
     paces: tuple[tuple[Pace, ...], ...] = ()
@@ -31,9 +33,9 @@ class Conditions:
             ("paces", [[each.from_s for each in replica] for replica in self.paces]),
         ):
             if any(replica != sorted(replica) for replica in times):
-                raise ValueError(f"{name}: allowed: in order of time for each replica")
+                raise ValueError(f"{name}: must be in order of time for each replica")
         if any(not each.factor > 0 for replica in self.paces for each in replica):
-            raise ValueError("paces: allowed: a factor of more than 0")
+            raise ValueError("paces: each factor must be above 0")
 
     def stalls_of(self, replica: int) -> tuple[Stall, ...]:
         """Return the stalls of a replica."""

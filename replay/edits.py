@@ -1,7 +1,7 @@
-"""What a question changes: engine arguments, replicas, the router, the rate, the lengths.
+"""The changes that a what-if question makes: engine arguments, replicas, router, rates, lengths.
 
-Pure. An edit of the server is a `dataclasses.replace` on its model; an edit of the traffic is a
-transformed copy of the arrivals.
+Pure. An edit of the server replaces fields of its model. An edit of the traffic makes a changed
+copy of the arrivals.
 """
 
 import re
@@ -17,8 +17,9 @@ from replay.front_end import FrontEndModel
 from replay.server_model import ROUTERS, Router
 
 JITTER_S: Final = 30.0
-"""A higher rate adds copies of recorded requests, as more users would. They are moved by up to this
-time: the rate's own changes stay, and a copy does not arrive with its original."""
+"""Maximum number of seconds by which a copied request is moved. To increase the rate, recorded
+requests are copied, as if there were more users. The copies are moved so that they do not arrive
+together with the originals. The limit preserves the changes of the rate over time."""
 
 
 def _number(text: str) -> int:
@@ -38,7 +39,8 @@ def _policy(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An engine argument that can be edited: its field of `EngineConfig` and its values."""
+    """An engine argument that can be edited: its field in `EngineConfig`, and how its values are
+    parsed."""
 
     field: str
     parse: Callable[[str], Any]
@@ -62,16 +64,16 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     ),
     "max_model_len": Argument("max_model_len", _number, _COUNT),
 }
-"""By the name of vLLM's command line, with underscores."""
+"""The editable engine arguments, by their names on vLLM's command line, with underscores."""
 
 
 class EditError(ValueError):
-    """An edit is not allowed; the message names the key, the value and what is allowed."""
+    """An edit is not allowed. The message contains the key, the value and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """The rate of all requests, or of one tenant, multiplied by `factor`."""
+    """A change of the request rate by `factor`, for all requests or for one tenant."""
 
     factor: float
     tenant: str | None = None
@@ -79,21 +81,30 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits:
-    """Everything that a question changes. The defaults change nothing."""
+    """All changes of a what-if question. The defaults change nothing."""
 
     arguments: Mapping[str, str] | None = None
-    """vLLM's argument → its new value, as text."""
+    """The new values of vLLM's arguments, as text, by argument name."""
     replicas: int | None = None
+    data_parallel_size: int | None = None
+    """Number of engines in each replica."""
     router: Router | None = None
+    device: str | None = None
+    """Name of a different GPU. The caller of `replay` must change the step model accordingly."""
+    quantization: str | None = None
+    """A different number format of the weights. The caller of `replay` must change the step model
+    accordingly."""
     rates: Sequence[Rate] = ()
     prompt: float = 1.0
-    """Factor of the prompt lengths; the cached part grows with them."""
+    """Factor for the prompt lengths. The number of cached tokens is multiplied by it too."""
     output: float = 1.0
-    """Factor of the answer lengths."""
+    """Factor for the output lengths."""
 
     def __post_init__(self) -> None:
-        if self.replicas is not None and self.replicas < 1:
-            raise EditError(f"replicas: {self.replicas}; allowed: at least 1")
+        for name in ("replicas", "data_parallel_size"):
+            count = getattr(self, name)
+            if count is not None and not 1 <= count <= MOST_ENGINES:
+                raise EditError(f"{name}: {count}; allowed: 1 to {MOST_ENGINES}")
         for name, factor in (
             *(("rate", each.factor) for each in self.rates),
             ("prompt", self.prompt),
@@ -104,16 +115,33 @@ class Edits:
 
     @property
     def pools(self) -> bool:
-        """Whether the requests go to other replicas than they did."""
-        return self.replicas is not None or self.router is not None
+        """True if requests may go to different engines than in the recording."""
+        chosen = (self.replicas, self.data_parallel_size, self.router)
+        return any(each is not None for each in chosen)
+
+    @property
+    def pool_router(self) -> Router:
+        """The router of a pool. vLLM itself balances the load between a replica's engines."""
+        return self.router or ("least_outstanding" if self.data_parallel_size else "round_robin")
+
+    def engines(self, replicas_now: int, engines_now: int) -> int:
+        """Return the total number of engines after the edit.
+
+        Args:
+            replicas_now: number of replicas in the recording.
+            engines_now: total number of engines in the recording.
+        """
+        of_each = self.data_parallel_size or max(1, engines_now // replicas_now)
+        if self.replicas is None and self.data_parallel_size is None:
+            return engines_now
+        return (self.replicas or replicas_now) * of_each
 
     def listed(self) -> list[str]:
-        """Return each edit as text, as it is given on the command line."""
+        """Return each edit as text, in the form of the command line."""
         found = [f"{name}={value}" for name, value in (self.arguments or {}).items()]
-        if self.replicas is not None:
-            found.append(f"replicas={self.replicas}")
-        if self.router is not None:
-            found.append(f"router={self.router}")
+        found += [
+            f"{name}={value}" for name in _PLAIN if (value := getattr(self, name)) is not None
+        ]
         for rate in self.rates:
             of = "" if rate.tenant is None else f"tenant={rate.tenant}:"
             found.append(f"rate={of}{rate.factor:g}x")
@@ -125,6 +153,11 @@ class Edits:
         return found
 
 
+MOST_ENGINES: Final = 10_000
+_COUNTS: Final = ("replicas", "data_parallel_size")
+_PLAIN: Final = (*_COUNTS, "router", "device", "quantization")
+"""The edits that have a single value, in the order of `Edits.listed`."""
+
 _FACTOR: Final = re.compile(r"(?:tenant=(?P<tenant>.*):)?(?P<factor>[0-9]*\.?[0-9]+)x?")
 
 
@@ -132,7 +165,7 @@ def factor_of(name: str, text: str) -> float:
     """Return a factor, written as 1.5x or 1.5.
 
     Raises:
-        EditError: it is something else.
+        EditError: the text is not a factor.
     """
     found = _FACTOR.fullmatch(text)
     if found is None or found["tenant"] is not None:
@@ -144,18 +177,19 @@ def rate_of(name: str, text: str) -> Rate:
     """Return a rate, written as 1.5x or as tenant=acme:0.5x.
 
     Raises:
-        EditError: it is something else.
+        EditError: the text is not a rate.
     """
     found = _FACTOR.fullmatch(text)
     if found is None:
         raise EditError(
-            f"{name} {text!r}: must be a factor, as in 1.5x, or of a tenant, as in tenant=acme:0.5x"
+            f"{name} {text!r}: must be a factor, as in 1.5x, or a tenant's factor, as in"
+            " tenant=acme:0.5x"
         )
     return Rate(factor=float(found["factor"]), tenant=found["tenant"])
 
 
 def edits_of(texts: Iterable[str]) -> Edits:
-    """Return edits from the texts that `Edits.listed` returns.
+    """Parse edits in the form that `Edits.listed` returns.
 
     Raises:
         EditError: a text is not an edit.
@@ -164,31 +198,34 @@ def edits_of(texts: Iterable[str]) -> Edits:
     rates: list[Rate] = []
     others: dict[str, Any] = {}
     for text in texts:
-        name, is_, value = text.strip().partition("=")
+        name, is_, value = (part.strip() for part in text.partition("="))
+        name = name.replace("-", "_")
         if not is_ or not value:
             raise EditError(f"{text!r}: must be NAME=VALUE, as in max_num_seqs=64")
         if name == "rate":
             rates.append(rate_of(name, value))
         elif name in ("prompt", "output"):
             others[name] = factor_of(name, value)
-        elif name == "replicas":
+        elif name in _COUNTS:
             if not value.isdecimal():
-                raise EditError(f"replicas: {value!r}; allowed: a whole number of at least 1")
-            others[name] = int(value)
+                raise EditError(f"{name}: {value!r}; allowed: a whole number of at least 1")
+            others[name] = int(value[:9])
         elif name == "router":
             if value not in ROUTERS:
                 raise EditError(f"router: {value!r}; allowed: {', '.join(ROUTERS)}")
             others[name] = value
+        elif name in ("device", "quantization"):
+            others[name] = value
         elif name in ARGUMENTS:
             arguments[name] = value
         else:
-            allowed = ", ".join((*ARGUMENTS, "replicas", "router", "rate", "prompt", "output"))
+            allowed = ", ".join((*ARGUMENTS, *_PLAIN, "rate", "prompt", "output"))
             raise EditError(f"{name}: not modelled; allowed: {allowed}")
     return Edits(arguments=arguments, rates=rates, **others)
 
 
 def edited_engine(config: EngineConfig, arguments: Mapping[str, str]) -> EngineConfig:
-    """Return an engine's configuration with other arguments.
+    """Return a copy of an engine's configuration with changed arguments.
 
     Raises:
         EditError: an argument or its value is not allowed.
@@ -216,18 +253,20 @@ def edited_arrivals(
     tenants: Sequence[str],
     chance: np.random.Generator,
 ) -> tuple[Arrivals, IntArray]:
-    """Return the edited traffic, and the row of the recorded request that each request copies.
+    """Return the edited traffic and, for each request, the row of the recorded request that it
+    copies.
 
     Args:
         arrivals: the recorded traffic; `tenant` indexes `tenants`.
         edits: what to change.
-        engine: the edited engine: without a prefix cache, no token is cached.
-        front_end: gives the front end's time of prompts with other lengths.
+        engine: the edited engine. If it has no prefix cache, no tokens are cached.
+        front_end: the model that computes the front end's time for prompts with changed lengths.
         tenants: the tenants' names.
-        chance: for the copies that a higher rate adds.
+        chance: random numbers that choose which requests are copied or dropped, and when the copies
+            arrive.
 
     Raises:
-        EditError: a rate is of a tenant without requests.
+        EditError: a rate names a tenant without requests.
     """
     rows = np.arange(len(arrivals))
     received_s = arrivals.received_s
@@ -256,7 +295,7 @@ def _scaled(
     factor: float,
     chance: np.random.Generator,
 ) -> tuple[IntArray, FloatArray]:
-    """Repeat or drop the chosen requests; return the rows and instants in order of time."""
+    """Copy or drop the selected requests. Return rows and times of receipt, in order of time."""
     copies = np.ones(len(rows), dtype=np.int64)
     whole = int(factor)
     copies[its] = whole + (chance.random(int(its.sum())) < factor - whole)
@@ -266,7 +305,11 @@ def _scaled(
         first, 0.0, chance.uniform(-JITTER_S, JITTER_S, len(places))
     )
     if received_s.size:
-        moved_s = np.clip(moved_s, received_s[0], received_s[-1])
+        # Reflect times beyond the ends. If they were moved to the ends themselves, the copies would
+        # arrive in one burst.
+        first_s, last_s = received_s[0], received_s[-1]
+        moved_s = first_s + np.abs(moved_s - first_s)
+        moved_s = np.clip(last_s - np.abs(last_s - moved_s), first_s, last_s)
     order = np.argsort(moved_s, kind="stable")
     return rows[places][order], moved_s[order]
 

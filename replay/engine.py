@@ -1,15 +1,17 @@
-"""One vLLM V1 engine in virtual time: continuous batching, paged KV, chunked prefill.
+"""A vLLM V1 engine in virtual time: continuous batching, paged KV cache, chunked prefill.
 
-Pure: submissions, seed and configuration determine the result. Each step gives the running
-sequences their tokens, then fills the token budget with prefill in order of arrival; requests that
-are not eligible are skipped. If a sequence needs a block and none is free, the newest sequence (or
-the one of the lowest priority) is preempted and later recomputed from the head of the queue.
+Pure: submissions, seed and configuration determine the result. Each step first gives the running
+sequences their tokens. Then the step fills the token budget with prefill, in order of arrival, and
+skips requests that are not eligible. If a sequence needs a block and no block is free, the newest
+sequence (or the sequence with the lowest priority) is preempted. The preempted sequence returns to
+the head of the queue and is recomputed later.
 
-vLLM goes through the running sequences in the order in which they were admitted. Here the decodes
-come first, which gives every sequence the same tokens: `max_num_batched_tokens` is at least
-`max_num_seqs`, and what comes before a decode in the batch never needs more tokens than when that
-decode was admitted. Speculation and a sequence that preempts itself are exceptions: vLLM may then
-leave the sequences behind it without tokens for one step; here they get theirs.
+vLLM serves the running sequences in the order in which they were admitted. This engine serves
+decodes first. Every sequence still gets the same tokens, for two reasons: `max_num_batched_tokens`
+is at least `max_num_seqs`, and the sequences before a decode in the batch never need more tokens
+than when that decode was admitted. There are two exceptions: speculation, and a sequence that
+preempts itself. In these cases, vLLM may leave later sequences without tokens for one step. In this
+engine, they get their tokens.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
@@ -30,8 +32,8 @@ from replay.step_clock import Stall, StepClock, step_noise
 from replay.waiting_queue import PriorityQueue
 
 StepListener = Callable[[int, float, int, int, float], None]
-"""Is called with each ended step: prefill tokens, prefill pairs, context tokens, decodes, and
-seconds."""
+"""A function that is called after each step, with its prefill tokens, prefill pairs, context
+tokens, decodes and duration in seconds."""
 
 _NEVER = float("inf")
 _NO_LIMIT = 1 << 62
@@ -39,7 +41,7 @@ _NO_LIMIT = 1 << 62
 
 @dataclass(slots=True)
 class _Step:
-    """A step that has begun and not ended."""
+    """A step that has begun but has not ended."""
 
     start: float
     end: float
@@ -47,11 +49,11 @@ class _Step:
     stall_s: float
     scale: float
     pairs: float
-    """Attention work of its prefill."""
+    """Attention work of the step's prefill, in pairs of tokens."""
     blocked_by: str | None
-    """What blocks the queue until the step ends: a field of `Blocked`."""
+    """The limit that blocks the queue until the step ends: a field of `Blocked`, or None."""
     chunks: list[tuple[Job, int, float]]
-    """Job, tokens, and their own share of `prefill_s`."""
+    """For each prefill chunk: the job, its tokens, and its share of `prefill_s`."""
     drafting: tuple[Job, ...]
 
 
@@ -60,15 +62,16 @@ def _ignore(*_: float) -> None:
 
 
 class Engine:
-    """One engine. Submit jobs in order of `queued`; `advance` returns the finished ones.
+    """One engine. Submit jobs in order of `queued`. `advance` returns the finished jobs.
 
     Args:
-        config: its arguments.
-        seed: of the noise of its steps.
-        stalls: when it stands still, in order of time; may be infinite.
-        started_s: when it was ready; nothing happens before.
+        config: the engine's arguments.
+        seed: seed of the noise of step times.
+        stalls: times at which the engine is stopped, in order of time. The iterable may be
+            infinite.
+        started_s: when the engine was ready. No step begins before.
         new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
-        on_step: is called with each ended step.
+        on_step: called after each step.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class Engine:
         self.clock = StepClock(step_noise(config, seed), stalls, new_shape_s)
         self.loras = LoraSlots(config.max_loras, config.max_cpu_loras)
         self.lost_blocks = 0
-        """Lost KV blocks, unused but not available, as far as they could be lost so far."""
+        """Number of KV blocks that a fault makes unavailable. Only free blocks can be lost."""
         self._model = config.model
         self._lockstep = Lockstep(self._model, config.block_size)
         self._drafting = Drafting(
@@ -107,68 +110,70 @@ class Engine:
         self._prefilling: list[Job] = []
         self._step: _Step | None = None
         self.blocked = Blocked()
-        """Seconds in steps at whose start the queue was blocked, by reason."""
+        """Total duration of steps at whose start the queue was blocked, by reason, in seconds."""
         self._longest_step_s = 0.0
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue, for any reason."""
+        """Number of requests in the queue, for any reason."""
         return len(self._waiting) + len(self._held)
 
     @property
     def deferred(self) -> int:
-        """Waiting requests that are not eligible."""
+        """Number of waiting requests that are not eligible."""
         return len(self._held)
 
     @property
     def fetching(self) -> int:
-        """Waiting requests whose KV cache is being transferred."""
+        """Number of waiting requests whose KV cache is being transferred."""
         return sum(job.fetch_s > 0 for job in self._held)
 
     @property
     def waiting_loras(self) -> int:
-        """Requests in the queue that need an adapter."""
+        """Number of requests in the queue that need an adapter."""
         return sum(job.lora is not None for job in (*self._waiting, *self._held))
 
     @property
     def running_loras(self) -> int:
-        """Requests in the batch that use an adapter."""
+        """Number of requests in the batch that use an adapter."""
         return self.loras.running.total()
 
     @property
     def running(self) -> int:
-        """Requests in the batch."""
+        """Number of requests in the batch."""
         return len(self._running)
 
     @property
     def full(self) -> bool:
-        """Whether another request would be rejected."""
+        """True if another request would be rejected."""
         return self.outstanding >= self.config.max_num_queued_reqs
 
     @property
     def next_event_s(self) -> float:
-        """Until when to `advance` for the next thing to happen; infinite for an idle engine."""
+        """The instant to which `advance` must run for the next event; infinite for an idle
+        engine."""
         if self._step is not None:
             return self._step.end
         return nextafter(self._next_start(), _NEVER)
 
     @property
     def outstanding(self) -> int:
-        """Requests that have not ended."""
+        """Number of requests that have not ended."""
         return len(self._coming) + len(self._waiting) + len(self._held) + len(self._running)
 
     @property
     def last_step_s(self) -> float:
-        """When the last step ended; if the engine was idle before, when the current step began."""
+        """End of the last step. If the engine was idle before the current step, start of the
+        current step."""
         return self._now
 
     def take_longest_step_s(self) -> float | None:
-        """Return the longest step that ended since the last call; None if none ended."""
+        """Return the duration of the longest step since the last call; None if no step ended."""
         longest_s, self._longest_step_s = self._longest_step_s, 0.0
         return longest_s or None
 
     def submit(self, job: Job) -> None:
-        """Submit a job; `queued` may be in the future."""
+        """Submit a job. `queued` may be in the future."""
         if job.prompt_tokens < 1 or job.output_tokens < 1:
             raise ValueError(
                 f"prompt_tokens: {job.prompt_tokens}, output_tokens: {job.output_tokens}; "
@@ -190,9 +195,11 @@ class Engine:
         self._coming.insert(place, job)
 
     def advance(self, until: float) -> list[Job]:
-        """Run to the virtual instant `until`; later submissions must not be earlier than it.
+        """Run to the virtual instant `until`. Jobs that are submitted later must not arrive before
+        it.
 
-        Returns: the jobs whose last token was produced by then, in that order.
+        Returns:
+            The jobs whose last token was produced by then, in order of that token.
         """
         ended: list[Job] = []
         while True:
@@ -207,7 +214,7 @@ class Engine:
             self._begin_step(start)
 
     def unfinished(self) -> list[Job]:
-        """Return every job that has not ended, before the engine stops."""
+        """Return every job that has not ended. Call it before the engine stops."""
         return [*self._running.values(), *self._waiting, *self._held, *self._coming]
 
     def _next_start(self) -> float:
@@ -222,11 +229,11 @@ class Engine:
         self._now = start
         self._let_in(start)
         if not self._running and not self._waiting:
-            return  # arrived requests wait for a cache
+            return  # the arrived requests wait for KV transfers or adapters
         if self.kv.pinned != self.lost_blocks:
             self.kv.pin(self.lost_blocks)
         eligible = len(self._running) + self.waiting
-        # vLLM: alone, a long prompt keeps no one from the budget.
+        # As in vLLM, a long prompt is not limited if it is the only request.
         limit = self.config.long_prefill_token_threshold if eligible > 1 else 0
         chunks, budget, preempted = self._serve_running(limit or _NO_LIMIT)
         blocked_by, loading_s = self._admit_waiting(
@@ -235,7 +242,8 @@ class Engine:
         self._time_step(start, chunks, blocked_by, loading_s)
 
     def _let_in(self, start: float) -> None:
-        """Queue the requests that have arrived; requests that were held return to the head."""
+        """Queue the requests that have arrived. Held requests that are eligible again return to the
+        head."""
         while self._coming and self._coming[0].queued <= start:
             job = self._coming.popleft()
             job.handed, job.queued = job.queued, start
@@ -268,7 +276,7 @@ class Engine:
         """Give the running sequences their tokens and blocks.
 
         Returns:
-            The chunks of the prefills, the rest of the budget, and whether one was preempted.
+            The prefill chunks, the remaining token budget, and whether a sequence was preempted.
         """
         chunks, budget, needed = self._plan(limit)
         preempted = needed > self.kv.free
@@ -282,12 +290,12 @@ class Engine:
         return chunks, budget, preempted
 
     def _budget(self) -> int:
-        """What the decodes leave of a step's tokens."""
+        """Return the token budget of a step that remains after the decodes."""
         decodes = self._lockstep.size + len(self._drafting.jobs) * (1 + self._drafting.tokens)
         return self.config.max_num_batched_tokens - decodes
 
     def _plan(self, limit: int) -> tuple[list[tuple[Job, int]], int, int]:
-        """Return the chunks of the prefills, the rest of the budget, and the blocks that all
+        """Return the prefill chunks, the remaining token budget, and the number of blocks that all
         running sequences need together."""
         budget, needed = self._budget(), self._lockstep.blocks_due
         for job in self._drafting.jobs.values():
@@ -303,8 +311,8 @@ class Engine:
         return chunks, budget, needed
 
     def _needs(self, job: Job, tokens: int) -> int:
-        """Return the additional blocks that a running sequence needs; `tokens` are those of its
-        chunk."""
+        """Return the number of additional blocks that a running sequence needs. `tokens` is the
+        size of its chunk."""
         if job.joined >= 0:
             return int(self._lockstep.needs_block(job))
         if job.number in self._drafting.jobs:
@@ -314,14 +322,14 @@ class Engine:
         return max(0, self._blocks(covered) - job.lease.shared - job.lease.own)
 
     def _make_room(self, limit: int) -> tuple[list[tuple[Job, int]], int, bool]:
-        """Go through the running sequences in order, and preempt where blocks are missing.
+        """Serve the running sequences in order, and preempt sequences until the blocks suffice.
 
         Returns:
-            As `_serve_running`.
+            The same as `_serve_running`.
         """
         budget, preempted = self._budget(), False
         served: dict[int, tuple[Job, int, int]] = {}
-        """Jobs with their chunks and their additional blocks, which are taken later."""
+        """By job number: the job, its chunk, and its additional blocks, which are taken later."""
         reserved = 0
         for job in tuple(self._running.values()):
             if job.number not in self._running:
@@ -349,7 +357,7 @@ class Engine:
         return [(job, tokens) for job, tokens, _ in served.values() if tokens], budget, preempted
 
     def _decode_tokens(self, job: Job) -> int:
-        """Return the tokens that a decode takes of a step's budget; 0 for a prefill."""
+        """Return the number of budget tokens that a decode uses in a step; 0 for a prefill."""
         if job.joined >= 0:
             return 1
         return 1 + self._drafting.tokens if job.number in self._drafting.jobs else 0
@@ -361,8 +369,8 @@ class Engine:
         return next(reversed(self._running.values()))
 
     def _find_lost_blocks(self) -> bool:
-        """Apply lost blocks. At least one request always has room. Returns False if none are
-        lost."""
+        """Make some lost blocks available again, so that at least one request always has room.
+        Return False if no blocks are lost."""
         if not self.kv.pinned:
             return False
         self.lost_blocks = max(0, min(self.lost_blocks, self.kv.pinned) - 64)
@@ -377,12 +385,12 @@ class Engine:
         chunks: list[tuple[Job, int]],
         preempted: bool,
     ) -> tuple[str | None, float]:
-        """Fill the rest of the budget; return what stopped it, and how long adapters take to
-        load."""
+        """Admit waiting requests into the remaining budget. Return the limit that blocks the queue,
+        and the seconds of loading adapters."""
         loading_s = 0.0
         while self._waiting:
             job = self._waiting[0]
-            if preempted:  # as in vLLM: a step that preempted admits no request
+            if preempted:  # as in vLLM, a step that preempted a request admits no request
                 return "kv_s", loading_s
             if len(self._running) >= self.config.max_num_seqs:
                 return "seats_s", loading_s
@@ -403,7 +411,8 @@ class Engine:
         return None, loading_s
 
     def _admit(self, job: Job, most: int) -> int:
-        """Start or resume a job with its first chunk; 0 if its blocks are not available."""
+        """Start or resume a job. Return the size of its first chunk; 0 if its blocks are not
+        available."""
         hits = self.kv.hits(job.lease, (job.target_tokens - 1) // self.config.block_size)
         cached = hits * self.config.block_size
         spared = cached
@@ -516,7 +525,7 @@ class Engine:
         self.totals.context_tokens += steps * context_tokens
 
     def _end_chunk(self, job: Job, tokens: int, step: _Step, own_s: float, sequences: int) -> bool:
-        """Count a chunk as computed; return whether it made the last token of its job."""
+        """Count a chunk as computed. Return whether it produced the last token of its job."""
         job.computed_tokens += tokens
         self.totals.prefill_tokens += tokens
         shares = job.phase
@@ -546,7 +555,7 @@ class Engine:
     def _leave_batch(self, job: Job) -> None:
         del self._running[job.number]
         self.loras.leave(job.lora)
-        # With speculation, blocks are held ahead of the tokens.
+        # With speculation, blocks are allocated before the tokens are computed.
         held = job.lease.shared + job.lease.own
         self.kv.release(job.lease, max(self._blocks(job.computed_tokens), held))
 
@@ -570,7 +579,7 @@ class Engine:
         self._waiting.appendleft(job)
 
     def _run_plain_decodes(self, until: float) -> None:
-        """Run the steps that contain only decodes: most of an engine's life.
+        """Run consecutive steps that contain only decodes. Most steps of an engine are like this.
 
         Equivalent to `_begin_step` and `_end_step`, without their overhead.
         """

@@ -11,18 +11,20 @@ Policy = Literal["fcfs", "priority"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 _LAUNCHES_S = 0.011
-"""Duration of about 600 kernel launches per step, which a CUDA graph replaces by one."""
+"""Duration of about 600 kernel launches per step, which a CUDA graph replaces with a single
+launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The arguments of an engine. 0 adapters or draft tokens disable the feature."""
+    """The arguments of an engine. If the number of adapters or draft tokens is 0, the feature is
+    disabled."""
 
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
     max_num_queued_reqs: int = 1024
-    """With so many unfinished requests, waiting or running, others are rejected, so that an
-    overload does not exhaust memory."""
+    """Maximum number of unfinished requests, waiting or running. Further requests are rejected, so
+    that an overload does not exhaust memory."""
     max_model_len: int = 32_768
     # (80 GB · 0.9 − 16.1 GB of weights − 3 GB of activations) / 2 MiB per block.
     num_gpu_blocks: int = 25_000
@@ -30,23 +32,23 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     policy: Policy = "fcfs"
     long_prefill_token_threshold: int = 0
-    """The most prompt tokens of one request in a step that it shares with others; 0 for no
+    """Maximum number of prompt tokens of one request in a step with other requests; 0 for no
     limit."""
     scheduler_reserve_full_isl: bool = False
-    """Whether a request waits until there are blocks for its whole prompt, not only for its first
-    chunk; the default of newer versions of vLLM, such as 0.32."""
+    """If True, a request waits until there are blocks for its whole prompt, not only for its first
+    chunk. True is the default of newer versions of vLLM, such as 0.32."""
     max_loras: int = 0
     max_cpu_loras: int = 0
     num_speculative_tokens: int = 0
     tensor_parallel_size: int = 1
     kv_connector: bool = False
     enforce_eager: bool = False
-    """Without CUDA graphs, each kernel is launched separately."""
+    """If True, no CUDA graphs are used, and each kernel is launched separately."""
     step: StepModel = EIGHT_B_ON_H100
     step_noise_ratio: float = 0.03
     step_noise_quantiles: tuple[float, ...] = ()
-    """Quantiles of a step's time divided by its model's, at the probabilities (i + ½)/n. Given,
-    they replace `step_noise_ratio`."""
+    """Quantiles of the ratio of a step's duration to the model's duration, at the probabilities (i
+    + ½)/n. If given, they replace `step_noise_ratio`."""
 
     def __post_init__(self) -> None:
         for key in (
@@ -102,7 +104,7 @@ class EngineConfig:
         return replace(self.step, base_s=self.step.base_s + _LAUNCHES_S)
 
     def arguments(self) -> dict[str, Scalar]:
-        """The arguments as a real engine reports them at its start."""
+        """The arguments in the form in which a real engine reports them at its start."""
         reported: dict[str, Scalar] = {
             "model.max_model_len": self.max_model_len,
             "model.enforce_eager": self.enforce_eager,
@@ -146,9 +148,9 @@ class EngineTotals:
     decode_tokens: int = 0
     prefill_attention: float = 0.0
     decodes: int = 0
-    """Decoding sequences, summed over steps."""
+    """Number of decoding sequences, summed over steps."""
     context_tokens: int = 0
-    """Context tokens that decodes have read."""
+    """Number of context tokens that decodes read, summed over steps."""
     cache_query_tokens: int = 0
     cache_hit_tokens: int = 0
     external_query_tokens: int = 0

@@ -1,16 +1,14 @@
-"""Fit the model of a server to what the server itself reported.
+"""Fit the model of a server to the server's own reports.
 
-Pure. The instrumentation fits a step model inside the engine, step by step, and each engine sample
-carries its coefficients. A window's model is their median, scaled so that it explains the busy time
-of the window exactly. Each stretch of the window then has its own pace: its busy time divided by
-the model's. Steps deviate from the model at random; the reported error gives the spread.
-
-docs/decisions/078-step-fit.md compares this with a regression over seconds and with a refit of the
-window's steps.
+Pure. The instrumentation fits a step model inside the engine, and each engine sample contains the
+coefficients. The model of a window has the median of these coefficients, scaled so that it explains
+the window's total busy time exactly. Each stretch of the window also has a pace: its busy time
+divided by the busy time that the model predicts. Single steps deviate from the model at random,
+with a spread that follows from the reported error.
 """
 
 from dataclasses import dataclass
-from math import erf, sqrt
+from math import ceil, erf, sqrt
 from typing import Final
 
 import numpy as np
@@ -21,56 +19,57 @@ from replay.front_end import FrontEndModel
 from replay.step_model import StepModel
 
 COEFFICIENTS: Final = 5
-"""γ, α, κ, β, δ: for each step, prefill token, attention pair, context token and decode."""
+"""Number of coefficients: γ per step, α per prefill token, κ per attention pair, β per context
+token, δ per decode."""
 LEAST_STEPS: Final = 20
-"""Minimum number of steps to fit the pace of a stretch. With the usual error of 10 to 40 % per
-step, the mean of this many steps is wrong by 2 to 9 %."""
+"""Minimum number of steps to compute the pace of a stretch. With the usual error of 10 to 40 % per
+step, the mean of this many steps has an error of 2 to 9 %."""
 NOISE_QUANTILES: Final = 64
 
 _MEAN_OF_NORMAL: Final = sqrt(2 / np.pi)
-"""Mean absolute deviation of a normal distribution, in standard deviations."""
+"""The mean absolute deviation of a normal distribution, in standard deviations."""
 
 
 class FitError(ValueError):
-    """The reports are not enough for a fit; the message gives the reason."""
+    """There are too few reports for a fit. The message states the reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StepReports:
-    """What one engine reported of its steps, by stretches of equal length.
+    """One engine's reports about its steps, in stretches of equal length.
 
-    The counters are rises within the stretch. NaN where a stretch has no sample.
+    Counters are the increases within each stretch. NaN means that a stretch has no sample.
     """
 
     starts_s: FloatArray
-    """(m,) when each stretch begins."""
+    """(m,) start of each stretch."""
     work: FloatArray
-    """(m, 5) steps, prefill tokens, attention pairs, context tokens, decodes."""
+    """(m, 5) numbers of steps, prefill tokens, attention pairs, context tokens and decodes."""
     busy_s: FloatArray
     stall_s: FloatArray
     coefficients: FloatArray
-    """(m, 5) of the engine's own fit at that time."""
+    """(m, 5) coefficients of the engine's own fit at that time."""
     error_ratio: FloatArray
-    """(m,) typical relative error of that fit on a single step."""
+    """(m,) typical relative error of the engine's own fit for a single step."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepFit:
-    """The step model of a window, and how the window deviated from it."""
+    """The step model of a window, and the deviations of the window's steps from the model."""
 
     model: StepModel
     noise: tuple[float, ...]
-    """Quantiles of a step's time divided by its model's; their mean is 1."""
+    """Quantiles of the ratio of a step's duration to the model's duration. The mean of the ratio is
+    1."""
     paces: tuple[Pace, ...]
-    stalls: tuple[Stall, ...]
     steps: int
 
 
 def fit_steps(reports: StepReports) -> StepFit:
-    """Fit one engine's steps.
+    """Fit the step model of one engine.
 
     Raises:
-        FitError: the engine has no step model, or took too few steps.
+        FitError: the engine reported no step model, or took too few steps.
     """
     known = np.isfinite(reports.coefficients).all(axis=1)
     if not known.any():
@@ -104,13 +103,34 @@ def fit_steps(reports: StepReports) -> StepFit:
             for start_s, factor in zip(reports.starts_s, factors, strict=True)
             if factor > 0
         ),
-        tuple(
-            Stall(float(start_s), float(for_s))
-            for start_s, for_s in zip(reports.starts_s, stalled_s, strict=True)
-            if for_s > 0
-        ),
         int(steps),
     )
+
+
+def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> tuple[Stall, ...]:
+    """Return stalls that explain the stall time between consecutive samples.
+
+    A stall must not be longer than the longest step between the two samples. The result has the
+    smallest possible number of stalls of equal length, spread evenly over the time between the
+    samples.
+
+    Args:
+        at_s: (n,) the time of each sample; ascending.
+        stall_s: (n,) seconds of stalls since the previous sample; NaN if unknown.
+        longest_s: (n,) duration of the longest step since the previous sample; NaN if unknown.
+    """
+    found = []
+    before_s = np.concatenate([at_s[:1] - 1.0, at_s[:-1]])
+    for end_s, start_s, total_s, most_s in zip(at_s, before_s, stall_s, longest_s, strict=True):
+        if not total_s > 0:
+            continue
+        number = max(1, ceil(total_s / most_s)) if most_s > 0 else 1
+        apart_s = (end_s - start_s) / number
+        found += [
+            Stall(float(start_s + apart_s * place), float(total_s / number), in_full=True)
+            for place in range(number)
+        ]
+    return tuple(found)
 
 
 def lognormal_quantiles(spread: float) -> tuple[float, ...]:
@@ -133,21 +153,22 @@ def _normal_quantile(probability: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EdgeReports:
-    """Times outside of the engine, by request; NaN where a time is unknown."""
+    """Durations outside the engine, by request. NaN means unknown."""
 
     frontend_s: FloatArray
-    """(n,) from receipt until the engine was given the request."""
+    """(n,) seconds from receipt until the front end passed the request to the engine."""
     first_byte_s: FloatArray
-    """(n,) from the first token to the first byte."""
+    """(n,) seconds from the first token to the first byte."""
     delivery_s: FloatArray
-    """(n,) from the last token to the last byte."""
+    """(n,) seconds from the last token to the last byte."""
     prompt_tokens: FloatArray
     running: FloatArray
-    """(n,) requests in the batch when it was received."""
+    """(n,) number of requests in the batch when the request was received."""
 
 
 def fit_front_end(reports: EdgeReports) -> FrontEndModel:
-    """Fit the API server's process: constant, per prompt token, and per running request."""
+    """Fit the durations of the API server's process: a constant, per prompt token, and per running
+    request."""
     template_s, prompt_token_s, running_s = _regress(
         reports.frontend_s, reports.prompt_tokens, reports.running
     )
@@ -166,9 +187,10 @@ def fit_front_end(reports: EdgeReports) -> FrontEndModel:
 
 
 def _regress(values_s: FloatArray, *by: FloatArray) -> list[float]:
-    """Return a constant and a slope for each column; none is negative.
+    """Return a non-negative constant, and a non-negative slope for each column.
 
-    Least absolute deviations, by iterated weights: one slow client must not move the fit.
+    The fit minimises absolute deviations by iterated weights, so that a single slow client does not
+    change it.
     """
     columns = np.stack([np.ones(len(values_s)), *by], axis=1)
     known = np.isfinite(values_s) & np.isfinite(columns).all(axis=1)
@@ -196,7 +218,7 @@ def non_negative(columns: FloatArray, values: FloatArray, weights: FloatArray) -
     Args:
         columns: (n, k).
         values: (n,).
-        weights: (n,) of the squares.
+        weights: (n,) weights of the squared errors.
     """
     normal = (columns * weights[:, None]).T @ columns
     moment = (columns * weights[:, None]).T @ values

@@ -1,6 +1,7 @@
-"""The API server's process, which does one thing at a time.
+"""The API server's process, which handles requests one after another.
 
-Pure. Tokenising delays the requests behind it, and a token is written when the process is free.
+Pure. While the process tokenises a prompt, other requests wait. A token is written when the process
+is free.
 """
 
 from bisect import bisect_right
@@ -9,27 +10,29 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontEndModel:
-    """How long the process takes for a request. The defaults are those of the simulator."""
+    """The durations of the process's work for a request. The simulator uses the defaults."""
 
     read_s: float = 0.0003
-    """Reading and parsing the HTTP request; others do not wait for it."""
+    """Seconds to read and parse the HTTP request. Other requests do not wait for this."""
     template_s: float = 0.0008
-    """Applying the chat template, and handing the request to the engine."""
+    """Seconds to apply the chat template and pass the request to the engine."""
     prompt_token_s: float = 0.6e-6
-    """Tokenising; a fast tokenizer processes one to two million tokens per second."""
+    """Seconds to tokenise one prompt token. A fast tokenizer processes one to two million tokens
+    per second."""
     running_s: float = 0.0
-    """The same for each request that runs when this one is received: their tokens are written by
-    the same process."""
+    """Additional seconds for each request that is running when the request is received, because the
+    same process writes the tokens of running requests."""
     first_byte_s: float = 0.0004
-    """Detokenising and writing the first event."""
+    """Seconds to detokenise and write the first event."""
     first_byte_sequence_s: float = 0.0
-    """The same for each sequence in the step that made the token."""
+    """Additional seconds for each sequence in the step that produced the first token."""
     flush_s: float = 0.0012
-    """Detokenising and writing the last event, and closing the stream."""
+    """Seconds to detokenise and write the last event, and to close the stream."""
     flush_sequence_s: float = 0.0
-    """The same for each sequence in the step that made the token."""
+    """Additional seconds for each sequence in the step that produced the last token."""
     pace: float = 1.0
-    """How much longer everything but reading takes than on a core of its own."""
+    """Factor for all durations except `read_s`: above 1 if the process has no CPU core for
+    itself."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -38,36 +41,39 @@ class FrontEndModel:
                 raise ValueError(f"{each.name}: {value}; allowed: 0 or more, finite")
 
     def request_s(self, prompt_tokens: float, running: int = 0) -> float:
-        """Duration of templating and tokenising a prompt."""
+        """Return the seconds to apply the template to a prompt and to tokenise it."""
         return self.template_s + self.prompt_token_s * prompt_tokens + self.running_s * running
 
     def first_s(self, sequences: int = 0) -> float:
-        """Duration of writing the first token of a step with this many sequences."""
+        """Return the seconds to write a first token that a step with this many sequences
+        produced."""
         return self.first_byte_s + self.first_byte_sequence_s * sequences
 
     def last_s(self, sequences: int = 0) -> float:
-        """Duration of writing the last token of a step with this many sequences."""
+        """Return the seconds to write a last token that a step with this many sequences
+        produced."""
         return self.flush_s + self.flush_sequence_s * sequences
 
 
 TOKEN_S = 20e-6
-"""Detokenising and writing a token in between; negligible for others, but it adds up."""
+"""Seconds to detokenise and write a token that is neither first nor last. Other requests do not
+wait for this, but it counts as busy time."""
 
 _KEPT = 4096
 
 
 class FrontEnd:
-    """One process that works in order of time."""
+    """The process, which does its work in order of arrival."""
 
     def __init__(self, pace: float = 1.0) -> None:
         self.pace = pace
-        """How much longer everything takes than on a core of its own."""
+        """Factor for the durations of all work."""
         self.busy_s = 0.0
         self._comings: list[float] = []
         self._ends: list[float] = []
 
     def take(self, at: float, work_s: float) -> float:
-        """Process work that arrives at `at`, after earlier work; return when it is done."""
+        """Add work that arrives at `at` and is done after earlier work. Return when it is done."""
         start = max(at, self._ends[-1]) if self._ends else at
         end = start + work_s * self.pace
         self.busy_s += end - start
@@ -78,7 +84,7 @@ class FrontEnd:
         return end
 
     def write(self, at: float, work_s: float) -> float:
-        """Return when a token produced at `at` is written: after earlier work."""
+        """Return when a token that is produced at `at` is written, which is after earlier work."""
         place = bisect_right(self._comings, at) - 1
         free = max(at, self._ends[place]) if place >= 0 else at
         return free + work_s * self.pace

@@ -1,4 +1,5 @@
-"""A request inside the engine: lengths and a prefix in, instants and shares out."""
+"""A request inside the engine. The inputs are lengths and a prefix; the results are instants and
+shares of time."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -8,24 +9,26 @@ from replay.kv_cache import Lease
 
 
 class Billed(NamedTuple):
-    """Running sums of what steps cost, including stalls."""
+    """Running sums of the costs of steps, including stalls."""
 
     each: float = 0.0
-    """The scale divided by the number of sequences in the step."""
+    """The noise factor of each step divided by the number of sequences in the step."""
     scale: float = 0.0
     scale_steps: float = 0.0
 
 
 class Sums(NamedTuple):
-    """Running sums over an engine's steps: a request's share is a difference of two."""
+    """Running sums over an engine's steps. A request's share is the difference of the sums at two
+    instants."""
 
     prefill_s: float
-    """Time of prefill work."""
+    """Seconds of prefill work."""
     stall_s: float
     scale: float
     """The noise factor of each step's work."""
     scale_steps: float
-    """The noise factor times the step's number: a decode's context grows by one per step."""
+    """The noise factor times the step's index, because a decode's context grows by one token per
+    step."""
     billed: "Billed"
 
 
@@ -38,7 +41,7 @@ class Blocked(NamedTuple):
 
 
 class PhaseParts(NamedTuple):
-    """Seconds of a prefill or decode phase, by what they were spent on."""
+    """Seconds of a prefill or decode phase, by use."""
 
     own: float
     others_prefill: float
@@ -48,7 +51,7 @@ class PhaseParts(NamedTuple):
 
 
 class QueueParts(NamedTuple):
-    """Seconds in the queue, by the reason."""
+    """Seconds in the queue, by reason."""
 
     seats: float
     kv: float
@@ -59,7 +62,7 @@ class QueueParts(NamedTuple):
 
 @dataclass(slots=True)
 class Shares:
-    """Seconds of a phase by what they were spent on; others' decodes are the remainder."""
+    """Seconds of a phase by use. The remaining seconds are the decodes of other requests."""
 
     own_s: float = 0.0
     others_prefill_s: float = 0.0
@@ -67,7 +70,7 @@ class Shares:
     stall_s: float = 0.0
 
     def of(self, phase_s: float) -> PhaseParts:
-        """Return parts that sum to the phase."""
+        """Return the parts, which sum to `phase_s`."""
         others_decode_s = (
             phase_s - self.own_s - self.others_prefill_s - self.preempted_s - self.stall_s
         )
@@ -82,16 +85,17 @@ class Shares:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request in an engine. Instants are virtual seconds; None means not reached.
+    """A request in an engine. Instants are in virtual seconds. None means that an instant is not
+    reached yet.
 
     Args:
-        number: its number in the engine.
-        prompt_tokens: at least 1.
-        output_tokens: tokens to produce, at least 1.
-        queued: when it reaches the engine.
-        prefixes: what the prompt shares, from its start: keys, each with the prompt token at which
-            its segment ends. Whole blocks of it are shared.
-        lora: the adapter that it needs.
+        number: a unique number in the engine.
+        prompt_tokens: number of prompt tokens, at least 1.
+        output_tokens: number of tokens to produce, at least 1.
+        queued: when the request reaches the engine.
+        prefixes: the segments of the shared prefix, from the prompt's start: for each, its key and
+            the prompt token at which it ends. Only whole blocks are shared.
+        lora: the adapter that the request needs.
     """
 
     number: int
@@ -103,14 +107,14 @@ class Job:
     acceptance: float = 0.0
     """Probability that a drafted token is accepted."""
     fetch_s: float = 0.0
-    """How long the transfer of its KV cache takes."""
+    """Seconds that the transfer of the request's KV cache takes."""
     fetched_tokens: int = 0
-    """Prompt tokens that this saves."""
+    """Number of prompt tokens that the transfer saves."""
     priority: int = 0
-    """With the policy `priority`, the lowest is first."""
+    """With the policy `priority`, the lowest value is served first."""
 
     handed: float | None = None
-    """When it arrived; `queued` is then when the engine accepted it, between two steps."""
+    """When the request arrived. Then `queued` is when the engine accepted it, between two steps."""
     scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None
@@ -119,40 +123,40 @@ class Job:
     cached_tokens: int | None = None
     external_cached_tokens: int = 0
     held_s: float = 0.0
-    """How long it was skipped in the queue."""
+    """Seconds for which the request was not eligible in the queue."""
     held_since: float = 0.0
-    """Start of the present hold; `blocked_then` has the engine's sums at that time."""
+    """Start of the current hold. `blocked_then` has the engine's sums at that time."""
     blocked_then: Blocked = field(default_factory=Blocked)
     first_sequences: int = 0
-    """Sequences in the step that made its first token."""
+    """Number of sequences in the step that produced the first token."""
     last_sequences: int = 0
     itl_max_s: float | None = None
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
-    """Until it is scheduled, the engine's sums at the first step that could have admitted it;
-    afterwards their increase while it waited."""
+    """Before the request is scheduled: the engine's sums at the first step that could have admitted
+    it. Afterwards: the increase of these sums while it waited."""
     billed_s: float = 0.0
-    """Its share of its steps, by its work in each."""
+    """The request's share of the time of its steps, in proportion to its work in each step."""
     wasted_s: float = 0.0
-    """The same for work that an eviction discarded."""
+    """The request's share for work that an eviction discarded."""
     prefill: Shares = field(default_factory=Shares)
     decode: Shares = field(default_factory=Shares)
 
     made_tokens: int = 0
-    """Output tokens up to the last time it joined or left the decodes."""
+    """Number of output tokens when the request last joined or left the decodes."""
     target_tokens: int = 0
-    """Tokens to compute before the next token can be produced."""
+    """Number of tokens to compute before the next token can be produced."""
     computed_tokens: int = 0
     joined: int = -1
-    """The step after which it decodes; −1 while it does not."""
+    """The step count at which the request joined the decodes; −1 if it is not decoding."""
     evicted: float | None = None
-    """Start of its present recomputation after a preemption; None without one."""
+    """Time of the preemption, until the lost tokens are recomputed; None otherwise."""
     lost_tokens: int = 0
-    """Tokens that it had computed when it was preempted."""
+    """Number of tokens that were computed when the request was preempted."""
     before: "Sums | None" = None
-    """The engine's sums when it joined the decodes."""
+    """The engine's sums when the request joined the decodes."""
     admitted: int = -1
-    """The engine's count of admissions when it last joined the batch."""
+    """The engine's count of admissions when the request last joined the batch."""
     lease: Lease = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,17 +175,18 @@ class Job:
 
     @property
     def order(self) -> tuple[int, float, int]:
-        """Its place in the queue of the policy `priority`; the highest is preempted first."""
+        """The sort key of the policy `priority`. The lowest is served first, and the highest is
+        preempted first."""
         return self.priority, self.queued if self.handed is None else self.handed, self.number
 
     @property
     def phase(self) -> Shares:
-        """The shares of its present phase."""
+        """The shares of the current phase."""
         return self.prefill if self.first_token is None else self.decode
 
     @property
     def queue(self) -> QueueParts:
-        """What it waited for before it was first scheduled."""
+        """The wait before the request was first scheduled, by reason."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
         # Differences of running sums may be slightly negative by rounding.
         seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)
@@ -189,21 +194,23 @@ class Job:
         return QueueParts(seats_s, kv_s, budget_s, self.held_s, step_s)
 
     def hold(self, at: float, blocked: Blocked) -> None:
-        """Mark it as not eligible, whatever blocks the other requests."""
+        """Mark the request as not eligible, independently of the limit that blocks other
+        requests."""
         self.held_since, self.blocked_then = at, blocked
 
     def let_go(self, at: float, blocked: Blocked) -> None:
-        """Make it eligible again; what blocked the others meanwhile was not its wait."""
+        """Make the request eligible again. While it was held, limits that blocked other requests do
+        not count for it."""
         self.held_s += at - self.held_since
         gone = zip(self.blocked, blocked, self.blocked_then, strict=True)
         self.blocked = Blocked(*(mine + now - then for mine, now, then in gone))
 
     def saw_prefill(self, others_tokens: int) -> None:
-        """Record prompt tokens of others computed in one of its steps."""
+        """Record the number of other requests' prompt tokens in one of the request's steps."""
         if others_tokens > self.others_prefill_tokens_max:
             self.others_prefill_tokens_max = others_tokens
 
     def saw_gap(self, gap_s: float) -> None:
-        """Record the time between two of its tokens."""
+        """Record the time between two tokens of the request."""
         if self.itl_max_s is None or gap_s > self.itl_max_s:
             self.itl_max_s = gap_s

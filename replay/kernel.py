@@ -1,13 +1,14 @@
-"""The compiled loop of `replay.loop`: engines, KV caches, front ends and clients over arrays.
+"""The compiled loop of `replay.loop`, which simulates engines, KV caches, front ends and clients
+with arrays.
 
-Pure. It makes the same decisions as `replay.engine`, `replay.kv_cache` and `replay.reference`,
-step by step, and the tests compare the results; the reasons for each rule are given there. It goes
-through every running sequence in every step, which costs less, compiled, than the reference's
-running sums.
+Pure. The loop makes the same decisions as `replay.engine`, `replay.kv_cache` and
+`replay.reference`, which document the reasons for each rule. The tests compare the results. In
+every step, the loop visits every running sequence. In compiled code, this is faster than the
+reference's running sums.
 
-The state is in a few arrays of records, because numba compiles functions of many arrays slowly. All
-functions are in one file, because numba's cache on disk notices a change only in the file of the
-function that is called. Importing this module imports numba.
+A few arrays of records store the state, because numba compiles functions with many array arguments
+slowly. All functions are in one file, because numba's cache detects a change only in the file of
+the called function. Importing this module imports numba.
 """
 
 from collections.abc import Callable
@@ -22,12 +23,12 @@ from replay.arrivals import FloatArray, IntArray
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Records = NDArray[np.void]
 Record = Any
-"""One of an array of records: numba reads and writes its fields as attributes."""
+"""An element of an array of records. numba reads and writes its fields as attributes."""
 
 _NEVER = np.inf
 _NO_LIMIT = 1 << 62
 _DRAW_OF_REQUEST, _DRAW_OF_TOKEN = 40_503, 31
-"""As in `replay.speculation.draw_at`."""
+"""The factors of `replay.speculation.draw_at`."""
 ROUND_ROBIN, LEAST_OUTSTANDING = 0, 1
 SEATS, KV, TOKENS = 0, 1, 2
 _COMING, _WAITING = 0, 2
@@ -41,7 +42,7 @@ OPTIONS: Final = np.dtype(
     _fields("router slack seats step_tokens queue_places max_model_len block_size", "i8")
     + _fields("reuse by_priority reserve_whole", "?")
     + _fields("long_limit drafts key_count", "i8")
-    # The first extent of what requests leave behind.
+    # `left_from`: the first extent of blocks that finished requests leave.
     + _fields("left_from", "i8")
     + _fields("base_s prefill_token_s prefill_pair_s context_token_s sequence_s", "f8")
     + _fields("draft_token_s read_s template_s prompt_token_s running_s first_byte_s", "f8")
@@ -51,39 +52,43 @@ OPTIONS: Final = np.dtype(
 """The scalars of `ServerModel`, `EngineConfig`, `StepModel` and `FrontEndModel`."""
 
 JOB: Final = np.dtype(
-    # What a step reads and writes stands together.
+    # Fields that a step reads and writes are adjacent in memory.
     _fields("decoding running", "?")
     + _fields("computed made output chunk target", "i8")
     + _fields("gap_s", "f8")
-    # `spared`: prompt tokens that count as cached. `segments`: from here to `segments_end`.
+    # `spared`: prompt tokens that count as cached. `segments` to `segments_end`: the request's
+    # segments.
     + _fields("prompt spared priority segments segments_end", "i8")
     + _fields("received_s frontend_s acceptance think_s", "f8")
-    # The first request that follows this one, and the next one that follows the same; or −1.
+    # `follower`: the first request that follows this request. `next_follower`: the next request
+    # that follows the same request as this one. −1: none.
     + _fields("follower next_follower", "i8")
     + _fields("engine preemptions cached", "i8")
     + _fields("handed_s queued_s scheduled_s first_s last_s first_byte_s last_byte_s", "f8")
-    # `reserved`: blocks for the present step that are not taken yet. `fills`: the segment that the
-    # next blocks become, or −1; up to `fills_end`.
+    # `reserved`: blocks for the current step that are not taken yet. `fills` to `fills_end`: the
+    # segments that the next blocks become, or −1.
     + _fields("reserved shared own fills fills_end", "i8")
-    # In the list of requests that the engine has not accepted, or of those that wait.
+    # Links in one of two lists: requests that the engine has not accepted, or waiting requests.
     + _fields("next previous", "i8")
-    # The front end's work: when it arrived, when it ended, and the request before it.
+    # The front end's work for the request: when it arrived, when it ended, and the previous
+    # request.
     + _fields("work_at_s work_end_s", "f8")
     + _fields("work_before", "i8"),
     align=True,
 )
-"""A request."""
+"""A request and its state."""
 
 SEGMENT: Final = np.dtype(_fields("key blocks", "i8"), align=True)
-"""A segment of a request's shared prefix; keys from 0 to below `key_count`, at least 1 block."""
+"""A segment of a request's shared prefix. Keys are from 0 to `key_count` − 1. A segment has at
+least 1 block."""
 
 EXTENT: Final = np.dtype(
-    # `newer` and `older`: in the replica's list of idle extents.
+    # `newer` and `older`: links in the replica's list of idle extents.
     _fields("resident holders offset newer older", "i8") + _fields("being_filled idle", "?"),
     align=True,
 )
-"""Cached blocks: of a segment at the replica's `first_extent` + key, and of what request n left at
-`left_from` + n."""
+"""An extent of cached blocks. A segment's extent has the index `first_extent` of the replica + key.
+The extent of the blocks that request n left has the index `left_from` + n."""
 
 ENGINE: Final = np.dtype(
     _fields("now_s start_s end_s pace busy_s seats_s kv_s tokens_s", "f8")
@@ -91,23 +96,24 @@ ENGINE: Final = np.dtype(
     # `blocked_by`: SEATS, KV, TOKENS or −1. `last_work`: the last request of the front end.
     + _fields("blocked_by sequences running decodes context waiting outstanding last_work", "i8")
     + _fields("first_extent free blank least_free idle_oldest idle_newest", "i8")
-    # Places in `EVENT` arrays.
+    # Indices into `EVENT` arrays.
     + _fields("next_stall stalls_end next_pace paces_end", "i8")
     + _fields("steps preemptions looked_up found", "i8"),
     align=True,
 )
-"""A replica. `decodes` and `context`: its decoding requests, and their computed tokens."""
+"""A replica. `decodes`: number of decoding requests. `context`: number of their computed tokens."""
 
 EVENT: Final = np.dtype(_fields("at_s value", "f8"), align=True)
-"""A stall with its duration, or a change of pace with its factor."""
+"""A stall, with its duration as `value` (negative for `Stall.in_full`), or a change of pace, with
+its factor as `value`."""
 
 
 def _compiled(function: _Function) -> _Function:
     """Compile a function at its first call, and keep the code on disk.
 
-    numba stores it beside this file, or in the user's cache folder if the installation is read-only
-    (`NUMBA_CACHE_DIR` chooses another). If neither can be written, each process compiles. Threads
-    can replay at the same time.
+    numba stores the code in this file's folder or, if the installation is read-only, in the user's
+    cache folder (`NUMBA_CACHE_DIR` sets another folder). If neither folder is writable, each
+    process compiles the functions. Several threads can replay at the same time.
     """
     compile_: Any = njit(cache=True, nogil=True)
     try:
@@ -153,7 +159,7 @@ def _remove_idle(engine: Record, extents: Records, node: int) -> None:
 
 @_compiled
 def _take(engine: Record, extents: Records, count: int) -> None:
-    """As `KvCache.take`."""
+    """Do the same as `KvCache.take`."""
     engine.free -= count
     engine.least_free = min(engine.least_free, engine.free)
     engine.blank -= count
@@ -176,7 +182,7 @@ def _hits(
     n: int,
     limit: int,
 ) -> int:
-    """As `KvCache.hits`."""
+    """Do the same as `KvCache.hits`."""
     if not options.reuse:
         return 0
     found = 0
@@ -197,7 +203,7 @@ def _hits(
 def _grow(
     engine: Record, jobs: Records, segments: Records, extents: Records, n: int, total: int
 ) -> None:
-    """As `KvCache.grow`, where there are enough blocks."""
+    """Do the same as `KvCache.grow`. There must be enough blocks."""
     job = jobs[n]
     wanted = left = total - job.shared - job.own
     while job.fills >= 0 and left > 0:
@@ -226,7 +232,7 @@ def _admit_blocks(
     total: int,
     in_all: int,
 ) -> bool:
-    """As `KvCache.admit`."""
+    """Do the same as `KvCache.admit`."""
     job = jobs[n]
     prefix, woken = 0, 0
     for place in range(job.segments, job.segments_end):
@@ -272,7 +278,7 @@ def _admit_blocks(
 def _release(
     options: Record, engine: Record, jobs: Records, segments: Records, extents: Records, n: int
 ) -> None:
-    """As `KvCache.release`, of all blocks of a request that leaves the batch."""
+    """Do the same as `KvCache.release` for all blocks of a request that leaves the batch."""
     job = jobs[n]
     own = max(_blocks_for(options, job.computed), job.shared + job.own) - job.shared
     engine.free += own
@@ -300,7 +306,7 @@ def _release(
 
 @_compiled
 def _link(jobs: Records, ends: IntArray, which: int, n: int, behind: int) -> None:
-    """Put a request into a list behind another; at its head if `behind` is −1."""
+    """Insert a request into a list after the request `behind`; at the head if `behind` is −1."""
     ahead = ends[which] if behind < 0 else jobs[behind].next
     jobs[n].previous, jobs[n].next = behind, ahead
     if behind < 0:
@@ -315,7 +321,7 @@ def _link(jobs: Records, ends: IntArray, which: int, n: int, behind: int) -> Non
 
 @_compiled
 def _pop(jobs: Records, ends: IntArray, which: int) -> int:
-    """Remove and return the head of a list."""
+    """Remove the head of a list and return it."""
     n = ends[which]
     ends[which] = jobs[n].next
     if ends[which] < 0:
@@ -327,7 +333,7 @@ def _pop(jobs: Records, ends: IntArray, which: int) -> int:
 
 @_compiled
 def _before(jobs: Records, n: int, other: int) -> bool:
-    """Return whether request n has its place before another by priority."""
+    """Return whether request n comes before another request in the order of priority."""
     one, two = jobs[n], jobs[other]
     if one.priority != two.priority:
         return bool(one.priority < two.priority)
@@ -340,7 +346,7 @@ def _before(jobs: Records, n: int, other: int) -> bool:
 def _wait(
     options: Record, engine: Record, jobs: Records, ends: IntArray, n: int, again: bool
 ) -> None:
-    """Put a request into the queue; at its head if it has been preempted."""
+    """Insert a request into the queue; at the head if it was preempted."""
     behind = ends[_WAITING + 1]
     if options.by_priority:
         while behind >= 0 and _before(jobs, n, behind):
@@ -353,7 +359,7 @@ def _wait(
 
 @_compiled
 def _needs(options: Record, job: Record, chunk: int) -> int:
-    """As `Engine._needs`."""
+    """Do the same as `Engine._needs`."""
     if job.decoding:
         if options.drafts == 0:
             return 1 if job.computed % options.block_size == 0 else 0
@@ -374,7 +380,7 @@ def _preempt(
     ends: IntArray,
     n: int,
 ) -> None:
-    """As `Engine._preempt`."""
+    """Do the same as `Engine._preempt`."""
     job = jobs[n]
     if job.decoding:
         job.decoding = False
@@ -408,7 +414,7 @@ def _make_room(
     budget: int,
     limit: int,
 ) -> int:
-    """As `Engine._make_room`; return the rest of the budget."""
+    """Do the same as `Engine._make_room`. Return the remaining token budget."""
     order = batch[: engine.running].copy()
     for n in order:
         jobs[n].chunk = jobs[n].reserved = 0
@@ -452,7 +458,7 @@ def _serve_running(
     ends: IntArray,
     limit: int,
 ) -> int:
-    """As `Engine._serve_running`; return the rest of the budget."""
+    """Do the same as `Engine._serve_running`. Return the remaining token budget."""
     due = 0
     for place in range(engine.running):
         if jobs[batch[place]].decoding:
@@ -502,7 +508,7 @@ def _admit_waiting(
     limit: int,
     preempted: bool,
 ) -> int:
-    """As `Engine._admit_waiting`; return what stopped it, or −1."""
+    """Do the same as `Engine._admit_waiting`. Return the limit that blocks the queue, or −1."""
     while engine.waiting > 0:
         if preempted:
             return KV
@@ -552,7 +558,7 @@ def _begin_step(
     paces: Records,
     start: float,
 ) -> None:
-    """As `Engine._begin_step`."""
+    """Do the same as `Engine._begin_step`."""
     engine.now_s = start
     while ends[_COMING] >= 0 and jobs[ends[_COMING]].handed_s <= start:
         n = _pop(jobs, ends, _COMING)
@@ -590,11 +596,15 @@ def _begin_step(
         verify_s = options.drafts * (options.prefill_token_s + options.sequence_s)
         work_s += decodes * (options.sequence_s + verify_s)
         plain_s = options.base_s + context_s + work_s
-    stall_s = 0.0
+    stall_s = whole_s = 0.0
     while engine.next_stall < engine.stalls_end and stalls[engine.next_stall].at_s <= start:
         stall = stalls[engine.next_stall]
-        stall_s = max(stall_s, stall.at_s + stall.value - start)
+        if stall.value < 0:
+            whole_s -= stall.value
+        else:
+            stall_s = max(stall_s, stall.at_s + stall.value - start)
         engine.next_stall += 1
+    stall_s += whole_s
     engine.in_step = True
     engine.start_s = start
     engine.end_s = start + plain_s * scale + prefill_s + stall_s
@@ -603,7 +613,7 @@ def _begin_step(
 
 @_compiled
 def _written_s(options: Record, engine: Record, jobs: Records, at: float, work_s: float) -> float:
-    """As `FrontEnd.write`."""
+    """Do the same as `FrontEnd.write`."""
     work = engine.last_work
     while work >= 0 and jobs[work].work_at_s > at:
         work = jobs[work].work_before
@@ -613,7 +623,7 @@ def _written_s(options: Record, engine: Record, jobs: Records, at: float, work_s
 
 @_compiled
 def _decoded(options: Record, job: Record, n: int, draws: FloatArray) -> int:
-    """Return how many tokens a decode makes in a step."""
+    """Return the number of tokens that a decode produces in a step."""
     if options.drafts == 0:
         return 1
     made = 1
@@ -636,7 +646,8 @@ def _end_step(
     draws: FloatArray,
     ended: IntArray,
 ) -> int:
-    """As `Engine._end_step`; return how many requests ended, which are then in `ended`."""
+    """Do the same as `Engine._end_step`. Store the requests that ended in `ended`, and return their
+    number."""
     now = engine.end_s
     took_s = now - engine.start_s
     engine.in_step = False
@@ -710,7 +721,7 @@ def _choose(
     n: int,
     turn: int,
 ) -> int:
-    """As `replay.routing`."""
+    """Return the replica that `replay.routing` chooses."""
     count = len(engines)
     freest = turn % count
     if options.router == ROUND_ROBIN:
@@ -739,7 +750,7 @@ def _choose(
 def _receive(
     options: Record, engine: Record, jobs: Records, ends: IntArray, n: int, r: int
 ) -> bool:
-    """Give a request to a replica's front end; return False if it is rejected."""
+    """Pass a request to a replica's front end. Return False if the request is rejected."""
     job = jobs[n]
     too_long = job.prompt + job.output > options.max_model_len
     if too_long or engine.outstanding >= options.queue_places:
@@ -770,7 +781,7 @@ def _receive(
 
 @_compiled
 def _push(times: FloatArray, rows: IntArray, count: int, at: float, row: int) -> None:
-    """Add to a binary heap of (time, row) with `count` entries."""
+    """Add an entry to a binary heap of (time, row) with `count` entries."""
     place = count
     while place > 0:
         parent = (place - 1) // 2
@@ -783,7 +794,7 @@ def _push(times: FloatArray, rows: IntArray, count: int, at: float, row: int) ->
 
 @_compiled
 def _drop_first(times: FloatArray, rows: IntArray, count: int) -> None:
-    """Remove the first of a binary heap of (time, row) with `count` entries."""
+    """Remove the first entry of a binary heap of (time, row) with `count` entries."""
     at, row = times[count - 1], rows[count - 1]
     place = 0
     while True:
@@ -818,7 +829,7 @@ def run(
     paces: Records,
     free: IntArray,
 ) -> None:
-    """Replay requests; the results are in `jobs` and `engines`.
+    """Replay the requests. Store the results in `jobs` and `engines`.
 
     Args:
         all_options: (1,) OPTIONS
@@ -827,19 +838,20 @@ def run(
         segments: (m,) SEGMENT
         extents: (r · key_count + n,) EXTENT
         batches: (r, seats) running requests in order of admission
-        lists: (r, 4) head and tail of the requests not accepted yet, and of the queue; or −1
-        noise: (r, k) factors of the steps, repeated
-        draws: (r, d) numbers in [0, 1)
+        lists: (r, 4) head and tail of two lists, or −1: the requests that are not accepted yet, and
+            the queue
+        noise: (r, k) noise factors of the steps, which repeat
+        draws: (r, d) random numbers in [0, 1), which decide on drafted tokens
         stalls: (s,) EVENT
         paces: (p,) EVENT
-        free: (f,) requests that follow no other, in order of receipt
+        free: (f,) requests that follow no other request, in order of receipt
     """
     options = all_options[0]
     times, rows = np.empty(len(jobs)), np.empty(len(jobs), np.int64)
     ended = np.empty(max(options.seats, 1), np.int64)
     sent, turn, pending = 0, 0, 0
     while True:
-        # What ends at an instant comes first, then what arrives, then what begins.
+        # At one instant, ends of steps are processed first, then arrivals, then starts of steps.
         end_s, ends_at, start_s, starts_at = _NEVER, -1, _NEVER, -1
         for r in range(len(engines)):
             engine = engines[r]

@@ -1,15 +1,16 @@
-"""Paged KV cache with prefix reuse: blocks are held, idle (cached, evictable) or blank.
+"""A paged KV cache with prefix reuse. Each block is held, idle (cached and evictable) or blank.
 
-Pure. Blocks are counted, not numbered. The blocks of one shared segment of prompts form an extent,
-as do the blocks that a finished job leaves. An extent is always resident from its start, and only
-behind resident ones. So every operation is O(1) in the length of a prompt, and an hour can be
-simulated in seconds.
+Pure. Blocks are counted and have no numbers. The blocks of a shared prompt segment form an extent.
+The blocks that a finished job leaves form an extent too. The resident blocks of an extent are
+always its first blocks, and an extent has resident blocks only if the extents before it are
+complete. So every operation is O(1) in the length of a prompt, and an hour can be simulated in
+seconds.
 
-held + idle + blank = blocks, always. Idle extents are evicted least recently used first, each from
-its end, as vLLM does by freeing a request's last block first. One difference from vLLM: if several
-jobs compute the same segment at the same time, only the first one's blocks are cached, and what
-the others compute behind that segment is not. Source: vLLM v1/core/kv_cache_manager.py and
-block_pool.py.
+The invariant is: held + idle + blank = blocks. The least recently used idle extent is evicted
+first. Within an extent, the last block is evicted first, as in vLLM, which frees a request's last
+block first. There is one difference from vLLM: if several jobs compute the same segment at the same
+time, only the blocks of the first job are cached. The blocks that the other jobs compute after that
+segment are not cached either. Source: vLLM v1/core/kv_cache_manager.py and block_pool.py.
 """
 
 from collections import OrderedDict
@@ -17,36 +18,39 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 BLOCK_TOKENS = 16
-"""Tokens per block: vLLM's default."""
+"""Tokens per block, as in vLLM's default."""
 
 
 def blocks_for(tokens: int, block_tokens: int = BLOCK_TOKENS) -> int:
-    """Return the blocks needed for `tokens`."""
+    """Return the number of blocks for this number of tokens."""
     return -(-tokens // block_tokens)
 
 
 @dataclass(slots=True)
 class _Extent:
     resident: int
-    """Its blocks in the cache, from its start."""
+    """Number of blocks of the extent in the cache. The cached blocks are the first blocks of the
+    extent."""
     holders: int = 0
     being_filled: bool = False
     offset: int = 0
-    """For a finished job: the number of shared prefix blocks before its own."""
+    """For the extent of a finished job: the number of shared prefix blocks before the job's own
+    blocks."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """The blocks of one job: `shared` blocks of its prefix, then `own` blocks."""
+    """The blocks of one job: first `shared` blocks of its prefix, then `own` blocks."""
 
     number: int
     segments: tuple[tuple[Hashable, int], ...] = ()
-    """The shared prefix, from its start: the key and the blocks of each segment."""
+    """The segments of the shared prefix, from its start: key and number of blocks."""
     shared: int = 0
     own: int = 0
     fills: list[tuple[Hashable, int]] = field(default_factory=list)
-    """The segments that this job's next blocks become for later jobs, in order, each with the
-    value of `shared` at which it is complete."""
+    """The segments that this job is computing, in order. The job's next blocks become blocks of
+    these segments, which later jobs can use. Each segment has the value of `shared` at which it is
+    complete."""
     prefix_blocks: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,41 +58,42 @@ class Lease:
 
 
 class KvCache:
-    """The blocks of one engine.
+    """The KV cache of one engine.
 
     Args:
-        blocks: their number.
-        reuse: whether idle blocks can be hit (vLLM's enable_prefix_caching).
+        blocks: number of blocks.
+        reuse: True if idle blocks can be reused (vLLM's enable_prefix_caching).
     """
 
     def __init__(self, blocks: int, *, reuse: bool = True) -> None:
         self.blocks = blocks
         self.free = blocks
-        """Blocks that an allocation may take: blank or idle."""
+        """Number of blocks that can be allocated: blank or idle blocks."""
         self.least_free = blocks
         """The lowest value of `free` so far."""
         self.blank = blocks
         self.pinned = 0
-        """Blocks that are unused but not available, such as those lost by a connector."""
+        """Number of blocks that are unused but not available, such as blocks that a connector
+        lost."""
         self._reuse = reuse
         self._extents: dict[Hashable, _Extent] = {}
         self._idle: OrderedDict[Hashable, None] = OrderedDict()
 
     @property
     def usage_ratio(self) -> float:
-        """Share of the blocks held by requests; idle ones count as free, as in vLLM."""
+        """The share of blocks that requests hold. Idle blocks count as free, as in vLLM."""
         return (self.blocks - self.free) / self.blocks
 
     def idle_blocks(self) -> int:
-        """Cached blocks that no request holds."""
+        """Return the number of cached blocks that no request holds."""
         return sum(self._extents[key].resident for key in self._idle)
 
     def held_prefix_blocks(self) -> int:
-        """Blocks of shared prefixes held by at least one job."""
+        """Return the number of blocks of shared prefixes that at least one job holds."""
         return sum(extent.resident for extent in self._extents.values() if extent.holders)
 
     def hits(self, lease: Lease, limit: int) -> int:
-        """Return how many blocks, at most `limit`, a job would find cached."""
+        """Return the number of blocks that a job would find in the cache, at most `limit`."""
         if not self._reuse:
             return 0
         found = 0
@@ -104,16 +109,16 @@ class KvCache:
         return found
 
     def admit(self, lease: Lease, hits: int, total: int, *, in_all: int = 0) -> bool:
-        """Admit a job that finds `hits` blocks and needs `total` now.
+        """Admit a job that finds `hits` cached blocks and needs `total` blocks now.
 
         Args:
-            lease: the job's; it holds no blocks.
-            hits: from `hits`.
-            total: blocks to hold after this.
-            in_all: blocks that must be available, if more than `total`.
+            lease: the job's lease, which holds no blocks yet.
+            hits: the result of `hits`.
+            total: number of blocks that the job holds after the call.
+            in_all: number of blocks that must be available, if this is more than `total`.
 
         Returns:
-            False, with nothing changed, if there are too few free blocks.
+            False, without any change, if there are too few free blocks.
         """
         shared_hits = min(hits, lease.prefix_blocks)
         own_hits = hits - shared_hits
@@ -133,7 +138,8 @@ class KvCache:
         return True
 
     def grow(self, lease: Lease, total: int) -> bool:
-        """Extend a job's blocks to `total`; False, with nothing changed, if there are too few."""
+        """Extend a job's blocks to `total`. If there are too few free blocks, change nothing and
+        return False."""
         wanted = total - lease.shared - lease.own
         if wanted > self.free:
             return False
@@ -153,7 +159,7 @@ class KvCache:
         return True
 
     def pin(self, wanted: int) -> None:
-        """Pin this many blocks, as far as they are free, or release the excess."""
+        """Pin blocks until `wanted` blocks are pinned or no block is free. Unpin surplus blocks."""
         more = min(wanted - self.pinned, self.free)
         self.pinned += more
         if more > 0:
@@ -163,7 +169,7 @@ class KvCache:
             self.blank -= more
 
     def take(self, count: int) -> None:
-        """Take free blocks for jobs whose leases are settled at release."""
+        """Take free blocks without updating a lease. `release` updates the lease later."""
         self.free -= count
         self.least_free = min(self.least_free, self.free)
         self.blank -= count
@@ -177,7 +183,7 @@ class KvCache:
                 del self._idle[key], self._extents[key]
 
     def release(self, lease: Lease, total: int) -> None:
-        """Release all of a job's blocks, which have grown to `total`; they stay cached."""
+        """Release all `total` blocks of a job. The blocks stay cached."""
         own = total - lease.shared
         self.free += own
         if not self._reuse:

@@ -1,7 +1,9 @@
-"""Sequences that decode one token per step together: a step costs O(1), however many there are.
+"""Sequences that decode one token per step. The simulation of a step is O(1) for any number of
+sequences.
 
-Pure. A sequence's tokens are a difference of step counts. Its next block is due when the count
-reaches its remainder modulo the block size. What others cost it is a difference of running sums.
+Pure. The number of a sequence's tokens is a difference of step counts. The sequence needs a new
+block when the step count modulo the block size has a certain remainder. The time that other
+sequences cost it is a difference of running sums.
 """
 
 import heapq
@@ -12,20 +14,20 @@ from replay.step_model import StepModel
 
 
 class Lockstep:
-    """The decodes of one engine.
+    """The decoding sequences of one engine.
 
     Args:
-        model: the step model, which gives a sequence's own share.
+        model: the step model, which determines a sequence's own share of a step.
         block_tokens: tokens per KV block.
     """
 
     def __init__(self, model: StepModel, block_tokens: int) -> None:
         self.count = 0
-        """Steps so far, with decodes or without."""
+        """Number of steps so far, with or without decodes."""
         self.size = 0
         self.context_tokens = 0
         self.due = [0] * block_tokens
-        """How many need a block when the step count has this remainder."""
+        """For each remainder of the step count, the number of sequences that then need a block."""
         self.gaps = LongestSince()
         self.prefill_sum_s = 0.0
         self.stall_sum_s = 0.0
@@ -34,26 +36,26 @@ class Lockstep:
         self.billed = Billed()
         self._model = model
         self._prefills = LongestSince()
-        """Of the steps the prompt tokens that were computed in them."""
+        """The number of prompt tokens that were computed in each step."""
         self._ends: list[tuple[int, int, int, Job]] = []
-        """Heap of the step count at which a sequence makes its last token."""
+        """A heap of sequences by the step count at which they produce their last token."""
 
     @property
     def blocks_due(self) -> int:
-        """Return the blocks that the next step needs."""
+        """The number of blocks that the next step needs."""
         return self.due[self.count % len(self.due)]
 
     def computed_tokens(self, job: Job) -> int:
-        """Return the tokens that a job here has computed so far."""
+        """Return the number of tokens that a decoding job has computed so far."""
         return job.computed_tokens + self.count - job.joined
 
     def needs_block(self, job: Job) -> bool:
-        """Return whether the next step needs a block for a job here."""
+        """Return whether a decoding job needs a block in the next step."""
         return self.computed_tokens(job) % len(self.due) == 0
 
     @property
     def first_end(self) -> int:
-        """Return the step count at which the next sequence ends; there must be one."""
+        """The step count at which the next sequence ends. There must be at least one sequence."""
         return self._ends[0][0]
 
     def add_step(
@@ -65,7 +67,7 @@ class Lockstep:
         prefill_tokens: int,
         sequences: int,
     ) -> None:
-        """Count a step of all sequences; `sequences` includes those in prefill."""
+        """Count a step of all sequences. `sequences` includes sequences in prefill."""
         self.prefill_sum_s += prefill_s
         self.stall_sum_s += stall_s
         self.scale_sum += scale
@@ -84,13 +86,14 @@ class Lockstep:
             self._prefills.clear()
 
     def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
-        """Divide the cost of one step, or of several equal ones, by this many sequences."""
+        """Divide the cost of one step, or of several equal steps, among this many sequences."""
         each, scales, steps = self.billed
         mine = scale / sequences if sequences else 0.0
         self.billed = Billed(each + mine, scales + scale, steps + scale_steps)
 
     def join(self, job: Job) -> None:
-        """Add a job with its first token, or with a new one after a preemption."""
+        """Add a job that has just produced its first token, or its next token after a
+        preemption."""
         job.joined = self.count
         job.before = self._sums
         self.size += 1
@@ -104,13 +107,13 @@ class Lockstep:
         done = []
         while self._ends and self._ends[0][0] <= self.count:
             _, _, joined, job = heapq.heappop(self._ends)
-            if job.joined == joined:  # otherwise it was preempted meanwhile
+            if job.joined == joined:  # otherwise the job was preempted in the meantime
                 self.leave(job)
                 done.append(job)
         return done
 
     def leave(self, job: Job) -> None:
-        """Remove a job, and settle its tokens and their cost."""
+        """Remove a job. Update its token counts and its share of the time."""
         self.due[(job.joined - job.computed_tokens) % len(self.due)] -= 1
         steps = self.count - job.joined
         job.made_tokens += steps
@@ -125,7 +128,8 @@ class Lockstep:
         job.joined = -1
 
     def _share(self, job: Job, context_tokens: int) -> None:
-        """Divide the time of the steps since the job joined with this context."""
+        """Add the job's shares of the steps since it joined. `context_tokens` is its context at
+        that time."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")
         model, before, now = self._model, job.before, self._sums

@@ -1,7 +1,8 @@
-"""The longest step since a given one, without a list of all steps.
+"""Find the longest step after a given step, without a list of all steps.
 
-Pure. A decreasing stack: a step removes all earlier ones that were not longer. Adding is O(1)
-amortised, a query is O(log n); the stack stays a few entries long.
+Pure. The steps are in a stack of decreasing durations: a new step removes all earlier steps that
+were not longer. Adding a step is amortised O(1), and a query is O(log n). The stack has only a few
+entries.
 """
 
 from bisect import bisect_right
@@ -9,14 +10,14 @@ from collections.abc import Iterable
 
 
 class LongestSince:
-    """Durations of numbered steps; queried for the longest after a number."""
+    """Durations of numbered steps, with a query for the longest step after a number."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
         self._durations_s: list[float] = []
 
     def add(self, number: int, duration_s: float) -> None:
-        """Add a step; numbers ascend."""
+        """Add a step. The step's number must be higher than all earlier numbers."""
         durations_s, numbers = self._durations_s, self._numbers
         while durations_s and durations_s[-1] <= duration_s:
             durations_s.pop()
@@ -25,16 +26,17 @@ class LongestSince:
         numbers.append(number)
 
     def extend(self, first: int, durations_s: Iterable[float]) -> None:
-        """Add steps numbered from `first` on."""
+        """Add consecutive steps. The first step has the number `first`."""
         for number, duration_s in enumerate(durations_s, first):
             self.add(number, duration_s)
 
     def longest_s(self, after: int) -> float | None:
-        """Return the longest step with a number greater than `after`; None if there is none."""
+        """Return the duration of the longest step with a number above `after`; None without such a
+        step."""
         at = bisect_right(self._numbers, after)
         return self._durations_s[at] if at < len(self._numbers) else None
 
     def clear(self) -> None:
-        """Remove all steps: no request that saw them is left."""
+        """Remove all steps. Call it when no request is left that took part in them."""
         self._numbers.clear()
         self._durations_s.clear()

@@ -1,8 +1,9 @@
-"""Replay recorded arrivals on a model of their servers: an hour of a replica within a second.
+"""Replay recorded arrivals on a model of their servers. An hour of a replica takes less than a
+second.
 
-Pure: model, arrivals, conditions and seed determine the outcome. The work is done by a compiled
-loop (`replay.kernel`), which gives the same results as the engine in plain Python
-(`replay.reference`). What the loop does not have is refused.
+Pure: model, arrivals, conditions and seed determine the outcome. A compiled loop (`replay.kernel`)
+does the work and gives the same results as the engine in plain Python (`replay.reference`). If the
+model has a feature that the loop does not support, `replay` raises an error.
 
     model = ServerModel(engine=EngineConfig(max_num_seqs=64))
     now = replay(model, arrivals)
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.arrivals import Arrivals, IntArray
-from replay.conditions import Conditions, Pace, Stall
+from replay.conditions import Conditions
 from replay.engine_config import EngineConfig
 from replay.outcome import EngineOutcome, Outcome
 from replay.server_model import ROUTERS, ServerModel, engine_seed
@@ -30,7 +31,7 @@ _NO_CONDITIONS: Final = Conditions()
 
 
 class NotReplayedError(ValueError):
-    """The model has a feature that the compiled loop does not have."""
+    """The model has a feature that the compiled loop does not support."""
 
 
 def replay(
@@ -44,20 +45,25 @@ def replay(
     Args:
         model: the servers.
         arrivals: the requests.
-        seed: of the noise of steps and of the acceptance of drafts.
-        conditions: what happens to the servers meanwhile.
+        seed: seed of the noise of step times and of the acceptance of drafts.
+        conditions: stalls and slowdowns of the servers.
 
     Raises:
-        NotReplayedError: the model has a feature that the loop does not have.
+        NotReplayedError: the model has a feature that the loop does not support.
     """
     _refuse(model.engine)
-    # numba takes half a second to import.
+    # Import numba only when it is needed, because the import takes half a second.
     from replay import kernel
 
     n, replicas, seats = len(arrivals), range(model.replicas), model.engine.max_num_seqs
     segments, offsets, key_count = _segments(arrivals, model.engine.block_size)
     jobs = _jobs(arrivals, offsets)
-    stalls, stall_offsets = _events([conditions.stalls_of(number) for number in replicas])
+    stalls, stall_offsets = _events(
+        [
+            [(each.at_s, -each.for_s if each.in_full else each.for_s) for each in of_replica]
+            for of_replica in map(conditions.stalls_of, replicas)
+        ]
+    )
     paces, pace_offsets = _events([conditions.paces_of(number) for number in replicas])
     engines = _engines(model, key_count, stall_offsets, pace_offsets)
     seeds = [engine_seed(seed, number) for number in replicas]
@@ -81,7 +87,8 @@ def replay(
 
 
 def warm() -> None:
-    """Compile the loop, or load it from numba's cache, before someone waits for it."""
+    """Compile the loop, or load it from numba's cache. Call this before a user waits for a
+    replay."""
     one = np.ones(1, dtype=np.int64)
     replay(ServerModel(), Arrivals(received_s=np.zeros(1), prompt_tokens=one, output_tokens=one))
 
@@ -150,7 +157,8 @@ def _jobs(arrivals: Arrivals, offsets: IntArray) -> Records:
 
 
 def _followers(n: int, after: IntArray | None) -> tuple[IntArray, IntArray]:
-    """Return the first request that follows each, and the next one that follows the same."""
+    """Return two arrays by request: the first request that follows it, and the next request that
+    follows the same request as it does. −1 means none."""
     first, following = np.full(n, -1), np.full(n, -1)
     if after is not None:
         for row in np.nonzero(after >= 0)[0][::-1]:
@@ -160,10 +168,10 @@ def _followers(n: int, after: IntArray | None) -> tuple[IntArray, IntArray]:
 
 
 def _segments(arrivals: Arrivals, block_size: int) -> tuple[Records, IntArray, int]:
-    """Divide shared prefixes into blocks, as `Job.lease_blocks`.
+    """Divide shared prefixes into blocks, as `Job.lease_blocks` does.
 
     Returns:
-        Segments (m,), offsets (n + 1,), and the number of keys.
+        The segments (m,), the offsets of the requests (n + 1,), and the number of keys.
     """
     from replay.kernel import SEGMENT
 
@@ -182,8 +190,9 @@ def _segments(arrivals: Arrivals, block_size: int) -> tuple[Records, IntArray, i
     return segments, offsets, len(names)
 
 
-def _events(of_replicas: Sequence[Sequence[Stall | Pace]]) -> tuple[Records, IntArray]:
-    """Return the events of all replicas, one replica after the other, and offsets (r + 1,)."""
+def _events(of_replicas: Sequence[Sequence[tuple[float, float]]]) -> tuple[Records, IntArray]:
+    """Return the events of all replicas, ordered by replica, and the offsets of the replicas (r +
+    1,)."""
     from replay.kernel import EVENT
 
     events = np.array([tuple(each) for some in of_replicas for each in some], EVENT)

@@ -1,4 +1,4 @@
-"""LoRA adapters: a few in the batch, more in host memory, the rest in storage.
+"""LoRA adapters: a few are used in the batch, more are in host memory, the rest is in storage.
 
 Pure. A request whose adapter has no slot is skipped. An adapter that is not on the GPU is loaded in
 the request's first step, and all requests of that step wait for it.
@@ -9,17 +9,17 @@ Source: vLLM v1/core/sched/scheduler.py and lora/worker_manager.py.
 from collections import Counter, OrderedDict
 
 FROM_HOST_S = 0.015
-"""From host memory to the GPU: about 100 MB over PCIe, and unpacking."""
+"""Seconds to copy an adapter from host memory to the GPU: about 100 MB over PCIe, and unpacking."""
 FROM_STORAGE_S = 0.15
-"""From disk or network to host memory, and the checks."""
+"""Seconds to load an adapter from disk or network to host memory and to check it."""
 
 
 class LoraSlots:
     """The adapters of one engine.
 
     Args:
-        on_gpu: number that one batch can use.
-        on_host: number that host memory holds.
+        on_gpu: maximum number of adapters in a batch.
+        on_host: maximum number of adapters in host memory.
     """
 
     def __init__(self, on_gpu: int, on_host: int) -> None:
@@ -29,14 +29,14 @@ class LoraSlots:
         self._host: OrderedDict[str, None] = OrderedDict()
         self.running: Counter[str] = Counter()
         self.pace = 1.0
-        """How much longer a load takes than on storage that is well."""
+        """Factor for the duration of loading; above 1 for slow storage."""
 
     def has_room(self, adapter: str | None) -> bool:
         """Return whether a request for this adapter can join the batch."""
         return adapter is None or adapter in self.running or len(self.running) < self._on_gpu
 
     def join(self, adapter: str | None) -> float:
-        """Add a request for this adapter to the batch; return the seconds of loading."""
+        """Add a request for this adapter to the batch. Return the seconds that loading takes."""
         if adapter is None:
             return 0.0
         self.running[adapter] += 1
@@ -60,5 +60,5 @@ class LoraSlots:
         kept[adapter] = None
         kept.move_to_end(adapter)
         while len(kept) > room:
-            # Running adapters stay; they never exceed the slots.
+            # Running adapters are not evicted. There are never more of them than slots.
             kept.pop(next(each for each in kept if each not in self.running))

@@ -1,4 +1,4 @@
-"""What a replay returns: the latencies of each request and the work of each engine, as columns."""
+"""The result of a replay: the latencies of each request and the work of each engine, as columns."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,43 +8,47 @@ import numpy as np
 from replay.arrivals import BoolArray, FloatArray, IntArray
 
 Bind = Literal["seats", "kv", "tokens", "none"]
-"""What keeps requests in the queue: `max_num_seqs`, KV blocks, the step's token budget."""
+"""The limit that keeps requests in the queue: `max_num_seqs`, KV blocks, or the token budget of a
+step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Outcome:
-    """The replayed requests, in the order of the arrivals. NaN means that there is no such time.
+    """The replayed requests, in the order of the arrivals. NaN means that a latency is undefined.
 
     frontend_s + queue_s + prefill_s + decode_s + delivery_s = e2e_s.
     """
 
     received_s: FloatArray
-    """(n,) as in the arrivals; for a request that follows another, when its client sent it."""
+    """(n,) the time of receipt in the arrivals. For a request that follows another request, the
+    time at which its client sent it."""
     frontend_s: FloatArray
-    """(n,) until the engine accepts it, between two of its steps."""
+    """(n,) seconds until the engine accepts the request, between two steps."""
     queue_s: FloatArray
     prefill_s: FloatArray
     decode_s: FloatArray
     delivery_s: FloatArray
-    """(n,) from the last token to the last byte."""
+    """(n,) seconds from the last token to the last byte."""
     ttft_s: FloatArray
-    """(n,) from receipt to the first byte; to the last one if the answer is not streamed."""
+    """(n,) seconds from receipt to the first byte. If the response is not streamed, this is the
+    last byte."""
     tpot_s: FloatArray
-    """(n,) decode_s / (output_tokens − 1); NaN for one token."""
+    """(n,) decode_s / (output_tokens − 1); NaN if there is only one token."""
     itl_max_s: FloatArray
-    """(n,) longest time between two tokens; NaN for one token."""
+    """(n,) longest time between two tokens; NaN if there is only one token."""
     e2e_s: FloatArray
     preemptions: IntArray
     cached_tokens: IntArray
     engine: IntArray
-    """(n,) the replica that served it; −1 if it was rejected."""
+    """(n,) the replica that served the request; −1 if the request was rejected."""
     rejected: BoolArray
-    """(n,) longer than `max_model_len`, or the queue was full. Its times are NaN."""
+    """(n,) True if the request was rejected: it was longer than `max_model_len`, or the queue was
+    full. The latencies of rejected requests are NaN."""
     engines: "EngineOutcome"
 
     @property
     def binds(self) -> Bind:
-        """What kept the queue waiting for the longest time, over all engines."""
+        """The limit that blocked the queues for the longest total time, over all engines."""
         return self.engines.binds
 
 
@@ -54,25 +58,25 @@ class EngineOutcome:
 
     steps: IntArray
     busy_s: FloatArray
-    """(r,) time in steps."""
+    """(r,) seconds in steps."""
     end_s: FloatArray
-    """(r,) when its last step ended; 0 if it had none."""
+    """(r,) end of the last step; 0 if there was no step."""
     blocked_seats_s: FloatArray
-    """(r,) time in steps while the queue waited for a place among `max_num_seqs`."""
+    """(r,) seconds in steps while `max_num_seqs` blocked the queue."""
     blocked_kv_s: FloatArray
     blocked_tokens_s: FloatArray
-    """(r,) the same for the step's token budget."""
+    """(r,) seconds in steps while the token budget blocked the queue."""
     peak_kv_ratio: FloatArray
-    """(r,) the largest share of its KV blocks that requests held."""
+    """(r,) the largest share of KV blocks that requests held."""
     preemptions: IntArray
     prompt_tokens: IntArray
-    """(r,) prompt tokens that were looked up in the prefix cache."""
+    """(r,) number of prompt tokens that were looked up in the prefix cache."""
     cached_tokens: IntArray
-    """(r,) prompt tokens found in it."""
+    """(r,) number of prompt tokens that were found in the prefix cache."""
 
     @property
     def binds(self) -> Bind:
-        """What kept the queues waiting for the longest time."""
+        """The limit that blocked the queues for the longest total time."""
         blocked: list[tuple[float, Bind]] = [
             (float(np.sum(self.blocked_seats_s)), "seats"),
             (float(np.sum(self.blocked_kv_s)), "kv"),

@@ -1,7 +1,7 @@
 """Replay arrivals step by step in plain Python: the reference for the compiled loop.
 
-Pure. It stands on the engine that the simulator runs. `replay.loop` gives the same results about
-30 times faster; the tests compare the two.
+Pure. The replay uses the engine that the simulator runs. `replay.loop` gives the same results and
+is about 30 times faster. The tests compare the two.
 """
 
 import heapq
@@ -29,7 +29,7 @@ def replay(
     seed: str = "",
     conditions: Conditions = _NO_CONDITIONS,
 ) -> Outcome:
-    """Replay arrivals on a model; see `replay.loop.replay`."""
+    """Replay arrivals on a model. The arguments are those of `replay.loop.replay`."""
     return _Replay(model, arrivals, seed, conditions).run()
 
 
@@ -77,7 +77,9 @@ class _Replay:
         while True:
             arrival_s = self._coming[0][0] if self._coming else _NEVER
             event_s = min(arrival_s, self._paces[0][0]) if self._paces else arrival_s
-            if self._followers:  # an answer may bring a request before the next known one
+            if (
+                self._followers
+            ):  # the end of a response may cause a request that arrives before the next known one
                 for server in self._servers:
                     event_s = min(event_s, server.engine.next_event_s)
             if arrival_s == _NEVER and not self._outstanding():

@@ -1,6 +1,7 @@
-"""The router's rules: which of several servers gets a request.
+"""Routing policies: choose the server that gets a request.
 
-Pure. Ties rotate; otherwise the last server of an idle fleet would get none.
+Pure. Ties are broken in rotation, because otherwise some servers of an idle fleet would get no
+requests.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ def least_outstanding(outstanding: Sequence[int], turn: int) -> int:
     """Return the server with the fewest unfinished requests.
 
     Args:
-        outstanding: of each server.
+        outstanding: number of unfinished requests of each server.
         turn: number of requests that were routed before.
     """
     count = len(outstanding)
@@ -25,10 +26,10 @@ def prefix_aware(
     """Return the server with the longest cached prefix of the prompt.
 
     Args:
-        outstanding: of each server.
-        cached_blocks: blocks of the prompt that each server's KV cache holds.
-        slack: how many more unfinished requests it may have than the least loaded server, which
-            gets the request otherwise.
+        outstanding: number of unfinished requests of each server.
+        cached_blocks: number of blocks of the prompt in each server's KV cache.
+        slack: maximum number of unfinished requests that this server may have more than the least
+            loaded server. Otherwise the least loaded server gets the request.
         turn: number of requests that were routed before.
     """
     count = len(outstanding)

@@ -1,7 +1,7 @@
-"""A vLLM deployment as a model: what `replay` runs, and what a question edits.
+"""The model of a vLLM deployment, which `replay` runs and a what-if question edits.
 
-Pure. A question about a deployment is a `dataclasses.replace` on one of these: other engine
-arguments, another number of replicas, another router.
+Pure. To change the deployment, use `dataclasses.replace` on the model, for example with other
+engine arguments, another number of replicas or another router.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,8 @@ ROUTERS: tuple[Router, ...] = get_args(Router)
 class ServerModel:
     """Equal replicas of one vLLM server behind a router.
 
-    The engines of one data-parallel server are such replicas as well, with `least_outstanding`.
+    The engines of a data-parallel server are also modelled as replicas, with the router
+    `least_outstanding`.
     """
 
     engine: EngineConfig = field(default_factory=EngineConfig)
@@ -28,8 +29,8 @@ class ServerModel:
     replicas: int = 1
     router: Router = "round_robin"
     affinity_slack: int = 12
-    """`prefix_aware`: how many more requests the replica with the longest cached prefix may have
-    than the least loaded one."""
+    """For the router `prefix_aware`: maximum number of requests that the replica with the longest
+    cached prefix may have more than the least loaded replica."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -41,5 +42,5 @@ class ServerModel:
 
 
 def engine_seed(seed: str, replica: int) -> str:
-    """Return the seed of a replica's noise."""
+    """Return the seed of a replica's step noise."""
     return f"{seed}:{replica}"

@@ -1,7 +1,7 @@
 """Speculative decoding: each step drafts a few tokens, and some of them are accepted.
 
-Pure. Sequences advance at different speeds, so they are processed one by one. A draft's tokens are
-accepted up to the first rejection; the step itself adds one more.
+Pure. Sequences advance at different speeds, so they are processed separately. The tokens of a draft
+are accepted up to the first rejection. The step itself adds one more token.
 """
 
 import random
@@ -15,13 +15,15 @@ _DRAWS = 1 << 16
 
 
 def draft_draws(seed: str) -> list[float]:
-    """Draw the numbers in [0, 1) that decide which drafted tokens are accepted; see `draw_at`."""
+    """Return random numbers in [0, 1) that decide which drafted tokens are accepted. See
+    `draw_at`."""
     chance = random.Random(f"{seed}:drafts")
     return [chance.random() for _ in range(_DRAWS)]
 
 
 def draw_at(number: int, made_tokens: int, place: int) -> int:
-    """Return which draw decides on a drafted token, whatever the order of the requests."""
+    """Return the index of the draw that decides on a drafted token. The index does not depend on
+    the order of the requests."""
     return (number * 40_503 + made_tokens * 31 + place) % _DRAWS
 
 
@@ -29,10 +31,10 @@ class Drafting:
     """The sequences of one engine that decode by speculation.
 
     Args:
-        tokens: drafted per step; 0 disables speculation.
+        tokens: number of drafted tokens per step; 0 disables speculation.
         model: the step model.
-        draws: from `draft_draws`; may be empty without speculation.
-        max_model_len: no block is held for tokens beyond it.
+        draws: the result of `draft_draws`; may be empty without speculation.
+        max_model_len: no blocks are held for tokens beyond this length.
     """
 
     def __init__(
@@ -47,21 +49,23 @@ class Drafting:
 
     @property
     def verify_s(self) -> float:
-        """Time that one sequence's drafted tokens add to a step: they are computed like a
-        prompt."""
+        """Seconds that one sequence's drafted tokens add to a step. Drafted tokens are computed
+        like a prompt."""
         return self.tokens * (self._model.prefill_token_s + self._model.sequence_s)
 
     @property
     def drafting_s(self) -> float:
-        """Time that drafting adds to a step, for all sequences together."""
+        """Seconds that drafting adds to a step, for all sequences together."""
         return self.tokens * self._model.draft_token_s if self.jobs else 0.0
 
     def work_s(self) -> float:
-        """Time that these sequences add to a step, without reading their context."""
+        """Return the seconds that these sequences add to a step, without the time for reading their
+        context."""
         return self.drafting_s + len(self.jobs) * (self._model.sequence_s + self.verify_s)
 
     def join(self, job: Job) -> None:
-        """Add a job with its first token, or with a new one after a preemption."""
+        """Add a job that has just produced its first token, or its next token after a
+        preemption."""
         self.jobs[job.number] = job
         self.context_tokens += job.computed_tokens
 
@@ -71,7 +75,7 @@ class Drafting:
         self.context_tokens -= job.computed_tokens
 
     def covers_tokens(self, job: Job) -> int:
-        """Return the tokens for which a job must hold blocks in the next step."""
+        """Return the number of tokens for which a job must hold blocks in the next step."""
         return min(job.computed_tokens + 1 + self.tokens, self._max_model_len)
 
     def end_step(
@@ -85,7 +89,7 @@ class Drafting:
         taking_part: tuple[Job, ...],
         totals: EngineTotals,
     ) -> list[Job]:
-        """Give the sequences of a step their tokens; finished ones leave."""
+        """Add the tokens of a step to its sequences. Remove and return the finished sequences."""
         model, done = self._model, []
         worked_s = took_s - stall_s
         paid = scale * took_s / worked_s if worked_s > 0 else 0.0

@@ -1,4 +1,5 @@
-"""A step's time beyond its work: noise, a slower machine, stalls, the first step of a batch shape.
+"""The deviations of a step's duration from the step model: noise, slowdowns, stalls, the first step
+of a batch shape.
 
 Pure.
 """
@@ -14,16 +15,21 @@ _NEVER = float("inf")
 
 
 class Stall(NamedTuple):
-    """A time in which the engine stands still, whatever work it has."""
+    """A time in which the engine is stopped, even if it has work."""
 
     at_s: float
     for_s: float
+    in_full: bool = False
+    """If True, the next step takes longer by the whole duration of the stall, as in an engine's
+    reports. If False, a step that begins during the stall waits for its end, and a stall of an idle
+    engine has no effect."""
 
 
 def step_noise(config: EngineConfig, seed: str) -> list[float]:
-    """Draw the factors of an engine's step times. They repeat after a few thousand steps.
+    """Return random factors for an engine's step durations. The factors repeat after a few thousand
+    steps.
 
-    With quantiles, values between them are interpolated.
+    If quantiles are given, the factors are interpolated between them.
     """
     chance = random.Random(seed)
     quantiles = config.step_noise_quantiles
@@ -44,8 +50,9 @@ class StepClock:
     """The clock of one engine's steps.
 
     Args:
-        noise: factors of the steps' work, repeated; from `step_noise`.
-        stalls: when the engine stands still, in order of time; may be infinite.
+        noise: factors for the durations of steps, from `step_noise`. They repeat.
+        stalls: times at which the engine is stopped, in order of time. The iterable may be
+            infinite.
         new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
     """
 
@@ -54,7 +61,7 @@ class StepClock:
     ) -> None:
         self.noise = noise
         self.pace = 1.0
-        """How much longer each step takes than on a machine that is well."""
+        """Factor for the durations of steps; above 1 for a slow machine."""
         self._stalls = iter(stalls)
         self._next_stall = next(self._stalls, None)
         self._new_shape_s = new_shape_s
@@ -62,24 +69,29 @@ class StepClock:
 
     @property
     def quiet_until(self) -> float:
-        """Return when the next stall begins."""
+        """The start of the next stall."""
         return _NEVER if self._next_stall is None else self._next_stall.at_s
 
     @property
     def cold(self) -> bool:
-        """Return whether a step may be the first of its shape."""
+        """True if a step may be the first step of its batch shape."""
         return self._new_shape_s > 0
 
     def scale(self, count: int) -> float:
-        """Return the factor of a step's work."""
+        """Return the factor for the duration of a step."""
         return self.noise[count % len(self.noise)] * self.pace
 
     def stall_s(self, start: float, decodes: int, prefill_tokens: int) -> float:
-        """Return how long a step that begins now stands still."""
-        stall_s = 0.0
+        """Return the seconds for which a step that begins now is stopped."""
+        stall_s = whole_s = 0.0
         while self._next_stall is not None and self._next_stall.at_s <= start:
-            stall_s = max(stall_s, self._next_stall.at_s + self._next_stall.for_s - start)
+            stall = self._next_stall
+            if stall.in_full:
+                whole_s += stall.for_s
+            else:
+                stall_s = max(stall_s, stall.at_s + stall.for_s - start)
             self._next_stall = next(self._stalls, None)
+        stall_s += whole_s
         if self._new_shape_s:
             # Kernels are chosen by batch size and chunk size, both rounded up.
             shape = (decodes.bit_length(), (prefill_tokens // 256).bit_length())

@@ -1,7 +1,8 @@
-"""Duration of one engine step: γ + α·P + κ·Q + β·C + δ·N.
+"""The duration of an engine step: γ + α·P + κ·Q + β·C + δ·N.
 
-Pure. P prefill tokens; Q = Σ p·(start + p/2) over the prefill chunks (attention, quadratic in the
-prompt); C context tokens read by the decodes; N decoding sequences.
+Pure. P is the number of prefill tokens. Q = Σ p·(start + p/2) over the prefill chunks is their
+attention, which is quadratic in the prompt. C is the number of context tokens that decodes read. N
+is the number of decoding sequences.
 """
 
 from dataclasses import dataclass
@@ -17,11 +18,12 @@ class StepModel:
     context_token_s: float
     sequence_s: float
     draft_token_s: float = 0.25e-3
-    """Speculation: time of the draft head for one token of every sequence; it is much smaller than
-    the model."""
+    """For speculation: seconds that the draft head needs for one token of every sequence. The draft
+    head is much smaller than the model."""
 
     def prefill_s(self, tokens: int, start: int) -> float:
-        """Return what a chunk of `tokens` after `start` computed tokens adds to its step."""
+        """Return the seconds that a chunk of `tokens` after `start` computed tokens adds to its
+        step."""
         pairs = tokens * (start + tokens / 2)
         return self.prefill_token_s * tokens + self.prefill_pair_s * pairs
 
@@ -35,14 +37,15 @@ EIGHT_B_ON_H100 = StepModel(
     # Every step reads all weights once: 16.1 GB of bf16 at 80 % of 3.35 TB/s is 6.0 ms;
     # scheduling, launches and sampling add about 1 ms.
     base_s=7.0e-3,
-    # 2 FLOP a parameter: 16.1 GFLOP a token, at half of the 989 dense TFLOP/s of bf16.
+    # 2 FLOP per parameter: 16.1 GFLOP per token, at half of the 989 dense TFLOP/s of bf16.
     prefill_token_s=32e-6,
-    # 4 · 32 layers · 4,096 hidden = 524 kFLOP a (token, context token) pair, at 40 % of peak.
+    # 4 · 32 layers · 4,096 hidden = 524 kFLOP per (token, context token) pair, at 40 % of peak.
     prefill_pair_s=1.3e-9,
-    # Keys and values: 2 · 32 layers · 8 heads · 128 · 2 bytes = 128 KiB a token of context,
-    # at 80 % of 3.35 TB/s.
+    # Keys and values: 2 · 32 layers · 8 heads · 128 · 2 bytes = 128 KiB per context token, at 80 %
+    # of 3.35 TB/s.
     context_token_s=0.049e-6,
     # Sampling and the engine core's work on each sequence's output.
     sequence_s=15e-6,
 )
-"""Llama-3-8B in bf16 on one H100 SXM: derived from the peaks, not measured."""
+"""Llama-3-8B in bf16 on one H100 SXM. The coefficients are derived from the GPU's peaks, not
+measured."""

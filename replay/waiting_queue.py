@@ -1,7 +1,7 @@
 """The queue of an engine with the policy `priority`.
 
-Pure. It has the methods of a deque that the scheduler uses. As in vLLM, a preempted request that is
-put back at the head goes to its place by priority. Source: vLLM v1/core/sched/request_queue.py.
+Pure. The queue has the deque methods that the scheduler uses. As in vLLM, a preempted request that
+is put back at the head is sorted by priority again. Source: vLLM v1/core/sched/request_queue.py.
 """
 
 import heapq
@@ -21,7 +21,7 @@ class PriorityQueue:
         heapq.heappush(self._heap, (job.order, job))
 
     def appendleft(self, job: Job) -> None:
-        """Add a job; the same as `append`."""
+        """Add a job. This does the same as `append`."""
         self.append(job)
 
     def popleft(self) -> Job:

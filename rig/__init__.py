@@ -1,4 +1,4 @@
-"""The rig: a real vLLM on this machine's CPU, with a small model of random weights.
+"""The rig runs a real vLLM on this machine's CPU, with a small model and random weights.
 
-Use it to try Tailspan. The tests use it as well. You do not need it to monitor your own server.
+Use it to try or test Tailspan. You do not need it to monitor your own server.
 """

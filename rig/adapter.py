@@ -1,4 +1,4 @@
-"""Create a LoRA adapter of random weights for the rig's model, in PEFT's format.
+"""Creates a LoRA adapter with random weights for the rig's model, in PEFT's format.
 
 Run it inside vLLM's own environment: `python adapter.py DIR`. Then run `python -m rig.serve --
 --enable-lora --max-lora-rank 8 --lora-modules ada=DIR`.

@@ -1,5 +1,7 @@
-"""Test servers on the loopback. A function that the test gives answers HTTP requests or handles the
-bytes of a connection."""
+"""Test servers on the loopback.
+
+The test passes a function that answers HTTP requests, or that handles the bytes of a connection.
+"""
 
 import contextlib
 import socket
@@ -14,7 +16,7 @@ JOIN_S = 20.0
 
 
 class Asked(NamedTuple):
-    """A received request. Names of headers are in lower case."""
+    """A received request. The names of headers are in lower case."""
 
     method: str
     path: str
@@ -47,8 +49,10 @@ class HttpServer:
 def answering(
     reply: Callable[[Asked], Reply | None] = lambda _: Reply(), version: str = "HTTP/1.0"
 ) -> Iterator[HttpServer]:
-    """Run an HTTP server on a free port. A thread answers each request; a reply of None closes the
-    connection."""
+    """Run an HTTP server on a free port.
+
+    A thread answers each request. If the answering function returns None, the connection is closed.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = version
@@ -85,14 +89,16 @@ def answering(
 
 
 Manner = Callable[[socket.socket, bytes, threading.Event], None]
-"""A function that handles a connection. It receives the connection, the first bytes that the client
-sent, and an event that is set when the server stops."""
+"""A function that handles a connection. Its arguments are the connection, the first bytes that the
+client sent, and an event that is set when the server stops.
+"""
 
 
 @contextmanager
 def speaking() -> Iterator[Callable[[Manner], str]]:
-    """Yield a function that starts a server on a free port, whose connections a `Manner` handles.
-    The function returns the server's address."""
+    """Yield a function that starts a server on a free port. A `Manner` handles the server's
+    connections. The function returns the server's address.
+    """
     ending = threading.Event()
     threads: list[threading.Thread] = []
 

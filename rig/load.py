@@ -1,7 +1,7 @@
-"""A load client: sends requests to an OpenAI-compatible server and measures their times.
+"""A load client, which sends requests to an OpenAI-compatible server and measures their latencies.
 
-Tests and benchmarks use it, so the number of requests and the time are limited. Each request has
-its own traceparent, which identifies its row in Tailspan.
+Tests and benchmarks use it, so the number of requests and the duration are limited. Each request
+has its own traceparent, which identifies its row in Tailspan.
 
     python -m rig.load --port 8000 --requests 60 --concurrency 8
 """
@@ -34,18 +34,22 @@ class Call:
     abort_after_chunks: int | None = None
     abort_after_s: float | None = None
     read_bytes_per_s: float | None = None
-    """Reading speed of the client, with small buffers; None means no limit."""
+    """Reading speed of the client, which uses small buffers, or None for no limit."""
     model: str = "tiny"
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
     begun: threading.Event | None = None
-    """Set when the answer's first byte arrives, so that a caller can act during the answer."""
+    """Event that is set when the first byte of the response arrives, so that a caller can act
+    during the response.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The times that the client measured. `ttft_s` is the time until the answer's first byte; None
-    without an answer."""
+    """The timestamps that the client measured.
+
+    `ttft_s` is the time until the first byte of the response, or None without a response.
+    """
 
     call: Call
     trace_id: str
@@ -57,7 +61,7 @@ class Timed:
 
 
 def send(port: int, call: Call) -> Timed:
-    """Send one request and read its answer, or abort the request as the call specifies."""
+    """Send one request and read its response, or abort the request as the call specifies."""
     trace_id = secrets.token_hex(16)
     body: dict[str, Any] = {
         "model": call.model,
@@ -112,8 +116,9 @@ def send(port: int, call: Call) -> Timed:
 
 
 def _narrow(port: int) -> socket.socket:
-    """Open a connection with small buffers, so that a slow reader slows the server. With the
-    default buffers, the loopback would store megabytes."""
+    """Open a connection with small buffers, so that a slow reader slows the server down. With the
+    default buffers, the loopback would store megabytes.
+    """
     narrow = socket.socket()
     narrow.settimeout(TIMEOUT_S)
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -123,14 +128,16 @@ def _narrow(port: int) -> socket.socket:
 
 
 def send_all(port: int, calls: Sequence[Call], concurrency: int) -> list[Timed]:
-    """Send the calls in order, at most `concurrency` at a time."""
+    """Send the calls in order, at most `concurrency` at the same time."""
     with ThreadPoolExecutor(concurrency) as pool:
         return list(pool.map(lambda call: send(port, call), calls))
 
 
 def mixed(count: int, seed: int = 0) -> list[Call]:
-    """Return chat and completion calls of varied lengths, with and without streaming. The seed
-    determines them."""
+    """Return chat and completion calls of varied lengths, with and without streaming.
+
+    The seed determines the calls.
+    """
     draw = random.Random(seed)
     return [
         Call(
@@ -150,7 +157,7 @@ def _id_of(received: bytes) -> str | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Send a mixed load and print the measured times."""
+    """Send a mixed load and print the measured latencies."""
     parser = argparse.ArgumentParser(prog="python -m rig.load", description=__doc__)
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--requests", type=int, default=60)

@@ -1,7 +1,8 @@
-"""Build a small Llama with random weights that vLLM serves like any other model.
+"""Builds a small Llama with random weights, which vLLM serves like any other model.
 
-Run inside vLLM's own environment: `python model.py DIR`. It downloads no files. The weights are
-random and the tokeniser has one token per byte, so the answers are noise, but the timings are real.
+Run it inside vLLM's own environment: `python model.py DIR`. It downloads no files. The weights are
+random and the tokeniser has one token per byte, so the generated text is noise, but the timings are
+real.
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""Print the bytes and FLOPs that vLLM's own model computes for a step, and the model's shape as the
-instrumentation reports it.
+"""Prints the bytes and FLOPs that vLLM's own model computes for a step, and the model's shape as
+the plugin reports it.
 
 Run it inside vLLM's own environment: `python perf.py DIR...`. Each folder contains a model's
-config.json. Prints one JSON object per line: the shape as the instrumentation reports it, and
-vLLM's terms for some steps.
+config.json. It prints one JSON object per line: the shape as the plugin reports it, and vLLM's
+terms for some steps.
 """
 
 import json
@@ -15,12 +15,13 @@ STEPS: dict[str, list[tuple[int, int, bool]]] = {
     "prompt": [(500, 500, True)],
     "both": [(300, 800, True), (1, 2000, False)],
 }
-"""The requests of a step as vLLM counts them. For each request: its tokens, its context including
-these tokens, and whether it is a prompt."""
+"""The requests of a step as vLLM counts them. Each request has its tokens, its context including
+these tokens, and whether it is a prompt.
+"""
 
 
 def terms_and_shape(folder: str) -> dict[str, Any]:
-    """Return the shape and the terms of the model in a folder."""
+    """Return the shape of the model in a folder, and vLLM's terms for it."""
     from tailspan_vllm.engine_state.model_shape import shape_of
     from vllm.config import CacheConfig, ModelConfig, ParallelConfig, VllmConfig
     from vllm.v1.metrics.perf import ExecutionContext, ModelMetrics

@@ -1,10 +1,10 @@
-"""Take pictures of the dashboards. Each panel is drawn from its definition, with results from a
+"""Takes pictures of the dashboards. Each panel is drawn from its definition, with results from a
 Prometheus.
 
     python -m rig.pictures docs/dashboards [--minutes 12] [--board tailspan-gpu]
 
-The pictures show the dashboards to readers without a Grafana. The program starts a Tailspan, a
-simulated fleet with an incident and a Prometheus, and runs for some minutes.
+The pictures show the dashboards to readers without a Grafana. The program runs Tailspan, a
+simulated fleet with an incident and a Prometheus for some minutes.
 """
 
 import argparse
@@ -171,7 +171,7 @@ def _drawing(panel: Panel, found: list[Answer]) -> str:
 
 
 def page(here: Watched, board: Board, range_s: int) -> str:
-    """Return a dashboard as a page."""
+    """Return a dashboard as an HTML page."""
     found: dict[str, list[Answer]] = {}
     for answer in answers(here, board, range_s):
         found.setdefault(answer.panel.title, []).append(answer)

@@ -1,10 +1,10 @@
-"""Find a port to listen on."""
+"""Finds a port to listen on."""
 
 import socket
 
 
 def free_port() -> int:
-    """Return a port of the loopback that is free now."""
+    """Return a port of the loopback that is currently free."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Run Debian's PostgreSQL in its own folder, for tests that stop and start it."""
+"""Runs Debian's PostgreSQL in its own folder, for tests that stop and start it."""
 
 import os
 import pwd
@@ -14,7 +14,7 @@ from rig.ports import free_port
 USER, PASSWORD = "tailspan", "for this test only"
 PATIENCE_S = 60
 _WITHOUT_PRIVILEGES = 65_534
-"""The id of the user without privileges, as Linux distributions define it."""
+"""The id of the user without privileges on Linux distributions."""
 
 
 class PostgreSQL:
@@ -57,17 +57,17 @@ class PostgreSQL:
 
     @property
     def dsn(self) -> str:
-        """Return the database's address in the driver's format."""
+        """Return the database's address in the format of the driver."""
         return self.url().replace("+psycopg", "")
 
     def start(self) -> None:
-        """Start the server, and wait until it answers."""
+        """Start the server, and wait until it accepts connections."""
         options = f"-p {self.port} -h 127.0.0.1 -k {self._folder}"
         log = self._folder / "log"
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop the server. "immediate" is a crash; "fast" ends its connections first."""
+        """Stop the server: "immediate" simulates a crash, "fast" ends its connections first."""
         self._run("pg_ctl", "stop", "-w", f"-D{self._data}", f"-m{mode}")
 
     @property
@@ -76,8 +76,10 @@ class PostgreSQL:
 
     @property
     def _as_user(self) -> tuple[str, ...]:
-        """Return the command prefix that changes the user. subprocess's own option `user` would
-        fork, and a fork fails if gRPC's threads run."""
+        """Return the command prefix that changes the user.
+
+        The option `user` of subprocess would fork, and a fork fails while gRPC's threads run.
+        """
         return ("setpriv", "--reuid", self._user, "--clear-groups") if self._user else ()
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -99,7 +101,7 @@ class PostgreSQL:
 
 
 def _programs() -> Path:
-    """Return the folder where Debian installs PostgreSQL's programs, which is not in every PATH."""
+    """Return the folder with PostgreSQL's programs on Debian, which is not in every PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda at: at.parts[-3])
     if not found:
         raise NotHereError("there is no PostgreSQL; install it with: apt-get install postgresql")
@@ -107,7 +109,7 @@ def _programs() -> Path:
 
 
 def _unprivileged() -> str | None:
-    """Return the user to run as; None for the present user."""
+    """Return the user to run as, or None for the current user."""
     if os.geteuid() != 0:
         return None
     names = {each.pw_name for each in pwd.getpwall()}

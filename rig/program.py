@@ -1,4 +1,4 @@
-"""A program that runs during a test or a benchmark: its output and its exit status."""
+"""A program that runs during a test or a benchmark, with its output and its exit status."""
 
 import os
 import re
@@ -23,16 +23,18 @@ _PORTS = {
 
 
 class ProgramError(Exception):
-    """A program ended early, or did not print the expected text. The message contains its last
-    lines."""
+    """A program ended early, or did not print the expected text.
+
+    The message contains the last lines of its output.
+    """
 
 
 class Program:
-    """A running program. Use it in a `with` statement, which always ends it.
+    """A running program. Use it in a `with` statement, which always ends the program.
 
     Args:
-        folder: its working directory, which also contains a file with its output.
-        command: its command line.
+        folder: the working directory of the program, which also contains a file with its output.
+        command: the program's command line.
         environ: environment variables in addition to those of this process.
         options: options of `subprocess.Popen`.
     """
@@ -66,14 +68,16 @@ class Program:
 
     @property
     def said(self) -> str:
-        """Everything that the program has printed."""
+        """The complete output of the program."""
         return self.output.read_text(errors="replace")
 
     def says(self, pattern: str, within_s: float = PATIENCE_S) -> str:
-        """Wait until the output contains a pattern. Return its last group, or the whole match.
+        """Wait until the output matches a pattern.
+
+        Return the last group of the match, or the whole match.
 
         Raises:
-            ProgramError: the program ended before, or the time limit was exceeded.
+            ProgramError: the program ended before the match, or the time limit was exceeded.
         """
         deadline = time.monotonic() + within_s
         while (found := re.search(pattern, self.said)) is None:
@@ -86,13 +90,16 @@ class Program:
         return found[found.re.groups]
 
     def ends(self, number: Signals | None = None) -> int:
-        """Send a signal if one is given, and wait for the program's end. Return its exit status."""
+        """Send a signal if one is given, and wait until the program has ended.
+
+        Return the program's exit status.
+        """
         if number is not None:
             self.process.send_signal(number)
         return self.process.wait(PATIENCE_S)
 
     def stop(self, within_s: float = 30) -> None:
-        """Ask the program to end, and kill it if it does not."""
+        """Ask the program to end, and kill it if it does not end."""
         if self.process.poll() is None:
             self.process.send_signal(SIGTERM)
             try:
@@ -116,8 +123,8 @@ class Tailspan(Program):
     """A running `tailspan up` or `tailspan collect`, on free ports unless they are given.
 
     Args:
-        folder: its working directory.
-        words: the command's words: the verb and its options.
+        folder: the working directory of the program.
+        words: the arguments of `tailspan`: the verb and its options.
         environ: environment variables in addition to those of this process.
     """
 
@@ -129,11 +136,13 @@ class Tailspan(Program):
         super().__init__(folder, *tailspan_command(*words, *free), environ=environ, **options)
 
     def port(self, of: str) -> int:
-        """Return the port of one of its components: "grpc", "http", "metrics" or "explorer"."""
+        """Return the port of one of Tailspan's components: "grpc", "http", "metrics" or
+        "explorer".
+        """
         return int(self.says(_PORTS[of]))
 
     def address(self, of: str) -> str:
-        """Return the URL of one of its components."""
+        """Return the URL of one of Tailspan's components."""
         return f"http://127.0.0.1:{self.port(of)}"
 
     def is_up(self) -> Self:
@@ -143,5 +152,5 @@ class Tailspan(Program):
 
 
 def tailspan_command(*words: str) -> tuple[str, ...]:
-    """The command line of one of Tailspan's commands."""
+    """Return the command line of one of Tailspan's commands."""
     return (str(Path(sys.executable).with_name("tailspan")), *words)

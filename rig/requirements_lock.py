@@ -1,10 +1,10 @@
-"""Write the list of packages that the container image installs, with the hash of each file.
+"""Writes the list of packages that the container image installs, with the hash of each file.
 
     python -m rig.requirements_lock deploy/requirements.lock
 
-pip resolves the tested versions (constraints.txt) for the image's Python on both architectures, and
+pip resolves the tested versions (constraints.txt) for the image's Python on both architectures. It
 reports the hash of each wheel without installing it. The file contains only names, versions and
-hashes. The download address is configured when the image is built.
+hashes. The download address is configured when the image is built, so the file does not contain it.
 """
 
 import json
@@ -20,7 +20,8 @@ PYTHON: Final = "3.12"
 ARCHITECTURES: Final = ("x86_64", "aarch64")
 TAGS: Final = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 """Platform tags that pip accepts on the image's Debian 12. All tags are listed, because pip does
-not add the older ones to a newer one."""
+not derive the older tags from a newer one.
+"""
 BUILD: Final = ("hatchling",)
 """Packages that build Tailspan's own wheels."""
 

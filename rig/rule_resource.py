@@ -1,4 +1,4 @@
-"""Write the generated rules as a resource of the Prometheus operator.
+"""Writes the generated rules as a resource of the Prometheus operator.
 
 python -m rig.rule_resource alerts/rules/tailspan.yaml deploy/kubernetes/rules.yaml
 """
@@ -12,7 +12,7 @@ HEAD = "# Generated from alerts/rules/tailspan.yaml by `make generate`; do not e
 
 
 def resource(rules: str) -> str:
-    """Return a PrometheusRule with these groups."""
+    """Return a PrometheusRule resource with these groups."""
     document = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",

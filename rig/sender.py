@@ -1,6 +1,6 @@
-"""OTLP senders that repeat each message until it is acknowledged.
+"""OTLP senders that send each message until it is acknowledged.
 
-The answers are recorded, so that a test can compare them with the store.
+The responses are recorded, so that a test can compare them with the store.
 """
 
 import threading
@@ -17,19 +17,20 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 
 TIMEOUT_S = 10.0
 PAUSE_S = 0.2
-"""Seconds between two attempts. Collectors ask for a longer pause, but the short pause puts them
-under load."""
+"""Seconds between two attempts. Collectors ask for a longer pause, but this short pause puts them
+under load.
+"""
 
 Message = ExportTraceServiceRequest
 
 
 class Senders:
-    """Threads that send until they are stopped. A `with` statement starts and ends them.
+    """Threads that send messages until they are stopped. A `with` statement starts and ends them.
 
     Args:
         make: returns a new message with spans that were not sent before.
         http_port: port of OTLP over HTTP on the loopback.
-        grpc_port: port of OTLP over gRPC; None to use HTTP only.
+        grpc_port: port of OTLP over gRPC, or None to use HTTP only.
         each: number of threads per transport.
     """
 
@@ -44,9 +45,9 @@ class Senders:
         self.acknowledged: set[str] = set()
         """Trace ids that were acknowledged."""
         self.answers: Counter[str] = Counter()
-        """How often each answer was received: "200", "503", "UNAVAILABLE", "away" and so on."""
+        """The number of responses of each type: "200", "503", "UNAVAILABLE", "away" and so on."""
         self.without_delay: Counter[str] = Counter()
-        """Answers that ask for a retry without a delay."""
+        """Responses that ask for a retry without a delay."""
         self._make = make
         self._http = f"http://127.0.0.1:{http_port}/v1/traces"
         self._grpc = f"127.0.0.1:{grpc_port}"
@@ -114,7 +115,7 @@ class Senders:
 
 
 def trace_ids(message: Message) -> set[str]:
-    """Return the trace ids of a message's spans, in hexadecimal."""
+    """Return the trace ids of the spans in a message, in hexadecimal."""
     return {
         span.trace_id.hex()
         for resource in message.resource_spans

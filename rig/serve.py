@@ -23,7 +23,8 @@ START_LIMIT_S = 300
 TINY_SERVER = (
     *(str(PYTHON), "-m", "vllm.entrypoints.cli.main", "serve", str(MODEL)),
     *("--max-model-len", "2048", "--max-num-seqs", "16", "--enforce-eager"),
-    # In bfloat16 on a CPU with AMX, vLLM 0.32 fails with SIGILL in a first step of one token.
+    # In bfloat16 on a CPU with AMX, vLLM 0.32 fails with SIGILL if its first step has a single
+    # token.
     *("--dtype", "float32"),
 )
 
@@ -42,7 +43,7 @@ def command(port: int, extra: Sequence[str] = (), server: Sequence[str] = ()) ->
 
     Args:
         port: a port of loopback.
-        extra: vLLM's own arguments.
+        extra: arguments for vLLM itself.
         server: command that starts another server than that of the tiny model, for example
             `vllm serve FOLDER`.
     """
@@ -55,13 +56,15 @@ def command(port: int, extra: Sequence[str] = (), server: Sequence[str] = ()) ->
 
 
 def environment(endpoint: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of a server that sends telemetry to `endpoint`, unless
-    `given` overrides this."""
+    """Return the environment variables of a server that sends telemetry to `endpoint`.
+
+    Variables in `given` have precedence.
+    """
     return {**_QUIET, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, **given}
 
 
 def wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
-    """Wait for /health. Return False if the server ended or took too long."""
+    """Wait for /health, and return True; return False if the server ended or took too long."""
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and server.poll() is None:
         try:
@@ -84,7 +87,7 @@ def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
 
 
 def engine_cores(server: subprocess.Popen[bytes]) -> list[int]:
-    """Return the ids of the processes that run an engine core, in the server's session."""
+    """Return the ids of the processes in the server's session that run an engine core."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -98,7 +101,7 @@ def engine_cores(server: subprocess.Popen[bytes]) -> list[int]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Install what is missing, start the server and wait for its end."""
+    """Install what is missing, start the server, and wait until it ends."""
     parser = argparse.ArgumentParser(
         prog="make vllm", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -106,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--endpoint",
         default="http://127.0.0.1:4317",
-        help="where to send its telemetry (OTLP; default http://127.0.0.1:4317)",
+        help="where vLLM sends its telemetry (OTLP; default http://127.0.0.1:4317)",
     )
     parser.add_argument("vllm", nargs="*", help="after --: arguments for vLLM itself")
     asked = parser.parse_args(arguments)

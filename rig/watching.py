@@ -1,7 +1,7 @@
-"""Run a Tailspan with a simulated fleet, and a real Prometheus that scrapes it and evaluates its
+"""Runs Tailspan with a simulated fleet, and a real Prometheus that scrapes it and evaluates its
 rules.
 
-The tests of the dashboards use it, and so does `rig.pictures`.
+The dashboards' tests and `rig.pictures` use this module.
 """
 
 import json
@@ -31,7 +31,7 @@ class NotHereError(Exception):
 
 @dataclass
 class Watched:
-    """The running programs, and functions to query them."""
+    """The running programs, and functions that query them."""
 
     folder: Path
     url: str
@@ -42,7 +42,7 @@ class Watched:
     simulator: Program | None = None
 
     def ask(self, path: str, **parameters: object) -> Any:
-        """Return the data of a response of Prometheus' API."""
+        """Return the data in a response of Prometheus' API."""
         query = urllib.parse.urlencode({key: str(value) for key, value in parameters.items()})
         with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=30) as answer:
             document = json.loads(answer.read())
@@ -50,12 +50,12 @@ class Watched:
         return document["data"]
 
     def end_simulation(self) -> None:
-        """Stop the fleet, so that its engines send no more data."""
+        """Stop the simulated fleet, so that its engines send no more data."""
         assert self.simulator is not None
         self.simulator.stop()
 
     def simulate(self, *words: str) -> None:
-        """Start the fleet. Its engines count from 0."""
+        """Start the fleet. The counters of the fleet's engines start at 0."""
         endpoint = ("--endpoint", f"http://127.0.0.1:{self.otlp_port}")
         self.simulator = self.start(*tailspan_command("simulate", *endpoint, *words))
 
@@ -79,7 +79,7 @@ def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S
 
 
 def answers(url: str) -> bool:
-    """Return whether the URL answers."""
+    """Return whether a server responds at this URL."""
     with urllib.request.urlopen(url, timeout=5) as answer:
         return bool(answer.status == 200)
 
@@ -88,12 +88,12 @@ def answers(url: str) -> bool:
 def watched(
     folder: Path, scrape_s: float = 1.0, features: str = "exemplar-storage"
 ) -> Iterator[Watched]:
-    """Start Tailspan and Prometheus, both empty. All programs end with the context.
+    """Start Tailspan and Prometheus, both without data. All programs end when the context ends.
 
     Args:
-        folder: the folder for their data.
-        scrape_s: interval at which Prometheus scrapes, in seconds.
-        features: features of Prometheus to enable.
+        folder: the folder for the programs' data.
+        scrape_s: interval in seconds at which Prometheus scrapes.
+        features: Prometheus features to enable.
 
     Raises:
         NotHereError: Prometheus is not installed.

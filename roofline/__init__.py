@@ -1,2 +1,2 @@
-"""The bytes that an engine step moves, the FLOPs that it computes, and its bottleneck. Pure: no
-I/O."""
+"""Compute the bytes that engine steps move, the FLOPs that they compute, and the bottleneck. Pure:
+no I/O."""

@@ -15,7 +15,7 @@ from telemetry.counter_series import series_numbers
 
 
 class EngineKey(NamedTuple):
-    """One engine of one replica."""
+    """Identifies an engine by its replica and number."""
 
     replica: str
     engine: int
@@ -42,7 +42,8 @@ def engines_of(samples: pa.Table) -> dict[EngineKey, Columns]:
 
 
 def gpus_of(samples: pa.Table, replica: str) -> Columns | None:
-    """Return the samples of a replica's GPUs from a table of `GpuSample`s; None if it has none."""
+    """Return the samples of a replica's GPUs from a table of `GpuSample`s; None if there are
+    none."""
     mine = samples.filter(pc.equal(samples["replica"].cast(pa.string()), replica))
     if not mine.num_rows:
         return None
@@ -54,7 +55,8 @@ def _instants(table: pa.Table) -> IntArray:
 
 
 def _series(table: pa.Table) -> IntArray:
-    """Number the series of a table: each process and each of its starts has its own totals."""
+    """Return the number of each row's series. Each process and each of its starts is a separate
+    series, because it has separate totals."""
     return series_numbers(*(table[name].to_numpy() for name in ("process", "started_unix_ns")))
 
 

@@ -20,7 +20,7 @@ class Chunks(NamedTuple):
     step_tokens: float
     """The token budget of a step, which prompts and decodes share (`max_num_batched_tokens`)."""
     longest_tokens: float = inf
-    """Limit for the tokens of one prompt in a step (`long_prefill_token_threshold`)."""
+    """Maximum number of tokens of one prompt in a step (`long_prefill_token_threshold`)."""
 
 
 def read_chunks(arguments: str) -> Chunks | None:
@@ -47,23 +47,23 @@ def read_back(
 
     A chunk of p tokens reads the `start` tokens before it once, and its attention is q = p·(start +
     p/2). The ledger contains the sums P = Σp and Q = Σq. If no chunk is longer than c, then start =
-    q/p − p/2 ≥ q/c − p/2. Summed over all chunks:
+    q/p − p/2 ≥ q/c − p/2. The sum over all chunks is:
 
         R = Σ start ≥ Q/c − P/2,   and ≥ 0
 
-    The bound is exact if all chunks have the maximum length. In a long prompt, all chunks but the
-    last have it. The bound is too low for short prompts on long cached contexts. The decodes of a
-    step use a part of its budget. Their mean per step is subtracted from the budget, which is an
-    approximation.
+    The bound is exact if all chunks have the maximum length, as all but the last chunk of a long
+    prompt do. The bound is too low for short prompts on long cached contexts. The decodes of a step
+    use a part of its token budget. As an approximation, their mean per step is subtracted from the
+    budget.
 
     Args:
-        steps: (n,) steps of each time range; the other arrays have the same shape. Use ranges of
-            seconds and not of minutes, because short prompts lower the bound for long prompts in
-            the same range.
-        prefill_tokens: P.
-        prefill_attention: Q.
-        decodes: N.
-        chunks: the limits.
+        steps: (n,) number of steps in each time range. The other arrays have the same shape. Use
+            ranges of seconds and not of minutes, because short prompts lower the bound for long
+            prompts in the same range.
+        prefill_tokens: P, the number of prompt tokens.
+        prefill_attention: Q, the attention of the chunks.
+        decodes: N, the number of decodes.
+        chunks: the limits of a chunk's length.
     """
     beside = np.divide(decodes, steps, out=np.zeros(steps.shape), where=steps > 0)
     chunk = np.minimum(np.maximum(chunks.step_tokens - beside, 1.0), chunks.longest_tokens)

@@ -1,6 +1,8 @@
-"""Read values of a model's configuration by any of several key names. Errors name the key.
+"""Read the values of a model's configuration. A value may have one of several key names. Errors
+contain the key.
 
-Pure. A list is represented by the count of each value, as in the report of a running engine.
+Pure. A list is represented by the number of times that each element occurs, as in the report of a
+running engine.
 """
 
 from collections import Counter
@@ -14,8 +16,8 @@ _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_confi
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of the language model, including values that only the whole
-    configuration has."""
+    """Return the configuration of the language model. Values that it does not have come from the
+    whole configuration."""
     for key in _NESTED:
         nested = config.get(key)
         if isinstance(nested, Mapping):
@@ -25,14 +27,14 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that describe how the engine runs the model. They apply to the whole
+    """Return the arguments with which the engine runs the model. The arguments apply to the whole
     model."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 
 
 class Config:
-    """A configuration, read by key. Null counts as absent."""
+    """A configuration that is read by key. A null value counts as absent."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -46,17 +48,17 @@ class Config:
         return None
 
     def text(self, *keys: str) -> str:
-        """Return a text; "" if it is absent."""
+        """Return a string; "" if the key is absent."""
         value = self.get(*keys)
         return value if isinstance(value, str) else ""
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a boolean."""
+        """Return a boolean, or the default if the key is absent."""
         value = self.get(key)
         return default if value is None else bool(value)
 
     def nested(self, key: str) -> "Config":
-        """Return a nested configuration; an empty one if it is absent."""
+        """Return a nested configuration; an empty configuration if the key is absent."""
         value = self.get(key)
         return Config(value if isinstance(value, Mapping) else {})
 
@@ -80,8 +82,8 @@ class Config:
         """Return a count above 0; None if it is absent or 0.
 
         Raises:
-            UnknownShapeError: the value is not a whole number; for example, it is a list with
-                one number per layer.
+            UnknownShapeError: the value is not a whole number. For example, it is a list with one
+                number per layer.
         """
         for key in keys:
             value = self._values.get(key)
@@ -95,10 +97,10 @@ class Config:
         return None
 
     def tally(self, key: str) -> dict[str, int]:
-        """Return how often each value of a list occurs; empty if the list is absent.
+        """Return how often each element of a list occurs; empty if the list is absent.
 
         Raises:
-            UnknownShapeError: the counts of the list are not whole numbers.
+            UnknownShapeError: a count is not a whole number.
         """
         value = self.get(key)
         if isinstance(value, Mapping):

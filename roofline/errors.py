@@ -2,8 +2,8 @@
 
 
 class UnknownShapeError(ValueError):
-    """The model's shape cannot be determined. `key` is the missing or unsupported configuration
-    key."""
+    """The model's shape cannot be determined, because the configuration key `key` is missing or not
+    supported."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"{key}: {reason}")

@@ -1,7 +1,7 @@
-"""The work scheduled in a step, or summed over a window of steps.
+"""The scheduled work of single steps, or the sums over windows of steps.
 
-Pure. All columns have the same length n: one row per step or window. Values are sums over the row's
-steps.
+Pure. All columns have the same length n, with one row per step or window. A window's values are
+sums over its steps.
 """
 
 from dataclasses import dataclass
@@ -13,41 +13,42 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""Assumed number of prompt tokens in each step that computes prompt tokens, if only sums are known.
-It matters only for mixtures of experts, where this many tokens use nearly all experts."""
+"""The number of prompt tokens that is assumed for each step with prompt tokens, if only sums are
+known. The assumption matters only for mixtures of experts, in which this many tokens use nearly all
+experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The work of steps as the step ledger counts it, (n,) each."""
+    """The work of steps as the step ledger counts it. Each array is (n,)."""
 
     steps: FloatArray
     prefill_tokens: FloatArray
-    """P: prompt tokens computed."""
+    """P: number of computed prompt tokens."""
     prefill_attention: FloatArray
     """Q = Σ p·(start + p/2) over the chunks: pairs of a prompt token and an attended token."""
     context_tokens: FloatArray
-    """C: tokens of context that decodes read."""
+    """C: number of context tokens that decodes read."""
     decodes: FloatArray
-    """N: sequences that decoded."""
+    """N: number of decoding sequences."""
     draft_tokens: FloatArray
-    """Additional speculative tokens that are verified; 0 without speculation."""
+    """Number of drafted tokens that are verified; 0 without speculation."""
     prefill_steps: FloatArray
-    """Steps that computed prompt tokens."""
+    """Number of steps that computed prompt tokens."""
     prefill_context_tokens: FloatArray
-    """R: context tokens that prompt chunks read again, from earlier chunks and from the cache. For
-    sums over many steps, R is a lower bound (`chunks.read_back`)."""
+    """R: number of context tokens that prompt chunks read again. The tokens come from earlier
+    chunks or from the cache. For sums over many steps, R is a lower bound (`chunks.read_back`)."""
     prompts: FloatArray
-    """Prompts whose last chunk is computed. Each of these prompts produces a token."""
+    """Number of prompts whose last chunk is computed. Each of them produces a token."""
 
     @property
     def tokens(self) -> FloatArray:
-        """Tokens that pass through the model."""
+        """Number of tokens that pass through the model."""
         return self.prefill_tokens + self.decodes + self.draft_tokens
 
     @property
     def made(self) -> FloatArray:
-        """Tokens for which the last layer is computed."""
+        """Number of tokens for which the last layer is computed."""
         return self.decodes + self.draft_tokens + self.prompts
 
 
@@ -84,7 +85,7 @@ def summed(
     draft_tokens: FloatArray | None = None,
     prefill_context_tokens: FloatArray | None = None,
 ) -> Load:
-    """Return the load of many steps, from the differences of an engine's totals.
+    """Return the load of windows of steps, from the increases of an engine's totals.
 
     Args:
         steps: (n,) number of steps; NaN if unknown. All other arrays have the same shape.

@@ -1,7 +1,7 @@
-"""The bytes and FLOPs that an engine's steps needed from a GPU, for each window.
+"""The modelled bytes and FLOPs of an engine's steps on a GPU, for each window.
 
-Pure. They are computed from the model's shape and the step ledger. If the shape or the ledger is
-unknown, vLLM's own model is used, which counts bytes and FLOPs differently (README.md).
+Pure. Bytes and FLOPs are computed from the model's shape and the step ledger. If the shape or the
+ledger is unknown, vLLM's counters are used. vLLM counts bytes and FLOPs differently (README.md).
 """
 
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ class ModelSource(StrEnum):
     """The model that computed the bytes and FLOPs."""
 
     SHAPE = "shape"
-    """This package, from the model's shape and the step ledger."""
+    """This package computed them from the model's shape and the step ledger."""
     VLLM = "vllm"
-    """vLLM's own model (`--enable-mfu-metrics`), if shape or ledger is unknown."""
+    """vLLM computed them (`--enable-mfu-metrics`). Used if the shape or the ledger is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
-    """The bytes and FLOPs that one window needed from a GPU."""
+    """The modelled bytes and FLOPs of one window on a GPU."""
 
     model: ModelSource
     weight_bytes: float | None
@@ -42,7 +42,7 @@ class Modelled:
 
 @dataclass(frozen=True, slots=True)
 class ModelledWindows:
-    """The bytes and FLOPs that each window needed from a GPU. Each array is (w,), with NaN for
+    """The modelled bytes and FLOPs of each window on a GPU. Each array is (w,), with NaN for
     unknown values."""
 
     model: ModelSource
@@ -54,7 +54,7 @@ class ModelledWindows:
     compute_s: FloatArray
 
     def at(self, row: int) -> Modelled | None:
-        """Return one window; None if it is unknown."""
+        """Return the bytes and FLOPs of one window; None if they are unknown."""
         if not np.isfinite(self.bytes[row]):
             return None
         return Modelled(
@@ -75,8 +75,8 @@ def modelled_by_shape(
     device: Device | None,
     chunks: Chunks | None = None,
 ) -> ModelledWindows:
-    """Compute bytes and FLOPs by this package's model. The compute time is NaN if a peak is
-    unknown."""
+    """Compute bytes and FLOPs from the shape and the step ledger. The compute time is NaN if a peak
+    is unknown."""
     if shape is None:
         unknown = np.full(steps.shape, np.nan)
         return ModelledWindows(ModelSource.SHAPE, *(unknown,) * 6)
@@ -122,7 +122,7 @@ def modelled_by_vllm(
     rises: Rises, shape: ModelShape | None, device: Device | None
 ) -> ModelledWindows:
     """Compute bytes and FLOPs from vLLM's counters. All FLOPs are assumed to be in the model's
-    dtype; if the dtype is unknown, in a 16-bit format."""
+    dtype, or in a 16-bit format if the dtype is unknown."""
     flops = rises.of("modelled_flops_total")
     read = rises.of("modelled_read_bytes_total")
     moved = read + np.nan_to_num(rises.of("modelled_write_bytes_total"))
@@ -134,5 +134,5 @@ def modelled_by_vllm(
 
 
 def known(value: float) -> float | None:
-    """Convert a number of a column: NaN becomes None."""
+    """Return an element of a column, with None for NaN."""
     return float(value) if np.isfinite(value) else None

@@ -12,12 +12,12 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""Number formats with a peak. A peak is that of dense matrix products, with matrix units if the
-device has them."""
+"""Number formats that can have a peak. The peak is the rate of dense matrix products, with matrix
+units if the device has them."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
-"""Matches the driver's name of a MIG slice, such as "MIG 3g.40gb": sevenths of the compute units,
-and gigabytes of memory."""
+"""Matches the driver's name of a MIG slice. "MIG 3g.40gb" has three sevenths of the compute units
+and 40 GB of memory."""
 
 
 class PeaksError(ValueError):
@@ -32,29 +32,32 @@ class Device:
     name: str
     bytes_per_s: float
     flops_per_s: Mapping[str, float]
-    """FLOP/s by number format, for dense matrices. Formats that the device lacks are missing."""
+    """FLOP/s for dense matrices by number format. Formats that the device does not support are
+    missing."""
     memory_bytes: float | None = None
     source: str | None = None
     published: str | None = None
     """Year and month of the source."""
     checked: str | None = None
-    """A public copy of the source that contains these numbers; None if no copy was found."""
+    """The address of a public copy of the source that contains these numbers; None if no copy was
+    found."""
 
     def flops_in(self, math: str, otherwise: str) -> float | None:
-        """Return the FLOP/s of a number format. If the device lacks the format, return the FLOP/s
-        of `otherwise`, because weights are then converted to it first. None if it lacks both."""
+        """Return the FLOP/s of a number format. If the device does not support the format, return
+        the FLOP/s of the format `otherwise`, to which weights are then converted. Return None if it
+        supports neither."""
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 
 
 def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> Device | None:
-    """Return the peaks of a device; None if it is unknown. `known_devices()` lists the known
-    devices.
+    """Return the peaks of a device; None if the device is unknown. `known_devices()` lists the
+    known devices.
 
     Args:
         name: the name that NVML, vLLM or AMD SMI reports, such as "NVIDIA H100 80GB HBM3".
-        given: peaks from a configuration, by name. They take precedence over the table: `{"NVIDIA
-            H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}`. For a device that the
-            table contains, unchanged values may be omitted.
+        given: peaks from a configuration, by name, which override the table: `{"NVIDIA H20":
+            {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}`. If the table contains the
+            device, unchanged values may be omitted.
 
     Raises:
         PeaksError: a given value is invalid.
@@ -73,7 +76,7 @@ def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> De
 
 
 def known_devices(given: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Return the known names, for an error message."""
+    """Return the names of the known devices, for an error message."""
     return tuple(sorted({device.name for device in _by_name(given).values()}))
 
 
@@ -135,7 +138,9 @@ def _device(name: str, values: Mapping[str, Any], known: Device | None) -> Devic
         raise PeaksError(f"{name}.flops_per_s: {flops!r}; allowed: any of {', '.join(MATHS)}")
     bandwidth = values.get("bytes_per_s", known.bytes_per_s if known else None)
     if bandwidth is None:
-        raise PeaksError(f"{name}.bytes_per_s: not given, and the table does not have the device")
+        raise PeaksError(
+            f"{name}.bytes_per_s: is missing, and peaks.toml does not contain the device"
+        )
     peaks = {f"flops_per_s.{math}": peak for math, peak in flops.items()}
     memory = values.get("memory_bytes", known.memory_bytes if known else None)
     if memory is not None:

@@ -1,4 +1,5 @@
-"""Bytes per weight and per cached element, and number formats, from dtype and quantisation.
+"""Determine bytes per weight, bytes per cached element and number formats from dtype and
+quantisation.
 
 Pure. Scales and zero points count as part of a weight: a weight of 4 bits in groups of 128 has 0.52
 bytes.
@@ -12,7 +13,7 @@ from roofline.shape import Latent, Precision
 
 
 class _Quantised(NamedTuple):
-    """A quantised weight: its bytes, and its number format. A format of None means that weights are
+    """The bytes and the number format of a quantised weight. If the format is None, weights are
     converted to the dtype before use."""
 
     bytes: float
@@ -42,14 +43,14 @@ _FIXED: Final = {
     ),
     "experts_int8": _Quantised(1.0, None, experts_only=True),
 }
-"""vLLM's quantisation methods with one fixed format."""
+"""vLLM's quantisation methods that have only one format."""
 
 _PACKED: Final = frozenset(
     {"awq", "awq_marlin", "gptq", "gptq_marlin", "auto_awq", "auto_gptq", "auto-round", "inc",
      "moe_wna16"}
 )  # fmt: skip
-"""Methods with weights in groups. Each group has a 16-bit scale and a zero point with as many bits
-as a weight."""
+"""Quantisation methods with groups of weights. Each group has a 16-bit scale, and a zero point with
+the same number of bits as a weight."""
 
 _CACHE: Final = {
     "bfloat16": 2.0,
@@ -103,7 +104,7 @@ def _quantisation(config: Config) -> _Quantised | None:
         bits = details.whole_or_none("bits", "w_bit") or 4
         return _Quantised(_packed_bytes(bits, details.get("group_size", "q_group_size")))
     if method == "bitsandbytes":
-        # One 4-byte scale per 64 weights, unless the scales are quantised as well.
+        # One 4-byte scale per 64 weights, unless the scales are quantised too.
         return _Quantised(1.0 if details.flag("load_in_8bit", False) else 0.5 + 4 / 64)
     if method == "compressed-tensors":
         return _compressed(details)
@@ -133,7 +134,8 @@ def _compressed(details: Config) -> _Quantised:
             return _Quantised(1.0, "int8")
         return _Quantised(_packed_bytes(bits, weights.get("group_size")))
     raise UnknownShapeError(
-        "quantization_config.config_groups", "no weights.num_bits; compressed-tensors needs it"
+        "quantization_config.config_groups",
+        "has no weights.num_bits, which compressed-tensors requires",
     )
 
 

@@ -32,15 +32,15 @@ def work_of_requests(
     output_tokens: FloatArray,
     batch: FloatArray | None = None,
 ) -> RequestWork:
-    """Return the work of requests if no token is computed twice: evictions and speculation are
-    ignored.
+    """Return the work of requests. Evictions and speculation are ignored, so each token is computed
+    once.
 
     Args:
         shape: the model's shape.
         prompt_tokens: (n,) prompt tokens. NaN means unknown, here and in the other arrays.
         cached_tokens: (n,) prompt tokens found in the cache.
-        output_tokens: (n,) tokens produced; the prompt's last step produces the first.
-        batch: (n,) mean sequences per step during its decode; None if unknown.
+        output_tokens: (n,) tokens produced. The prompt's last step produces the first token.
+        batch: (n,) mean number of sequences per step during each request's decode; None if unknown.
     """
     computed = prompt_tokens - cached_tokens
     decodes = np.maximum(output_tokens - 1, 0.0)

@@ -14,10 +14,10 @@ from telemetry.counter_series import CounterSeries, series_numbers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Samples in any order. Columns have the shape (n,); NaN if unknown.
+    """Samples in any order. Columns have the shape (n,), with NaN for unknown values.
 
     The keys of `numbers` are the fields of `EngineSample` or `GpuSample`. `series` identifies the
-    source of a total: process and start. It may be omitted for GPUs.
+    source of a total: process and start. `series` may be omitted for GPUs.
     """
 
     at_unix_ns: IntArray
@@ -39,18 +39,18 @@ class Grid:
     number: int
 
     def of(self, at_unix_ns: IntArray) -> IntArray:
-        """Return the window of each instant, (n,); −1 outside all windows."""
+        """Return the index of each instant's window: (n,); −1 outside all windows."""
         places = (at_unix_ns - self.from_unix_ns) // self.width_ns
         return np.where((places >= 0) & (places < self.number), places, -1)
 
     def start_unix_ns(self, window: int) -> int:
-        """Return the start of a window."""
+        """Return the start of the window with this index."""
         return self.from_unix_ns + window * self.width_ns
 
 
 def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
     """Return windows that cover all instants and begin at multiples of their width. If the width is
-    None, return one window.
+    None, return a single window.
 
     Raises:
         ValueError: the width is 0 or less.
@@ -68,7 +68,7 @@ def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
 
 
 class Rises:
-    """Increases of totals between samples, summed by window."""
+    """The increases of totals between samples, summed by window."""
 
     def __init__(self, samples: Columns, grid: Grid) -> None:
         self._samples, self._number = samples, grid.number
@@ -79,16 +79,17 @@ class Rises:
         """Return a total's increase in each window, (w,); NaN if no sample of the window reports
         it.
 
-        If an engine has several processes, each process counts a part, so the increases are added.
+        If an engine has several processes, each process counts a part of the total, so their
+        increases are added.
         """
         rise = self._each(name)
         return self._summed(rise, np.isfinite(rise))
 
     def combined(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
         """Apply `make` to the increases of several totals between samples, and return the sums by
-        window, (w,).
+        window: (w,).
 
-        NaN if no sample of the window reports all of them.
+        The sum is NaN if no sample of the window reports all of the totals.
         """
         rises = [self._each(name) for name in names]
         known = np.logical_and.reduce([np.isfinite(rise) for rise in rises])
@@ -98,8 +99,8 @@ class Rises:
         return self._counters.rises(self._samples.number(name))
 
     def covered_s(self) -> FloatArray:
-        """Seconds of each window between its samples and their predecessors, (w,). With several
-        processes, the largest of their values is used. 0 without samples."""
+        """Seconds of each window between its samples and the previous samples: (w,). If there are
+        several processes, the largest number of seconds is used. 0 without samples."""
         span = self._counters.apart_s
         most = np.zeros(self._number)
         told = np.isfinite(span) & (self._windows >= 0)

@@ -1,7 +1,7 @@
 """A model's shape as an engine runs it. Bytes and FLOPs are computed from it.
 
-Pure. Sizes are numbers of elements for the whole model; `Parallel` gives each GPU's part. Biases
-and norms are ignored: they are under 0.2 % of the parameters.
+Pure. Sizes are numbers of elements of the whole model. `Parallel` determines the share of each GPU.
+Biases and norms are ignored: they are under 0.2 % of the parameters.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Latent:
 
     kv_rank: int
     query_rank: int | None
-    """None if queries are not compressed."""
+    """Rank of the compressed queries; None if queries are not compressed."""
     nope_dim: int
     rope_dim: int
     value_dim: int
@@ -38,9 +38,9 @@ class Experts:
 
     layers: int
     count: int
-    """Routed experts per layer."""
+    """Number of routed experts per layer."""
     per_token: int
-    """Routed experts that each token uses."""
+    """Number of routed experts that each token uses."""
     intermediate: int
     shared_intermediate: int = 0
     """Total width of the experts that every token uses; 0 without shared experts."""
@@ -53,13 +53,15 @@ class Precision:
     plain_bytes: float
     """Bytes of an activation, and of a weight that is not quantised: embedding tables, routers."""
     linear_bytes: float
-    """Bytes of a weight of attention and feed-forward layers, including its share of the scales."""
+    """Bytes of a weight in attention and feed-forward layers, including its share of the scales."""
     expert_bytes: float
     kv_bytes: float
     plain_math: str
-    """Number format of products of plain weights: a key of `Device.flops_per_s`, such as bf16."""
+    """Number format of matrix products with weights that are not quantised: a key of
+    `Device.flops_per_s`, such as bf16."""
     linear_math: str
-    """Number format of products of linear weights: fp8, int8 or fp4 if the device supports it."""
+    """Number format of matrix products in attention and feed-forward layers: fp8, int8 or fp4 if
+    the device supports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +71,9 @@ class Parallel:
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
-    """Engines that share the experts of each layer."""
+    """Number of engines that share the experts of each layer."""
     context: int = 1
-    """Decode context parallelism: the number of `tensor` GPUs that share a sequence's cache."""
+    """Decode context parallelism: the number of the `tensor` GPUs that share a sequence's cache."""
 
     @property
     def gpus(self) -> int:
@@ -113,12 +115,12 @@ class ModelShape:
 
     @property
     def dense_layers(self) -> int:
-        """Number of layers whose feed-forward part is not a mixture of experts."""
+        """Number of layers that have no mixture of experts."""
         return self.layers - (self.experts.layers if self.experts else 0)
 
     @property
     def kv_elements(self) -> int:
-        """Cached elements per token and layer, over all GPUs without copies."""
+        """Number of cached elements per token and layer, summed over all GPUs, without copies."""
         return self.latent.cached_dim if self.latent else 2 * self.kv_heads * self.head_dim
 
     @property

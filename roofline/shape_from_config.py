@@ -1,9 +1,9 @@
 """Read a model's shape from its configuration: Hugging Face's `config.json`, or an engine's report.
 
-Pure. Both have the same keys. An engine also reports its arguments under vLLM's names
+Pure. Both sources have the same keys. An engine's report also contains arguments with vLLM's names
 (`tensor_parallel_size`, `cache_dtype`, `quantization` and so on). A model with unsupported parts is
-rejected, because a wrong number is worse than no number. The error names the key of the unsupported
-part.
+rejected, because a wrong number is worse than no number. The error contains the key of the
+unsupported part.
 """
 
 import json
@@ -22,7 +22,7 @@ _NOT_MODELLED: Final = {
     "ssm_state_size": "state-space layers",
     "state_size": "state-space layers",
     "hybrid_override_pattern": "state-space layers",
-    "layers_block_type": "layers of several kinds",
+    "layers_block_type": "layers of several types",
     "linear_attn_config": "linear attention",
     "linear_num_value_heads": "linear attention",
     "conv_L_cache": "convolutions",
@@ -40,27 +40,28 @@ _TWO_MATRICES: Final = frozenset(
     {"arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron",
      "opt", "phi", "starcoder2"}
 )  # fmt: skip
-"""Values of `model_type` whose feed-forward layers have no gate. Configurations have no key for
-this."""
+"""Values of `model_type` for models whose feed-forward layers have no gate. Configurations have no
+key that states this."""
 _TIED: Final = frozenset(
     {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt",
      "opt"}
 )  # fmt: skip
-"""Values of `model_type` whose `tie_word_embeddings` defaults to true."""
+"""Values of `model_type` for models whose `tie_word_embeddings` defaults to true."""
 _LEARNT_POSITIONS: Final = frozenset({"gpt2", "gpt_bigcode", "opt"})
 _MOST_LAYERS: Final = 10_000
 _FOUR_TIMES: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
-"""Values of `model_type` whose feed-forward width defaults to four times the hidden size."""
+"""Values of `model_type` for models whose feed-forward width defaults to four times the hidden
+size."""
 
 
-def read_shape(told: str) -> ModelShape:
+def read_shape(report: str) -> ModelShape:
     """Return the shape that an engine reported at its start (`EngineStart.shape`).
 
     Raises:
         UnknownShapeError: the text is not a JSON object, or `shape_of` rejects it.
     """
     try:
-        config = json.loads(told)
+        config = json.loads(report)
     except ValueError as error:
         raise UnknownShapeError("shape", f"no JSON: {error}") from error
     if not isinstance(config, dict):
@@ -68,17 +69,17 @@ def read_shape(told: str) -> ModelShape:
     return shape_of(_nested(config))
 
 
-def _nested(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Rebuild nested parts. An engine reports a nested scalar under a key that contains the names
-    of the parts, separated by dots."""
+def _nested(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Rebuild the nested mappings of a report. The key of a nested value is the path of names,
+    separated by dots."""
     config: dict[str, Any] = {}
-    for path, value in told.items():
+    for path, value in report.items():
         *parts, key = path.split(".")
         place = config
         for part in parts:
             below = place.setdefault(part, {})
             if not isinstance(below, dict):
-                raise UnknownShapeError(path, f"{part} is a value and a part")
+                raise UnknownShapeError(path, f"{part} is both a value and a mapping")
             place = below
         place[key] = value
     return config
@@ -93,8 +94,8 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
             `data_parallel_size`, `decode_context_parallel_size`, `cache_dtype` and `quantization`.
 
     Raises:
-        UnknownShapeError: a key is missing, or shows a part that is not modelled. The message names
-            the key.
+        UnknownShapeError: a key is missing, or belongs to a part that is not modelled. The message
+            contains the key.
     """
     model = Config(text_part(config))
     for key, what in _NOT_MODELLED.items():
@@ -146,23 +147,27 @@ def _architecture(model: Config) -> str | None:
 
 
 def _kv_heads(model: Config, heads: int) -> int:
-    told = model.whole_or_none(
+    configured = model.whole_or_none(
         "num_key_value_heads",
         "num_kv_heads",
         "n_head_kv",
         "multi_query_group_num",
         "num_attention_groups",
     )
-    if told is None and model.flag("multi_query", False):
+    if configured is None and model.flag("multi_query", False):
         return 1
-    return told or heads
+    return configured or heads
 
 
 def _intermediate(model: Config, kind: str, hidden: int) -> int:
-    told = model.whole_or_none("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner")
-    if told is None and kind in _FOUR_TIMES:
+    configured = model.whole_or_none(
+        "intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner"
+    )
+    if configured is None and kind in _FOUR_TIMES:
         return 4 * hidden
-    return told or model.whole("intermediate_size", "ffn_dim", "n_inner", "intermediate_size_mlp")
+    return configured or model.whole(
+        "intermediate_size", "ffn_dim", "n_inner", "intermediate_size_mlp"
+    )
 
 
 def _positions(model: Config) -> int:
@@ -217,8 +222,8 @@ def _experts(model: Config, layers: int) -> Experts | None:
 
 
 def _layers_of_experts(model: Config, layers: int) -> int:
-    """Return the number of layers that are mixtures of experts. Each model family has its own key
-    for it."""
+    """Return the number of layers that are mixtures of experts. Each model family has a different
+    key for this number."""
     first = model.whole_or_none("first_k_dense_replace", "moe_layer_start_index") or 0
     chosen = model.tally("moe_layer_freq")
     if chosen:
@@ -227,8 +232,8 @@ def _layers_of_experts(model: Config, layers: int) -> int:
         "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"
     )
     every = every or 1
-    # In DeepSeek's models, the count begins at layer 0. In the others, the last layer of each
-    # interval has experts.
+    # In DeepSeek's models, the first layer of each interval has experts. In other models, the last
+    # layer of each interval has experts.
     remainder = 0 if model.get("moe_layer_freq") is not None else every - 1
     among = sum(layer % every == remainder for layer in range(first, layers))
     return max(0, among - sum(model.tally("mlp_only_layers").values()))

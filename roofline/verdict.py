@@ -14,14 +14,15 @@ from typing import Final
 
 IDLE_BELOW: Final = 0.2
 """An engine is idle if its GPU's multiprocessors were active for less than this share of the time.
-Without this measurement, the share of the time in steps is used."""
+If their activity is unknown, the share of the time in steps is used."""
 OVERHEAD_BEYOND: Final = 2.0
 """A step is overhead-bound if it takes more than this multiple of its memory time and of its
 compute time."""
 DIFFERS_BEYOND: Final = 0.25
-"""A larger relative difference between modelled and measured bandwidth is a finding."""
+"""Minimum relative difference between modelled and measured bandwidth that is a finding."""
 WORTH_COMPARING: Final = 0.05
-"""Minimum share of the peak bandwidth for the comparison. Below it, other transfers dominate."""
+"""Minimum share of the peak bandwidth to compare modelled and measured bandwidth. At a lower
+bandwidth, other transfers dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02
@@ -37,14 +38,15 @@ class Verdict(StrEnum):
 
 
 class Finding(StrEnum):
-    """An additional remark on a window."""
+    """A remark on a window, in addition to the verdict."""
 
     LOW_UTILISATION_LONG_STEPS = "low_utilisation_long_steps"
     """Matrix units are mostly inactive and steps are long, but the memory is busy."""
     MEASURED_ABOVE_MODEL = "measured_above_model"
     MEASURED_BELOW_MODEL = "measured_below_model"
     BEYOND_THE_PEAK = "beyond_the_peak"
-    """The bytes or FLOPs exceed the device's peak, so the reported shape or device is wrong."""
+    """The modelled bytes or FLOPs exceed the device's peak, so the reported shape or device is
+    wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,8 @@ class Terms:
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation: each number format is compared with its own peak."""
+        """Model FLOPs utilisation: the share of the peak FLOP/s that the step needs, with a
+        separate peak for each number format."""
         return _share(self.compute_s, self.step_s)
 
 
@@ -76,8 +79,8 @@ def verdict_of(
         terms: terms of the window's mean step; None without steps.
         sm_active_ratio: measured share of the window in which multiprocessors were active; None if
             not measured.
-        busy_ratio: share of the window that the engine spent in steps. It is used if SM activity is
-            unknown.
+        busy_ratio: share of the window that the engine spent in steps. This share is used if SM
+            activity is unknown.
 
     Returns:
         The bottleneck; None if a term is unknown.
@@ -99,16 +102,15 @@ def residual_of(
     most_bytes_per_s: float | None,
     measured_bytes_per_s: float | None,
 ) -> float | None:
-    """Return how far the measured bandwidth lies outside the modelled range, as a share.
+    """Return the relative distance of the measured bandwidth from the modelled range.
 
     Args:
         least_bytes_per_s: modelled bandwidth if only weights and KV cache cross the memory bus.
-        most_bytes_per_s: modelled bandwidth if activations between layers cross the bus as well.
+        most_bytes_per_s: modelled bandwidth if activations between layers cross the memory bus too.
         measured_bytes_per_s: measured bandwidth; None if not measured.
 
     Returns:
-        A positive share above the upper bound, a negative share below the lower bound, 0 in
-        between.
+        A positive number above the range, a negative number below the range, 0 within the range.
     """
     if measured_bytes_per_s is None or not least_bytes_per_s or not most_bytes_per_s:
         return None
@@ -130,8 +132,8 @@ def findings_of(
     Args:
         verdict: the window's bottleneck.
         terms: terms of the window's mean step.
-        tensor_active_ratio: measured share of the time in which matrix units were active; MFU is
-            used if it is unknown.
+        tensor_active_ratio: measured share of the time in which matrix units were active. If it is
+            unknown, MFU is used.
         residual: the result of `residual_of`.
         of_the_peak: the larger of measured and modelled bandwidth, as a share of the peak; None if
             unknown.

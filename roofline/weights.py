@@ -1,4 +1,4 @@
-"""The number of weights of a model, and of one GPU's part of it.
+"""The number of weights of a model, in total and on one GPU.
 
 Pure. Only matrices count: norms and biases are under 0.2 % of the weights of today's models.
 """
@@ -12,9 +12,10 @@ class Weights(NamedTuple):
     """Number of elements of each part of a model."""
 
     table: float
-    """Embeddings of tokens and learnt positions. A step reads one row per token."""
+    """Embedding tables of tokens and of learnt positions. A step reads one row per token."""
     head: float
-    """The last layer's matrix. If it is tied to the embedding table, both use the same memory."""
+    """The last layer's matrix. If it is tied to the embedding table, the two share the same
+    memory."""
     attention: float
     dense: float
     """Feed-forward layers that are not mixtures of experts."""
@@ -37,12 +38,12 @@ def active_parameters(shape: ModelShape) -> float:
 
 
 def model_weights(shape: ModelShape) -> Weights:
-    """Return the weights of the whole model, without copies."""
+    """Return the numbers of weights of the whole model, without copies."""
     return _weights(shape, 1, 1)
 
 
 def gpu_weights(shape: ModelShape) -> Weights:
-    """Return the weights that one GPU reads, as a mean over the engine's GPUs.
+    """Return the numbers of weights that one GPU reads, as a mean over the engine's GPUs.
 
     Heads, widths and vocabulary are divided over tensor-parallel ranks. If there are fewer KV heads
     than ranks, several ranks have a copy of the same head. Every rank has a copy of the latent
@@ -52,8 +53,8 @@ def gpu_weights(shape: ModelShape) -> Weights:
 
 
 def kv_heads_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of KV heads on one GPU; at least 1. With more ranks than heads, several
-    ranks have a copy of the same head."""
+    """Return the number of KV heads on one GPU; at least 1. If there are more ranks than heads,
+    several ranks have a copy of the same head."""
     return max(1.0, shape.kv_heads / shape.parallel.tensor)
 
 
@@ -96,15 +97,15 @@ def _weights(shape: ModelShape, tensor: int, pipeline: int) -> Weights:
 
 
 def _attention(shape: ModelShape, tensor: int) -> float:
-    """Return the weights of one attention layer: queries, keys, values and output."""
+    """Return the number of weights of one attention layer: queries, keys, values and output."""
     heads = shape.heads / tensor
     kv_heads = max(1.0, shape.kv_heads / tensor)
     return shape.hidden * shape.head_dim * (2 * heads + 2 * kv_heads)
 
 
 def _latent_attention(shape: ModelShape, latent: Latent, tensor: int) -> float:
-    """Return the weights of one layer with latent attention: the compression of queries, keys and
-    values, their expansion, and the output."""
+    """Return the number of weights of one layer with latent attention: compression and expansion of
+    queries, keys and values, and the output."""
     heads, hidden = shape.heads / tensor, shape.hidden
     if latent.query_rank is None:
         queries = hidden * heads * latent.key_dim

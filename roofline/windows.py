@@ -1,7 +1,7 @@
 """An engine's roofline by time window: modelled bytes and FLOPs, measured bandwidth, utilisation,
 verdict.
 
-Pages, exporters and dashboards use only `windows_of`. Pure.
+Pure. Other packages use only `windows_of`.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from roofline.verdict import Finding, Terms, Verdict, findings_of, residual_of, 
 class Window:
     """One time window of one engine.
 
-    Bytes and FLOPs are those of one GPU, as a mean over the engine's GPUs. Unknown values are None.
+    Bytes and FLOPs are per GPU, as a mean over the engine's GPUs. Unknown values are None.
     """
 
     from_unix_ns: int
@@ -38,24 +38,25 @@ class Window:
     terms: Terms | None
     verdict: Verdict | None
     least_bytes_per_s: float | None
-    """Bandwidth needed for weights and KV cache over the whole window: a lower bound."""
+    """Mean bandwidth over the whole window for weights and KV cache only: a lower bound."""
     modelled_bytes_per_s: float | None
-    """Bandwidth needed if all activations between layers are included: an upper bound."""
+    """Mean bandwidth over the whole window including all activations between layers: an upper
+    bound."""
     measured_bytes_per_s: float | None
     residual_ratio: float | None
-    """How far the measured bandwidth lies outside the two bounds, as a share; 0 between them."""
+    """Relative distance of the measured bandwidth from these two bounds; 0 between the bounds."""
     sm_active_ratio: float | None
     tensor_active_ratio: float | None
     findings: tuple[Finding, ...]
 
     @property
     def mbu(self) -> float | None:
-        """Share of the peak bandwidth needed during the steps."""
+        """Share of the peak bandwidth that the steps needed, over the time in steps."""
         return self.terms.mbu if self.terms else None
 
     @property
     def mfu(self) -> float | None:
-        """Share of the peak FLOP/s needed during the steps."""
+        """Share of the peak FLOP/s that the steps needed, over the time in steps."""
         return self.terms.mfu if self.terms else None
 
 
@@ -70,18 +71,18 @@ def windows_of(
     """Return the windows of one engine.
 
     Args:
-        engine: its samples, with the fields of `EngineSample`; `series` numbers processes and their
-            starts.
+        engine: the engine's samples, with the fields of `EngineSample`. `series` identifies
+            processes and their starts.
         shape: the model's shape (`shape_from_config.read_shape(start.shape)`); None if unknown.
         device: the device (`peaks.device_named(start.device)`); None if unknown.
-        gpus: samples of its GPUs, with the fields of `GpuSample`.
+        gpus: samples of the engine's GPUs, with the fields of `GpuSample`.
         width_s: width of a window in seconds; None for a single window. Windows begin at multiples
             of the width.
         chunks: limits of prompt chunks (`chunks.read_chunks(start.arguments)`). If None, the KV
             that chunks read again is ignored.
 
     Returns:
-        Windows in which at least one sample has a predecessor, in order of time.
+        The windows in order of time. A window is omitted if no sample in it has a predecessor.
 
     Raises:
         ValueError: the width is 0 or less.

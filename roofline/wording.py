@@ -1,4 +1,4 @@
-"""A window's verdict as a sentence with both terms. Pure.
+"""A window's verdict as a sentence. Pure.
 
 Every sentence contains the step's duration and the times that memory and compute need at their
 peaks, so that the reader can check the verdict.
@@ -26,12 +26,13 @@ def sentence(window: Window) -> str:
 
 
 def findings(window: Window) -> list[str]:
-    """Return additional remarks on the window, one sentence each."""
+    """Return the additional remarks on a window, with one sentence for each."""
     found = []
     for finding in window.findings:
         if finding is Finding.BEYOND_THE_PEAK:
             found.append(
-                "More than the device can do: the reported shape, dtype or device is wrong."
+                "The result exceeds the device's peak: the reported shape, dtype or device is"
+                " wrong."
             )
         elif finding is not Finding.LOW_UTILISATION_LONG_STEPS:
             found.append(_difference(window))
@@ -45,8 +46,8 @@ def _idle(window: Window) -> str:
     activity = f"multiprocessors active {_percent(window.sm_active_ratio)} of the time"
     if busy is not None and busy >= 0.5:
         return (
-            f"Idle: {activity}, but the engine was in a step for {_percent(busy)} of it:"
-            " the GPU waits for the CPU or for another GPU, not for requests."
+            f"Idle: {activity}, but the engine was in a step for {_percent(busy)} of the time: the"
+            " GPU waits for the CPU or for another GPU, not for requests."
         )
     return f"Idle: {activity}."
 
@@ -73,7 +74,7 @@ def _difference(window: Window) -> str:
         return ""
     side = "above the modelled maximum" if above else "below the modelled minimum"
     why = (
-        "something else moves bytes: another process, copies, kernels that read twice"
+        "there are other transfers: another process, copies, or kernels that read data twice"
         if above
         else "the engine moves fewer bytes than its shape implies: the reported shape or dtype is"
         " wrong, or the GPUs do not belong to this engine"

@@ -6,8 +6,9 @@
 
 All values are means over the engine's GPUs. R is the number of tokens whose KV is read again
 because a prompt is computed in chunks. A step reads one row of the input embedding table per token.
-It reads the whole table only if the table is also the last layer's matrix (tied). For experts, the
-expected number of experts that the step's tokens use is counted. Assumptions and limits: README.md.
+A step reads the whole table only if the table is also the last layer's matrix (tied). Of the
+experts, the expected number that the step's tokens use is counted. README.md lists assumptions and
+limits.
 
 Pure. Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth
 utilisation; Pope et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
@@ -30,12 +31,12 @@ class Work:
     weight_bytes: FloatArray
     """Bytes of all matrices that every step reads: the weights without the embedding tables."""
     table_bytes: FloatArray
-    """Bytes read from the embedding tables: one row of a table per token."""
+    """Bytes that are read from the embedding tables: one row per token and table."""
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     activation_bytes: FloatArray
-    """Bytes of activations that layers pass to each other through memory. Fused kernels avoid a
-    part of this."""
+    """Bytes of activations that layers pass to each other through memory. Fused kernels avoid some
+    of these bytes."""
     linear_flops: FloatArray
     """FLOPs in the number format of quantised weights."""
     plain_flops: FloatArray
@@ -43,13 +44,14 @@ class Work:
 
     @property
     def bytes(self) -> FloatArray:
-        """Bytes of active weights and KV cache, which must move even if all kernels are fused. They
-        are the basis of model bandwidth utilisation (MBU)."""
+        """Bytes of active weights and KV cache, which must move even if all kernels are fused.
+        Model bandwidth utilisation (MBU) is computed from them."""
         return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
 
     @property
     def traffic_bytes(self) -> FloatArray:
-        """Bytes that move if no activation stays in a GPU's caches."""
+        """All bytes, including activations. All of these bytes move if no activation stays in the
+        GPU's caches."""
         return self.bytes + self.activation_bytes
 
     @property
@@ -82,8 +84,8 @@ def work_of(shape: ModelShape, load: Load) -> Work:
 
 
 def _read_back(shape: ModelShape, load: Load) -> FloatArray:
-    """Return how many cached tokens are read, summed over layers. A sliding layer reads at most its
-    window."""
+    """Return the number of cached tokens that are read, summed over layers. A sliding-window layer
+    reads at most its window."""
     context = load.context_tokens
     tokens = shape.full_layers * (context + load.prefill_context_tokens)
     if shape.window is not None:
@@ -94,15 +96,15 @@ def _read_back(shape: ModelShape, load: Load) -> FloatArray:
 
 
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Return the elements of one row of the token table and of the table of learnt positions. Each
-    row is on one rank."""
+    """Return the number of elements of one row of the token table and one row of the position table
+    on a GPU. Each row is on only one rank."""
     tables = 2 if shape.positions else 1
     return tables * shape.hidden / shape.parallel.tensor / shape.parallel.pipeline
 
 
 def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Return the cached elements of one token in one layer. A latent vector is on every rank; heads
-    are divided."""
+    """Return the number of cached elements of one token in one layer on a GPU. Every rank has the
+    whole latent vector, but heads are divided over the ranks."""
     context = shape.parallel.context
     if shape.latent:
         return shape.latent.cached_dim / context
@@ -110,10 +112,10 @@ def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
 
 
 def _expert_elements(shape: ModelShape, weights: Weights, load: Load) -> FloatArray:
-    """Return the elements of experts that a GPU reads over the steps.
+    """Return the number of expert elements that a GPU reads in the steps.
 
-    T tokens that each choose k of E experts at random use E·(1 − (1 − k/E)^T) experts. Engines that
-    share experts are assumed to have as many tokens as this engine.
+    If each of T tokens chooses k of E experts at random, E·(1 − (1 − k/E)^T) experts are used.
+    Engines that share experts are assumed to have as many tokens as this engine.
     """
     experts = shape.experts
     if experts is None:
@@ -133,9 +135,9 @@ def _touched(experts: Experts, tokens: FloatArray) -> FloatArray:
 
 
 def _expert_elements_of_a_token(shape: ModelShape, weights: Weights) -> float:
-    """Return the expert elements that one token uses on a GPU.
+    """Return the number of expert elements that one token uses on a GPU.
 
-    A GPU has 1/data of the experts, and receives the tokens of all engines that share them.
+    A GPU has 1/data of the experts, and receives the tokens of all engines that share the experts.
     """
     return weights.expert * shape.experts.per_token if shape.experts else 0.0
 
@@ -162,10 +164,10 @@ def _attention_flops(shape: ModelShape, load: Load) -> FloatArray:
 
 
 def _activations(shape: ModelShape, load: Load) -> FloatArray:
-    """Return the elements that operators read and write. Each operator reads its inputs and writes
-    its outputs once."""
+    """Return the number of elements that operators read and write, if each operator reads its
+    inputs and writes its outputs once."""
     ranks = shape.parallel.tensor
-    layer = 8.0 * shape.hidden  # two norms, each with the residual
+    layer = 8.0 * shape.hidden  # two norms, each of which reads and writes the residual
     layer += (
         _of_latent_attention(shape, shape.latent)
         if shape.latent

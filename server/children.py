@@ -1,7 +1,7 @@
-"""The child processes of `tailspan up`: the explorer and the simulator.
+"""Start and stop the child processes of `tailspan up`: the explorer and the simulator.
 
-They never outlive their parent. The parent ends them when it ends; if it cannot, server/leash.py
-does.
+A child never outlives its parent. The parent ends its children before it ends. If the parent is
+killed, server/leash.py ends them.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class ChildError(Exception):
 
 
 class Child:
-    """A child process. It is terminated when its parent ends, and killed if it does not react."""
+    """A running child process."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
@@ -41,13 +41,14 @@ class Child:
         return self._process.returncode is None
 
     async def wait(self) -> int:
-        """Wait until the process ends; return its exit status, or the negative number of the signal
-        that ended it.
+        """Wait until the process ends.
+
+        Return its exit status, or the negative number of the signal that ended it.
         """
         return await self._process.wait()
 
     async def stop(self, within_s: float = STOP_S) -> None:
-        """Terminate the process; kill it if it does not end in time."""
+        """Terminate the process, and kill it if it does not end within `within_s`."""
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         try:
@@ -78,10 +79,10 @@ async def start(
     """Start a child process in its own session, so that Ctrl-C does not reach it directly.
 
     Args:
-        name: its name in messages.
-        command: its command line, with the full path of the program.
-        environment: variables added to the parent's environment.
-        log: file for its output; overwritten.
+        name: the child's name in messages.
+        command: the command line, with the full path of the program.
+        environment: variables to add to the parent's environment.
+        log: the file for the child's output, which is overwritten.
 
     Raises:
         ChildError: the log cannot be written, or the program cannot be run.
@@ -105,7 +106,7 @@ def _begin(log: Path) -> IO[bytes]:
     log.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     create(log)
     log.chmod(FILE_MODE)  # an earlier version may have left the file readable by other users
-    # Append, so that two processes with the same log do not overwrite each other's lines.
+    # Append, so that two processes that write the same log do not overwrite each other's lines.
     output = log.open("ab")
     output.truncate(0)
     return output

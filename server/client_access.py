@@ -1,4 +1,4 @@
-"""The credentials of a client of `tailspan up`: a token and a certificate."""
+"""The credentials that a client of `tailspan up` sends: a token and a certificate."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -18,15 +18,15 @@ class Access:
 
     @property
     def scheme(self) -> str:
-        """The scheme of the URLs."""
+        """The scheme of URLs: http or https."""
         return "https" if self.tls else "http"
 
     def headers(self) -> dict[str, str]:
-        """The headers of every request, in lower case, as gRPC requires."""
+        """The headers of every request. The names are in lower case, because gRPC requires it."""
         return {"authorization": f"Bearer {self.token}"} if self.token else {}
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the TLS settings for HTTP; None for plaintext."""
+        """Return the TLS settings for HTTP, or None without TLS."""
         if not self.tls:
             return None
         context = ssl.create_default_context(cafile=self.ca)

@@ -10,20 +10,20 @@ from collector.listen.tls import Tls
 
 @dataclass(frozen=True, slots=True)
 class EndpointAccess:
-    """Who may use the ports, under which names, and with which limits."""
+    """The tokens, TLS settings, host names and limits of the endpoints."""
 
     tokens: Tokens | None = None
     tls: Tls | None = None
     limits: Limits | None = None
-    """None for the default."""
+    """The limits on received data, or None for the defaults."""
     hosts: AllowedHosts | None = None
-    """The names that clients may use for the HTTP ports; None for the default."""
+    """The host names that clients may use for the HTTP ports, or None for the default."""
     own_token: str | None = field(default=None, repr=False)
-    """The token of Tailspan's own simulator."""
+    """The token that Tailspan's own simulator sends."""
     explorer_host: str | None = None
-    """The address of the explorer; None for the address of the other ports."""
+    """The address that the explorer listens on, or None for the address of the other ports."""
 
     @property
     def scheme(self) -> str:
-        """The scheme of the endpoints' URLs."""
+        """The scheme of the endpoints' URLs: http or https."""
         return "https" if self.tls else "http"

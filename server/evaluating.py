@@ -18,11 +18,11 @@ from telemetry.tasks import Task
 
 
 class Evaluating:
-    """Evaluation of the objectives every 15 s; new incidents are printed.
+    """Evaluates the objectives every 15 s, and prints new incidents.
 
-    A sender may deliver its past when it starts. The first requests that have just ended show that
-    this past is complete. They are evaluated at once, so that an incident in the past is found
-    without a delay.
+    A sender may deliver old requests when it starts. When the first request arrives that has just
+    ended, all old requests have arrived. An evaluation then runs immediately, so that an incident
+    among the old requests is found without a delay.
 
     Args:
         evaluator: evaluates the objectives.
@@ -39,14 +39,17 @@ class Evaluating:
         self._evaluator = evaluator
         self._clock_unix_ns = clock_unix_ns
         self._evaluated = evaluated
-        self._told: set[tuple[str, str, int, bool]] = set()
+        self._printed: set[tuple[str, str, int, bool]] = set()
         self._present_seen = False
         self._due = asyncio.Event()
 
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Notice the first requests that have just ended; called on the event loop."""
+        """Trigger an evaluation when the first request arrives that has just ended.
+
+        Called on the event loop.
+        """
         if self._present_seen or not requests:
             return
         rows = RequestRows.of(requests)
@@ -60,10 +63,11 @@ class Evaluating:
         """Evaluate until cancelled.
 
         Args:
-            task: records each success.
+            task: records each successful evaluation.
 
         Raises:
-            StoreError: the database does not respond; the next call continues.
+            StoreError: the database does not respond. The next call continues where this call
+                stopped.
         """
         while True:
             self._due.clear()
@@ -76,21 +80,22 @@ class Evaluating:
         """Evaluate once.
 
         Raises:
-            StoreError: the database does not respond. The next step continues.
+            StoreError: the database does not respond. The next step continues where this step
+                stopped.
         """
         now_s = self._clock_unix_ns() // 10**9
         for incident in await asyncio.to_thread(self._evaluator.evaluate, now_s):
             over = incident.ended_s is not None
             key = (incident.slo, incident.severity, incident.fired_s, over)
-            if key not in self._told:
-                self._told.add(key)
+            if key not in self._printed:
+                self._printed.add(key)
                 with suppress(OSError):  # the terminal is gone; notifications are still sent
                     click.echo(sentence(incident))
         self._evaluated()
 
 
 def sentence(incident: Incident) -> str:
-    """Return an incident in one line: objective, severity and start."""
+    """Return a line about an incident: objective, severity and start."""
     began = time_text.moment(incident.began_s * 10**9)
     peak = f"{float(incident.peak_burn):.1f}"
     if incident.ended_s is None:

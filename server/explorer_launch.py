@@ -1,4 +1,4 @@
-"""The command line and the environment of the explorer's process."""
+"""Build the command line and the environment of the explorer's process."""
 
 import os
 from collections.abc import Sequence
@@ -46,21 +46,23 @@ def launch(
     Args:
         host: the address to listen on.
         port: the port to listen on.
-        base_path: the path under which a proxy serves the explorer, without slashes at its ends.
-        database_url: a SQLAlchemy URL; None keeps the URL of the environment, or the default.
-        objectives: files and folders of objectives; empty for the built-in ones.
-        prices: the price file; None keeps the file of the environment, or the list prices.
-        sign_in: the file of `--sign-in` and its content; None for no sign-in. The process reads the
-            file itself, so no secret is on the command line.
-        allowed_hosts: names that browsers may use for the pages, in addition to addresses,
-            localhost, `host`, the name in `sign_in`, and those of the environment.
-        simulated_past_s: start and end, in unix seconds, of the past that a simulated fleet sends;
-            None without such a fleet.
+        base_path: the URL path under which a proxy serves the explorer, without slashes at start
+            and end.
+        database_url: a SQLAlchemy URL, or None for the URL in the environment or the default.
+        objectives: files and folders of objectives, or an empty list for the built-in objectives.
+        prices: the price file, or None for the file in the environment or the list prices.
+        sign_in: the file of `--sign-in` and its content, or None for no sign-in. The explorer's
+            process reads the file itself, so no secret is on its command line.
+        allowed_hosts: additional host names that browsers may use for the pages. IP addresses,
+            localhost, `host`, the host in `sign_in`, and the names in the environment are always
+            allowed.
+        simulated_past_s: start and end, in unix seconds, of the past that a simulated fleet sends,
+            or None without a simulated fleet.
 
     Returns:
-        The command, and the variables to add to the caller's environment. The database's URL is one
-        of
-        the variables, because it may contain a password, and command lines are public.
+        The command, and the variables to add to the caller's environment. The database's URL is
+        passed in a variable, because it may contain a password, and other users can read command
+        lines.
     """
     options = {
         "server.address": host,

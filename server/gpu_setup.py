@@ -1,4 +1,4 @@
-"""The GPUs that `tailspan up` and `tailspan gpus` sample, and the replicas that they belong to."""
+"""The GPUs that `tailspan up` and `tailspan gpus` sample, and the replicas that use them."""
 
 from dataclasses import dataclass, field
 
@@ -15,9 +15,9 @@ class GpuSetup:
 
     Args:
         local: whether the GPUs of this machine are sampled.
-        dcgm: dcgm-exporters to scrape.
+        dcgm: the dcgm-exporters to scrape.
         dcgm_every_s: seconds between scrapes.
-        configured: replicas of GPUs, as configured.
+        configured: the replica of each GPU that the user assigned.
     """
 
     local: bool = False
@@ -31,13 +31,13 @@ class GpuSetup:
         return self.local or bool(self.dcgm)
 
     def readers(self) -> GpuReaders:
-        """Return the readers of these GPUs."""
+        """Return an object that reads samples for each source."""
         return GpuReaders(local=self.local, dcgm=self.dcgm, dcgm_every_s=self.dcgm_every_s)
 
     def owners(self, *, receives_engines: bool = True) -> Owners:
         """Return the object that assigns GPUs to replicas.
 
         Args:
-            receives_engines: whether engines report to this process.
+            receives_engines: whether this process receives samples of engines.
         """
         return Owners(host_name(), Processes(), self.configured, receives_engines=receives_engines)

@@ -1,4 +1,4 @@
-"""The explorer and the simulator: child processes that are restarted when they end."""
+"""Keep the explorer and the simulator running: restart each child process when it ends."""
 
 import asyncio
 import time
@@ -20,14 +20,13 @@ FIRST_LOOK: Final = {
     "backfill": "20m",
     "rate": "2",
 }
-"""What `tailspan up --simulate` shows: a running incident that pages (tests/cli), with the usual
-traffic of a quarter of an hour before it. A longer past, or more traffic, would take longer to
-simulate than a reader waits (benchmarks/first_minute.py)."""
+"""Options of the simulator that `tailspan up --simulate` starts: 15 minutes of normal traffic, then
+an open incident that pages (tests/cli). A longer past or more traffic would delay the first page
+too much (benchmarks/first_minute.py)."""
 
 
 def first_past_s(now_unix_ns: int) -> tuple[int, int]:
-    """Return start and end, in unix seconds, of the past that a simulator sends if it starts
-    now."""
+    """Return start and end, in unix seconds, of the past that a simulator would send now."""
     now_s = now_unix_ns // 10**9
     return now_s - round(parse_s(FIRST_LOOK["backfill"])), now_s
 
@@ -36,11 +35,11 @@ Ends = asyncio.Queue[tuple[Child, int]]
 
 
 class _KeptChild:
-    """A child process that is restarted.
+    """A child process that is restarted when it ends.
 
     Args:
-        name: name of the child and of its task.
-        ends: queue that receives the child and its status when the child ends by itself.
+        name: the name of the child and of its `Task`.
+        ends: a queue that receives the child and its exit status if the child ends unexpectedly.
     """
 
     def __init__(self, name: str, ends: Ends) -> None:
@@ -57,20 +56,20 @@ class _KeptChild:
         """Start the process.
 
         Raises:
-            ChildError: it cannot be started.
+            ChildError: the process cannot be started.
         """
         raise NotImplementedError
 
     async def answers(self) -> bool:
-        """Return whether the process works, after waiting until it is ready."""
+        """Wait until the process is ready, and return whether it works."""
         return True
 
     async def step(self) -> None:
         """Restart the process if it has ended, and wait for its end.
 
         Raises:
-            ChildEnded: it ended.
-            ChildError: it cannot be started.
+            ChildEnded: the process ended.
+            ChildError: the process cannot be started.
         """
         if not self.running:
             await self.start()
@@ -86,8 +85,8 @@ class KeptExplorer(_KeptChild):
     """The explorer.
 
     Args:
-        launch: returns its command line and environment.
-        url: returns its address.
+        launch: returns the explorer's command line and environment.
+        url: returns the explorer's address.
         logs: the folder of its log.
         ends: as for `_KeptChild`.
     """
@@ -106,7 +105,7 @@ class KeptExplorer(_KeptChild):
         self.child = await children.start("explorer", start.command, start.environment, self._log)
 
     async def answers(self) -> bool:
-        """Wait until the explorer responds; return False if it ended or took too long."""
+        """Wait until the explorer responds. Return False if it ended or took too long."""
         deadline = time.monotonic() + EXPLORER_START_S
         while self.running and time.monotonic() < deadline:
             if (await asyncio.to_thread(probes.get, f"{self._url()}/_stcore/health")).ok:
@@ -116,7 +115,9 @@ class KeptExplorer(_KeptChild):
 
 
 class KeptSimulator(_KeptChild):
-    """A simulated fleet in its own process, because its backfill would delay the collector.
+    """A simulated fleet.
+
+    The fleet runs in a separate process, because computing the backfill would delay the collector.
 
     Args:
         endpoint: returns the collector's address.

@@ -1,12 +1,12 @@
-"""Run a command that cannot outlive its parent: `python leash.py PARENT COMMAND …`.
+"""Run a command that ends when its parent ends: `python leash.py PARENT COMMAND …`.
 
-The kernel ends the command when its parent ends, also after SIGKILL. The command requests this
-itself, after the fork and before the exec. A request in the fork (`preexec_fn`) would run Python in
-a process with threads, in which a lock may never be released. The alternative, a pipe to watch,
-would need a thread in every command, or a third process that could itself be killed.
+The kernel ends the command when its parent ends, even if the parent is killed with SIGKILL. This
+script sets the kernel option, and then executes the command. Setting the option in `preexec_fn`
+could deadlock, because it would run Python after the fork of a process with threads. Watching a
+pipe instead would need a thread in every command, or a third process that could also be killed.
 
-Only Linux supports this. On other systems the command runs without this protection. Source:
-prctl(2), PR_SET_PDEATHSIG, which is kept across an exec.
+Only Linux has this option. On other systems the command may outlive its parent. Source: prctl(2),
+PR_SET_PDEATHSIG, which remains set after an exec.
 """
 
 import os
@@ -17,7 +17,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(parent: str, *command: str) -> None:
-    """Tie this process to its parent, and execute the command."""
+    """Set the kernel option for this process, and execute the command."""
     if sys.platform == "linux":
         import ctypes
 

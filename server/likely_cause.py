@@ -1,8 +1,8 @@
-"""The likely cause of an incident, as a sentence for notifications, found in the background.
+"""Find the likely cause of an incident in the background, as a sentence for notifications.
 
 A notification never waits for the cause. The diagnosis reads every request of the time range, so it
-runs in its own process with limits of time and memory. If that process fails, notifications are
-still sent. While the incident is open, the diagnosis is repeated, but not at each evaluation.
+runs in a separate process with limits on time and memory. If that process fails, notifications are
+still sent. While the incident is open, the diagnosis is repeated from time to time.
 """
 
 import json
@@ -27,33 +27,33 @@ from telemetry.tasks import Task
 AGAIN_S: Final = 300
 
 MOST_S: Final = 60
-"""Limit of the process's elapsed time and processor time, in seconds.
+"""Limit on the elapsed time and the processor time of the diagnosis process, in seconds.
 
-A million requests take about a second (benchmarks/explain.py).
+The diagnosis of a million requests takes about a second (benchmarks/explain.py).
 """
 
 MOST_BYTES: Final = 4 * 2**30
-"""Limit of the process's address space. A million requests take about 400 MB."""
+"""Limit on the address space of the diagnosis process. A million requests take about 400 MB."""
 
 _ANSWER_BYTES: Final = 65_536
 
 Ask = Callable[[Objective, IncidentRow, int], str | None]
-"""A function that returns the sentence for an incident at an instant, or None without a cause. It
-may take long."""
+"""A slow function that returns the sentence for an incident at an instant, or None without a
+cause."""
 
 _log = logging.getLogger(__name__)
 
 
 class AskError(Exception):
-    """The process did not respond. The message has its exit status."""
+    """The diagnosis process failed or took too long. The message has the reason."""
 
 
 class LikelyCauses:
-    """A cache of causes, which are searched for one incident at a time.
+    """A cache of the causes of incidents. Searches run one after the other, in a separate thread.
 
     Args:
-        ask: finds the sentence; called in its own thread.
-        found: called after each search, from that thread.
+        ask: finds the sentence. Called in a separate thread.
+        found: called after each search, in the same thread.
     """
 
     def __init__(self, ask: Ask, found: Callable[[], None] = lambda: None) -> None:
@@ -64,7 +64,7 @@ class LikelyCauses:
         self._asking = threading.Lock()
 
     def __call__(self, objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-        """Return the cause if it is known, without waiting."""
+        """Return the cause if it is already known, without waiting for a search."""
         key = (incident.slo, incident.severity, incident.fired_unix_s)
         asked_s, known = self._known.get(key, (-AGAIN_S, None))
         over = incident.ended_unix_s is not None
@@ -98,18 +98,19 @@ class LikelyCauses:
         self._found()
 
     def _forget(self, at_s: int) -> None:
-        """Remove incidents that were not requested for a day."""
+        """Remove incidents whose cause was not requested for a day."""
         for key, (asked_s, _) in list(self._known.items()):
             if at_s - asked_s > 86_400:
                 del self._known[key]
 
 
 def asked_apart(engine: Engine) -> Ask:
-    """Return a function that searches in its own process, with the same database."""
+    """Return a function that runs the diagnosis in a separate process, on the same database."""
     url = engine.url.render_as_string(hide_password=False)
 
     def ask(objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-        # The address may contain a password, so it is sent on standard input, not as an argument.
+        # The database URL may contain a password, so it is sent on standard input, not as an
+        # argument.
         question = pickle.dumps((url, objective, incident, at_s))
         try:
             done = subprocess.run(
@@ -133,13 +134,13 @@ def asked_apart(engine: Engine) -> Ask:
 
 
 def find(engine: Engine, objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-    """Return a sentence; None if the objective has no latency target, or no cause is found."""
+    """Return a sentence, or None if the objective has no latency target, or no cause is found."""
     found = incident_verdict(engine, objective, incident, at_s)
     return None if found is None else found.sentence
 
 
 def main() -> None:
-    """Answer the question on standard input, within the limits."""
+    """Read the question on standard input, and print the sentence. Runs within the limits."""
     from store.database import open_database
 
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))

@@ -1,8 +1,9 @@
 """Reduce the memory that allocators hold in a process that runs for weeks.
 
-glibc gives each thread an arena, and Arrow's allocator keeps freed memory. With many threads that
-take turns, each thread keeps some megabytes, a quarter of all memory (benchmarks/ingest.py). Two
-arenas are enough, because Python's lock makes the threads take turns.
+glibc gives each thread a separate memory arena, and Arrow's allocator keeps freed memory. With many
+threads, the unused megabytes in each arena were a quarter of the process's memory
+(benchmarks/ingest.py). Two arenas are enough, because Python's lock lets only one thread run at a
+time.
 """
 
 import ctypes
@@ -16,9 +17,10 @@ _M_ARENA_MAX: Final = -8
 
 
 def keep_little() -> None:
-    """Limit the allocators of this process; call this before it starts threads.
+    """Limit the allocators of this process.
 
-    It has no effect with another libc.
+    Call this function before any thread starts. The function has no effect if the libc is not
+    glibc.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

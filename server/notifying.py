@@ -1,7 +1,7 @@
-"""Notify while Tailspan runs: one thread per channel, so that a slow channel delays no other.
+"""Send notifications while Tailspan runs, with one thread per channel.
 
-The threads are daemons. An attempt that is interrupted by the end of the process is repeated after
-the next start.
+A slow channel therefore does not delay other channels. The threads are daemons: if the process ends
+during an attempt, the attempt is repeated after the next start.
 """
 
 import logging
@@ -23,7 +23,8 @@ from store.errors import StoreError
 from telemetry.tasks import Task
 
 POLL_S = 5.0
-"""Seconds between a channel's checks of the outbox. A new entry wakes the channel at once."""
+"""Seconds between two checks of the outbox by a channel's thread. A new entry wakes the thread
+immediately."""
 GRACE_S = 2.0
 OUTBOX = "outbox"
 
@@ -31,17 +32,18 @@ _log = logging.getLogger(__name__)
 
 
 class Notifying:
-    """The threads that fill the outbox after each evaluation and deliver its messages.
+    """The threads that add messages to the outbox after each evaluation, and deliver them.
 
     Args:
         engine: from `open_database`.
         objectives: the objectives with notifications.
-        channels: the receivers.
-        explorer_url: returns the address for links; None for no link.
-        simulated: whether the data is simulated.
-        say: prints a line; its second argument is whether the line is an error.
+        channels: the notification channels.
+        explorer_url: returns the explorer's address for links, or None for no links.
+        simulated: returns whether the data is simulated.
+        say: prints a line. The second argument is whether the line is an error.
         clock_unix_ns: returns the current time.
-        ask: finds the likely cause of an incident; None searches in its own process.
+        ask: finds the likely cause of an incident, or None to run the diagnosis in a separate
+            process.
     """
 
     def __init__(
@@ -90,11 +92,11 @@ class Notifying:
         self._start(OUTBOX, self._fill)
 
     def evaluated(self) -> None:
-        """Signal that objectives were evaluated. Returns at once."""
+        """Wake the outbox thread, because objectives were evaluated. Returns at once."""
         self._evaluated.set()
 
     def stop(self) -> None:
-        """Start no more attempts, and wait a moment for the current ones."""
+        """Start no further attempts, and wait up to `GRACE_S` for the current attempts."""
         self._stop.set()
         for event in (self._evaluated, *self._wakes):
             event.set()
@@ -103,7 +105,7 @@ class Notifying:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of attempts since the start, by channel and result."""
+        """Return the number of attempts since the start of the process, by channel and result."""
         return {
             (sender.channel.name, str(result)): count
             for sender in self._senders
@@ -123,7 +125,8 @@ class Notifying:
             if not self._survives(self._enqueue, OUTBOX):
                 continue
             if not delivering:
-                # Start delivery after the first evaluation, because old incidents may have ended.
+                # Start delivery after the first evaluation, because incidents may have ended during
+                # a downtime.
                 for sender, wake in zip(self._senders, self._wakes, strict=True):
                     self._start(sender.channel.name, partial(self._run, sender, wake))
                 delivering = True
@@ -147,7 +150,10 @@ class Notifying:
             wake.wait(POLL_S)
 
     def _survives(self, step: Callable[[], None], name: str) -> bool:
-        """Run a step and return whether it succeeded. A failure does not end the thread."""
+        """Run a step, and return whether it succeeded.
+
+        A failure is logged and does not end the thread.
+        """
         task = self.tasks[name]
         try:
             step()
@@ -163,9 +169,9 @@ class Notifying:
         return False
 
     def _tell(self, channel: Channel, attempt: Attempt) -> None:
-        said = sentence(channel, attempt)
-        if said is not None:
-            self._say(said, attempt.result is not Result.DELIVERED)
+        line = sentence(channel, attempt)
+        if line is not None:
+            self._say(line, attempt.result is not Result.DELIVERED)
 
 
 def _name(channel: Channel) -> str:
@@ -173,7 +179,7 @@ def _name(channel: Channel) -> str:
 
 
 def sentence(channel: Channel, attempt: Attempt) -> str | None:
-    """Return a line about an attempt; None if the same line was printed before."""
+    """Return a line about an attempt, or None if the same line was printed before."""
     row = attempt.row
     what = f"the {row.severity} of objective {row.slo}"
     if row.transition == Transition.RESOLVED:

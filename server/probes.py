@@ -1,6 +1,6 @@
-"""A single HTTP request to check whether a server responds.
+"""Send a single HTTP request to check whether a server responds.
 
-The server is not trusted. The request has a time limit for any response, follows no proxy or
+The server is not trusted, so the request has a total time limit, uses no proxy, follows no
 redirect, and reads a limited number of bytes.
 """
 
@@ -20,7 +20,7 @@ WIDEST_WHY = 200
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response. `status` is None if there was no response; `reason` is then the error."""
+    """A response. If there was no response, `status` is None and `reason` is the error."""
 
     status: int | None
     reason: str
@@ -28,12 +28,12 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Whether the response reports success."""
+        """Whether the response has a status of success."""
         return self.status is not None and 200 <= self.status < 300
 
     @property
     def why(self) -> str:
-        """The reason of the failure, safe to print on a terminal."""
+        """The reason for the failure, safe to print on a terminal."""
         words = self.reason if self.status is None else f"status {self.status} {self.reason}"
         return printable(words.strip(), WIDEST_WHY)
 
@@ -45,13 +45,13 @@ def get(
     *,
     most_bytes: int | None = None,
 ) -> Answer:
-    """Send a GET request. Errors are returned, never raised.
+    """Send a GET request. Errors are returned in the result, never raised.
 
     Args:
         url: an http or https URL.
-        timeout_s: limit for the whole request: name, connection and last byte.
+        timeout_s: limit for the whole request, from the name lookup to the last byte.
         access: the credentials to send.
-        most_bytes: maximum number of bytes to read; None for `MOST_BYTES`.
+        most_bytes: maximum number of bytes to read, or None for `MOST_BYTES`.
     """
     return _in_time(url, None, access.headers(), timeout_s, access, most_bytes)
 
@@ -63,7 +63,7 @@ def post(
     timeout_s: float = TIMEOUT_S,
     access: Access = OPEN,
 ) -> Answer:
-    """Send a POST request; otherwise the same as `get`."""
+    """Send a POST request. Arguments and result are the same as for `get`."""
     return _in_time(url, body, {"Content-Type": content_type} | access.headers(), timeout_s, access)
 
 
@@ -75,9 +75,9 @@ def _in_time(
     access: Access,
     most_bytes: int | None = None,
 ) -> Answer:
-    # A socket's timeout applies to each read, so one byte per second would block for ever. Looking
-    # up a name has no timeout at all. Therefore the request runs in a thread, which is abandoned
-    # after the time limit.
+    # A socket's timeout applies to each read, so a server that sends one byte per second would
+    # block for ever. A name lookup has no timeout. Therefore the request runs in a thread, which is
+    # abandoned after the time limit.
     answers: SimpleQueue[Answer] = SimpleQueue()
     threading.Thread(
         target=lambda: answers.put(
@@ -88,7 +88,7 @@ def _in_time(
     try:
         return answers.get(timeout=timeout_s)
     except Empty:
-        return Answer(None, f"no answer within {timeout_s:g} s")
+        return Answer(None, f"no response within {timeout_s:g} s")
 
 
 def _ask(
@@ -126,12 +126,12 @@ def _ask(
         finally:
             connection.close()
     except TimeoutError:
-        return Answer(None, f"no answer within {timeout_s:g} s")
+        return Answer(None, f"no response within {timeout_s:g} s")
     except OSError as error:
         return Answer(None, error.strerror or str(error) or type(error).__name__)
     except http.client.HTTPException as error:
-        return Answer(None, f"the answer is not HTTP ({type(error).__name__})")
+        return Answer(None, f"the response is not HTTP ({type(error).__name__})")
     except ValueError as error:  # not an address, or not a valid name
         return Answer(None, f"no http address: {error}")
     except Exception as error:  # otherwise the failed thread would look like a slow server
-        return Answer(None, f"asking failed: {type(error).__name__}: {error}")
+        return Answer(None, f"the request failed: {type(error).__name__}: {error}")

@@ -26,18 +26,19 @@ from telemetry.corroborated_time import CorroboratedClock
 EVERY_S = 60.0
 
 KEEP_TOLD_S = 90 * 86_400
-"""Seconds for which the notifications of a resolved incident are kept."""
+"""Retention of the notifications of resolved incidents, in seconds."""
 
 AT_ONCE = 20
-"""Number of rollups to compute before checking again whether to stop."""
+"""Number of rollups to compute before the next check whether to stop."""
 
 TOLD_EVERY = 1_000
-"""Number of rollups between progress messages. An older database has thousands to compute."""
+"""Number of rollups between two progress messages. After an upgrade there may be thousands of
+rollups to compute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Retention of each kind of data; None means for ever."""
+    """Retention of each kind of data in nanoseconds, or None to keep it for ever."""
 
     rows_ns: int | None = KEEP_ROWS_NS
     minutes_ns: int | None = KEEP_MINUTES_NS
@@ -45,7 +46,7 @@ class Keep:
 
 
 def begin(engine: Engine, clock: CorroboratedClock) -> None:
-    """Set a clock from the stored data, before data is deleted.
+    """Compare a clock with the stored data, before any data is deleted.
 
     Raises:
         StoreUnavailable: the database does not respond.
@@ -59,14 +60,14 @@ class Retaining:
     Args:
         engine: from `open_database`.
         keep: the retention.
-        clock: the current time, and the time up to which deletion is safe.
+        clock: returns the current time, and the time that deletion uses.
     """
 
     def __init__(self, engine: Engine, keep: Keep, clock: CorroboratedClock) -> None:
         self._engine = engine
         self._keep = keep
         self._clock = clock
-        self._told = False
+        self._announced = False
         self._begun = False
 
     async def step(self) -> None:
@@ -81,8 +82,8 @@ class Retaining:
             self._begun = True
             await asyncio.sleep(EVERY_S)
         forgotten = await retain(self._engine, self._keep, self._clock)
-        if forgotten and not self._told and self._keep.rows_ns is not None:
-            self._told = True
+        if forgotten and not self._announced and self._keep.rows_ns is not None:
+            self._announced = True
             _say(
                 f"Rows older than {time_text.length(self._keep.rows_ns)} are removed (--keep-rows)."
             )
@@ -115,7 +116,8 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
 
 
 async def _settle(engine: Engine, now_s: int) -> None:
-    """Compute the marked rollups in slices, so that a stop waits for at most one slice."""
+    """Compute the marked rollups in slices, so that a request to stop waits for at most one
+    slice."""
     made, told_at = 0, TOLD_EVERY
     while True:
         done = await asyncio.to_thread(settle, engine, now_s, AT_ONCE)

@@ -7,7 +7,7 @@ from collector.scrape.targets import Discovery
 
 @dataclass(frozen=True, slots=True)
 class ScrapeSetup:
-    """The targets, and the interval between scrapes."""
+    """The targets to scrape, and the interval between scrapes."""
 
     places: tuple[Discovery, ...] = ()
     every_s: float = 5.0

@@ -1,21 +1,22 @@
-"""Stop on signals: the first requests an orderly stop, the second ends the process at once."""
+"""Stop on signals: the first signal requests an orderly stop, a second signal ends the process."""
 
 import asyncio
 import os
 import signal
 from collections.abc import Callable
 
-ONE_WISH_S = 1.0
-"""Seconds in which a second signal is ignored: the terminal and a parent may both send it."""
+REPEAT_S = 1.0
+"""Seconds in which a second signal is ignored, because the terminal and a parent process may both
+send the first signal."""
 
 
 def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
-    """Return an event that Ctrl-C, SIGTERM, and the end of the terminal set.
+    """Return an event that is set by Ctrl-C, SIGTERM, or the end of the terminal.
 
-    A second signal ends the process at once, as the signal would have done.
+    A second signal ends the process immediately, with the signal's default action.
 
     Args:
-        at_once: called before that, from the event loop.
+        at_once: called on the event loop before the second signal ends the process.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     asked_at = 0.0
@@ -25,13 +26,13 @@ def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
         if not stop.is_set():
             asked_at = loop.time()
             stop.set()
-        elif loop.time() - asked_at >= ONE_WISH_S:
+        elif loop.time() - asked_at >= REPEAT_S:
             at_once()
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Under nohup, ignore the end of the terminal.
+        # Under nohup the process ignores SIGHUP, and must continue to ignore it.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             loop.add_signal_handler(number, asked, number)
     return stop

@@ -1,4 +1,7 @@
-"""All of Tailspan in one event loop: the collector, the exporter, and the explorer's process."""
+"""Run Tailspan in one event loop: the collector, the exporter and background tasks.
+
+The explorer runs in a child process.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -65,21 +68,22 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
 
 EVALUATION_QUIET_S = 300.0
-"""Maximum seconds between two successful evaluations: twenty intervals, because the first
-evaluation counts all stored requests, which may take minutes."""
+"""Maximum seconds between two successful evaluations. The limit is twenty intervals, because the
+first evaluation counts all stored requests, which may take minutes."""
 RETENTION_QUIET_S = 3_600.0
-"""Maximum seconds between two successful runs: the first run after an upgrade computes thousands of
-rollups."""
+"""Maximum seconds between two successful runs of retention. The limit is high, because the first
+run after an upgrade computes thousands of rollups."""
 GRACE_S = 5.0
 MOST_NAMED = 16
 PROBES = ("/healthz", "/readyz")
-"""Paths for an orchestrator's probes. They require no token, and allow any Host header."""
+"""Paths for the probes of an orchestrator such as Kubernetes. These paths require no token, and
+allow any Host header."""
 NAMELESS = "a server without a name (service.instance.id)"
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports to listen on; 0 takes a free port."""
+    """The ports to listen on. 0 selects a free port."""
 
     grpc: int = 4317
     http: int = 4318
@@ -88,36 +92,39 @@ class Ports:
 
 
 class Arrivals:
-    """The replicas that have sent data, so that the first data of each replica is announced."""
+    """The replicas that have sent data, so that a message can announce each new replica."""
 
     def __init__(self) -> None:
         self.replicas: set[str] = set()
-        """Names of the first `MOST_NAMED` replicas; a sender could invent any number of names."""
+        """Names of the first `MOST_NAMED` replicas. The number is limited because a sender could
+        invent any number of names."""
         self.requests = 0
         self.simulated = False
-        """Whether any of the data was simulated."""
+        """Whether any received request was simulated."""
         self.news = asyncio.Event()
 
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the senders of stored rows; called on the event loop."""
+        """Record the replicas of stored rows. Called on the event loop."""
         rows = RequestRows.of(requests)
         self.requests += len(rows)
-        told = set(zip(rows.column("source"), rows.column("replica"), strict=True))
-        self.simulated |= any(source == Source.SIMULATOR for source, _ in told)
+        sources = set(zip(rows.column("source"), rows.column("replica"), strict=True))
+        self.simulated |= any(source == Source.SIMULATOR for source, _ in sources)
         if len(self.replicas) >= MOST_NAMED:
             return
-        heard = {replica for source, replica in told if source != Source.CLIENT}
-        heard |= {row.replica for row in samples}
-        for name in sorted({name or NAMELESS for name in heard} - self.replicas):
+        names = {replica for source, replica in sources if source != Source.CLIENT}
+        names |= {row.replica for row in samples}
+        for name in sorted({name or NAMELESS for name in names} - self.replicas):
             if len(self.replicas) < MOST_NAMED:
                 self.replicas.add(name)
                 self.news.set()
 
 
 class Stack:
-    """The running parts. `async with` starts them, and stops them in the reverse order.
+    """The running components of Tailspan.
+
+    `async with` starts them, and stops them in reverse order.
 
     Args:
         engine: the database. The caller disposes of it.
@@ -127,19 +134,21 @@ class Stack:
         explorer: whether to start the explorer.
         simulate: whether to start a simulated fleet.
         objectives: the objectives to evaluate.
-        objective_paths: their files, for the explorer; empty for the built-in ones.
+        objective_paths: the files of the objectives for the explorer, or an empty list for the
+            built-in objectives.
         keep: the retention of each kind of data.
-        notify: the notification channels; None for no notifications.
-        scrape: the servers whose /metrics are scraped, and the interval.
+        notify: the notification channels, or None for no notifications.
+        scrape: the servers whose `/metrics` are scraped, and the interval between scrapes.
         access: access control and limits of the endpoints.
-        forward: sends received data to another backend.
-        gpus: the GPUs to sample, and their replicas.
-        prices: prices of engines, so that requests are priced on arrival.
-        price_file: the file of the prices, for the explorer; None for the environment's.
-        peaks: peaks of GPUs that override the built-in ones (`roofline.peakfile`).
-        sign_in: the file of `--sign-in` and its content; None for no sign-in.
-        base_path: path under which a proxy serves the explorer, without slashes at its ends.
-        clock: the current time, which follows the system clock only as far as it is corroborated.
+        forward: sends received data to another OTLP backend.
+        gpus: the GPUs to sample, and the replicas that use them.
+        prices: the prices of engines, from which the cost of each request is computed on arrival.
+        price_file: the price file for the explorer, or None for the file in the environment.
+        peaks: peaks of GPUs that override the built-in peaks (`roofline.peakfile`).
+        sign_in: the file of `--sign-in` and its content, or None for no sign-in.
+        base_path: the URL path under which a proxy serves the explorer, without slashes at start
+            and end.
+        clock: the corroborated clock (`telemetry.corroborated_time`).
     """
 
     def __init__(
@@ -223,7 +232,7 @@ class Stack:
         self._keep = keep
         self.supervisor = Supervisor()
         self.child_ends: Ends = asyncio.Queue()
-        """Children that ended by themselves, with their status."""
+        """Child processes that ended unexpectedly, with their exit status."""
         logs = folder(engine)
         self._explorer = (
             KeptExplorer(self._launch_explorer, lambda: self._explorer_here, logs, self.child_ends)
@@ -237,7 +246,7 @@ class Stack:
         )
         self.scraper: Scraper | None = None
         self._forward = forward
-        told: list[Families] = [
+        families: list[Families] = [
             *(exporter, rooflines, TaskMetrics(self.supervisor.report)),
             *([forward] if forward else []),
         ]
@@ -249,7 +258,7 @@ class Stack:
                 every_s=scrape.every_s,
                 clock_unix_ns=self.clock,
             )
-            told.append(ScrapeMetrics(self.scraper.report, self.scraper.discoveries))
+            families.append(ScrapeMetrics(self.scraper.report, self.scraper.discoveries))
         listeners: list[Listener] = [exporter, rooflines, self.arrivals, self._evaluating]
         if self.scraper is not None:
             listeners.append(self.scraper)
@@ -259,7 +268,7 @@ class Stack:
             owners = gpus.owners()
             listeners.append(owners)
             self.gpu_sampler = GpuSampler(self._gpu_readers.all, owners, self._keep_gpus)
-            told.append(GpuReaderMetrics(self.gpu_sampler.report))
+            families.append(GpuReaderMetrics(self.gpu_sampler.report))
         self.collector = Collector(
             self._writer,
             listeners,
@@ -280,9 +289,9 @@ class Stack:
             clock=self.clock,
         )
         clocks = self.collector.clocks
-        told.append(ClockMetrics(clocks.report, self.clock, lambda: clocks.overflows))
+        families.append(ClockMetrics(clocks.report, self.clock, lambda: clocks.overflows))
         scraped: ASGIApp = metrics_app(
-            Exposition(told),
+            Exposition(families),
             lambda: self.collector.ready,
             lambda: (self.supervisor.vital, self.supervisor.degraded),
         )
@@ -302,7 +311,7 @@ class Stack:
         """Start all parts.
 
         Raises:
-            ListenError: a port is not available. The database is unchanged.
+            ListenError: a port is not available. The database was not changed.
             ChildError: a child cannot be started.
         """
         try:
@@ -310,7 +319,7 @@ class Stack:
             if self._explorer is not None:
                 self._find_explorer_port()
             await asyncio.to_thread(begin, self._engine, self.clock)
-            # Engines that started earlier do not report their device again.
+            # Engines report their device only when they start, so read the stored starts.
             self._pricing.update(await asyncio.to_thread(in_force, self._engine))
             await asyncio.to_thread(self._evaluator.places.read, self._objectives)
             await self.collector.start()
@@ -320,8 +329,8 @@ class Stack:
             if self._forward is not None:
                 self._forward.start()
                 self.supervisor.add(self._forward.task)
-            # Delete the old simulation only after the ports are bound. If another Tailspan has the
-            # ports, the simulation belongs to it.
+            # Delete the old simulation only after the ports are bound. If another Tailspan process
+            # has the ports, the simulation may belong to that process.
             self.forgotten_rows = await asyncio.to_thread(delete_simulation, self._engine)
             if self._notifying is not None:
                 self._notifying.start()
@@ -369,11 +378,11 @@ class Stack:
 
     @property
     def explorer(self) -> Child | None:
-        """The explorer's process; None if it was not started."""
+        """The explorer's process, or None if it was not started."""
         return None if self._explorer is None else self._explorer.child
 
     async def explorer_answers(self) -> bool:
-        """Wait until the explorer responds; return False if it ended or took too long."""
+        """Wait until the explorer responds. Return False if it ended or took too long."""
         return self._explorer is not None and await self._explorer.answers()
 
     def kill_children(self) -> None:
@@ -386,7 +395,7 @@ class Stack:
         return self.access.explorer_host or self.host
 
     def _find_explorer_port(self) -> None:
-        # Streamlit's error would not name Tailspan's options.
+        # Check the port here, because Streamlit's error would not name Tailspan's options.
         with listen(self._explorer_host, self._ports.explorer, "--explorer-port") as found:
             self._explorer_port = found.getsockname()[1]
 

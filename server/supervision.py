@@ -1,8 +1,8 @@
-"""Supervision: a part that fails is logged, counted, reported, and restarted with a back-off.
+"""Supervise components: log, count and report each failure, and restart with a back-off.
 
-Each part is a `telemetry.tasks.Task`. Loops on the event loop run under `start`. Threads and
-processes with their own supervision are added with `add`. `tailspan_task_*` (/metrics), `/readyz`
-and `tailspan doctor` report all parts.
+Each component has a `telemetry.tasks.Task`. `start` runs a component on the event loop. `add` adds
+a thread or a process that restarts itself. `tailspan_task_*` (/metrics), `/readyz` and `tailspan
+doctor` report all components.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from telemetry.tasks import Task
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""Maximum pause in seconds. The pause doubles after each failure.
-
-A part that always fails therefore costs one attempt per minute, and a database that is back is used
-again within a minute.
+"""Maximum pause in seconds before a restart. The pause doubles after each failure. A component that
+always fails is therefore tried once per minute. A database that becomes available again is used
+within a minute.
 """
 
 _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """The object that runs loops and reports the state of all parts.
+    """Runs components on the event loop, and reports the state of all components.
 
     Args:
-        pause: waits for a number of seconds.
-        chance: returns a number in [0, 1), so that parts that fail together do not retry together.
+        pause: waits for the given number of seconds.
+        chance: returns a random number in [0, 1), so that components that fail at the same time do
+            not retry at the same time.
         clock_unix_s: returns the current time.
     """
 
@@ -49,7 +49,7 @@ class Supervisor:
         self._running: list[asyncio.Task[None]] = []
 
     def add(self, *tasks: Task) -> None:
-        """Include parts in the report that run without the supervisor."""
+        """Add components to the report that run without this supervisor."""
         for task in tasks:
             task.begun_unix_s = task.begun_unix_s or self._clock_unix_s()
             self._tasks[task.name] = task
@@ -61,37 +61,37 @@ class Supervisor:
         *,
         every_s: float | None = None,
     ) -> None:
-        """Run a part until `stop`.
+        """Run a component until `stop` is called.
 
         Args:
-            task: the state of the part.
-            work: one step if `every_s` is given; otherwise a loop that never returns and reports
-                its successes itself.
+            task: the state of the component.
+            work: one step if `every_s` is set, otherwise a loop that never returns and that records
+                its successes in `task`.
             every_s: the pause in seconds after a step that succeeded.
         """
         self.add(task)
         self._running.append(asyncio.create_task(self._run(task, work, every_s), name=task.name))
 
     async def stop(self) -> None:
-        """Cancel all loops, and wait for their end."""
+        """Cancel all components on the event loop, and wait until they have ended."""
         for each in self._running:
             each.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         self._running.clear()
 
     def report(self) -> list[tuple[Task, str | None]]:
-        """Return each part, by name, with the reason if it does not work."""
+        """Return the components by name, with the reason for each component that does not work."""
         now = self._clock_unix_s()
         return [(self._tasks[name], self._tasks[name].ailment(now)) for name in sorted(self._tasks)]
 
     @property
     def vital(self) -> list[str]:
-        """The failing parts whose failure loses telemetry, with the reasons."""
+        """The failing components that receive or store telemetry, with the reasons."""
         return list(_words((task, why) for task, why in self.report() if task.vital))
 
     @property
     def degraded(self) -> list[str]:
-        """The failing parts whose failure loses no telemetry, with the reasons."""
+        """The other failing components, with the reasons."""
         return list(_words((task, why) for task, why in self.report() if not task.vital))
 
     async def _run(
@@ -122,7 +122,7 @@ class Supervisor:
                 pause_s = FIRST_PAUSE_S
             wait_s = pause_s * (0.5 + self._chance() / 2)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-            # A failure that may be temporary is logged in one line, a defect with its traceback.
+            # Log a failure that may be temporary in one line, and a defect with its traceback.
             _log.warning(
                 "%s failed (%s: %s); restarting in %.1f s",
                 *(task.name, type(failure).__name__, failure, wait_s),
@@ -132,11 +132,11 @@ class Supervisor:
 
 
 class ChildEnded(Exception):  # noqa: N818 -- named for the condition
-    """A child process ended. Its own log has the reason."""
+    """A child process ended. The log of that process has the reason."""
 
 
 class EndedByItself(Exception):  # noqa: N818 -- named for the condition
-    """A loop that should run for ever has ended."""
+    """A component that should run for ever has ended."""
 
 
 def _words(found: Iterable[tuple[Task, str | None]]) -> Iterable[str]:

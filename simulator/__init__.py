@@ -1,1 +1,2 @@
-"""A discrete-event simulation of a vLLM fleet. It sends the same OTLP as the instrumentation."""
+"""A discrete-event simulation of a vLLM fleet, which sends the same OTLP messages as the
+instrumentation."""

@@ -1,8 +1,9 @@
-"""Estimate a fleet's capacity. Faults use it to load the fleet without a queue that grows for ever.
+"""Estimate a fleet's capacity. Faults use the estimate to load the fleet without a queue that grows
+without limit.
 
-Pure. Mean lengths and the step model give the load of one request. A fixed-point iteration gives
-the number of requests that run together. Only cache hits of system prompts are modelled, without
-randomness.
+Pure. The load of a request is computed from mean lengths and the step model. The number of
+concurrent requests is computed by a fixed-point iteration. Only the cache hits of system prompts
+are included. No random numbers are used.
 """
 
 import math
@@ -23,15 +24,15 @@ class Means(NamedTuple):
     output_tokens: float
     prefill_s: float
     shared_tokens: float
-    """Tokens of the shared prompt prefix, which is computed and stored only once."""
+    """Number of tokens in the shared prompt prefix, which is computed and stored only once."""
 
     def stretched(self, outputs: float) -> "Means":
-        """Return the same means, except that outputs are this many times longer."""
+        """Return a copy with outputs that are longer by the factor `outputs`."""
         return self._replace(output_tokens=self.output_tokens * outputs)
 
 
 def mean_tokens(lengths: Lengths) -> float:
-    """Return the mean of a distribution of lengths."""
+    """Return the mean number of tokens of a length distribution."""
     return sum(map(lengths.quantile, _QUANTILES)) / len(_QUANTILES)
 
 
@@ -67,7 +68,7 @@ def step_s(engine: EngineConfig, means: Means, running: float) -> float:
 
 
 def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
-    """Return how many requests run together at this rate; at most the number of places in the
+    """Return the number of concurrent requests at this rate; at most the number of places in the
     batch."""
     count, share = 1.0, max(0.02, 1.0 - rate_per_s * means.prefill_s)
     for _ in range(60):
@@ -83,18 +84,18 @@ def capacity_per_s(engine: EngineConfig, means: Means) -> float:
 
 
 def blocks(means: Means) -> float:
-    """Return the KV blocks that a request has when half of its answer is produced."""
+    """Return the number of KV blocks of a request when half of its output is produced."""
     own = means.prompt_tokens - means.shared_tokens + means.output_tokens / 2
     return own / BLOCK_TOKENS + 1
 
 
 def room_blocks(means: Means, count: float, spread: float) -> float:
-    """Return the KV blocks for this many running requests, plus `spread` standard deviations of
-    their number."""
+    """Return the number of KV blocks for `count` running requests plus `spread` standard deviations
+    of that count."""
     return (count + spread * math.sqrt(count)) * blocks(means)
 
 
 def pressed(severity: float, ease: float) -> float:
-    """Return a target utilisation between 0 and 1. At severity 1, the share ease/(1 + ease) of the
-    resource stays free."""
+    """Return the target utilisation of a resource, between 0 and 1. At severity 1, the share
+    ease/(1 + ease) stays free."""
     return severity / (severity + ease)

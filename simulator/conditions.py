@@ -1,6 +1,6 @@
-"""Conditions of a server that change at runtime: clocks, neighbours, links, memory.
+"""Conditions of a server that change over time: clocks, other processes, links, memory.
 
-Pure. Each fault sets its own value of a condition. The values of several faults are added or
+Pure. Each fault sets a separate value of a condition. The values of several faults are added or
 multiplied.
 """
 
@@ -23,17 +23,17 @@ Key = Literal[
     "lost_blocks",
     "pull",
 ]
-"""The names of the conditions. Some are factors: the duration of an action relative to its usual
-duration, which is 1. Such actions are a whole step (`pace`), a step on one rank, the front end's
-work, a KV transfer, and loading an adapter. `clock` is the reduction of the GPU's clock. `foreign`
-is the number of other processes on the GPU. `lost_blocks` are KV blocks that are unused but cannot
-be allocated. `pull` is the share of all requests that goes to this replica regardless of the
+"""The names of the conditions. Some conditions are factors for durations, with 1 as the usual
+duration: of a whole step (`pace`), of a step on one rank, of the front end's work, of a KV
+transfer, and of loading an adapter. `clock` is the reduction of the GPU's clock. `foreign` is the
+number of other processes on the GPU. `lost_blocks` is the number of KV blocks that are unused but
+cannot be allocated. `pull` is the share of all requests that goes to this replica regardless of the
 router."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a replica's condition by a fault. The value is valid from `at_s` on."""
+    """A change of a replica's condition by a fault. The new value applies from `at_s` on."""
 
     at_s: float
     replica: int
@@ -47,7 +47,7 @@ class Restart:
     """A server stops at `at_s` and is ready again `down_s` later.
 
     Args:
-        config: configuration of the new process; None for the previous one.
+        config: configuration of the new process. None keeps the previous configuration.
         new_shape_s: additional duration of the first step of each batch shape.
     """
 
@@ -62,7 +62,7 @@ Event = Change | Restart
 
 
 def in_time(events: Iterable[Event]) -> Iterator[Event]:
-    """Sort events by time. Their number must be finite."""
+    """Sort a finite number of events by time."""
     return iter(sorted(events, key=attrgetter("at_s")))
 
 
@@ -73,13 +73,13 @@ class Conditions:
         self._words: dict[Key, dict[int, float]] = {}
 
     def set(self, change: Change) -> None:
-        """Set a fault's value, replacing its previous value."""
+        """Set a fault's value of a condition. The new value replaces the fault's previous value."""
         self._words.setdefault(change.key, {})[change.source] = change.value
 
     def factor(self, key: Key) -> float:
-        """Return the product of all values; 1 if there are none."""
+        """Return the product of all faults' values of a condition; 1 without values."""
         return math.prod(self._words.get(key, {}).values())
 
     def total(self, key: Key) -> float:
-        """Return the sum of all values; 0 if there are none."""
+        """Return the sum of all faults' values of a condition; 0 without values."""
         return sum(self._words.get(key, {}).values())

@@ -1,6 +1,8 @@
-"""Conversations: the prompt of each turn is the whole conversation so far and a little more text.
+"""Conversations, in which the prompt of each turn contains the whole conversation so far and some
+new text.
 
-Pure. A few dozen conversations are active at a time. When one ends, a new one replaces it.
+Pure. A few dozen conversations are active at the same time. When a conversation ends, a new
+conversation replaces it.
 """
 
 import random
@@ -15,14 +17,14 @@ class Conversations:
     at_once: int = 60
     turns: int = 8
     first_tokens: tuple[int, int] = (1_500, 4_000)
-    """Tokens of the first turn, for example a document and a question."""
+    """Range of the number of tokens in the first turn, for example a document and a question."""
     turn_tokens: tuple[int, int] = (30, 250)
-    """Tokens of the user's text in each later turn."""
+    """Range of the number of tokens in the user's text of each later turn."""
 
     @property
     def mean_tokens(self) -> float:
-        """Return the approximate mean prompt: that of a conversation in which half of the turns,
-        with their answers, are over."""
+        """Return the approximate mean number of prompt tokens: the prompt of a conversation after
+        half of its turns and responses."""
         turn = sum(self.turn_tokens) / 2 + 200
         return sum(self.first_tokens) / 2 + turn * (self.turns - 1) / 2
 

@@ -1,8 +1,8 @@
-"""A simulation as rows and columns, with its ground truth. This module uses no network, database or
+"""Return a simulation as rows and columns, with its ground truth, without network, database or
 clock.
 
-Use a dataset to build hundreds of cases. It contains the rows that a collector would store for the
-same fleet, and the ground truth.
+With datasets, a test or benchmark can build hundreds of cases. A dataset contains the rows that a
+collector would store for the same fleet.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,10 +29,10 @@ _ARROW = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """One case: its telemetry in order of time, and its active causes."""
+    """The telemetry of a simulated fleet in order of time, and the active causes."""
 
     config: FleetConfig
-    """The configuration, including everything that its faults require."""
+    """The configuration of the fleet, including everything that its faults require."""
     truth: tuple[Truth, ...]
     requests: list[RequestTimeline]
     """The requests, in the order in which they were received."""
@@ -40,7 +40,7 @@ class Dataset:
     gpus: list[GpuSample]
     starts: list[EngineStart]
     lost: int
-    """Number of requests that found no server. Servers do not report these requests."""
+    """Number of requests for which no server was up. No server reports these requests."""
 
     def request_table(self) -> pa.Table:
         """Return the requests as `store.queries.request_table` returns them."""
@@ -74,7 +74,9 @@ def run(config: FleetConfig) -> Dataset:
         ValueError: the fleet's configuration has no end.
     """
     if config.duration_s is None and not config.workload.trace:
-        raise ValueError("duration_s: None; allowed: more than 0, because a dataset has an end")
+        raise ValueError(
+            "duration_s: None; allowed: more than 0, because a dataset must have an end"
+        )
     requests: list[RequestTimeline] = []
     samples: list[EngineSample] = []
     gpus: list[GpuSample] = []
@@ -111,7 +113,7 @@ def run(config: FleetConfig) -> Dataset:
 
 
 def table_of(noun: type, rows: Sequence[Any]) -> pa.Table:
-    """Return rows as columns, with the store's names and types."""
+    """Return rows as a table with the store's column names and types."""
     hints = get_type_hints(noun)
     return pa.table(
         {name: _column(hint, (getattr(row, name) for row in rows)) for name, hint in hints.items()}

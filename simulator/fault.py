@@ -1,4 +1,4 @@
-"""A fault as data: a cause, its time, its severity and its replica."""
+"""The data type of a fault: its cause, time, severity and replica."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -32,14 +32,14 @@ CAUSES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A cause that is active in [start_s, end_s). A severity of 1 is clearly visible."""
+    """A fault that is active in [start_s, end_s). At severity 1, its effect is clearly visible."""
 
     cause: str
     start_s: float
     end_s: float = float("inf")
     severity: float = 1.0
     replica: int = 0
-    """The affected replica, for causes that affect a single replica."""
+    """The affected replica. Used only by faults that affect a single replica."""
 
     def __post_init__(self) -> None:
         if self.cause not in CAUSES:

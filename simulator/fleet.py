@@ -1,4 +1,4 @@
-"""A fleet in virtual time: replicas behind a router, advanced second by second.
+"""Simulate a fleet in virtual time: replicas behind a router, in steps of one second.
 
 Pure. The configuration and its seed determine every record and every sample.
 """
@@ -24,7 +24,7 @@ from telemetry.gpus import GpuSample
 __all__ = ["FleetConfig", "ReplicaSecond", "Router", "Second", "simulate"]
 
 SAMPLE_S = 1.0
-"""Interval of the samples of each engine and GPU, in seconds: the same as the instrumentation's."""
+"""Interval in seconds of engine and GPU samples, as in the instrumentation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +34,26 @@ class ReplicaSecond:
     replica: str
     region: str
     records: list[RequestRecord]
-    """Requests whose answers were delivered in this second, in order."""
+    """The requests that ended in this second, in order."""
     state: EngineState | None
-    """None while the server is down."""
+    """The engine's state at the end of the second; None while the server is down."""
     gpus: tuple[GpuSample, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """One second of the fleet, ending at virtual `at_s`."""
+    """The telemetry of the fleet in the second that ends at the virtual instant `at_s`."""
 
     at_s: float
     replicas: tuple[ReplicaSecond, ...]
     lost: int = 0
-    """Number of requests so far that found no server. Servers do not report these requests."""
+    """Number of requests so far for which no server was up. No server reports these requests."""
 
 
 def simulate(config: FleetConfig) -> Iterator[Second]:
-    """Run the fleet until every request has ended, one second at a time.
+    """Simulate the fleet until every request has ended. Yield one second at a time.
 
-    The fleet first gets everything that its faults require (`world_of`).
+    `world_of` first adds everything to the fleet that its faults require.
     """
     yield from _Fleet(world_of(config)).seconds()
 
@@ -176,7 +176,8 @@ class _Fleet:
                 yield self._sourced(number, inject(fault, self._config, chance))
 
     def _sourced(self, number: int, events: Iterator[Event]) -> Iterator[Event]:
-        """Yield events with their fault as source. Omit events after the end of the traffic."""
+        """Yield the events of a fault, with the fault as their source. Omit events after the end of
+        the traffic."""
         for event in events:
             if event.at_s >= self._limit_s:
                 return

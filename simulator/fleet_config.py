@@ -24,13 +24,14 @@ class FleetConfig:
     engine: EngineConfig = field(default_factory=EngineConfig)
     router: Router = "least_outstanding"
     regions: tuple[str, ...] = REGIONS
-    """Regions, which are assigned to the replicas in turn."""
+    """Regions, which are assigned to the replicas in rotation."""
     model: str = "llama-3-8b-sim"
     seed: int = 1
     duration_s: float | None = None
-    """Seconds during which requests arrive. None means no end, or the end of a trace."""
+    """Seconds during which requests arrive. None means no end or, with a trace, the end of the
+    trace."""
     started_unix_ns: int = 0
-    """The wall clock at virtual time 0."""
+    """The wall-clock time at virtual time 0."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -44,7 +45,7 @@ class FleetConfig:
 
     @property
     def rate_per_s(self) -> float:
-        """Ordinary requests/s of each replica."""
+        """Ordinary request rate of each replica, in requests/s."""
         return self.workload.rate_per_s / self.replicas
 
     def name_of(self, replica: int) -> str:

@@ -1,7 +1,7 @@
-"""GPU samples of a simulated server, computed from its engine's work.
+"""Compute the GPU samples of a simulated server from its engine's work.
 
-Pure. Bytes and FLOPs are computed from steps, contexts and tokens, and activity from the time in
-steps. If one rank is slow, the others wait in a collective operation, which uses few
+Pure. Bytes and FLOPs are computed from steps, contexts and tokens. Activity is computed from the
+time in steps. If one rank is slow, the other ranks wait in a collective operation, which uses few
 multiprocessors.
 """
 
@@ -36,7 +36,8 @@ _SHAPE: Mapping[str, Scalar] = {
     "pipeline_parallel_size": 1,
     "data_parallel_size": 1,
 }
-"""Llama-3-8B, as a real engine reports it. The numbers above are computed from this shape."""
+"""The shape of Llama-3-8B as a real engine reports it. The constants above are computed from this
+shape."""
 _PEAK_BYTES_PER_S = 3.35e12
 _PEAK_FLOPS_PER_S = 989e12
 _MEMORY_BYTES = 80 * 2**30
@@ -49,7 +50,7 @@ _WAITING_ACTIVITY = 0.2
 """Share of the multiprocessors that a waiting collective operation keeps active."""
 _FOREIGN_ACTIVITY, _FOREIGN_BANDWIDTH, _FOREIGN_BYTES = 0.4, 0.2, 5 * 2**30
 _STEP_LINK_BYTES = 2 * 32 * 4096 * 2
-"""Bytes that each rank exchanges per token, in two all-reduces per layer."""
+"""Number of bytes that each rank exchanges per token, in two all-reduces per layer."""
 
 
 def machine(ranks: int) -> Machine:
@@ -67,13 +68,14 @@ class GpuMeter:
         self._energy_j = [0.0] * ranks
 
     def restarted(self) -> None:
-        """Reset the engine's totals. The driver's totals continue."""
+        """Reset the engine's totals after a restart. The driver's totals continue."""
         self._before = EngineTotals()
 
     def sample(
         self, at_unix_ns: int, over_s: float, totals: EngineTotals, conditions: Conditions
     ) -> tuple[GpuSample, ...]:
-        """Return the GPUs' samples since the last call, which was `over_s` seconds ago."""
+        """Return the GPUs' samples for the time since the last call, which was `over_s` seconds
+        ago."""
         before, self._before = self._before, replace(totals)
         busy_s = totals.busy_s - before.busy_s - (totals.stall_s - before.stall_s)
         busy = min(max(busy_s / over_s, 0.0), 1.0)

@@ -1,9 +1,10 @@
-"""Run a simulated fleet against the clock: first past data, then live data.
+"""Send a simulated fleet's data to a collector: first past data, then live data.
 
-The simulation is pure. This module adds a clock and a collector. Virtual time is bound to the wall
-clock at the start. Past seconds are sent as fast as the collector accepts them, and later seconds
-when they are over. If a run has an end, it stops when all data is delivered, or when the collector
-has accepted no data for a minute.
+The simulation itself is pure. This module connects the simulation to a clock and a collector. The
+start of the run sets the relation between virtual time and wall-clock time. Seconds before the
+start are sent as fast as the collector accepts them, and each later second is sent when it is over.
+If a run has an end, it stops when all data is delivered, or when the collector has accepted no data
+for a minute.
 """
 
 import os
@@ -29,9 +30,9 @@ from telemetry.gpus import GpuSample
 SPANS_PER_BATCH = 512
 SAMPLES_PER_BATCH = 240
 CLOSE_S = 5.0
-"""Time limit in seconds for the collector to accept the remaining data after a stop."""
+"""Maximum number of seconds for sending the remaining data after a stop."""
 PROGRESS_S = 5.0
-"""Interval in seconds at which a waiting run reports how much data is left."""
+"""Interval in seconds at which a waiting run reports the amount of undelivered data."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
 """If the run is behind the clock by more than this many seconds, it sends full batches. Otherwise
@@ -40,20 +41,20 @@ it sends a batch each second."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The fleet to simulate, and the collector to send its data to."""
+    """The fleet to simulate, and the collector that receives its data."""
 
     endpoint: str
     """Base address of an OTLP/HTTP collector."""
     fleet: FleetConfig
-    """The configuration of the fleet. Its `started_unix_ns` and `duration_s` are set from the two
-    fields below."""
+    """The configuration of the fleet. `run` sets its `started_unix_ns` and `duration_s` from the
+    two fields below."""
     backfill_s: float = 3600.0
     duration_s: float | None = None
-    """Seconds after the start during which requests arrive. None means until the run is stopped.
-    With 0 and a backfill, only past data is sent."""
+    """Number of seconds after the start during which requests arrive. None means that they arrive
+    until the run is stopped. With 0 and a backfill, only past data is sent."""
     service: str = "vllm"
     truth: Path | None = None
-    """File for the active causes, one JSON object per line."""
+    """The file to which the active causes are written, one JSON object per line."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.endpoint)
@@ -83,17 +84,17 @@ def run(
 ) -> Sent:
     """Simulate and send until the plan has ended and all data is delivered, or until `stop` is set.
 
-    After a stop, queued data has a few seconds to be sent. A plan with an end also stops if the
+    After a stop, queued data is sent for up to a few seconds. A run with an end also stops if the
     collector has accepted no data for `patience_s`.
 
     Args:
         plan: the fleet to simulate, and the collector.
         stop: set it to stop the run, from any thread or a signal handler.
-        log_line: receives progress and problems, one line at a time.
-        clock_ns: the wall clock.
+        log_line: called with each line about progress or problems.
+        clock_ns: returns the wall-clock time in unix nanoseconds.
         wait: waits for a number of seconds, or until `stop` is set.
-        patience_s: time limit in seconds for a collector that accepts no data.
-        progress_s: interval in seconds between reports of how much data is left.
+        patience_s: seconds without accepted data after which a run with an end stops.
+        progress_s: interval in seconds between reports of the amount of undelivered data.
 
     Returns: what was sent, and what was not delivered.
     """
@@ -171,7 +172,7 @@ def _resource(service: str, replica: str, region: str) -> Resource:
 
 
 class _Batches:
-    """Collects seconds into batches, in order of time."""
+    """Collects simulated seconds into batches, in order of time."""
 
     def __init__(
         self,
@@ -193,11 +194,12 @@ class _Batches:
 
     @property
     def given_up(self) -> bool:
-        """Return whether a run with an end has waited for the collector long enough."""
+        """Return whether a run with an end should stop waiting for the collector."""
         return self._plan.duration_s is not None and self._sender.away
 
     def add(self, second: Second, at_unix_ns: int) -> None:
-        """Add a second. Send a full batch, waiting for room in the queue."""
+        """Add a simulated second. If the batch is full, queue it; this waits for room in the
+        queue."""
         ended = []
         for told in second.replicas:
             resource = self._resource(told)
@@ -213,7 +215,7 @@ class _Batches:
             self._sender.put(self._samples(), self._stop)
 
     def flush(self) -> None:
-        """Send the collected seconds. If the queue is full, drop and count them."""
+        """Queue the collected seconds. If the queue is full, drop them and count them."""
         if self._records:
             self._sender.offer(Requests(self._records))
             self._records = []
@@ -221,7 +223,7 @@ class _Batches:
             self._sender.offer(self._samples())
 
     def drain(self) -> None:
-        """Send the collected seconds, and wait until the collector has answered all batches."""
+        """Queue the collected seconds, and wait until all batches have been sent or dropped."""
         if self._records:
             self._sender.put(Requests(self._records), self._stop)
             self._records = []

@@ -1,8 +1,8 @@
-"""One server of the fleet with front end, engine and delivery. It receives requests and returns
-records.
+"""A server of the fleet, with front end, engine and delivery. The server receives requests and
+returns their records.
 
-Pure. The server can restart. Requests in flight then fail, and the new engine starts with an empty
-state.
+Pure. The server can restart. When it stops, requests in flight fail. The new engine starts with an
+empty KV cache.
 """
 
 import random
@@ -30,14 +30,15 @@ from telemetry.gpus import GpuSample
 _FRONT_END = FrontEndModel()
 _REFUSE_S = 0.0006
 _LEAVE_S = 0.005
-"""Seconds until the server notices that a client has disconnected."""
+"""Number of seconds until the server notices that a client has disconnected."""
 _BUFFERED_TOKENS = 48
 """Capacity of a slow client's connection in tokens: 16 KiB of events."""
 _LINK_BYTES_PER_S = 12e9
 """Bandwidth of KV transfers: about 100 Gbit/s."""
 _LINK_S = 0.002
 _FETCHED_RATIO = 0.9
-"""Share of the prompt that another server computes. This server computes the rest."""
+"""Share of the prompt whose KV cache comes from another server. This server computes the rest of
+the prompt."""
 _CORE_SHARE = 0.9
 """Share of the time in steps in which the engine core uses its CPU."""
 _HOST_CPUS = 16
@@ -58,8 +59,8 @@ class Replica:
         model: the served model's name.
         config: the engine's configuration.
         seed: seed of the noise and of the ids.
-        stalls: returns the times when the engine stops, from an instant on.
-        started_unix_ns: the wall clock at virtual time 0.
+        stalls: returns the times at which the engine is stopped, from a given instant on.
+        started_unix_ns: the wall-clock time at virtual time 0.
     """
 
     def __init__(
@@ -95,27 +96,27 @@ class Replica:
 
     @property
     def up(self) -> bool:
-        """Whether the server accepts requests."""
+        """True if the server accepts requests."""
         return self._ready_s is None
 
     @property
     def outstanding(self) -> int:
-        """Number of requests in the engine or on their way to it."""
+        """Number of requests in the front end or the engine."""
         return self._engine.outstanding
 
     @property
     def ready_s(self) -> float | None:
-        """Instant at which the server will be up again; None while it is up."""
+        """The instant at which the server will be up again; None while it is up."""
         return self._ready_s
 
     def change(self, change: Change) -> None:
-        """Apply a changed condition. The replica must have been advanced to the instant of the
+        """Apply a changed condition. `advance` must have been called for the instant of the
         change."""
         self.conditions.set(change)
         self._apply()
 
     def stop(self, restart: Restart) -> list[RequestRecord]:
-        """Stop the server until it is ready again; return the records of interrupted requests."""
+        """Stop the server. Return the records of the interrupted requests."""
         cut = [self._failed(job, restart.at_s) for job in self._engine.unfinished()]
         self._pending.clear()
         self._ready_s = restart.at_s + restart.down_s
@@ -127,7 +128,7 @@ class Replica:
         return cut
 
     def receive(self, request: Request) -> RequestRecord | None:
-        """Receive a request. The replica must have been advanced to the instant of the request.
+        """Receive a request. `advance` must have been called for the instant of the request.
 
         Returns: the record of a rejected request; None for an accepted request.
         """
@@ -166,8 +167,8 @@ class Replica:
         return None
 
     def advance(self, until: float) -> list[RequestRecord]:
-        """Run until `until`. Return the records of the requests that have produced their last token
-        by that time."""
+        """Run to the instant `until`. Return the records of the requests whose last token was
+        produced by then."""
         if self._ready_s is not None:
             if until < self._ready_s:
                 return []
@@ -175,8 +176,8 @@ class Replica:
         return [self._ended(job) for job in self._engine.advance(until)]
 
     def gpus(self, at_s: float) -> tuple[GpuSample, ...]:
-        """Return the GPUs' samples since the last call. GPUs have samples while the server is down,
-        too."""
+        """Return the GPUs' samples for the time since the last call. There are samples even while
+        the server is down."""
         over_s, self._sampled_s = at_s - self._sampled_s, at_s
         foreign = self.conditions.total("foreign")
         self._host_busy_s += over_s * (0.3 + 2.0 * foreign)
@@ -184,8 +185,8 @@ class Replica:
         return self._gpus.sample(at_unix_ns, over_s, self._engine.totals, self.conditions)
 
     def state(self, at_s: float) -> EngineState | None:
-        """Return the engine's state; None while it is down. Call this once per sample, because the
-        longest step is measured since the last call."""
+        """Return the engine's state; None while the server is down. Call this once per sample,
+        because the longest step is measured since the last call."""
         if not self.up:
             return None
         engine, totals, config = self._engine, self._engine.totals, self._engine.config
@@ -199,7 +200,7 @@ class Replica:
             **self._unfinished(at_s),
         }
         longest_step_s = engine.take_longest_step_s()
-        if longest_step_s is not None:  # In a second without steps, there is no longest step.
+        if longest_step_s is not None:  # There is no longest step in a second without steps.
             gauges[names.LONGEST_STEP] = longest_step_s
         if fit.ready:
             gauges |= dict(zip(names.STEP_MODEL, fit.coefficients, strict=True))
@@ -260,7 +261,8 @@ class Replica:
         )
 
     def _unfinished(self, at_s: float) -> dict[str, int | float]:
-        """Return the same values as the instrumentation's `inflight.py`."""
+        """Return the same fields about requests in flight as the instrumentation's
+        `inflight.py`."""
         oldest = next(iter(self._pending.values()), None)
         if oldest is None:
             return {names.IN_FLIGHT: 0, names.OLDEST_REQUEST_AGE: 0.0}
@@ -288,8 +290,8 @@ class Replica:
     def _learn(
         self, prefill_tokens: int, pairs: float, context_tokens: int, decodes: int, took_s: float
     ) -> None:
-        """Add a step to the same fit that a real engine runs, so that its coefficients, error and
-        lag are realistic."""
+        """Add a step to the fit of the step model. A real engine has the same fit, so coefficients,
+        error and lag are realistic."""
         self._fit.learn(Work(prefill_tokens, pairs, context_tokens, decodes), took_s)
 
     def _apply(self) -> None:
@@ -325,8 +327,8 @@ class Replica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request whose server stopped. It contains the front end's
-        measurements before the stop."""
+        """Return the record of a request whose server stopped. The record contains the front end's
+        measurements until the stop."""
         pending = self._pending[job.number]
         record = pending.record
         record.error_type = "engine_silent"
@@ -366,7 +368,7 @@ class Replica:
             waiting = max(0, job.made_tokens - _BUFFERED_TOKENS)
             written = max(written, begun + waiting / request.reads_tokens_per_s)
         record.delivered = written
-        # An answer without streaming begins when it ends, so a client that disconnects receives
+        # A response without streaming is sent at its end, so a client that disconnects receives
         # none of it.
         if request.streamed:
             record.first_byte = min(begun, record.delivered)

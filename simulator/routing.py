@@ -1,7 +1,7 @@
 """The router: chooses the replica for each request.
 
-Pure. Replicas that are down get no requests. Equal replicas take turns; otherwise the last replica
-of an idle fleet would get no requests.
+Pure. Replicas that are down get no requests. Ties are broken in rotation, because otherwise some
+replicas of an idle fleet would get no requests.
 """
 
 import random
@@ -14,8 +14,8 @@ from simulator.replica import Replica
 from simulator.workload import Request
 
 _AFFINITY_SLACK = 12
-"""Maximum number of additional requests that a prefix's replica may have, compared with the least
-loaded replica."""
+"""Maximum number of requests that the replica with a prefix may have more than the least loaded
+replica."""
 
 
 class Routing:
@@ -23,7 +23,7 @@ class Routing:
 
     Args:
         router: the routing policy.
-        chance: random numbers that select the requests redirected by a fault.
+        chance: random numbers that select the requests that a fault redirects.
     """
 
     def __init__(self, router: Router, chance: random.Random) -> None:
@@ -32,7 +32,7 @@ class Routing:
         self._turn = 0
 
     def choose(self, replicas: Sequence[Replica], request: Request) -> Replica | None:
-        """Return the replica for a request; None if all are down."""
+        """Return the replica for a request; None if all replicas are down."""
         turn = self._turn
         self._turn += 1
         up = [replica for replica in replicas if replica.up]

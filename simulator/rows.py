@@ -1,7 +1,7 @@
 """Convert simulated telemetry to the rows of `telemetry/`, without a network.
 
-Pure. A record passes through the instrumentation's own span, so the row has the same phases, parts
-and ids as one that a collector reads. A test compares the two.
+Pure. A record is converted with the instrumentation's own span, so the row has the same phases,
+parts and ids as a row from a collector. A test compares the two rows.
 """
 
 from enum import StrEnum
@@ -32,7 +32,7 @@ _NOWHERE: Final = Resource({})
 
 
 def request_of(record: RequestRecord, number: int, replica: str, region: str) -> RequestTimeline:
-    """Return a request's row. `number` makes its ids unique."""
+    """Return a request's row. `number` makes the ids of the row unique."""
     span: Any = span_of(record, _NOWHERE)
     told = span.attributes
     given: dict[str, object] = {
@@ -96,5 +96,5 @@ def start_of(state: EngineState, process: int, replica: str, region: str) -> Eng
 
 
 def plain(value: object) -> object:
-    """Return a value as a column stores it."""
+    """Return a value in the form in which a column stores it."""
     return value.value if isinstance(value, StrEnum) else value

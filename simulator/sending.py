@@ -1,11 +1,12 @@
-"""Send records and states to a collector. A separate thread sends them in batches over OTLP/HTTP.
+"""Send records and states to a collector in batches over OTLP/HTTP, from a separate thread.
 
-A batch that fails is retried until its time limit, then dropped and counted. A batch that the
-collector refuses is dropped at once (`tailspan_vllm.export.retry`). While the collector is
-unreachable, each further batch gets one attempt, so only the data of the outage itself is lost. The
-queue has a limited size: a caller that fills it waits, or drops and counts the batch. Items that
-the collector rejects are counted. A redirect is a failure, because the collector stored no data. It
-is not followed, because headers may contain a credential that only this address may receive.
+If sending fails, the batch is retried until a time limit, and then dropped and counted. If the
+collector refuses the batch, it is dropped immediately (`tailspan_vllm.export.retry`). After a batch
+was dropped, each further batch gets only one attempt until a batch succeeds. So only the data of
+the outage itself is lost. The queue has a limited size. If it is full, the caller waits, or drops
+and counts the batch. Items that the collector rejects are counted. A redirect counts as a failure,
+because the collector stored no data. Redirects are not followed, because the headers may contain a
+credential that only the configured address may receive.
 """
 
 import logging
@@ -34,9 +35,9 @@ from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0
-"""Time limit of one message in seconds."""
+"""Time-out of one message in seconds."""
 PATIENCE_S = 60.0
-"""Seconds for which a batch is retried before it is dropped."""
+"""Number of seconds for which a batch is retried before it is dropped."""
 QUEUED_BATCHES = 128
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 8.0
@@ -54,8 +55,8 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """States of engines, each with its resource and instant, and GPU samples, each with its
-    replica's resource."""
+    """States of engines, each with its resource and instant, and GPU samples, each with the
+    resource of its replica."""
 
     states: Sequence[tuple[EngineState, Resource, int]]
     gpus: Sequence[tuple[GpuSample, Resource]] = ()
@@ -72,19 +73,21 @@ class Sent:
     """Counts of the data that was sent, dropped or rejected."""
 
     requests: int = 0
-    """Requests in batches that the collector accepted, including rejected requests."""
+    """Number of requests in batches that the collector accepted. Rejected requests in such batches
+    are included."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0
     rejected_requests: int = 0
-    """Requests rejected within an accepted batch (OTLP's partial success)."""
+    """Number of requests that the collector rejected in accepted batches (OTLP's partial
+    success)."""
     rejected_points: int = 0
-    """Data points of metrics rejected within an accepted batch. A sample has several data
-    points."""
+    """Number of metric data points that the collector rejected in accepted batches. A sample has
+    several data points."""
 
     @property
     def all_delivered(self) -> bool:
-        """Whether the collector has stored all data."""
+        """True if the collector has stored all data."""
         return not (
             self.dropped_requests
             or self.dropped_samples
@@ -94,13 +97,13 @@ class Sent:
 
 
 class OtlpExport:
-    """Sends one batch to one collector.
+    """Sends batches to one collector.
 
     Headers, certificates and compression come from the environment (OTEL_EXPORTER_OTLP_…).
 
     Args:
         endpoint: the collector's base address, as in `http://127.0.0.1:4318`.
-        sent: counts the items that the collector rejects. The number of dropped items is sent with
+        sent: the counters. Rejected items are added, and the number of dropped items is sent with
             every sample.
     """
 
@@ -118,8 +121,8 @@ class OtlpExport:
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], Outcome]:
-        """Return a function that sends the batch once. Every call of that function sends the same
-        ids."""
+        """Return a function that sends the batch once. Each call of the function sends the same
+        ids, so a retry creates no duplicates."""
         if isinstance(batch, Requests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
@@ -159,7 +162,7 @@ class OtlpExport:
         return outcome
 
     def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
-        """Send the starts of engines that were not sent before. Samples do not wait for this."""
+        """Send those engine starts that were not sent before. Samples do not wait for them."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(
@@ -172,7 +175,7 @@ class OtlpExport:
         return Outcome(Verdict.UNREACHABLE, "closed") if self._closed else post(message)
 
     def close(self) -> None:
-        """Stop sending. Callable from any thread; a message in flight finishes first."""
+        """Stop sending after the message in flight. Callable from any thread."""
         self._closed = True
 
 
@@ -184,14 +187,14 @@ class Sender:
     """A queue of limited size, and the thread that sends its batches in order.
 
     Args:
-        prepare: returns the function that sends a batch once (`OtlpExport.prepare`).
+        prepare: returns a function that sends the batch once (`OtlpExport.prepare`).
         log_line: called when the collector becomes unreachable, and when it is reachable again.
         sent: the counters.
-        patience_s: how long one batch is retried.
+        patience_s: number of seconds for which a batch is retried.
         capacity: maximum number of batches in the queue.
         clock: returns monotonic seconds.
         pause: waits for a number of seconds, or until the sender is closed.
-        receiver: the name of the collector in messages.
+        receiver: the name of the collector in log messages.
     """
 
     def __init__(
@@ -240,7 +243,8 @@ class Sender:
         return self._queued_requests - self._done_requests
 
     def put(self, batch: Batch, stop: threading.Event) -> bool:
-        """Queue a batch, waiting for room. If `stop` is set, drop the batch and return False."""
+        """Queue a batch; wait until there is room. If `stop` is set, call `offer` instead of
+        waiting."""
         while not stop.is_set():
             try:
                 self._queue.put(batch, timeout=0.2)
@@ -251,7 +255,7 @@ class Sender:
         return self.offer(batch)
 
     def offer(self, batch: Batch) -> bool:
-        """Queue a batch if there is room; otherwise drop and count it."""
+        """Queue a batch if there is room. Otherwise drop it, count it and return False."""
         try:
             self._queue.put_nowait(batch)
         except queue.Full:
@@ -264,7 +268,7 @@ class Sender:
         """Wait until all queued batches have been sent or dropped, or until `stop` is set.
 
         Args:
-            stop: ends the wait.
+            stop: an event that ends the wait.
             within_s: time limit.
 
         Returns: whether the queue is empty.
@@ -278,7 +282,8 @@ class Sender:
             return not self._queue.unfinished_tasks
 
     def close(self, within_s: float, abandon: Callable[[], None]) -> None:
-        """Send queued batches for at most about `within_s`, drop the rest, and end the thread.
+        """Send queued batches for at most about `within_s` seconds. Then drop the rest and end the
+        thread.
 
         Args:
             within_s: time limit.
@@ -320,8 +325,7 @@ class Sender:
         if outcome.verdict is not Verdict.REFUSED and not self._away:
             self._away = True
             self._log_line(
-                f"dropping what {self._receiver} does not accept at once, until it accepts "
-                "batches again"
+                f"batches are now dropped after one attempt, until {self._receiver} accepts one"
             )
         return False
 
@@ -329,7 +333,7 @@ class Sender:
         """Send a batch once. Log the first failure, and the first success after a failure."""
         try:
             outcome = send()
-        except Exception as error:  # An exception of a transport must not end the sender.
+        except Exception as error:  # An exception while sending must not end the thread.
             outcome = Outcome(Verdict.UNREACHABLE, f"{type(error).__name__}: {error}")
         if outcome.verdict is Verdict.ACCEPTED:
             if self._failing:

@@ -1,8 +1,8 @@
-"""Distributions of prompt and answer lengths with given quantiles.
+"""Distributions of prompt and output lengths with given quantiles.
 
-Pure. Between two quantiles, the logarithm of the length is linear in the normal score. Beyond the
-outermost quantiles, it continues with the same slope. This is a piecewise lognormal distribution:
-monotone, with smooth tails.
+Pure. Between two quantiles, the logarithm of the length is a linear function of the normal score.
+Beyond the outermost quantiles, this function continues with the same slope. The result is a
+piecewise lognormal distribution with smooth tails.
 """
 
 import math
@@ -15,11 +15,11 @@ _NORMAL = NormalDist()
 
 
 class Lengths:
-    """Lengths in tokens with the given quantiles.
+    """A distribution of lengths in tokens.
 
     Args:
-        quantiles: length in tokens by quantile in (0, 1). At least two; a higher quantile needs a
-            larger length.
+        quantiles: the length in tokens of each quantile in (0, 1). At least two quantiles are
+            required, and the length must increase with the quantile.
         longest: the maximum length.
     """
 
@@ -28,15 +28,15 @@ class Lengths:
         lengths = [length for _, length in points]
         if len(points) < 2 or lengths != sorted(set(lengths)) or lengths[0] < 1:
             raise ValueError(
-                f"quantiles: {dict(points)}; allowed: two or more, lengths of 1 or more that "
-                "rise with the quantile"
+                f"quantiles: {dict(points)}; allowed: two or more, with lengths of 1 or more that"
+                " increase with the quantile"
             )
         self._scores = [_NORMAL.inv_cdf(quantile) for quantile, _ in points]
         self._logs = [math.log(length) for length in lengths]
         self._longest = longest
 
     def draw(self, chance: random.Random) -> int:
-        """Draw a length; `chance` is the source of randomness."""
+        """Draw a random length. `chance` is the random number generator."""
         return self._at_score(chance.gauss(0.0, 1.0))
 
     def quantile(self, q: float) -> int:
@@ -53,5 +53,5 @@ class Lengths:
 
 PROMPTS = Lengths({0.10: 207, 0.50: 1020, 0.90: 2734, 0.99: 4142}, longest=8192)
 ANSWERS = Lengths({0.10: 54, 0.50: 129, 0.90: 424, 0.99: 601}, longest=1024)
-# Both distributions are quantiles of the Azure LLM inference trace 2023, conversation service
-# (Azure/AzurePublicDataset; Patel et al., "Splitwise", ISCA 2024).
+# The quantiles of both distributions come from the Azure LLM inference trace 2023, conversation
+# service (Azure/AzurePublicDataset; Patel et al., "Splitwise", ISCA 2024).

@@ -1,7 +1,7 @@
-"""The ground truth of a simulation: the active causes, with time, severity and affected requests.
+"""The ground truth of a simulation: the active causes, each with time, severity and affected
+requests.
 
-Pure. The ground truth is stored separately from the telemetry, because a diagnosis must not read
-it.
+Pure. The ground truth is stored separately from the telemetry, so that a diagnosis cannot read it.
 """
 
 import json
@@ -14,14 +14,15 @@ from simulator.fleet_config import FleetConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """One active cause. `end_unix_s` is None while it continues."""
+    """An active cause. `end_unix_s` is None if the cause has no end."""
 
     cause: str
     severity: float
     start_unix_s: float
     end_unix_s: float | None
     where: Mapping[str, str]
-    """Labels of the affected requests or of the origin; empty for all requests."""
+    """Labels of the affected requests, or of the requests that cause the fault. Empty if all
+    requests are affected."""
     hurts: str
     """The latency that becomes longer."""
 

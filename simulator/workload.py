@@ -1,7 +1,8 @@
 """The traffic of a fleet: a stream of requests.
 
-Pure: the seed determines the stream. Arrivals are a Poisson process and lengths are those of a
-    conversation service, unless a recorded trace gives both. Tenants are always drawn at random.
+Pure: the seed determines the stream. By default, arrivals are a Poisson process, and lengths have
+the distribution of a conversation service. If a recorded trace is given, arrivals and lengths come
+from the trace. Tenants are always drawn at random.
 """
 
 import random
@@ -9,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+from replay.trace_csv import TraceRow
 from simulator.conversations import Conversations, Turns
 from simulator.token_lengths import ANSWERS, PROMPTS, Lengths
-from simulator.trace import TraceRow
 
 
 class Prefix(NamedTuple):
@@ -23,13 +24,14 @@ class Prefix(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A customer with its weight in the traffic and its system prompts."""
+    """A tenant, with its weight in the traffic and its system prompts."""
 
     name: str
     weight: float
     prefixes: tuple[Prefix, ...] = ()
     acceptance: float = 0.75
-    """Probability that a drafted token of its answers is accepted. It depends on the task."""
+    """Probability that a drafted token in the tenant's outputs is accepted. The probability depends
+    on the tenant's tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,19 +42,20 @@ class Request:
     tenant: str
     prompt_tokens: int
     output_tokens: int
-    """Number of tokens of the complete answer."""
+    """Number of tokens of the complete output."""
     cut: bool = False
-    """Whether max_tokens cuts the answer."""
+    """True if max_tokens cuts the output."""
     prefix: Prefix | None = None
     chat: bool = True
     streamed: bool = True
     leaves_after_tokens: int | None = None
-    """Number of tokens after which the client disconnects; None if it reads the whole answer."""
+    """Number of tokens after which the client disconnects; None if the client reads the whole
+    response."""
     malformed: bool = False
     lora: str | None = None
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
-    """Reading speed of the client; None if it reads as fast as the server sends."""
+    """Reading speed of the client; None if the client reads as fast as the server sends."""
 
 
 TENANTS = (
@@ -73,20 +76,22 @@ class Workload:
     prompts: Lengths = PROMPTS
     answers: Lengths = ANSWERS
     prefix_share: float = 0.7
-    """Share of prompts that begin with a system prompt, among those that are long enough."""
+    """Share of prompts that begin with a system prompt, among the prompts that are long enough."""
     chat_share: float = 0.85
     streamed_share: float = 1.0
-    """Share of streamed answers; chats are streamed. The first byte of an answer without streaming
-    is sent at its end, so a few such answers would form the whole tail of TTFT."""
+    """Share of streamed responses. The default is 1, because chat responses are streamed. The first
+    byte of a response without streaming is sent at its end, so a few such responses would form the
+    whole tail of TTFT."""
     cut_share: float = 0.08
     abort_share: float = 0.01
     malformed_share: float = 0.003
     loras: tuple[str, ...] = ()
     lora_share: float = 0.3
-    """Share of the requests that use an adapter. The first adapters are used more often."""
+    """Share of the requests that use an adapter. The first adapters in the list are used more
+    often."""
     conversations: Conversations | None = None
     trace: tuple[TraceRow, ...] = ()
-    """A trace whose arrivals and lengths are replayed instead of drawn."""
+    """A recorded trace. If it is given, its arrivals and lengths are used."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_per_s < float("inf"):
@@ -123,8 +128,8 @@ class Workload:
         turns: Turns | None = None,
         row: TraceRow | None = None,
     ) -> Request:
-        """Draw one request; `chance` is the source of randomness. If a trace's row is given, use
-        its lengths."""
+        """Draw a random request. `chance` is the random number generator. If the row of a trace is
+        given, its lengths are used."""
         weights = [tenant.weight for tenant in self.tenants]
         tenant = chance.choices(self.tenants, weights)[0]
         prompt_tokens = self.prompts.draw(chance)

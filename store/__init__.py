@@ -1,1 +1,1 @@
-"""Stores requests and samples in SQL. Rows are written as dataclasses and read as Arrow tables."""
+"""Store requests and samples in an SQL database."""

@@ -1,4 +1,4 @@
-"""Connections for reading and writing. They raise the store's own errors."""
+"""Open connections for reading and writing, which raise the store's own errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from store.errors import StoreUnavailable
 def reading(engine: Engine) -> Iterator[Connection]:
     """Open a connection for reading.
 
-    Raises: StoreUnavailable if the database cannot be read.
+    Raises: StoreUnavailable: the database cannot be read.
     """
     with _store_errors(engine, "read"), engine.connect() as connection:
         yield connection
@@ -23,9 +23,9 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction. It is committed at the end, and rolled back on an exception.
+    """Open a transaction, which is committed at the end and rolled back on an exception.
 
-    Raises: StoreUnavailable if the database cannot be written.
+    Raises: StoreUnavailable: the database cannot be written.
     """
     with _store_errors(engine, "written"), engine.begin() as connection:
         yield connection
@@ -33,7 +33,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def _store_errors(engine: Engine, what: str) -> Iterator[None]:
-    # Rows are fetched without SQLAlchemy, so the driver's own errors are caught as well.
+    # Some rows are fetched without SQLAlchemy, so catch the driver's own errors too.
     try:
         yield
     except (DBAPIError, PoolTimeout, engine.dialect.loaded_dbapi.Error) as error:

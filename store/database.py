@@ -1,4 +1,4 @@
-"""Opens a database from its URL, and creates or upgrades its schema."""
+"""Open a database from its URL, and create or upgrade the schema."""
 
 import os
 import re
@@ -14,10 +14,10 @@ from store.errors import DatabaseMissing, StoreError
 
 ENVIRONMENT_KEY = "TAILSPAN_DATABASE_URL"
 DEFAULT_URL = "sqlite:///var/tailspan.db"
-"""Relative to the working directory."""
+"""The default URL, which is relative to the working directory."""
 
 BUSY_TIMEOUT_S = 5.0
-"""Time that a connection waits for another process to finish a write."""
+"""Maximum time that a connection waits for another process to finish a write."""
 
 
 def default_url(environ: Mapping[str, str] = os.environ) -> str:
@@ -38,17 +38,18 @@ def open_database(
     """Open a database, and create or upgrade its schema.
 
     Args:
-        url: a SQLAlchemy URL; None for `default_url()`.
-        create: whether to create a missing folder, file or schema and to upgrade an older schema.
-            If false, the database is opened for reading, and all of these raise an error.
-        busy_timeout_s: how long to wait for another process's lock.
-        report: called with a message when an upgrade begins and when it ends. An upgrade may take
+        url: a SQLAlchemy URL, or None for `default_url()`.
+        create: whether to create a missing folder, file or schema, and to upgrade an older schema.
+            If false, the database is opened for reading, and a missing file or an older schema is
+            an error.
+        busy_timeout_s: maximum time to wait for the lock of another process.
+        report: called with a message at the start and at the end of an upgrade, which may take
             minutes.
 
     Raises:
         DatabaseMissing: there is no database, and `create` is false.
-        StoreError: the URL is not supported; the database was not created by Tailspan, or by a
-            newer version; or it needs an upgrade and `create` is false.
+        StoreError: the URL is not supported, or the database was not created by this or an older
+            version of Tailspan, or it needs an upgrade and `create` is false.
     """
     parsed, dialect = _parse(url if url is not None else default_url())
     name = dialect.name(parsed)
@@ -80,12 +81,12 @@ def shown(engine: Engine) -> str:
 
 
 def folder(engine: Engine) -> Path:
-    """Return the folder for files that belong to the database; it may not exist yet."""
+    """Return the folder for files that belong to the database. The folder may not exist yet."""
     return dialects.of(engine).folder(engine.url)
 
 
 def database_file(url: str) -> Path | None:
-    """Return the path of a SQLite database; None for a database on a server.
+    """Return the path of a SQLite database, or None for a database on a server.
 
     Raises:
         StoreError: the URL is not supported.
@@ -96,7 +97,8 @@ def database_file(url: str) -> Path | None:
 
 def _missing(error: DatabaseMissing) -> DatabaseMissing:
     return DatabaseMissing(
-        f"{error}; `tailspan up` creates it; to use another, set --database or {ENVIRONMENT_KEY}"
+        f"{error}; `tailspan up` creates a database; to use another database, set --database or"
+        f" {ENVIRONMENT_KEY}"
     )
 
 
@@ -105,11 +107,12 @@ def _parse(url: str) -> tuple[URL, Dialect]:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        # Even a malformed URL may contain a password, so the text before an @ is hidden.
+        # A malformed URL may also contain a password, so hide the text before an @.
         shown = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
         raise StoreError(f"{shown!r} is not a database URL; {allowed}") from error
     if parsed.username is not None and url.count("@") > 1:
-        # It is unclear where the password ends, so the message does not contain the URL.
+        # With several @ it is unclear where the password ends, so the message does not contain the
+        # URL.
         raise StoreError(
             "the database URL contains more than one @; write %40 for an @ in the password"
         )

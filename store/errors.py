@@ -1,9 +1,12 @@
-"""The store's errors. A caller handles each subclass of `StoreError` in a different way."""
+"""The store's errors. Callers handle each subclass of `StoreError` differently."""
 # ruff: noqa: N818 -- StoreBusy names the condition; the root is already named an error
 
 
 class StoreError(Exception):
-    """The store cannot be used as requested; the message gives the reason and what is allowed."""
+    """The store cannot do what the caller requested.
+
+    The message has the reason and what is allowed.
+    """
 
 
 class DatabaseMissing(StoreError):
@@ -11,16 +14,16 @@ class DatabaseMissing(StoreError):
 
 
 class StoreBusy(StoreError):
-    """The writer's queue is full: send again later."""
+    """The writer's queue is full. Submit the rows again later."""
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be used at the moment (locked, full, read-only): try again later."""
+    """The database cannot be used at the moment (locked, full, read-only). Try again later."""
 
 
 class RowRefused(StoreError, ValueError):
-    """A row that the database cannot store; sending it again will not help."""
+    """The database cannot store a row. Sending the row again will fail again."""
 
 
 class NotQuick(StoreError):
-    """Columns cannot be read through Arrow; use the slower query."""
+    """Columns cannot be read through Arrow. Use the slower query."""

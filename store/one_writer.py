@@ -1,10 +1,10 @@
-"""Locks a database file, so that only one process writes it.
+"""Lock a database file, so that only one process writes it.
 
-SQLite would allow a second writer, but then both processes would count requests, build rollups and
-delete old rows. The lock is flock(2) on a file next to the database; the kernel releases the lock
-when the process ends. The lock's path is derived from the real path of the database, so a relative
-path and a symbolic link lead to the same lock. A hard link does not. Readers take no lock. Several
-collectors may share PostgreSQL or ClickHouse.
+SQLite would allow a second writer, but then both processes would count the same requests, build the
+same rollups and delete old rows. The lock is flock(2) on a file next to the database; the kernel
+releases the lock when the process ends. The lock's path is derived from the real path of the
+database, so a relative path or a symbolic link leads to the same lock. A hard link leads to a
+different lock. Readers take no lock. Several collectors may share PostgreSQL or ClickHouse.
 """
 
 import fcntl
@@ -25,22 +25,23 @@ from store.private_files import FILE_MODE, FOLDER_MODE, tighten
 _SQLITE: Final = b"SQLite format 3\0"
 """The first bytes of every SQLite database. Source: sqlite.org, Database File Format, 1.3."""
 _LONGEST: Final = 4_096
-"""Number of bytes to read from the lock file, which contains a description of the process."""
+"""Number of bytes to read from the lock file, which describes the process that holds the lock."""
 
 
 @contextmanager
 def sole_writer(url: str, report: Callable[[str], None]) -> Iterator[None]:
     """Lock a database for writing until the end of the `with` block.
 
-    Also make its files private to this user.
+    Other users' rights to its files are removed.
 
     Args:
         url: a SQLAlchemy URL.
-        report: called with a message if a file was open to other users, or cannot be locked.
+        report: called with a message if other users could read a file, or if the database cannot be
+            locked.
 
     Raises:
-        StoreError: another process has the lock (the message contains its id), or the folder
-            cannot be used.
+        StoreError: another process has the lock (the message contains the process id), or the
+            folder cannot be used.
     """
     file = database_file(url)
     if file is None:
@@ -55,12 +56,12 @@ def sole_writer(url: str, report: Callable[[str], None]) -> Iterator[None]:
         )
     except OSError as error:
         raise StoreError(
-            f"cannot use the folder of the database {file}: {error.strerror}; name a folder that"
+            f"cannot use the folder of the database {file}: {error.strerror}; set a folder that"
             " this user can write to"
         ) from error
     try:
         _lock(lock, file, report)
-        # Only the default folder belongs to Tailspan; any other may contain other files.
+        # Only the default folder belongs to Tailspan. Any other folder may contain other files.
         ours = [file.parent] if file == database_file(DEFAULT_URL) else []
         beside = [real.with_name(real.name + end) for end in ("", "-wal", "-shm", "-journal")]
         tighten([*ours, *beside, lock_file(real)], report)
@@ -103,7 +104,7 @@ def _lock(lock: int, file: Path, report: Callable[[str], None]) -> None:
     about = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        # Only the subcommand, because options may contain secrets.
+        # Write only the subcommand to the lock file, because options may contain secrets.
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]]),
         "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
     }

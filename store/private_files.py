@@ -1,4 +1,4 @@
-"""Creates files that only their owner can read, and tightens existing ones.
+"""Create files that only their owner can read, and restrict the modes of existing files.
 
 open(2) sets the mode when it creates the file, so no other user can open the file before its mode
 is restricted. SQLite gives its -wal and -shm files the mode of the database.
@@ -15,7 +15,7 @@ _OTHERS: Final = 0o077
 
 
 def create(path: Path) -> None:
-    """Create an empty file that only its owner can read; do not change an existing file.
+    """Create an empty file that only its owner can read. An existing file is not changed.
 
     Raises:
         OSError: the file cannot be created.
@@ -27,7 +27,7 @@ def create(path: Path) -> None:
 
 
 def tighten(paths: Iterable[Path], report: Callable[[str], None]) -> None:
-    """Remove other users' rights to existing files and folders, and report each change."""
+    """Remove the rights of other users to existing files and folders, and report each change."""
     for path in paths:
         try:
             mode = path.stat().st_mode & 0o777

@@ -1,6 +1,6 @@
-"""Queries of a time window that return Arrow tables.
+"""Query a time window, and return Arrow tables.
 
-Values are bound parameters and names are checked against the schema, so a caller's text never
+Values are bound parameters, and names are checked against the schema, so text from a caller never
 becomes SQL.
 """
 
@@ -33,10 +33,8 @@ from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
-"""Rows that are fetched at a time.
-
-This small number of rows stays in the processor's cache and does not trigger the garbage collector,
-so a long read takes a third less time.
+"""Number of rows to fetch at a time. This small number of rows stays in the processor's cache and
+does not trigger the garbage collector, which makes a long read a third faster.
 """
 
 _INT64 = range(-(2**63), 2**63)
@@ -44,8 +42,8 @@ _ALL: Mapping[str, str | None] = MappingProxyType({})
 _NOT_EXACT_NS = 10**6
 
 DERIVED = ("tpot_s", *PARTS)
-"""Columns computed from others: time per output token, and the sum of each part over prefill and
-decode."""
+"""Columns that are computed from other columns: time per output token, and the sum of each part
+over prefill and decode."""
 
 REQUEST_COLUMNS = (*REQUESTS.columns.keys(), *DERIVED)
 REQUEST_LABELS = labels_of(RequestTimeline)
@@ -65,7 +63,9 @@ class Window:
     def __post_init__(self) -> None:
         for value in (self.from_unix_ns, self.to_unix_ns):
             if value not in _INT64:
-                raise ValueError(f"{value} is not a time: unix nanoseconds must fit in 64 bits")
+                raise ValueError(
+                    f"{value} is not a valid time: unix nanoseconds must fit in 64 bits"
+                )
         if self.from_unix_ns > self.to_unix_ns:
             raise ValueError(
                 f"a window must not end before it begins: {self.from_unix_ns} > {self.to_unix_ns}"
@@ -87,16 +87,16 @@ def request_table(
     Args:
         engine: from `open_database`.
         window: range of `received_unix_ns`.
-        equals: label → value; None selects the rows where the label is unknown.
-        columns: a subset of `REQUEST_COLUMNS`; None for all.
-        order_by: a column, or "-column" for descending; unknown values come last. None
-            for the order of receipt, which also breaks ties.
+        equals: the required value of each label. The value None selects rows without the label.
+        columns: a subset of `REQUEST_COLUMNS`, or None for all columns.
+        order_by: a column, or "-column" for descending order, or None for the order of receipt.
+            Unknown values come last, and ties are in the order of receipt.
         limit: the maximum number of rows.
-        ended_after_unix_ns: return only requests that ended after this time. Requests that ended
-            up to a millisecond before it may be included, because the database rounds.
+        ended_after_unix_ns: return only requests that ended after this time. The result may include
+            requests that ended up to a millisecond before this time, because the database rounds.
 
     Raises:
-        ValueError: an unknown column or label, or a negative limit.
+        ValueError: a column or label is unknown, or the limit is negative.
     """
     wanted = known_columns(columns)
     statement = select_requests(wanted, window, equals, ended_after_unix_ns=ended_after_unix_ns)
@@ -118,7 +118,7 @@ def known_columns(given: Sequence[str] | None) -> Sequence[str]:
     """Return the given columns, or all columns for None.
 
     Raises:
-        ValueError: an unknown column.
+        ValueError: a column is unknown.
     """
     return _known(given, REQUEST_COLUMNS)
 
@@ -131,7 +131,7 @@ def select_requests(
     part: Window | None = None,
     ended_after_unix_ns: int | None = None,
 ) -> Select[Any]:
-    """Build the query for columns of the requests in a window, or in a part of it, unordered.
+    """Build the query for columns of the requests in a window or in a part of a window, unordered.
 
     If several sources reported a request, its best row is chosen within the whole window.
     """
@@ -148,7 +148,7 @@ def select_requests(
 
 
 def request_schema(wanted: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of these columns."""
+    """Return the Arrow schema of columns of requests."""
     return pa.schema(
         (name, pa.float64() if name in DERIVED else arrow_type(name, RequestTimeline))
         for name in wanted
@@ -180,10 +180,10 @@ def sample_peaks(
     Args:
         engine: from `open_database`.
         window: range of `at_unix_ns`.
-        first_unix_ns: the start of one of the bins, not later than the start of the window.
+        first_unix_ns: the start of any bin, not later than the start of the window.
         width_ns: the width of a bin.
         gauges: numeric columns.
-        equals: label → value; see `request_table`.
+        equals: the required value of each label, as in `request_table`.
 
     Returns: replica, engine, at_unix_ns (the start of the bin) and the gauges, unordered.
     """
@@ -235,7 +235,7 @@ def select_samples(
     """Build the query for columns of engine or GPU samples in a window, unordered.
 
     Raises:
-        ValueError: an unknown column or label.
+        ValueError: a column or label is unknown.
     """
     wanted = _known(columns, table.columns.keys())
     return select(*(table.c[name] for name in wanted)).where(
@@ -244,7 +244,7 @@ def select_samples(
 
 
 def sample_schema(row_type: type, wanted: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of these columns of a sample."""
+    """Return the Arrow schema of columns of a sample."""
     return pa.schema([(name, arrow_type(name, row_type)) for name in wanted])
 
 
@@ -263,25 +263,25 @@ def label_values(engine: Engine, window: Window, label: str) -> list[str]:
     """Return the values of a request label in a window, sorted, without unknown values.
 
     Raises:
-        ValueError: an unknown label.
+        ValueError: the label is unknown.
     """
     _known([label], REQUEST_LABELS, "label")
     column = REQUESTS.c[label]
     statement = select(column).distinct().where(*requests_in(window), column.is_not(None))
     with reading(engine) as connection:
         values = connection.scalars(statement).all()
-    # Sorted here because databases sort text differently.
+    # Sort in Python, because databases sort text differently.
     return [_text(value) for value in sorted(values)]
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
-    """Return the time of the latest request or engine sample; None in an empty database."""
+    """Return the time of the latest request or engine sample, or None in an empty database."""
     instants = (_newest(engine, REQUESTS.c.received_unix_ns), _newest(engine, SAMPLES.c.at_unix_ns))
     return max((instant for instant in instants if instant is not None), default=None)
 
 
 def newest_request_unix_ns(engine: Engine) -> int | None:
-    """Return when the latest request was received; None if there are no requests."""
+    """Return when the latest request was received, or None if there are no requests."""
     return _newest(engine, REQUESTS.c.received_unix_ns)
 
 
@@ -298,7 +298,7 @@ def simulated(engine: Engine, window: Window) -> bool:
 def simulated_requests(engine: Engine, window: Window) -> bool:
     """Return whether a request in the window is simulated.
 
-    If there is no simulated request, the query reads every request of the window.
+    If no request is simulated, the query reads every request of the window.
     """
     return _any(
         engine,
@@ -343,7 +343,7 @@ def _part(name: str) -> ColumnElement[float | None]:
 def tpot(
     decode_s: ColumnElement[float | None], output_tokens: ColumnElement[int | None]
 ) -> ColumnElement[float | None]:
-    """`telemetry.requests.tpot_s` in SQL, so that the database can sort by it."""
+    """Return `telemetry.requests.tpot_s` as an SQL expression, for sorting in the database."""
     return case((output_tokens >= 2, decode_s / (output_tokens - 1)))
 
 
@@ -352,7 +352,7 @@ def _in(window: Window, instant: ColumnElement[int]) -> ColumnElement[bool]:
 
 
 def requests_in(window: Window) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that select the requests of a window, one row for each request."""
+    """Return the conditions that select one row for each request of a window."""
     return (
         _in(window, REQUESTS.c.received_unix_ns),
         counts(window.from_unix_ns, window.to_unix_ns),
@@ -396,7 +396,8 @@ def fetched(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Tab
     """Run a query and return its rows as an Arrow table."""
     batches = []
     with reading(engine) as connection:
-        # The driver's cursor returns plain tuples, which are cheaper than SQLAlchemy's rows.
+        # Use the driver's cursor, which returns plain tuples, because they are cheaper than
+        # SQLAlchemy's rows.
         cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
             arrays = map(_array, zip(*rows, strict=True), schema.types)

@@ -1,11 +1,11 @@
-"""Deletes rows by their age.
+"""Delete old rows.
 
-Rows are deleted in small batches, each in its own transaction, with pauses between them, so that
-a writer waits for one batch at most. ClickHouse is configured to delete old rows itself. Before
-rows are deleted, their rollups are built. Rollups have a longer retention. Counts per objective and
-incidents are few, and are never deleted.
+Rows are deleted in small batches. Each batch is a separate transaction, with pauses between
+batches, so that a writer waits for one batch at most. ClickHouse is configured to delete old rows
+itself. Before rows are deleted, their rollups are built. Rollups have a longer retention. Counts
+per objective and incidents are never deleted, because there are few of them.
 
-Deletion cannot be undone, so it follows a corroborated time instead of the system clock
+Deletion cannot be undone, so it uses the corroborated time instead of the system clock
 (`telemetry.corroborated_time`). The time of the last deletion is stored for the next start.
 """
 
@@ -28,7 +28,7 @@ KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
 """Default retention of requests, engine samples and GPU samples."""
 KEEP_MINUTES_NS: Final = 90 * 86_400 * 10**9
 KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
-"""Default retention of rollups per minute and per hour."""
+"""Default retention of rollups per minute, and of rollups per hour."""
 
 BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
@@ -45,14 +45,14 @@ _BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
-    """Return the newest instant of all stored rows; None if there are none."""
+    """Return the newest timestamp of all stored rows, or None if there are no rows."""
     with reading(engine) as connection:
         newest = [connection.scalar(select(func.max(instant))) for _, instant in _BY]
     return max((each for each in newest if each), default=None)
 
 
 def deleted_until_unix_ns(engine: Engine) -> int | None:
-    """Return the time of the last deletion; None if nothing was ever deleted."""
+    """Return the time of the last deletion, or None if no row was deleted yet."""
     statement = select(STATE.c.whole_from_unix_s).where(STATE.c.width_s == _DELETED)
     with reading(engine) as connection:
         found: int | None = connection.scalar(statement)
@@ -80,13 +80,13 @@ def delete_older(
         engine: from `open_database`.
         keep_ns: the retention of rows.
         now_unix_ns: the current time.
-        batch_rows: rows per transaction; rows with the same time are deleted together, even if they
-            exceed this number.
+        batch_rows: rows per transaction. Rows with the same time are deleted together, even if
+            there are more of them.
         pause: called after each batch, while no transaction is open.
 
-    Returns: the number of deleted rows; 0 if the database deletes them itself.
+    Returns: the number of deleted rows, or 0 if the database deletes old rows itself.
 
-    Raises: StoreUnavailable if the database cannot be written; earlier batches stay deleted.
+    Raises: StoreUnavailable: the database cannot be written. Earlier batches stay deleted.
     """
     _roll_up(engine, (now_unix_ns - keep_ns) // SECOND_NS)
     forgotten = 0
@@ -103,16 +103,20 @@ def delete_older(
 def delete_older_rollups(
     engine: Engine, keep_minutes_ns: int | None, keep_hours_ns: int | None, now_unix_ns: int
 ) -> None:
-    """Delete the rollups that are older than their retention; None keeps them for ever.
+    """Delete the rollups that are older than their retention.
 
-    Rollups per minute are deleted by whole hours, after the rollups of these hours are made.
+    A retention of None keeps rollups for ever. Rollups per minute are deleted by whole hours, after
+    the rollups of these hours are built.
 
     Raises:
         StoreUnavailable: the database cannot be written.
-        ValueError: the retention of hours is shorter than that of minutes.
+        ValueError: the retention of rollups per hour is shorter than the retention of rollups per
+            minute.
     """
     if keep_hours_ns is not None and (keep_minutes_ns is None or keep_minutes_ns > keep_hours_ns):
-        raise ValueError("the retention of hours must be at least that of minutes")
+        raise ValueError(
+            "the retention of rollups per hour must be at least the retention of rollups per minute"
+        )
     for width_s, keep_ns in ((MINUTE_S, keep_minutes_ns), (HOUR_S, keep_hours_ns)):
         if keep_ns is None:
             continue
@@ -132,7 +136,7 @@ def delete_older_rollups(
 
 
 def _roll_up(engine: Engine, before_unix_s: int) -> None:
-    """Make the rollups of rows that are about to be deleted, and record that these are final."""
+    """Build the rollups of rows that will be deleted, and record that these rollups are final."""
     settle(engine, before_unix_s + MINUTE_S + LAG_S)
     for rolled in (REQUESTED, SAMPLED):
         no_longer_whole(engine, MINUTE_S, before_unix_s, rolled)

@@ -1,6 +1,6 @@
-"""Checks rows before they are stored, and returns their values in the order of the columns.
+"""Check rows before they are stored, and return their values in the order of the columns.
 
-The dataclasses define the types. This module checks that integers fit in 64 bits, that text is
+The dataclasses define the types. This module also checks that integers fit in 64 bits, that text is
 valid Unicode and that floats are finite.
 """
 
@@ -27,14 +27,15 @@ _TAKES: dict[type, tuple[type, ...]] = {
 
 
 def flaw(row_type: type, values: Iterable[object]) -> str | None:
-    """Return why the store would refuse a row; None if the row is valid.
+    """Return why the store would refuse a row, or None if the row is valid.
 
-    A caller can drop an invalid row before it makes the whole submission fail.
+    With this function, a caller can drop an invalid row before it makes the whole submission fail.
     """
     for column, value in zip(fields_of(row_type), values, strict=True):
         why = _why_not(value, column)
         if why:
-            # Hexadecimal, because Python refuses to convert very large integers to decimal text.
+            # Print hexadecimal, because Python refuses to convert very large integers to decimal
+            # text.
             shown = f"{value:#x}" if isinstance(value, int) else repr(value)
             return f"{column.name} = {shown:.60}: {why}"
     return None
@@ -55,13 +56,13 @@ def _why_not(value: object, column: Field) -> str | None:
 
 
 def request_values(requests: RequestRows) -> list[Values]:
-    """Return the rows in the order of the table's columns.
+    """Return the values of each row in the order of the table's columns.
 
     Raises:
         ValueError: a duration or ratio is NaN or infinite.
     """
-    # SQLite would silently store NaN as NULL. If the sum of a column is finite, all its values are
-    # finite. Single values are checked only if the sum is not finite.
+    # SQLite would silently store NaN as NULL. If the sum of a column is finite, all values are
+    # finite. So check single values only if the sum is not finite.
     columns = list(zip(*requests.rows, strict=True))
     if not all(isfinite(sum(filter(None, columns[place]))) for place in _REQUEST_FLOATS if columns):
         _refuse(RequestTimeline, requests.rows)
@@ -69,26 +70,26 @@ def request_values(requests: RequestRows) -> list[Values]:
 
 
 def sample_values(row: EngineSample) -> Values:
-    """Return the row in the order of the table's columns. See `request_values`."""
+    """Return the values of a row in the order of the table's columns. See `request_values`."""
     if not isfinite(sum(filter(None, _SAMPLE_FLOATS(row)))):
         _refuse(EngineSample, [_SAMPLE_VALUES(row)])
     return _SAMPLE_VALUES(row)
 
 
 def gpu_values(row: GpuSample) -> Values:
-    """Return the row in the order of the table's columns. See `request_values`."""
+    """Return the values of a row in the order of the table's columns. See `request_values`."""
     if not isfinite(sum(filter(None, _GPU_FLOATS(row)))):
         _refuse(GpuSample, [_GPU_VALUES(row)])
     return _GPU_VALUES(row)
 
 
 def start_values(row: EngineStart) -> Values:
-    """Return the row in the order of the table's columns."""
+    """Return the values of a row in the order of the table's columns."""
     return _START_VALUES(row)
 
 
 def in_flight_values(row: InFlightRequest) -> dict[str, object]:
-    """Return the row as column → value.
+    """Return the values of a row by column.
 
     Raises:
         ValueError: the row is invalid.

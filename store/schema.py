@@ -1,6 +1,6 @@
-"""Tables and Arrow types, derived from the dataclasses of `telemetry/`.
+"""Declare tables and Arrow types, derived from the dataclasses of `telemetry/`.
 
-Each field is a column; a field that may be None is a nullable column. A revision in `migrations/`
+Each field is a column. A field that may be None is a nullable column. A revision in `migrations/`
 adds new columns to existing databases.
 """
 
@@ -30,16 +30,19 @@ from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 KEPT_FIRST = "kept_first"
-"""Set in a table's `info` if the first row with a key is kept and later ones are ignored."""
+"""Key in a table's `info`, which means that the first row with a key is kept and later rows are
+ignored."""
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
-"""The time is the first column, because ids are random: in their order, new rows would be scattered
-over the disk. `collector/rows/sender_clocks.py` ensures that a repeated span has the same time."""
+"""The key of a request. The time is the first column, because ids are random: with an id as the
+first column, new rows would be scattered over the disk. `collector/rows/sender_clocks.py` ensures
+that a repeated span has the same time."""
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")
 IN_FLIGHT_KEY = ("span_id", "trace_id")
-"""The time is not part of the key, because a clock correction may change it between two reports."""
+"""The key of a request in flight. The time is not part of the key, because a clock correction may
+change the time between two reports."""
 
 
 class Kind(NamedTuple):
@@ -98,7 +101,7 @@ def _table(name: str, row_type: type, key: tuple[str, ...], instant: str) -> Tab
         METADATA,
         *_columns(row_type),
         PrimaryKeyConstraint(*key),
-        # Every query has a time window.
+        # This index is needed because every query has a time window.
         Index(f"{name}_{instant}", instant),
         info={KEPT_FIRST: True},
     )
@@ -112,7 +115,8 @@ def _columns(row_type: type) -> list[Column[Any]]:
 
 
 METADATA = MetaData()
-"""All tables. Other modules of the store add theirs; `migrations/all_tables.py` imports them."""
+"""All tables. Other modules of the store add more tables; `migrations/all_tables.py` imports
+them."""
 
 REQUESTS = _table("requests", RequestTimeline, REQUEST_KEY, "received_unix_ns")
 SAMPLES = _table("engine_samples", EngineSample, SAMPLE_KEY, "at_unix_ns")
@@ -122,7 +126,8 @@ IN_FLIGHT = Table(
     "requests_in_flight",
     METADATA,
     *_columns(InFlightRequest),
-    # No index by time: there are few rows, and each report changes the time of its row.
+    # There is no index by time, because there are few rows, and each report changes the time of its
+    # row.
     PrimaryKeyConstraint(*IN_FLIGHT_KEY),
 )
 
@@ -133,6 +138,6 @@ def arrow_type(column: str, row_type: type) -> pa.DataType:
 
 
 def labels_of(row_type: type) -> tuple[str, ...]:
-    """Return the columns by which rows can be selected: texts, and numbers that identify."""
+    """Return the columns by which rows can be selected: text columns, and numbers that are ids."""
     numbered = {"engine", "process", "http_status", "streamed", "simulated"}
     return tuple(f.name for f in fields_of(row_type) if f.kind.python is str or f.name in numbered)

@@ -1,7 +1,8 @@
-"""Deletes the rows, counts and incidents of a simulation. Data of real servers is not changed.
+"""Delete the rows, counts and incidents of a simulation. Data of real servers is not changed.
 
-A simulation includes the hour before it began, so two simulations in one database would report that
-hour twice. Once a real server reports to the database, an old simulation is useless.
+A simulation includes the time before it was started, so two simulations in one database would
+report the same time twice. Once a real server reports to the database, an old simulation is
+useless.
 """
 
 from sqlalchemy import Engine, true
@@ -18,14 +19,14 @@ from telemetry.requests import Source
 
 
 def delete_simulation(engine: Engine) -> int:
-    """Delete all simulated rows, and the rollups, counts and incidents made from them.
+    """Delete all simulated rows, and the rollups, counts and incidents computed from them.
 
     The rows are requests, requests in flight, engine samples, GPU samples and engine starts. Marks
-    stay, so that the steps of deleted requests are counted again without them.
+    are not deleted, so that the affected steps are counted again without the deleted requests.
 
     Returns: the number of deleted rows.
 
-    Raises: StoreUnavailable if the database cannot be written.
+    Raises: StoreUnavailable: the database cannot be written.
     """
     remove = dialects.of(engine).remove
     with writing(engine) as connection:

@@ -1,8 +1,8 @@
-"""Writes rows from any thread. Each submission returns a future that resolves after the commit.
+"""Write rows from any thread. Each submission returns a future that resolves after the commit.
 
-Group commit: rows that arrive during a transaction are written together in the next one. A
+Group commit: rows that arrive during a transaction are written together in the next transaction. A
 submission is atomic: either all of its rows are stored, or none. If the database cannot store a
-row, only the submission with that row fails; the others of the group are stored.
+row, only the submission with that row fails. All other submissions of the group are stored.
 """
 
 import logging
@@ -43,7 +43,8 @@ from telemetry.tasks import Task
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
 CAPACITY_ROWS = 200_000
-"""Maximum number of waiting rows: at most a few hundred MB, and a few seconds of writing."""
+"""Maximum number of waiting rows. The rows use at most a few hundred MB, and are written in a few
+seconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,8 +80,8 @@ class Writer:
     """Writes rows to a database in a separate thread.
 
     Args:
-        engine: from `open_database`; the caller disposes of it.
-        capacity_rows: rows that may wait before `submit` raises StoreBusy.
+        engine: from `open_database`. The caller disposes of the engine.
+        capacity_rows: maximum number of waiting rows. With more rows, `submit` raises StoreBusy.
     """
 
     def __init__(self, engine: Engine, *, capacity_rows: int = CAPACITY_ROWS) -> None:
@@ -107,14 +108,14 @@ class Writer:
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
     ) -> Future[None]:
-        """Queue rows for writing; never wait for the disk.
+        """Queue rows for writing, without waiting for the disk.
 
-        A row whose key is already stored is ignored. A newer report of a request in flight
-        replaces an older one.
+        A row with a key that is already stored is ignored. A newer report of a request in flight
+        replaces an older report.
 
         Returns:
-            A future that resolves after the commit. Its exception is `StoreUnavailable` if a
-            retry may succeed, `RowRefused` if it will fail again.
+            A future that resolves after the commit. Its exception is `StoreUnavailable` if a retry
+            may succeed, and `RowRefused` if a retry would fail again.
 
         Raises:
             StoreBusy: too many rows wait already.
@@ -127,8 +128,8 @@ class Writer:
         with self._changed:
             if self._closing:
                 raise StoreUnavailable("the writer is closed")
-            # An empty queue accepts a submission of any size; otherwise one that is larger than
-            # the capacity could never be written.
+            # An empty queue accepts a submission of any size. Otherwise a submission that is larger
+            # than the capacity could never be written.
             if self._waiting and self._waiting_rows + len(submission) > self._capacity_rows:
                 raise StoreBusy(
                     f"{self._waiting_rows} rows wait to be written, and {len(submission)} more"
@@ -187,7 +188,7 @@ class Writer:
                 _settle(each, failure)
 
     def _commit(self, group: list[_Submission]) -> StoreError | None:
-        """Write the group in one transaction. Return the error, or None."""
+        """Write the group in one transaction, and return the error, or None on success."""
         try:
             requests = [row for each in group for row in request_values(each.requests)]
             samples = [sample_values(row) for each in group for row in each.samples]
@@ -228,7 +229,7 @@ def _settle(submission: _Submission, failure: StoreError | None) -> None:
 def _failure(engine: Engine, group: Sequence[_Submission], error: Exception) -> StoreError:
     """Return RowRefused if a row is invalid, else StoreUnavailable."""
     dbapi, why = engine.dialect.loaded_dbapi, dialects.of(engine).reason(error)
-    # The error may be the driver's own, or SQLAlchemy's with the driver's error in `orig`.
+    # The error is the driver's error, or an error of SQLAlchemy with the driver's error in `orig`.
     cause = getattr(error, "orig", None) or error
     if not isinstance(cause, dbapi.OperationalError):
         for each in group:

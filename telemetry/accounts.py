@@ -1,7 +1,8 @@
 """The data for a bill, as columns: engine time, billed requests and energy.
 
-Pure. A span of an engine has the first and the last value of each counter; the bill uses their
-difference. A cell contains the requests of one hour with the same labels.
+Pure. A span is a time range of one engine with the first and the last value of each counter. The
+bill uses the difference between both values. A cell contains the requests of one hour with the same
+labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,24 +20,24 @@ from telemetry.starts import EngineStart
 BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
-"""If two samples are at most this far apart, the engine was running between them.
+"""If two samples are at most this many seconds apart, the engine was running between the samples.
 
-A longer gap is neither billed nor idle. Samples arrive every second, or every few seconds from a
-scrape.
+A longer gap is neither billed nor idle. Plugins send a sample every second, and scraped engines
+have one every few seconds.
 """
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 """The counters of an engine's steps: time and work."""
 
 COEFFICIENTS: Final = tuple(name for name in rolled_up(EngineSample) if name not in WORK)
-"""γ, α, κ, β, δ: the coefficients of the step model."""
+"""The coefficients of the step model: γ, α, κ, β, δ."""
 
 AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "output_tokens")
 """The amounts that are summed over requests."""
 
 
 class Count(NamedTuple):
-    """The key of one engine's counters in one process, since the process started."""
+    """The key of one engine's counters: replica, engine, process and start time of the process."""
 
     replica: str
     engine: int
@@ -46,11 +47,12 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineStretches:
-    """Spans of engine samples. Entry i is a span of the samples of `counts[which[i]]`.
+    """Spans of engine samples. Entry i is a span of the counters with the key `counts[which[i]]`.
 
-    An entry lies in one bucket, a minute or an hour, and has no gap longer than GAP_S. `first` and
-    `last` have a column for each total in WORK, with NaN if it was not reported. `coefficients` has
-    the mean of each of COEFFICIENTS, or the value of the latest minute.
+    An entry lies within one bucket (a minute or an hour), and has no gap longer than GAP_S. `first`
+    and `last` have a column for each counter in WORK, with NaN if the counter was not reported.
+    `coefficients` has a column for each name in COEFFICIENTS. For a minute it is the mean of the
+    samples, and for an hour the value of the latest minute.
     """
 
     counts: Sequence[Count]
@@ -58,7 +60,7 @@ class EngineStretches:
     """The region of each entry in `counts`."""
     which: IntArray
     bucket_unix_s: IntArray
-    """When the entry's minute or hour begins."""
+    """The start of the minute or hour of each entry."""
     first_unix_ns: IntArray
     last_unix_ns: IntArray
     first: Mapping[str, FloatArray]
@@ -82,7 +84,7 @@ class EngineStretches:
 
 @dataclass(frozen=True, slots=True)
 class GpuStretches:
-    """Spans of GPU samples. Entry i is a span of the samples of `gpus[which[i]]`: (replica, GPU).
+    """Spans of GPU samples. Entry i is a span of `gpus[which[i]]`, a pair of replica and GPU.
 
     See `EngineStretches`.
     """
@@ -116,8 +118,9 @@ class Cells:
     """Requests by labels and hour.
 
     Entry i describes the requests with the labels `labels[group[i]]` (in the order of `by`) in the
-    hour that begins at `hour_unix_s[i]`: their number, the sum of each amount, and the number of
-    requests that report it. The seconds of a request that spans the end of an hour are divided.
+    hour that begins at `hour_unix_s[i]`. An entry has the number of requests, the sum of each
+    amount, and the number of requests that report the amount. If a request spans the end of an
+    hour, its seconds are divided between the hours.
     """
 
     by: Sequence[str]
@@ -129,7 +132,7 @@ class Cells:
     reported: Mapping[str, FloatArray]
 
     def at(self, places: BoolArray | Sequence[int]) -> "Cells":
-        """Return the entries at these places, or where the mask is true."""
+        """Return the entries with these indices, or the entries for which the mask is true."""
         chosen = np.asarray(places)
         return replace(
             self,
@@ -151,13 +154,13 @@ class Accounts:
     gpus: GpuStretches
     cells: Cells
     starts: Sequence[EngineStart]
-    """The engine starts in force at the beginning, those in the range, and those shortly after it,
-    because these engines may have been loading within the range."""
+    """The last start of each engine before the range, and all starts in the range or shortly after
+    it. An engine that started shortly after the range may have been loading in the range."""
     simulated: bool = False
     apportioned: bool = True
-    """Whether the seconds of requests that span the end of an hour are divided. They cannot be if
-    their rows are deleted."""
+    """Whether the seconds of requests that span the end of an hour are divided. The seconds cannot
+    be divided if the rows of these requests were deleted."""
     engines_from_unix_ns: int = 0
-    """For hours that began earlier, requests are known, but engine time is not."""
+    """Start of the first hour with known engine time. Earlier hours have requests only."""
     overflowed: int = 0
     """Number of requests with a label value that rollups replaced by `_other`."""

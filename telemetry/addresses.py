@@ -1,4 +1,4 @@
-"""Checks whether a credential may be sent to an address, and masks credentials in addresses.
+"""Check whether a credential may be sent to an address, and mask credentials in addresses.
 
 Pure. Every sender follows the same rule: a credential is sent to loopback or over TLS only, unless
 the user sets `--insecure-credentials`.
@@ -11,9 +11,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 INSECURE_OPTION: Final = "--insecure-credentials"
-"""The option of every command that sends a credential."""
+"""The option that allows unencrypted credentials, for every command that sends a credential."""
 INSECURE_KEY: Final = "insecure_credentials"
-"""The same setting in a YAML file; in a file of targets it is `__insecure_credentials__`."""
+"""The same setting as a key in a YAML file. In a file of scrape targets the label is
+`__insecure_credentials__`."""
 HIDDEN: Final = "***"
 _ANY: Final = ("0.0.0.0", "::")
 
@@ -27,7 +28,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def exposes(url: str) -> bool:
-    """Return whether data sent to this address is unencrypted: http, and not loopback."""
+    """Return whether data sent to this address would cross the network unencrypted."""
     try:
         parts = urlsplit(url)
         return parts.scheme == "http" and bool(parts.hostname) and not is_loopback(parts.hostname)
@@ -39,9 +40,9 @@ def exposure(url: str, what: str, way_out: str = INSECURE_OPTION) -> str:
     """Return the error message for a credential that must not be sent to an address.
 
     Args:
-        url: the address; it is masked in the message.
+        url: the address, which is masked in the message.
         what: the name of the credential.
-        way_out: the setting that allows sending it.
+        way_out: the setting that allows sending the credential.
     """
     return (
         f"{masked(url)}: others could read {what} on the way; use https, or allow it with {way_out}"
@@ -51,7 +52,7 @@ def exposure(url: str, what: str, way_out: str = INSECURE_OPTION) -> str:
 def masked(url: str) -> str:
     """Return an address without user, password, query and fragment.
 
-    If the address is malformed, the part that may contain them is hidden.
+    If the address is malformed, everything that may be secret is hidden.
     """
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     start = f"{scheme}{separator}"
@@ -63,6 +64,6 @@ def masked(url: str) -> str:
 
 
 def authority(host: str, port: int) -> str:
-    """Return the `HOST:PORT` to connect to, given the address that a server listens on."""
+    """Return the `HOST:PORT` with which a client on this machine reaches a server."""
     host = "127.0.0.1" if host in _ANY else host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""Generates docs/attributes.md from the registry of fields and the other OpenTelemetry names.
+"""Generate docs/attributes.md from the registry of fields and from the other OpenTelemetry names.
 
 python -m telemetry.attributes_page docs/attributes.md
 """
@@ -32,11 +32,12 @@ def _lines() -> Iterator[str]:
     yield "# Attributes and metrics of an instrumented vLLM"
     yield ""
     yield (
-        f"OTLP spans, metrics and events of the instrumentation scope `{names.SCOPE}`. Names come"
-        " from OpenTelemetry's conventions (GenAI, in development, and HTTP) where those have one,"
-        " and begin with `tailspan.` otherwise. An unknown value is absent, never zero. Units are"
-        " UCUM units. A column has the same name in the database, in objectives and in"
-        " `tailspan requests --format json`; a value with the column `–` is not stored."
+        f"OTLP spans, metrics and events of the instrumentation scope `{names.SCOPE}`. A name"
+        " comes from OpenTelemetry's conventions for GenAI (in development) or HTTP. If the"
+        " conventions have no name for a value, the name begins with `tailspan.`. An unknown"
+        " value is absent, never zero. Units are UCUM units. `Column` is the name of a value in"
+        " the database, in objectives and in `tailspan requests --format json`. A value with the"
+        " column `–` is not stored."
     )
     yield from _section(
         "Resource: the process that reports",
@@ -46,12 +47,12 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Span: one request",
-        "The span has the kind SERVER, the name `{operation} {model}`, and lasts from received to"
-        " delivered. It is a child of the request's `traceparent` if there is one. Its status is"
-        " ERROR for the outcome `error`. The phases sum to end − start. If a request ends early,"
-        " the current phase lasts until the end, and later phases are absent. The parts of queue,"
-        " prefill and decode sum to their phase; either all parts of a phase are present, or no"
-        " part.",
+        "The span has the kind SERVER and the name `{operation} {model}`. The span begins when the"
+        " request is received and ends when the answer is delivered. If the request has a"
+        " `traceparent`, the span is its child. The span's status is ERROR for the outcome"
+        " `error`. The phases sum to the duration of the span. If a request ends early, the"
+        " current phase lasts until the end, and later phases are absent. The parts of queue,"
+        " prefill and decode sum to the phase. A phase has either all of its parts or none.",
         _STORED_COLUMNS,
         [
             *(
@@ -63,17 +64,17 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Span events: the request's instants",
-        "Wall-clock times. Durations are measured on the monotonic clock, and one offset per"
-        " request converts instants to wall-clock time. If vLLM keeps no statistics"
-        " (`--disable-log-stats`, an offline `LLM`), scheduled, first token and last token come"
-        " from the step ledger, and queued equals arrived.",
+        "The events have wall-clock times. Durations are measured on the monotonic clock, and one"
+        " offset per request converts instants to wall-clock time. If vLLM keeps no statistics"
+        " (`--disable-log-stats`, an offline `LLM`), the events scheduled, first token and last"
+        " token come from the step ledger, and queued equals arrived.",
         _COLUMNS,
         vocabulary.SPAN_EVENTS,
     )
     yield from _section(
         "Metrics: one engine, each second",
-        "A gauge holds at the instant of its point. A sum is cumulative since the point's"
-        " start time, monotonic, and never a delta. An offline `LLM` has no stat logger: its"
+        "A gauge is the value at the time of its data point. A sum is monotonic, counts from the"
+        " data point's start time, and is never a delta. An offline `LLM` has no stat logger: its"
         " engine core reports waiting, running and the step ledger's metrics only.",
         _METRIC_COLUMNS,
         _metrics(EngineSample),
@@ -81,16 +82,16 @@ def _lines() -> Iterator[str]:
     yield from _section("Attributes of the metrics", "", _COLUMNS, vocabulary.METRIC_ATTRIBUTES)
     yield from _section(
         "Metrics: one GPU, each second",
-        "A sampler beside the server reports these metrics under the resource of the replica that"
-        " the GPU serves, or under the machine's name if the GPU serves no replica. Values that a"
-        " device does not report are absent.",
+        "A sampler on the server's machine reports these metrics. The resource is the replica that"
+        " uses the GPU, or the machine's name if no replica uses the GPU. Values that a GPU does"
+        " not report are absent.",
         _METRIC_COLUMNS,
         _metrics(GpuSample),
     )
     yield from _section("Attributes of a GPU's metrics", "", _COLUMNS, vocabulary.GPU_ATTRIBUTES)
     yield from _section(
         "Event: an engine started",
-        "A log record with an event name, of severity INFO.",
+        "A log record with an event name and the severity INFO.",
         _COLUMNS,
         vocabulary.EVENTS,
     )
@@ -100,14 +101,14 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Attributes of the event",
-        f"Arguments: {arguments}. All except {measured}, which the engine determines at startup,"
-        " are part of the fingerprint.",
+        f"Arguments: {arguments}. All arguments are part of the fingerprint except {measured},"
+        " which the engine determines at startup.",
         _COLUMNS,
         vocabulary.EVENT_ATTRIBUTES,
     )
     yield from _section(
         "Columns that Tailspan sets",
-        "Read from the envelope of a message, or computed on arrival.",
+        "Tailspan reads these values from the envelope of a message, or computes them on arrival.",
         ("Column", "Of", "Unit", "Meaning", "Source"),
         [
             (each.name, of, each.about.unit, each.about.meaning, each.about.source)

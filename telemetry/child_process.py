@@ -1,7 +1,8 @@
-"""Starts Tailspan's own child processes.
+"""Start Tailspan's own child processes.
 
-A child does not import from the working directory, which may contain a folder with the name of one
-of our packages. Ctrl-C in the terminal reaches only the parent, which ends its children.
+A child does not import modules from the working directory, because a folder there may have the name
+of one of Tailspan's packages. Ctrl-C in the terminal reaches only the parent, which ends its
+children.
 """
 
 import os
@@ -12,25 +13,25 @@ from contextlib import suppress
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command line that runs one of our modules with the current Python."""
+    """Return the command line that runs a module of Tailspan with the current Python."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def environment(added: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of a child: the current environment with additions."""
+    """Return the environment of a child: the current environment and additional variables."""
     return {**os.environ, "PYTHONSAFEPATH": "1", **(added or {})}
 
 
 def start(
     module: str, *arguments: str, pass_fds: Collection[int] = (), answers: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start a child that reads its standard input, and ends when standard input is closed.
+    """Start a child that reads from standard input until standard input is closed, and then ends.
 
     Args:
         module: the module to run.
         arguments: its arguments.
         pass_fds: file descriptors that the child inherits.
-        answers: whether the caller reads its standard output.
+        answers: whether the caller reads the child's standard output.
 
     Raises:
         OSError: the child cannot be started.

@@ -2,28 +2,29 @@
 
 The system clock can jump: NTP corrects it, a user sets it, or a virtual machine is paused. The time
 since boot does not jump. After a jump there are two candidates for the current time: the time
-before the jump, advanced by the time since boot ("held"), and the system clock ("system"). The
-senders decide, because they have other clocks:
+before the jump plus the time that has passed since ("held"), and the system clock ("system"). The
+senders' timestamps decide between the candidates, because the senders have other clocks:
 
 - A sender whose timestamps jumped with the system clock reads the same clock and does not vote.
-- A sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to
-  its own time. The majority decides immediately.
-- Without a witness the held time is used for `STEPOUT_NS`, then the system clock is accepted.
+- A sender whose timestamps did not jump is a witness. A witness votes for the candidate that is
+  nearer to its own timestamps. The majority decides immediately.
+- Without a witness the held time is used for `STEPOUT_NS`. After that the system clock is accepted.
 
-So a jump that witnesses contradict is ignored for as long as it lasts, and a jump without a witness
-is accepted after five minutes. If the clock jumps back, the system clock is used again. Suspending
-the machine is not a jump, because the time since boot continues.
+A jump that witnesses contradict is therefore ignored until the clock jumps back. A jump without a
+witness is accepted after five minutes. Suspending the machine is not a jump, because the time since
+boot includes the suspended time.
 
-At the start there is no earlier time to compare with. If the system clock is more than `GAP_NS`
-ahead of the newest stored data, or behind it, it may be correct (after a long downtime) or wrong.
-The system clock is used, unless the timestamps of most senders continue the stored data.
+When Tailspan starts, there is no held time. The system clock may then be more than `GAP_NS` ahead
+of the newest stored data, either because Tailspan was down for a long time or because the clock is
+wrong. A system clock that is behind the stored data is wrong. In both cases the system clock is
+used, unless the timestamps of most senders continue the stored data.
 
 Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. This clock never goes
 back, stops while it is ahead of the current time, and advances at most `PACE` times as fast as the
-time since boot. So a wrong clock deletes at most one minute of data too much per minute, and after
-a downtime of a week, deletion has caught up a week later.
+time since boot. With a wrong clock, deletion therefore removes at most one extra minute of data per
+minute. After a downtime of a week, deletion takes a week to catch up.
 
-Pure except for its state. Safe to use from any thread.
+The clock is safe to use from any thread.
 """
 
 import threading
@@ -36,49 +37,48 @@ from typing import Final
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
-"""Smaller steps are always accepted. It is a third of the evaluator's interval of 15 s, and NTP
-makes smaller steps (chrony's `makestep 1`, ntpd's 128 ms)."""
+"""Smaller steps of the system clock are always accepted. The limit is a third of the evaluator's
+interval of 15 s. NTP makes smaller steps (chrony's `makestep 1`, ntpd's 128 ms)."""
 STEPOUT_NS: Final = 300 * SECOND_NS
-"""ntpd also accepts a large offset only after 300 s (`tinker stepout`)."""
+"""Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
-"""A witness counts for this time after its last message, because a fleet without traffic sends no
-requests."""
+"""A sender is a witness until this time after its last message."""
 GAP_NS: Final = 3_600 * SECOND_NS
-"""A shorter downtime is an ordinary restart."""
+"""The system clock is trusted at the start if it is less than this ahead of the stored data, which
+is a normal restart."""
 BEHIND_NS: Final = 60 * SECOND_NS
-"""Tolerance for a system clock behind the newest stored time, which is at most a second later than
-its arrival (collector/rows/sender_clocks.py)."""
+"""The system clock is trusted at the start if it is less than this behind the newest stored time. A
+stored time is at most a second later than its arrival (collector/rows/sender_clocks.py)."""
 PACE: Final = 2
-"""How many times as fast as real time deletion may advance.
-
-2 is the smallest whole number with which it can catch up.
+"""Speed limit of the deletion clock, as a multiple of real time. 2 is the smallest whole number
+with which deletion can catch up.
 """
 MOST_SENDERS: Final = 1_000
-"""The same limit as in collector/rows/sender_clocks.py."""
+"""Maximum number of senders, as in collector/rows/sender_clocks.py."""
 
 
 def since_boot_ns() -> int:
-    """Return nanoseconds since boot; on Linux this includes suspended time."""
+    """Return nanoseconds since boot, which include suspended time on Linux."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(slots=True)
 class _Sender:
-    """A sender's offset: its newest timestamp minus the time since boot of its arrival."""
+    """A sender's offset: its newest timestamp minus the time since boot on arrival."""
 
     offset_ns: int
     heard_ns: int
     before_ns: int | None = None
-    """The offset before the jump; None for a sender that is new since the jump."""
+    """The offset before the jump, or None if the sender first sent data after the jump."""
     since_jump: bool = True
 
 
 class CorroboratedClock:
-    """The current time, in unix nanoseconds.
+    """A clock that returns the current time in unix nanoseconds.
 
     Args:
         system_unix_ns: the system clock.
-        since_boot_ns: a clock that never jumps.
+        since_boot_ns: the time since boot, which never jumps.
     """
 
     def __init__(
@@ -91,16 +91,13 @@ class CorroboratedClock:
         self._lock = threading.Lock()
         self._senders: OrderedDict[str, _Sender] = OrderedDict()
         self._looked_ns = since_boot_ns()
-        # Both candidates as offsets: unix time less time since boot.
+        # Both candidates as offsets: unix time minus time since boot.
         self._system_ns = self._held_ns = system_unix_ns() - self._looked_ns
         self._follows_system = True
         self._at_start = False
-        """Whether the system clock was doubtful already at the start."""
+        """Whether the doubt about the system clock began at the start of Tailspan."""
         self._newest_unix_ns = 0
-        """Used at the start only.
-
-        If a sender's timestamps are older than this, its clock is wrong.
-        """
+        """The newest stored time at the start. A sender with older timestamps has a wrong clock."""
         self._jumped_ns = 0
         self._deletable_unix_ns = self._looked_ns + self._system_ns
 
@@ -112,24 +109,24 @@ class CorroboratedClock:
 
     @property
     def ahead_ns(self) -> int:
-        """Return how far the system clock is ahead; 0 while the system clock is used."""
+        """Return by how much the system clock is ahead, or 0 while the system clock is used."""
         with self._lock:
             self._look()
             return self._system_ns - self._offset_ns
 
     @property
     def deletable_unix_ns(self) -> int:
-        """Return the current time for deletion."""
+        """Return the time of the deletion clock."""
         with self._lock:
             self._look()
             return self._deletable_unix_ns
 
     def begin(self, newest_unix_ns: int | None, deletable_unix_ns: int | None) -> None:
-        """Compare the clock with the stored data. Call it once, before anything is deleted.
+        """Compare the clock with the stored data. Call this function once, before any deletion.
 
         Args:
-            newest_unix_ns: the newest stored time; None if the store is empty.
-            deletable_unix_ns: the stored time of the last deletion; None if unknown.
+            newest_unix_ns: the newest stored time, or None if the store is empty.
+            deletable_unix_ns: the stored time of the last deletion, or None if unknown.
         """
         with self._lock:
             self._look()
@@ -144,10 +141,11 @@ class CorroboratedClock:
                 self._at_start = True
 
     def hear(self, sender: str, newest_unix_ns: int) -> None:
-        """Record the newest uncorrected timestamp of a message that has just arrived.
+        """Record the newest timestamp in a message that has just arrived, before any correction.
 
-        Only for senders with a unique name. Beyond `MOST_SENDERS`, a new sender replaces the one
-        that was silent for the longest time; while the clock is in doubt it is ignored instead.
+        Call this function only for senders with a unique name. If there are `MOST_SENDERS`, a new
+        sender replaces the sender that was silent for the longest time. While the clock is in
+        doubt, a new sender is ignored instead.
         """
         with self._lock:
             self._look()
@@ -164,7 +162,7 @@ class CorroboratedClock:
                 self._decide()
 
     def shares(self, sender: str) -> bool:
-        """Return whether a sender jumped with the system clock, so that it reads the same clock."""
+        """Return whether a sender reads the system clock, because its timestamps jumped with it."""
         with self._lock:
             self._look()
             known = self._senders.get(sender)
@@ -183,7 +181,7 @@ class CorroboratedClock:
         return -BEHIND_NS <= self._looked_ns + self._system_ns - newest_unix_ns <= GAP_NS
 
     def _look(self) -> None:
-        """Compare the clocks, and decide which one to use."""
+        """Read the clocks, detect a jump, and decide which candidate to use."""
         doubted, before_ns = self._doubted, self._system_ns
         elapsed_ns = self._since_boot_ns() - self._looked_ns
         self._looked_ns += elapsed_ns
@@ -214,7 +212,7 @@ class CorroboratedClock:
                 each.before_ns = each.offset_ns
 
     def _follow_system(self) -> None:
-        """End the doubt."""
+        """Accept the system clock."""
         self._held_ns = self._system_ns
         self._follows_system = True
         self._at_start = False
@@ -238,7 +236,7 @@ class CorroboratedClock:
                 to_held_ns = abs(each.offset_ns - self._held_ns)
                 if to_held_ns <= abs(each.offset_ns - self._system_ns):
                     against.append(each.offset_ns)
-        # At the start, a tie is decided for the system clock; after a jump, against it.
+        # In a tie, the system clock is used at the start, and the held time after a jump.
         if against and 2 * len(against) >= witnesses + self._at_start:
             self._follows_system = False
             if self._at_start:  # only the senders cover the time since the newest stored row

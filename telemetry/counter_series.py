@@ -1,9 +1,10 @@
-"""Computes how much the counters of engines and GPUs increased between samples.
+"""Compute how much the counters of engines and GPUs increased between samples.
 
-Pure. A counter is a total since a start. Its samples form a series: one engine or GPU of a replica,
-one process, one start. The increase in a time range is the sum of the increases between
-neighbouring samples of a series. A restart begins a new series, so no increase spans a restart. If
-a counter decreases within a series, it was reset, and that increase is unknown.
+Pure. A counter is a total since the start of a process. The samples of one engine or GPU of a
+replica, from one process with one start time, form a series. The increase in a time range is the
+sum of the increases between neighbouring samples of a series. A restart begins a new series, so no
+increase spans a restart. If a counter decreases within a series, it was reset, and its increase
+between these two samples is unknown.
 
 A span consists of the first and the last sample of a series in a minute or an hour. A single sample
 is a span of length 0.
@@ -26,7 +27,7 @@ _WIDE: Final = 2**31
 
 
 def series_numbers(*columns: IntArray) -> IntArray:
-    """Number the distinct combinations of the columns' values from 0: (n,)."""
+    """Assign a number from 0 to each distinct combination of the columns' values: (n,)."""
     numbers = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns if numbers.size else ():
         least, greatest = int(column.min()), int(column.max())
@@ -44,11 +45,11 @@ class CounterSeries:
     """Samples or spans, sorted by series and time.
 
     Attributes:
-        order: (n,) the index of each in the original columns.
-        first_unix_ns: (n,) the start of each, sorted.
-        last_unix_ns: (n,) the end of each, sorted.
-        follows: (n,) whether the previous one is its neighbour: in the same series, with at most
-            the longest allowed gap in between.
+        order: (n,) the index of each sample or span in the original columns.
+        first_unix_ns: (n,) the start of each sample or span, sorted.
+        last_unix_ns: (n,) the end of each sample or span, sorted.
+        follows: (n,) whether the previous entry is a neighbour, which means that it is in the same
+            series and that the gap is at most the longest allowed gap.
     """
 
     order: IntArray
@@ -64,13 +65,13 @@ class CounterSeries:
         last_unix_ns: IntArray | None = None,
         longest_gap_s: int | None = None,
     ) -> "CounterSeries":
-        """Order samples or spans.
+        """Sort samples or spans by series and time.
 
         Args:
-            series: (n,) a number for each series.
-            first_unix_ns: (n,) when each begins.
-            last_unix_ns: (n,) when each ends; None for samples.
-            longest_gap_s: longest gap between two neighbours; None for no limit.
+            series: (n,) the number of the series of each sample or span.
+            first_unix_ns: (n,) the start of each sample or span.
+            last_unix_ns: (n,) the end of each span, or None for samples.
+            longest_gap_s: the longest allowed gap between two neighbours, or None for no limit.
         """
         order = np.lexsort((first_unix_ns, series))
         first_ns, ordered = first_unix_ns[order], series[order]
@@ -85,10 +86,11 @@ class CounterSeries:
         """Return the increase of a counter since the previous sample.
 
         Args:
-            values: (n,) the counter, in the order of the columns; NaN if not reported.
+            values: (n,) the counter in the order of the columns, with NaN for unknown values.
 
         Returns:
-            (n,) in the order of the columns; NaN without a neighbour and after a reset.
+            (n,) in the order of the columns, with NaN if there is no previous neighbour or after a
+            reset.
         """
         ordered = values[self.order]
         with np.errstate(invalid="ignore"):
@@ -98,14 +100,14 @@ class CounterSeries:
 
     @cached_property
     def apart_s(self) -> FloatArray:
-        """Seconds since the previous sample of the same series: (n,), NaN for the first sample."""
+        """Seconds since the previous sample of a series: (n,), with NaN for the first sample."""
         apart = np.full(self.order.size, np.nan)
         apart[1:] = (self.first_unix_ns[1:] - self.last_unix_ns[:-1]) / _NS
         apart[~self.follows] = np.nan
         return self._as_given(apart)
 
     def intervals(self) -> "Intervals":
-        """Return all spans, followed by the intervals between neighbouring spans."""
+        """Return all spans, and then the intervals between neighbouring spans."""
         next_places = np.flatnonzero(self.follows)
         return Intervals(
             self.order,
@@ -122,13 +124,13 @@ class CounterSeries:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """The n spans of series in order, then the m intervals between neighbours.
+    """The n spans in the order of `CounterSeries`, and then the m intervals between neighbours.
 
     Attributes:
-        order: (n,) see `CounterSeries`.
-        next_places: (m,) the index, in that order, of the span that ends each interval.
-        start_unix_ns: (n + m,) the start of each.
-        end_unix_ns: (n + m,) the end of each.
+        order: (n,) the index of each span in the original columns.
+        next_places: (m,) the index in `order` of the span after each interval.
+        start_unix_ns: (n + m,) the start of each span and interval.
+        end_unix_ns: (n + m,) the end of each span and interval.
     """
 
     order: IntArray
@@ -137,18 +139,18 @@ class Intervals:
     end_unix_ns: IntArray
 
     def begun_by(self) -> IntArray:
-        """Return the index, in the columns, of each span, and of the span before each interval."""
+        """Return the column index of each span, and of the span before each interval."""
         return np.concatenate([self.order, self.order[self.next_places - 1]])
 
     def differences(self, first: FloatArray, last: FloatArray) -> FloatArray:
         """Return the increase of a counter in each span and each interval.
 
         Args:
-            first: (n,) the counter at the start of each span, in the order of the columns.
+            first: (n,) the counter at the start of each span, in the order of the original columns.
             last: (n,) the counter at the end of each span.
 
         Returns:
-            (n + m,); NaN if not reported, below 0 after a reset.
+            (n + m,), with NaN for unknown values, and below 0 after a reset.
         """
         first, last = first[self.order], last[self.order]
         across = first[self.next_places] - last[self.next_places - 1]

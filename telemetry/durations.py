@@ -1,4 +1,4 @@
-"""Parses and renders durations: a number and a unit, such as 500ms, 90s, 15m, 1.5h, 7d, 4w. Pure.
+"""Parse and format durations: a number and a unit, such as 500ms, 90s, 15m, 1.5h, 7d, 4w. Pure.
 
 Options, the configuration file, objectives and Prometheus rules use the same syntax.
 """
@@ -25,7 +25,7 @@ def parse_ns(text: str) -> int:
     """Return the nanoseconds of a duration.
 
     Raises:
-        ValueError: malformed, or zero.
+        ValueError: the text is malformed, or the duration is zero.
     """
     found = int(_nanoseconds(text))
     if not found:
@@ -40,7 +40,7 @@ def parse_s(text: str) -> int:
     """Return the seconds of a duration that must be whole seconds.
 
     Raises:
-        ValueError: malformed, zero, or not whole seconds.
+        ValueError: the text is malformed, or the duration is zero or not in whole seconds.
     """
     seconds, rest = divmod(_nanoseconds(text), UNITS_NS["s"])
     if rest or not seconds:

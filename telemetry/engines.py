@@ -1,8 +1,8 @@
-"""The state of an engine at one instant.
+"""A sample: the state of an engine at one instant.
 
-Gauges are values at that instant. `*_total` values count since `started_unix_ns`, when the engine
-(or the front end that reports it) started. The difference of two samples with the same start is the
-increase between them, so a lost or repeated sample causes no error.
+Gauges are values at that instant. `*_total` values count from `started_unix_ns` on, when the engine
+or the front end that reports it started. The increase between two samples with the same start is
+the difference of their totals, so a lost or repeated sample causes no error.
 """
 
 from dataclasses import dataclass
@@ -25,11 +25,12 @@ from telemetry.requests import Source
 HUNG_S: Final = 60
 """An engine hangs if it has requests and completes no step for longer than this.
 
-vLLM itself warns after 60 s without an answer from a worker (VLLM_RINGBUFFER_WARNING_INTERVAL)
+vLLM itself warns after 60 s without a response from a worker (VLLM_RINGBUFFER_WARNING_INTERVAL),
 and ends the engine after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS). The longest legitimate step is
 a prefill of 128k tokens in one chunk. For this step a 70B model needs about 4e16 FLOP: 18e15 for
-the weights (2 x 70e9 x 128e3) and 22e15 for attention. That is 20 s on four H100 at half of their
-peak of 990 TFLOP/s. CUDA graphs are captured before the server accepts requests.
+the weights (2 x 70e9 x 128e3) and 22e15 for attention. Four H100 GPUs at half of their peak of 990
+TFLOP/s need 20 s for this. CUDA graphs are captured before the server accepts requests, so they do
+not delay a step.
 """
 
 
@@ -42,14 +43,17 @@ MEND_HUNG: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSample:
-    """One engine at one instant, as one reporting process saw it. Unknown is None."""
+    """The state of one engine at one instant, from one reporting process.
+
+    Unknown values are None.
+    """
 
     replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
     engine: Annotated[int, column("integer", "Index of the engine.", "the metrics' attributes")]
     process: Annotated[
         int, column("integer", "Id of the reporting process.", "resource `process.pid`")
     ]
-    at_unix_ns: Annotated[int, column("ns", "When the sample was taken.", "the point's time")]
+    at_unix_ns: Annotated[int, column("ns", "Time of the sample.", "the point's time")]
     started_unix_ns: Annotated[
         int, column("ns", "Start time of the totals.", "the point's start time")
     ]
@@ -77,24 +81,24 @@ class EngineSample:
             "the metrics' attributes",
         ),
     ] = None
-    waiting: Annotated[
-        int | None, metric(names.WAITING, "Requests waiting, for any reason.", SCHEDULER)
-    ] = None
+    waiting: Annotated[int | None, metric(names.WAITING, "Waiting requests.", SCHEDULER)] = None
     running: Annotated[int | None, metric(names.RUNNING, "Requests in the batch.", SCHEDULER)] = (
         None
     )
     deferred: Annotated[
         int | None,
         metric(
-            names.DEFERRED, "Waiting requests that a temporary constraint holds back.", SCHEDULER
+            names.DEFERRED,
+            "Waiting requests that cannot be scheduled for a temporary reason.",
+            SCHEDULER,
         ),
     ] = None
     fetching_kv: Annotated[
         int | None,
         metric(
             names.FETCHING_KV,
-            "Waiting requests whose KV cache is being fetched from outside the engine; absent"
-            " before vLLM 0.32 and without a KV connector.",
+            "Waiting requests for which KV cache is being loaded from outside the engine. The"
+            " metric is absent before vLLM 0.32 and without a KV connector.",
             SCHEDULER,
         ),
     ] = None
@@ -102,9 +106,9 @@ class EngineSample:
         int | None,
         metric(
             names.IN_FLIGHT,
-            "Requests that the reporting front end has sent to its engines and that have not"
-            " ended; requests of disconnected clients are not counted. The front end reports the"
-            " same number for each of its engines.",
+            "Requests that the front end has sent to its engines and that have not ended, except"
+            " requests of disconnected clients. The front end reports the same count for each of"
+            " its engines.",
             FRONT_END,
         ),
     ] = None
@@ -112,7 +116,7 @@ class EngineSample:
         float | None,
         metric(
             names.OLDEST_REQUEST_AGE,
-            "Time since the oldest request in flight was received; 0 if there is none.",
+            "Time since the oldest request in flight was received. 0 without requests in flight.",
             FRONT_END,
         ),
     ] = None
@@ -120,9 +124,9 @@ class EngineSample:
         float | None,
         metric(
             names.LAST_STEP_AGE,
-            "Time since the front end last received a step of any of its engines, or since it sent"
-            " the first of its requests in flight, if that was later. Absent without requests in"
-            " flight.",
+            "Time since the front end received the last step of any of its engines. If its oldest"
+            " request in flight was sent after that step, the time since the request was sent."
+            " The metric is absent without requests in flight.",
             FRONT_END,
         ),
     ] = None
@@ -133,7 +137,7 @@ class EngineSample:
         int | None,
         metric(
             names.WAITING_LORAS,
-            "Waiting requests for an adapter; absent if no adapters are served.",
+            "Waiting requests that use an adapter. The metric is absent if no adapters are served.",
             "vLLM's scheduler",
         ),
     ] = None
@@ -146,7 +150,9 @@ class EngineSample:
     ] = None
     step_model_base_s: Annotated[
         float | None,
-        metric(names.STEP_MODEL[0], "Step model, γ: seconds of each step.", LEDGER, rolled_up=True),
+        metric(
+            names.STEP_MODEL[0], "Step model, γ: fixed seconds per step.", LEDGER, rolled_up=True
+        ),
     ] = None
     step_model_per_prefill_token_s: Annotated[
         float | None,
@@ -189,7 +195,8 @@ class EngineSample:
         float | None,
         metric(
             names.STEP_MODEL_ERROR,
-            "Typical error on held-out steps, relative to the prediction.",
+            "Typical error of the step model on steps not used for the fit, relative to the"
+            " prediction.",
             LEDGER,
             quantity="number",
         ),
@@ -198,8 +205,8 @@ class EngineSample:
         float | None,
         metric(
             names.STEP_MODEL_R_SQUARED,
-            "Share of the variance of held-out steps that was predicted; below zero for a poor"
-            " fit.",
+            "Share of the variance that the step model predicts, on steps not used for the fit."
+            " Below zero for a poor fit.",
             LEDGER,
             quantity="score",
         ),
@@ -217,7 +224,7 @@ class EngineSample:
         int | None,
         metric(
             names.SCHEDULED_PREFILL_TOKENS,
-            "Prompt tokens computed, counted at each step, partial chunks included.",
+            "Prompt tokens computed, counted at each step, including partial chunks.",
             LEDGER,
             rolled_up=True,
         ),
@@ -226,8 +233,8 @@ class EngineSample:
         float | None,
         metric(
             names.PREFILL_ATTENTION,
-            "Attention of the computed prompt tokens: Σ p·(start + p/2) over the chunks, in pairs"
-            " of a token and a token of its context.",
+            "Attention of the computed prompt tokens, in token pairs: Σ p·(start + p/2) over the"
+            " chunks.",
             LEDGER,
             rolled_up=True,
         ),
@@ -240,8 +247,8 @@ class EngineSample:
         int | None,
         metric(
             names.SCHEDULED_DECODES,
-            "Decoding sequences, counted at each step; with speculative decoding each generates"
-            " several tokens.",
+            "Decoding sequences, counted at each step. With speculative decoding, a sequence"
+            " generates several tokens per step.",
             LEDGER,
             rolled_up=True,
         ),
@@ -250,8 +257,8 @@ class EngineSample:
         int | None,
         metric(
             names.PREFILL_TOKENS,
-            "Prompt tokens computed, counted when a prefill is complete. Before vLLM 0.16, cached"
-            " tokens are included.",
+            "Prompt tokens computed, counted when a prefill is complete. Before vLLM 0.16 this"
+            " includes cached tokens.",
             ITERATION,
         ),
     ] = None
@@ -278,7 +285,8 @@ class EngineSample:
         int | None,
         metric(
             names.EXTERNAL_CACHE_QUERIES,
-            "Prompt tokens looked up in a cache outside the engine; absent without such a cache.",
+            "Prompt tokens looked up in a cache outside the engine. The metric is absent without"
+            " such a cache.",
             SCHEDULER,
         ),
     ] = None
@@ -294,8 +302,8 @@ class EngineSample:
         int | None,
         metric(
             names.LOCAL_CACHED_PROMPT_TOKENS,
-            "Prompt tokens from the engine's own cache, counted when a prefill is complete. Absent"
-            " before vLLM 0.16.",
+            "Prompt tokens from the engine's own cache, counted when a prefill is complete. The"
+            " metric is absent before vLLM 0.16.",
             ITERATION,
         ),
     ] = None
@@ -304,7 +312,7 @@ class EngineSample:
         metric(
             names.EXTERNAL_CACHED_PROMPT_TOKENS,
             "Prompt tokens from a cache outside the engine, counted when a prefill is complete."
-            " Absent before vLLM 0.16.",
+            " The metric is absent before vLLM 0.16.",
             ITERATION,
         ),
     ] = None
@@ -321,7 +329,7 @@ class EngineSample:
         float | None,
         metric(
             names.KV_TRANSFER_TIME,
-            "Time of KV-cache transfers; overlapping transfers are added.",
+            "Sum of the durations of KV-cache transfers, including overlapping transfers.",
             SCHEDULER,
         ),
     ] = None
@@ -369,7 +377,7 @@ class EngineSample:
         int | None,
         metric(
             names.HOST_CPUS,
-            "Processors of the machine. All processor metrics are reported on Linux only.",
+            "Number of the machine's processors. Processor metrics are reported on Linux only.",
             SYSTEM,
         ),
     ] = None
@@ -386,7 +394,8 @@ class EngineSample:
         float | None,
         metric(
             names.CORE_CPU_TIME,
-            "Processor time of the engine core's process, which may be the reporting process.",
+            "Processor time of the engine core's process, which may be the same as the reporting"
+            " process.",
             SYSTEM,
         ),
     ] = None
@@ -419,9 +428,9 @@ class EngineSample:
         int | None,
         metric(
             names.HOOK_FAILURES,
-            "Exceptions inside the instrumentation, which do not affect vLLM, and refused"
-            " connections and dropped messages between front end and engine core; by"
-            " `tailspan.hook`.",
+            "Failures inside the instrumentation, by `tailspan.hook`: exceptions, refused"
+            " connections, and dropped messages between front end and engine core. They do not"
+            " affect vLLM.",
             INSTRUMENTATION,
         ),
     ] = None
@@ -429,8 +438,9 @@ class EngineSample:
         int | None,
         metric(
             names.ACCOUNTS_DROPPED,
-            "Step-ledger accounts that front ends did not receive, summed over all front ends."
-            " A front end read too slowly, or the engine core could not track the request.",
+            "Step-ledger accounts that front ends did not receive, summed over all front ends. The"
+            " cause is a front end that read too slowly, or a request that the engine core could"
+            " not track.",
             INSTRUMENTATION,
         ),
     ] = None
@@ -438,8 +448,8 @@ class EngineSample:
         float | None,
         column(
             "s",
-            "Seconds by which the timestamps were corrected, because the sender's clock was ahead."
-            " Absent without a correction.",
+            "Seconds subtracted from the timestamps, because the sender's clock was ahead."
+            " The value is absent without a correction.",
             "collector",
         ),
     ] = None

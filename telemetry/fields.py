@@ -1,8 +1,9 @@
 """The registry of the fields of requests and samples.
 
-A field of `RequestTimeline`, `EngineSample` or `GpuSample` is annotated with its unit, meaning and
-source, its OpenTelemetry name, and whether rollups include it. The collector's tables, the store's
-tables, docs/attributes.md and the JSON of `tailspan requests` are derived from these annotations.
+Each field of `RequestTimeline`, `EngineSample` and `GpuSample` has an annotation with its unit,
+meaning, source and OpenTelemetry name. The annotation also determines whether rollups include the
+field. The collector's tables, the store's tables, docs/attributes.md and the JSON of `tailspan
+requests` are derived from these annotations.
 
     queue_s: Annotated[float | None, attribute(names.QUEUE, "s", "…", INSTANTS)] = None
 """
@@ -15,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 from tailspan_vllm import names
 
 Quantity = Literal["text", "flag", "count", "number", "ratio", "score", "seconds"]
-"""The kind of values that a field allows.
+"""The range of values that a field allows.
 
 A count is a whole number, a ratio is at most 1, and only a score may be negative.
 """
@@ -40,11 +41,11 @@ class Description(NamedTuple):
     """The description of a field.
 
     Attributes:
-        unit: a UCUM unit, or the kind of value if it has no unit.
-        meaning: a sentence.
-        source: the source of the value.
-        wire: the name of the OpenTelemetry attribute or metric; None if Tailspan sets the field.
-        quantity: the kind of values; None if type and unit define it.
+        unit: a UCUM unit, or the type of a value without a unit.
+        meaning: the description, as a sentence.
+        source: where the sender reads the value.
+        wire: the name of the OpenTelemetry attribute or metric, or None if Tailspan sets the field.
+        quantity: the allowed range of values, or None to derive it from type and unit.
         rolled_up: whether rollups include the field.
     """
 
@@ -71,7 +72,7 @@ def metric(
     quantity: Quantity | None = None,
     rolled_up: bool = False,
 ) -> Description:
-    """Describe a field that is a metric; its unit is in `tailspan_vllm.names`."""
+    """Describe a field that is a metric, with the unit from `tailspan_vllm.names`."""
     unit = {**names.UNITS, **names.GPU_UNITS}[wire]
     return Description(unit, meaning, source, wire, quantity, rolled_up)
 
@@ -91,7 +92,7 @@ class Field(NamedTuple):
 
     @property
     def quantity(self) -> Quantity:
-        """Return the kind of values that are allowed."""
+        """Return the range of values that the field allows."""
         if self.about.quantity is not None:
             return self.about.quantity
         if self.type is float:
@@ -102,7 +103,7 @@ class Field(NamedTuple):
 
     @property
     def is_total(self) -> bool:
-        """Return whether the field is a total since a start, and not a value at an instant."""
+        """Return whether the field is a counter, not a gauge."""
         return self.name.endswith("_total")
 
 
@@ -119,7 +120,7 @@ def fields_of(row_type: type) -> tuple[Field, ...]:
 
 
 def on_the_wire(row_type: type) -> dict[str, Field]:
-    """Return the fields that senders report, by the name of their attribute or metric."""
+    """Return the fields that senders report, by the name of the attribute or metric."""
     return {each.about.wire: each for each in fields_of(row_type) if each.about.wire is not None}
 
 

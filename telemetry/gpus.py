@@ -1,7 +1,7 @@
-"""The state of a GPU at one instant, as reported by its driver or by a separate sampler.
+"""A sample: the state of a GPU at one instant, from its driver or from a separate sampler.
 
-A value that a device does not report is None and is not replaced by a similar value. For example,
-the share of time with memory access does not replace the memory bandwidth.
+A value that a GPU does not report is None. A similar value does not replace it: for example, the
+share of time with memory access does not replace the memory bandwidth.
 """
 
 from collections.abc import Mapping
@@ -25,19 +25,23 @@ class GpuSource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """One GPU of one replica at one instant. Unknown is None.
+    """The state of one GPU of one replica at one instant. Unknown values are None.
 
-    `gpu` is the UUID, or the index if the GPU has no UUID. `throttle_reasons` are sorted and
-    joined by commas; "" means that the clock was not limited. `energy_j_total` counts since the
-    driver was loaded.
+    `gpu` is the UUID, or the index if the GPU has no UUID. `throttle_reasons` are sorted and joined
+    by commas, and empty if the clock was not limited. `energy_j_total` counts since the driver was
+    loaded.
     """
 
     replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
     gpu: Annotated[
         str,
-        column("text", "UUID of the GPU, or its index if it has none.", "the metrics' attributes"),
+        column(
+            "text",
+            "UUID of the GPU, or its index if the GPU has no UUID.",
+            "the metrics' attributes",
+        ),
     ]
-    at_unix_ns: Annotated[int, column("ns", "When the sample was taken.", "the point's time")]
+    at_unix_ns: Annotated[int, column("ns", "Time of the sample.", "the point's time")]
     simulated: Annotated[
         bool, column("boolean", "Whether the sample is simulated.", "resource `tailspan.simulated`")
     ] = False
@@ -56,8 +60,8 @@ class GpuSample:
         float | None,
         metric(
             names.GPU_DRAM_UTILIZATION,
-            "Memory bandwidth in use, as a share of the peak; not the share of time in which"
-            " memory was accessed.",
+            "Memory bandwidth in use, as a share of the peak. This is not the share of time in"
+            " which memory was accessed.",
             GPU_SAMPLER,
         ),
     ] = None
@@ -67,13 +71,17 @@ class GpuSample:
     sm_active_ratio: Annotated[
         float | None,
         metric(
-            names.GPU_SM_ACTIVITY, "Share of time that multiprocessors were active.", GPU_SAMPLER
+            names.GPU_SM_ACTIVITY,
+            "Share of time in which multiprocessors were active.",
+            GPU_SAMPLER,
         ),
     ] = None
     tensor_active_ratio: Annotated[
         float | None,
         metric(
-            names.GPU_TENSOR_ACTIVITY, "Share of time that tensor cores were active.", GPU_SAMPLER
+            names.GPU_TENSOR_ACTIVITY,
+            "Share of time in which tensor cores were active.",
+            GPU_SAMPLER,
         ),
     ] = None
     memory_used_bytes: Annotated[
@@ -115,7 +123,7 @@ class GpuSample:
         int | None,
         metric(
             names.GPU_FOREIGN_PROCESSES,
-            "Processes that use the GPU and do not belong to the replica.",
+            "Number of processes that use the GPU and do not belong to the replica.",
             GPU_SAMPLER,
         ),
     ] = None
@@ -137,8 +145,8 @@ class GpuSample:
         float | None,
         column(
             "s",
-            "Seconds by which the timestamps were corrected, because the sender's clock was ahead."
-            " Absent without a correction.",
+            "Seconds subtracted from the timestamps, because the sender's clock was ahead."
+            " The value is absent without a correction.",
             "collector",
         ),
     ] = None
@@ -149,13 +157,13 @@ METRICS: Final[Mapping[str, str]] = {
 }
 """The OpenTelemetry metric of each measured field.
 
-Throttle reasons are text and are sent with `names.GPU_THROTTLED`.
+Throttle reasons are text, so they are sent as attributes of `names.GPU_THROTTLED`.
 """
 
 
 THROTTLE_REASONS: Final = frozenset(
     {
-        # NVIDIA's, as NVML names them
+        # NVIDIA's reasons, with NVML's names
         "applications_clocks_setting",
         "sw_power_cap",
         "hw_slowdown",
@@ -166,7 +174,7 @@ THROTTLE_REASONS: Final = frozenset(
         "display_clock_setting",
         "board_limit",
         "reliability",
-        # AMD's, after the violations that AMD SMI reports
+        # AMD's reasons, named after the violations that AMD SMI reports
         "prochot_thermal",
         "ppt_power",
         "socket_thermal",
@@ -175,7 +183,7 @@ THROTTLE_REASONS: Final = frozenset(
         "gfx_clock_below_host_limit",
     }
 )
-"""The known reasons. Other reasons that a sender reports are stored as well."""
+"""The known reasons. Other reasons that a sender reports are stored unchanged."""
 
 
 def throttle_reasons(reasons: set[str]) -> str:

@@ -1,6 +1,6 @@
-"""A request that has not ended, as its server last reported it.
+"""A server's newest report of a request that has not ended.
 
-A report contains only values that are certain while the request runs: its labels, its age, and the
+A report contains only values that are final while the request runs: its labels, its age, and the
 time to first byte if the first byte was sent. The final latencies can only be longer, so a latency
 objective that is missed now stays missed.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from telemetry.requests import Source
 
 REPORTED_FROM_S: Final = 5.0
-"""Requests are reported once they have this age.
+"""Minimum age in seconds of a reported request.
 
 Ended requests are exported at the same interval, so a report about a younger request would not
 arrive earlier than its row.
@@ -20,7 +20,7 @@ arrive earlier than its row.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlightRequest:
-    """One request in flight at `seen_unix_ns`. Unknown is None.
+    """A report of one request in flight at `seen_unix_ns`. Unknown values are None.
 
     `trace_id`, `span_id` and `received_unix_ns` are the same as in the row of the ended request.
     """
@@ -31,9 +31,9 @@ class InFlightRequest:
     seen_unix_ns: int
     source: Source
     ttft_s: float | None = None
-    """None if no byte of the answer was sent yet."""
+    """The time to first byte, or None if no byte of the answer was sent yet."""
     reported_in_flight_s: float | None = None
-    """The age of the request in the previous report; None in the first report."""
+    """The age of the request in the previous report, or None in the first report."""
     operation: str | None = None
     model: str | None = None
     lora: str | None = None
@@ -57,5 +57,5 @@ SELECTED_BY: Final = (
     *("operation", "model", "lora", "route", "tenant", "region", "replica", "config"),
     *("streamed", "source", "prompt_tokens"),
 )
-"""The fields that have the same value in a report and in the final row. `engine` is not included:
-with several engines the front end learns only at the end which engine was used."""
+"""The fields that have the same value in a report and in the final row. `engine` is not included,
+because a front end with several engines learns only at the end which engine was used."""

@@ -1,4 +1,4 @@
-"""Returns the shell commands that install missing packages.
+"""Return the shell commands that install missing packages.
 
 A command names the source folder if Tailspan runs from source, and the package otherwise.
 """
@@ -12,17 +12,17 @@ PLUGIN: Final = "tailspan-vllm"
 
 
 class MissingExtra(Exception):  # noqa: N818 -- it names the condition
-    """A library of an extra is not installed; the message contains the command to install it."""
+    """A library of an extra is not installed. The message contains the command to install it."""
 
 
 def install_plugin(root: Path = ROOT) -> str:
-    """Return the command that installs the plugin, to run in vLLM's environment."""
+    """Return the command that installs the plugin in vLLM's environment."""
     source = root / "instrumentation"
     return f"pip install {source if (source / 'pyproject.toml').is_file() else PLUGIN}"
 
 
 def install_extra(extra: str, root: Path = ROOT) -> str:
-    """Return the command that installs an extra of Tailspan, to run in its environment."""
+    """Return the command that installs an extra in Tailspan's environment."""
     if (root / "pyproject.toml").is_file():
         return f"pip install -c {root / 'constraints.txt'} '{root}[{extra}]'"
     return f"pip install 'tailspan[{extra}]'"
@@ -34,7 +34,7 @@ def require(module: str, extra: str, what: str) -> None:
     Args:
         module: the library's import name.
         extra: the extra that installs it.
-        what: the feature that needs it, for the message.
+        what: the feature that needs the library, for the message.
 
     Raises:
         MissingExtra: the library is not installed.

@@ -1,7 +1,7 @@
-"""The colour of each phase of a request, for all pages, dashboards and pictures.
+"""The colours of a request's phases, for pages, dashboards and pictures.
 
-Readers with a colour vision deficiency can distinguish these colours on a light and on a dark
-background (tests/ui/kit/test_colours.py measures both).
+Readers with a colour vision deficiency can distinguish these colours on light and dark backgrounds
+(measured in tests/ui/kit/test_colours.py).
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
-"""Quantiles of a sample, and their confidence intervals.
+"""Compute quantiles of a sample, and their confidence intervals.
 
 Pure. A quantile is always an observed value: the value at the nearest rank, ⌈n·q⌉ of n, without
-interpolation. The bounds of its confidence interval are observed values, too. They are valid for
-any distribution.
+interpolation. The bounds of a confidence interval are also observed values, and are valid for any
+distribution.
 
 Source: Conover, Practical Nonparametric Statistics, 3rd ed., §3.2.
 """
@@ -18,21 +18,21 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 Z_95 = 1.96
-"""95 % of a normal distribution are within this number of standard deviations of the mean."""
+"""Number of standard deviations around the mean that contain 95 % of a normal distribution."""
 
 
 def quantile(values: FloatArray, q: float) -> float | None:
-    """Return a quantile: the smallest value that at least the share q of the values do not exceed.
+    """Return the smallest value such that at least the share q of all values is at or below it.
 
     Args:
         values: (n,) in any order, without NaN.
         q: in (0, 1), treated as a decimal number: 0.07 of 100 is rank 7.
 
     Returns:
-        One of the values; None if there are no values.
+        One of the values, or None if there are no values.
 
     Raises:
-        ValueError: q outside (0, 1), or a value is NaN.
+        ValueError: q is outside (0, 1), or a value is NaN.
     """
     _check(values)
     rank = nearest_rank(values.size, q)
@@ -40,10 +40,10 @@ def quantile(values: FloatArray, q: float) -> float | None:
 
 
 def nearest_rank(number: int, q: float) -> int:
-    """Return the rank of a quantile among `number` values, counted from 1; 0 without values.
+    """Return the rank of a quantile among `number` values, counted from 1, or 0 without values.
 
     Raises:
-        ValueError: q outside (0, 1).
+        ValueError: q is outside (0, 1).
     """
     _check_share(q)
     share = _decimal(q)
@@ -59,14 +59,14 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
     Args:
         values: (n,) in any order, without NaN.
         q: in (0, 1).
-        z: standard deviations to either side, above 0.
+        z: half the width of the interval in standard deviations, above 0.
 
     Returns:
-        (low, high), both observed values; None if a rank is outside the sample, which needs at
-        least 381 values for p99 and 8 for p50.
+        (low, high), both observed values, or None if the sample is too small. The minimum is 381
+        values for p99 and 8 values for p50.
 
     Raises:
-        ValueError: q outside (0, 1), z not above 0, or a value is NaN.
+        ValueError: q is outside (0, 1), z is not above 0, or a value is NaN.
     """
     _check(values)
     ranks = interval_ranks(values.size, q, z)
@@ -77,10 +77,10 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
 
 
 def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | None:
-    """Return the ranks of the interval's bounds; None if a rank is outside the sample.
+    """Return the ranks of the bounds of a confidence interval, or None if the sample is too small.
 
     Raises:
-        ValueError: q outside (0, 1), or z not above 0.
+        ValueError: q is outside (0, 1), or z is not above 0.
     """
     _check_share(q)
     if not z > 0:
@@ -96,7 +96,7 @@ def least_number(q: float) -> int:
     """Return the minimum sample size for the 95 % interval of a quantile.
 
     Raises:
-        ValueError: q outside (0, 1).
+        ValueError: q is outside (0, 1).
     """
     return next(number for number in count(1) if interval_ranks(number, q) is not None)
 
@@ -113,7 +113,7 @@ def _check(values: FloatArray) -> None:
 
 @lru_cache(maxsize=64)
 def _decimal(q: float) -> Fraction:
-    """Return q as an exact decimal, because the float 0.07 times 100 is slightly more than 7."""
+    """Return q as an exact decimal. As a float, 0.07 times 100 is slightly more than 7."""
     return Fraction(repr(float(q)))
 
 

@@ -1,7 +1,7 @@
 """Many requests as rows of plain values, and as columns.
 
-Requests have this form between the collector, the store and `/metrics`. Creating an object for each
-request would cost more than its processing, so objects are created only on access.
+The collector, the store and `/metrics` exchange requests in this form. Creating an object for each
+request would take longer than processing the request, so objects are created only on access.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,8 +23,8 @@ from telemetry.requests import (
 )
 
 Row = tuple[Any, ...]
-"""The values of all fields of a request, in order. Enums are plain texts, because SQLite's driver
-is slower with enums."""
+"""The values of all fields of a request, in order. Enums are stored as strings, because SQLite's
+driver is slower with enums."""
 
 PLACE: Final = {field: place for place, field in enumerate(FIELDS)}
 """The index of each field in a row."""
@@ -42,12 +42,12 @@ MEASURES: Final = (
     *(name for name in FIELDS if _TYPES[name] in (float, float | None) and name != "cost_usd"),
     *("prompt_tokens", "cached_tokens", "output_tokens"),
 )
-"""The numeric fields that are summed. The cost is not included, because it is set later."""
+"""The numeric fields that are summed. `cost_usd` is not included, because it is computed later."""
 _MEASURE: Final = {field: place for place, field in enumerate(MEASURES)}
 
 
 def row_of(request: RequestTimeline) -> Row:
-    """Return the row of a request."""
+    """Convert a request to a row."""
     values = list(_values_of(request))
     for place, _ in _ENUMS:
         value = values[place]
@@ -57,7 +57,7 @@ def row_of(request: RequestTimeline) -> Row:
 
 
 def request_of(row: Row) -> RequestTimeline:
-    """Return the request of a row."""
+    """Convert a row to a request."""
     values = list(row)
     for place, kind in _ENUMS:
         if values[place] is not None:
@@ -66,11 +66,12 @@ def request_of(row: Row) -> RequestTimeline:
 
 
 class RequestRows(Sequence[RequestTimeline]):
-    """Requests as rows. Add rows only before the first column is read.
+    """A sequence of requests that stores rows. Add rows only before the first column is read.
 
     Args:
         rows: the rows.
-        measures: (MEASURES, requests), NaN if unknown; None to compute them when needed.
+        measures: the numeric fields as an array (MEASURES, requests) with NaN for unknown values,
+            or None to compute the array when needed.
     """
 
     __slots__ = ("_columns", "_measures", "rows")
@@ -82,7 +83,7 @@ class RequestRows(Sequence[RequestTimeline]):
 
     @classmethod
     def of(cls, requests: Iterable[RequestTimeline]) -> "RequestRows":
-        """Return requests as rows. If the argument is a `RequestRows`, return it unchanged."""
+        """Convert requests to rows. A `RequestRows` is returned unchanged."""
         return requests if isinstance(requests, cls) else cls(list(map(row_of, requests)))
 
     @classmethod
@@ -94,7 +95,7 @@ class RequestRows(Sequence[RequestTimeline]):
         return cls(rows, np.concatenate([each.measures() for each in several], axis=1))
 
     def taken(self, places: Sequence[int]) -> "RequestRows":
-        """Return the rows at these indices; return self if these are all rows."""
+        """Return the rows at these indices, or self if these are all rows."""
         if len(places) == len(self.rows):
             return self
         return RequestRows([self.rows[each] for each in places])
@@ -117,7 +118,7 @@ class RequestRows(Sequence[RequestTimeline]):
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def column(self, field: str) -> list[Any]:
-        """Return the values of a field; None if unknown."""
+        """Return the values of a field, or None if unknown."""
         found = self._columns.get(field)
         if found is None:
             place = PLACE[field]
@@ -125,7 +126,7 @@ class RequestRows(Sequence[RequestTimeline]):
         return found
 
     def measures(self) -> FloatArray:
-        """Return the numeric fields as an array: (MEASURES, requests), NaN if unknown."""
+        """Return the numeric fields as an array (MEASURES, requests), NaN if unknown."""
         if self._measures is None:
             columns = list(zip(*self.rows, strict=True)) or [()] * len(FIELDS)
             wanted = [columns[PLACE[field]] for field in MEASURES]
@@ -133,7 +134,10 @@ class RequestRows(Sequence[RequestTimeline]):
         return self._measures
 
     def numbers(self, field: str) -> FloatArray:
-        """Return the values of a numeric field or `tpot_s`: (n,), NaN if unknown. Read only."""
+        """Return the values of a numeric field or `tpot_s`: (n,), with NaN for unknown values.
+
+        Read only.
+        """
         if field == "tpot_s":
             return self._tpot_s()
         if field in _MEASURE:

@@ -1,6 +1,6 @@
 """A request as Tailspan stores it: its phases, outcome, labels, tokens and cost.
 
-Unknown is None, never 0 or NaN. Times are seconds unless the name has another unit.
+An unknown value is None, never 0 or NaN. Durations are in seconds unless the name has another unit.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ from telemetry.fields import (
 
 
 class Outcome(StrEnum):
-    """The result of a request. Aborted and failed requests are stored with their outcome, too."""
+    """The result of a request. Aborted and failed requests are also stored."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -46,16 +46,19 @@ class Source(StrEnum):
     INSTRUMENTATION = "instrumentation"
     SIMULATOR = "simulator"
     NATIVE = "native"
-    """The engine's own spans: vLLM or SGLang."""
+    """The native spans of vLLM or SGLang."""
     CLIENT = "client"
-    """The client: an application with an instrumented OpenAI client."""
+    """An application with an instrumented OpenAI client."""
     SCRAPE = "scrape"
-    """An engine's own /metrics, which do not report single requests."""
+    """An engine's own `/metrics`, which do not report single requests."""
 
 
 class Basis(StrEnum):
-    """Where a request was measured: HTTP edge and engine, only the engine, only the edge, or only
-    the client, which includes the network."""
+    """Where a request was measured.
+
+    `http` means at the HTTP edge and in the engine. `engine`, `edge` and `client`
+    mean that only this part was measured. The durations of `client` include the network.
+    """
 
     HTTP = "http"
     ENGINE = "engine"
@@ -64,12 +67,12 @@ class Basis(StrEnum):
 
 
 class PricedBy(StrEnum):
-    """The method by which a request's cost was computed."""
+    """How the cost of a request was computed."""
 
     LEDGER = "ledger"
-    """The cost is computed from the request's share of each engine step."""
+    """From the request's share of each engine step."""
     TOKENS = "tokens"
-    """The cost is computed from weighted tokens, because the steps are unknown."""
+    """From weighted tokens, because the engine steps are unknown."""
 
 
 PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
@@ -77,13 +80,12 @@ PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
 
 PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
 """The parts of prefill and of decode: the request's own work, prefills of other requests, decodes
-of other requests, preemption (evicted, waiting, computing again), and step time that no scheduled
-work explains."""
+of other requests, preemption, and step time that no scheduled work explains. Preemption lasts from
+the eviction until the discarded work is computed again."""
 
 QUEUE_PARTS = ("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s")
-"""The parts of `queue_s`, by the reason for waiting: the batch's limit of requests, no free blocks
-of the KV cache, the step's token budget, the request itself (its adapter, cache or grammar is not
-ready), and the end of the current step."""
+"""The parts of `queue_s`, by what the request waits for: a seat in the batch, free KV-cache blocks,
+the step's token budget, its own adapter, cache or grammar, or the end of the step."""
 
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
 """The parts of prefill, which sum to `prefill_s`."""
@@ -99,18 +101,16 @@ LATENCIES = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 class RequestTimeline:
     """One request, from received to delivered.
 
-    `trace_id` and `span_id` (hex) identify the row. The phases sum to `e2e_s`. Known parts of
-    queue, prefill and decode sum to their phase.
+    `trace_id` and `span_id` (hex) identify the row. The phases sum to `e2e_s`. If the parts of
+    queue, prefill or decode are known, they sum to the phase.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
     span_id: Annotated[str, column("text", "The span's id, in hex.", "the span")]
     request_id: Annotated[
-        str | None, attribute(names.RESPONSE_ID, "text", "The id in the answer.", STATE)
+        str | None, attribute(names.RESPONSE_ID, "text", "The request id in the response.", STATE)
     ]
-    received_unix_ns: Annotated[
-        int, column("ns", "When the request was received.", "the span's start")
-    ]
+    received_unix_ns: Annotated[int, column("ns", "Time of receipt.", "the span's start")]
     e2e_s: Annotated[
         float, column("s", "received → delivered.", "the span's start and end", rolled_up=True)
     ]
@@ -138,9 +138,9 @@ class RequestTimeline:
         attribute(
             names.BASIS,
             "text",
-            "`http`: received and delivered were measured at the HTTP edge. `engine`: they are"
-            " the first and last times at which the front end processed the request. `edge`: only"
-            " the HTTP edge was measured, because the hooks do not fit this vLLM.",
+            "`http`: received and delivered were measured at the HTTP edge. `engine`: they are the"
+            " times when the front end first and last processed the request. `edge`: only the HTTP"
+            " edge was measured, because the hooks do not fit this vLLM.",
             INSTRUMENTATION,
         ),
     ]
@@ -160,7 +160,7 @@ class RequestTimeline:
             names.HANDOFF,
             "s",
             "Part of frontend: sent to the engine → recorded by the engine. The engine records"
-            " requests between two steps, so a long step or a pause delays them here.",
+            " requests between two steps, so a long step or a pause makes this longer.",
             STATS,
         ),
     ] = None
@@ -191,7 +191,7 @@ class RequestTimeline:
         attribute(
             names.QUEUE_PARTS[0],
             "s",
-            "Part of queue: the batch had `max_num_seqs` requests.",
+            "Part of queue: the batch was full (`max_num_seqs`).",
             LEDGER,
         ),
     ] = None
@@ -218,8 +218,8 @@ class RequestTimeline:
         attribute(
             names.QUEUE_PARTS[3],
             "s",
-            "Part of queue: the request was not eligible: its adapter, its cache or its grammar"
-            " was not ready, or the engine was paused.",
+            "Part of queue: the request's adapter, cache or grammar was not ready, or the engine"
+            " was paused.",
             LEDGER,
         ),
     ] = None
@@ -228,7 +228,7 @@ class RequestTimeline:
         attribute(
             names.QUEUE_PARTS[4],
             "s",
-            "Part of queue: the request waited only for the current step to end.",
+            "Part of queue: the request waited only for the end of the current step.",
             LEDGER,
         ),
     ] = None
@@ -237,7 +237,8 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[0],
             "s",
-            "Part of prefill: the time that its steps would have taken for this request alone.",
+            "Part of prefill: the time that the request's steps would have taken without other"
+            " requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -247,7 +248,8 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[1],
             "s",
-            "Part of prefill: the time that prefills of other requests added to its steps.",
+            "Part of prefill: the time that prefills of other requests added to the request's"
+            " steps.",
             LEDGER,
             rolled_up=True,
         ),
@@ -257,7 +259,8 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[2],
             "s",
-            "Part of prefill: the time that decodes of other requests added to its steps.",
+            "Part of prefill: the time that decodes of other requests added to the request's"
+            " steps.",
             LEDGER,
             rolled_up=True,
         ),
@@ -267,7 +270,8 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[3],
             "s",
-            "Part of prefill: preemption, until the discarded work was computed again.",
+            "Part of prefill: the time from a preemption until the discarded work was computed"
+            " again.",
             LEDGER,
             rolled_up=True,
         ),
@@ -287,7 +291,8 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[0],
             "s",
-            "Part of decode: the time that its steps would have taken for this request alone.",
+            "Part of decode: the time that the request's steps would have taken without other"
+            " requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -297,7 +302,8 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[1],
             "s",
-            "Part of decode: the time that prefills of other requests added to its steps.",
+            "Part of decode: the time that prefills of other requests added to the request's"
+            " steps.",
             LEDGER,
             rolled_up=True,
         ),
@@ -307,7 +313,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[2],
             "s",
-            "Part of decode: the time that decodes of other requests added to its steps.",
+            "Part of decode: the time that decodes of other requests added to the request's steps.",
             LEDGER,
             rolled_up=True,
         ),
@@ -317,7 +323,8 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[3],
             "s",
-            "Part of decode: preemption, until the discarded work was computed again.",
+            "Part of decode: the time from a preemption until the discarded work was computed"
+            " again.",
             LEDGER,
             rolled_up=True,
         ),
@@ -337,9 +344,9 @@ class RequestTimeline:
         attribute(
             names.TTFT,
             "s",
-            "received → first byte of the answer; without an HTTP edge, received → first token."
-            " An unstreamed answer has its first byte at its end. An answer without tokens has no"
-            " TTFT.",
+            "received → first byte of the answer, or received → first token if there is no HTTP"
+            " edge. The first byte of an unstreamed answer is sent at the end. An answer without"
+            " tokens has no TTFT.",
             INSTANTS,
             rolled_up=True,
         ),
@@ -349,7 +356,7 @@ class RequestTimeline:
         attribute(
             names.ITL_MAX,
             "s",
-            "The longest time between two tokens; absent for fewer than two tokens.",
+            "The longest time between two tokens. The value is absent for fewer than two tokens.",
             LEDGER,
             rolled_up=True,
         ),
@@ -359,8 +366,8 @@ class RequestTimeline:
         attribute(
             names.OTHERS_PREFILL_TOKENS_MAX,
             "{token}",
-            "Prompt tokens of other requests that were computed in one of its steps; the maximum"
-            " over its steps.",
+            "Maximum number of other requests' prompt tokens that were computed in a step of this"
+            " request.",
             LEDGER,
         ),
     ] = None
@@ -378,8 +385,9 @@ class RequestTimeline:
         attribute(
             names.REQUEST_MODEL,
             "text",
-            "The name under which the model is served. Absent if the client asked for a model"
-            " that is not served (status 404), because a client's text must not become a label.",
+            "The name under which the model is served. The name is absent if the client requested"
+            " a model that is not served (status 404), because text from a client must not become"
+            " a label.",
             CONFIG,
         ),
     ] = None
@@ -407,8 +415,8 @@ class RequestTimeline:
         attribute(
             names.ENGINE,
             "integer",
-            "Index of the engine; absent if the front end serves several and the ledger did not"
-            " report the request.",
+            "Index of the engine. The index is absent if the front end has several engines and the"
+            " ledger did not report the request.",
             "step ledger, stat logger",
         ),
     ] = None
@@ -428,7 +436,10 @@ class RequestTimeline:
     http_status: Annotated[
         int | None,
         attribute(
-            names.HTTP_STATUS_CODE, "integer", "HTTP status; absent if no answer was sent.", HTTP
+            names.HTTP_STATUS_CODE,
+            "integer",
+            "HTTP status. The status is absent if no response was sent.",
+            HTTP,
         ),
     ] = None
     error_type: Annotated[
@@ -461,7 +472,7 @@ class RequestTimeline:
         attribute(
             names.EXTERNAL_CACHED_TOKENS,
             "{token}",
-            "Prompt tokens that a KV connector loaded from outside the engine. The other cached"
+            "Prompt tokens that a KV connector loaded from outside the engine. All other cached"
             " tokens were in the engine's own cache.",
             LEDGER,
         ),
@@ -471,7 +482,7 @@ class RequestTimeline:
         attribute(
             names.OUTPUT_TOKENS,
             "{token}",
-            "Tokens generated, also for a partial answer.",
+            "Tokens generated, including those of a partial answer.",
             STATS,
             rolled_up=True,
         ),
@@ -481,9 +492,9 @@ class RequestTimeline:
         attribute(
             names.BILLED,
             "s",
-            "Engine time for the request's work. The shares of all requests in a step sum to the"
-            " duration of the step. The request's cost is the price of the whole engine for this"
-            " time.",
+            "The request's share of the time of its engine steps. In each step the shares of all"
+            " requests sum to the duration of the step. The request's cost is the price of the"
+            " whole engine for this time.",
             LEDGER,
             rolled_up=True,
         ),
@@ -493,7 +504,7 @@ class RequestTimeline:
         attribute(
             names.WASTED,
             "s",
-            "Engine time for work that a preemption had discarded and that was computed again.",
+            "Engine time for repeating work that a preemption discarded.",
             LEDGER,
             rolled_up=True,
         ),
@@ -513,8 +524,8 @@ class RequestTimeline:
         attribute(
             names.WAITING_AT_ARRIVAL,
             "{request}",
-            "Requests waiting when it arrived, as of the last step. Absent if the front end serves"
-            " several engines.",
+            "Waiting requests after the last step before this request arrived. The value is absent"
+            " if the front end has several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -523,8 +534,8 @@ class RequestTimeline:
         attribute(
             names.RUNNING_AT_ARRIVAL,
             "{request}",
-            "Requests in the batch when it arrived, as of the last step. Absent if the front end"
-            " serves several engines.",
+            "Requests in the batch after the last step before this request arrived. The value is"
+            " absent if the front end has several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -533,8 +544,8 @@ class RequestTimeline:
         attribute(
             names.KV_USAGE_AT_ARRIVAL,
             "1",
-            "Share of KV-cache blocks in use when it arrived, as of the last step. Absent if the"
-            " front end serves several engines.",
+            "Share of KV-cache blocks in use after the last step before this request arrived."
+            " The value is absent if the front end has several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -542,8 +553,8 @@ class RequestTimeline:
         float | None,
         column(
             "s",
-            "Seconds by which the timestamps were corrected, because the sender's clock was ahead."
-            " Absent without a correction.",
+            "Seconds subtracted from the timestamps, because the sender's clock was ahead."
+            " The value is absent without a correction.",
             "collector",
         ),
     ] = None
@@ -552,7 +563,8 @@ class RequestTimeline:
         attribute(
             names.REPORTED_IN_FLIGHT,
             "s",
-            "Age of the request when it was last reported in flight; absent if it never was.",
+            "Age of the request in its last report in flight. The value is absent if the request"
+            " was never reported in flight.",
             HTTP,
         ),
     ] = None
@@ -569,20 +581,20 @@ class RequestTimeline:
         PricedBy | None,
         column(
             "text",
-            "Method of the cost: `ledger` (its share of each engine step), or `tokens` (its"
-            " weighted tokens, if no steps are reported).",
+            "How the cost was computed: `ledger` (from the request's share of each engine step),"
+            " or `tokens` (from weighted tokens, because no steps are reported).",
             "collector",
         ),
     ] = None
 
     @property
     def tpot_s(self) -> float | None:
-        """Return the mean seconds per output token after the first; None below two tokens."""
+        """Return the mean seconds per output token after the first, or None below two tokens."""
         return tpot_s(self.decode_s, self.output_tokens)
 
 
 def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
-    """Return the mean seconds per output token after the first; None below two tokens."""
+    """Return the mean seconds per output token after the first, or None below two tokens."""
     if decode_s is None or output_tokens is None or output_tokens < 2:
         return None
     return decode_s / (output_tokens - 1)
@@ -593,7 +605,7 @@ def part_s(
 ) -> float | None:
     """Return the sum of a part over prefill and decode.
 
-    Without a decode phase, return the part of the prefill.
+    Return the part of the prefill if there is no decode phase.
     """
     if decode_s is None:
         return in_prefill_s
@@ -610,7 +622,7 @@ _FILLS = tuple(getattr(RequestTimeline, field).__set__ for field in FIELDS)
 def request_of_values(values: Iterable[Any]) -> RequestTimeline:
     """Create a request from the values of all fields, in order.
 
-    Bypasses the constructor, which takes twice as long.
+    This function bypasses the constructor, which takes twice as long.
     """
     request = object.__new__(RequestTimeline)
     for fill, value in zip(_FILLS, values, strict=True):

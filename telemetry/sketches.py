@@ -1,16 +1,16 @@
-"""Mergeable sketches of durations, with quantiles within 1 %.
+"""Mergeable sketches of durations, which estimate quantiles within 1 %.
 
 A sketch counts durations in the bins of a fixed grid. Bin b contains durations above γ^(b−1) and up
 to γ^b seconds, with γ = 101/99, so every duration in a bin is within 1 % of the bin's estimate.
 There are 115 bins per decade, from a nanosecond to 31 years. Two sketches are merged by adding
-their counts per bin. This is associative and exact, and equals `SUM(n) GROUP BY bin`; the quantiles
-of the result are those of all durations.
+their counts per bin. Merging is associative and exact, and equals `SUM(n) GROUP BY bin`. The merged
+sketch is the same as a sketch of all durations.
 
 The grid never changes, so a stored bin has the same meaning on every machine. The bounds are the
-doubles nearest to (101/99)^b, computed with integers. A duration is looked up among the bounds,
-because the last digit of a logarithm depends on the processor.
+doubles nearest to (101/99)^b, computed with integers. The bin of a duration is found by a search in
+the bounds, not by a logarithm, because the last digit of a logarithm depends on the processor.
 
-Cost: 0.5 µs for a single duration, 0.07 µs for each duration in a column (benchmarks/sketches.py).
+Adding a duration takes 0.5 µs, or 0.07 µs for each duration in a column (benchmarks/sketches.py).
 Source: DDSketch, Masson et al., VLDB 2019, arXiv 1908.10693.
 """
 
@@ -31,7 +31,7 @@ IntArray = NDArray[np.int64]
 ALPHA: Final = 0.01
 """Maximum relative error of an estimate."""
 LOWEST: Final = -1036
-"""The bin of durations below a nanosecond, including 0. Its estimate is 0."""
+"""The bin of durations below a nanosecond, including 0. The estimate of this bin is 0."""
 HIGHEST: Final = 1036
 """The bin of the longest durations, about 10⁹ s."""
 
@@ -41,7 +41,10 @@ _ABOVE, _BELOW = 101, 99
 
 @cache
 def _bounds_s() -> list[float]:
-    """Return the upper bounds of all bins. A quotient of two integers is rounded only once."""
+    """Return the upper bounds of all bins.
+
+    Each bound is a quotient of two integers, which is rounded only once.
+    """
     up = [_ABOVE**n / _BELOW**n for n in range(HIGHEST + 1)]
     down = [_BELOW**n / _ABOVE**n for n in range(-LOWEST, 0, -1)]
     return [*down, *up]
@@ -53,7 +56,7 @@ def _bounds_array_s() -> FloatArray:
 
 
 def bin_of(value_s: float) -> int | None:
-    """Return the bin of a duration; None for a value that is negative, NaN or beyond the grid."""
+    """Return the bin of a duration, or None if it is negative, NaN or beyond the grid."""
     bounds_s = _bounds_s()
     # Not `value_s < 0 or …`: NaN compares false to everything.
     if not 0 <= value_s <= bounds_s[-1]:
@@ -67,13 +70,16 @@ def bins_of(values_s: FloatArray) -> IntArray:
 
 
 def bins_within(values_s: FloatArray) -> tuple[IntArray, IntArray]:
-    """Return the bins of the values within the grid, and their indices. NaN is left out."""
+    """Return the bins and the indices of the values within the grid. NaN is left out."""
     (places,) = np.nonzero((values_s >= 0) & (values_s <= _bounds_s()[-1]))
     return bins_of(values_s[places]), places
 
 
 def estimate_s(bin_: int) -> float:
-    """Return the estimate for a bin, within 1 % of all its durations: 2γ^b/(γ + 1)."""
+    """Return the estimate for a bin, 2γ^b/(γ + 1).
+
+    The estimate is within 1 % of all durations in the bin.
+    """
     return 0.0 if bin_ == LOWEST else _bounds_s()[bin_ - LOWEST] * (_BELOW / 100)
 
 
@@ -85,19 +91,19 @@ def quantile_s(counts: Mapping[int, int], q: float) -> float | None:
         q: in (0, 1).
 
     Returns:
-        Seconds, within 1 % of the duration at that rank; None without durations.
+        The quantile in seconds, within 1 % of the duration at that rank, or None without durations.
 
     Raises:
-        ValueError: q outside (0, 1).
+        ValueError: q is outside (0, 1).
     """
     found = quantiles_s(counts, (q,))
     return found[0] if found else None
 
 
 def quantiles_s(counts: Mapping[int, int], qs: Iterable[float]) -> list[float]:
-    """Return several quantiles in the order of `qs`; empty without durations."""
+    """Return several quantiles in the order of `qs`, or an empty list without durations."""
     ordered = sorted(counts)
-    # Without numpy: for a few hundred bins, lists take a third of the time.
+    # For a few hundred bins, lists take a third of numpy's time.
     cumulative = list(accumulate(map(counts.__getitem__, ordered)))
     number = cumulative[-1] if ordered else 0
     ranks = [nearest_rank(number, q) for q in qs]
@@ -110,8 +116,8 @@ def quantiles_s(counts: Mapping[int, int], qs: Iterable[float]) -> list[float]:
 class Sketch:
     """A summary of a set of durations.
 
-    `sum_ns` is in whole nanoseconds, because a sum of floats depends on the order. Values that
-    are not durations are counted only in `negative` and `unusable`.
+    `sum_ns` is an integer, because a sum of floats depends on the order. Values that are not
+    durations are counted only in `negative` and `unusable`.
     """
 
     counts: dict[int, int] = field(default_factory=dict)
@@ -121,7 +127,7 @@ class Sketch:
     max_s: float | None = None
     negative: int = 0
     unusable: int = 0
-    """Number of values that are NaN, infinite or beyond the grid."""
+    """The number of values that are NaN, infinite or beyond the grid."""
 
     @property
     def number(self) -> int:
@@ -144,7 +150,7 @@ class Sketch:
         counts = self.counts
         counts[bin_] = counts.get(bin_, 0) + 1
         self.sum_ns += round(value_s * 1e9)
-        # Inlined, because this runs for every received request.
+        # `bin_of` is inlined here, because this code runs for every received request.
         if self.min_s is None or value_s < self.min_s:
             self.min_s = value_s
         if self.max_s is None or value_s > self.max_s:
@@ -154,7 +160,7 @@ class Sketch:
         """Add many durations.
 
         Args:
-            values_s: (n,) in any order, without unknown values.
+            values_s: (n,) the durations in any order, without NaN.
         """
         below = values_s < 0
         good = (values_s >= 0) & (values_s <= _bounds_s()[-1])
@@ -167,7 +173,7 @@ class Sketch:
         (places,) = np.nonzero(held)
         added = zip((places + LOWEST).tolist(), held[places].tolist(), strict=True)
         self._add_counts(added)
-        # Summed in two halves, because the sum of ten of the longest durations overflows 64 bits.
+        # Sum in two halves, because the sum of ten very long durations would overflow 64 bits.
         upper, lower = np.divmod(np.rint(values_s * 1e9).astype(np.int64), 1 << 31)
         self.sum_ns += (int(upper.sum()) << 31) + int(lower.sum())
         self._widen(float(values_s.min()), float(values_s.max()))

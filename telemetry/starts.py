@@ -1,7 +1,7 @@
 """Starts of engines with their arguments, and the differences between two starts.
 
-Pure. `arguments` is a JSON object with sorted keys `part.name`; values are numbers, booleans and
-texts. An unknown argument is absent, which differs from any value.
+Pure. `arguments` is a JSON object with sorted keys such as `cache.block_size`. The values are
+numbers, booleans and strings. An unknown argument is absent, and differs from any value.
 """
 
 import json
@@ -13,17 +13,18 @@ Argument = str | int | float | bool
 MOST_LOADING_S: Final = 3_600.0
 """Maximum plausible value of `loading_s`.
 
-If it is longer, a program created the engine long after the program's own start. vLLM itself waits
-for at most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
+A longer time means that a program created the engine long after the program started. vLLM itself
+waits for at most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStart:
-    """The start of an engine at `at_unix_ns`, with its arguments. Unknown is None.
+    """The start of an engine at `at_unix_ns`, with its arguments. Unknown values are None.
 
-    `config` is the fingerprint, which requests and samples have, too. `device` is the name of its
-    GPUs and `gpus` their number. `shape` has the dimensions of the model, as JSON like `arguments`.
+    `config` is the fingerprint of the arguments, which requests and samples also have. `device` is
+    the name of the engine's GPUs, and `gpus` is their number. `shape` has the dimensions of the
+    model as a JSON object.
     """
 
     replica: str
@@ -46,7 +47,10 @@ class EngineStart:
 
 
 class Difference(NamedTuple):
-    """One argument that differs between two configurations; None if absent."""
+    """One argument that differs between two configurations.
+
+    The value of an absent argument is None.
+    """
 
     argument: str
     before: Argument | None
@@ -54,12 +58,12 @@ class Difference(NamedTuple):
 
 
 def written(arguments: dict[str, Argument]) -> str:
-    """Return arguments as `EngineStart` stores them."""
+    """Convert arguments to the JSON text that `EngineStart` stores."""
     return json.dumps(arguments, sort_keys=True, allow_nan=False)
 
 
 def read(arguments: str) -> dict[str, Argument]:
-    """Parse stored arguments; the inverse of `written`."""
+    """Parse the stored JSON text of arguments. The inverse of `written`."""
     found: dict[str, Argument] = json.loads(arguments)
     return found
 

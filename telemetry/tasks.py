@@ -1,4 +1,4 @@
-"""The health of a component that runs as long as Tailspan does: a task, a thread or a process."""
+"""The health of a component of Tailspan: an asyncio task, a thread or a process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,19 +6,21 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Task:
-    """The health of one component. One thread or task at a time may change it; any thread may read
-    it.
+    """The health of one component.
+
+    Only one thread at a time may change the fields, and any thread may read them.
 
     Attributes:
         name: the name of the component in metrics, in `/readyz` and in `tailspan doctor`.
-        vital: whether telemetry is lost while it fails, so that senders should use another server.
-        quiet_s: the longest usual time between two successes; None if it works only when there
-            is something to do.
+        vital: whether telemetry is lost while the component fails, so that senders should use
+            another server.
+        quiet_s: the longest normal time between two successes, or None if the component works only
+            on demand.
         failures: the number of failed attempts.
-        problem: why the last attempt failed, such as the exception's type; None if it succeeded.
-        begun_unix_s: when it was first started; None before the first start.
-        last_success_unix_s: when it last succeeded; None before the first success.
-        alive: returns whether its thread or process runs; None if unknown.
+        problem: why the last attempt failed, such as the exception's type, or None if it succeeded.
+        begun_unix_s: the time of the first start, or None before the first start.
+        last_success_unix_s: the time of the last success, or None before the first success.
+        alive: returns whether the component's thread or process runs, or None if this is unknown.
     """
 
     name: str
@@ -36,12 +38,15 @@ class Task:
         self.last_success_unix_s = at_unix_s
 
     def failed(self, problem: BaseException | str) -> None:
-        """Record a failed attempt. Keep only an exception's type: its message may hold data."""
+        """Record a failed attempt.
+
+        Record only the type of an exception, because its message may contain data.
+        """
         self.failures += 1
         self.problem = problem if isinstance(problem, str) else type(problem).__name__
 
     def ailment(self, at_unix_s: float) -> str | None:
-        """Return a short reason why the component does not work; None if it works."""
+        """Return a short reason why the component does not work, or None if it works."""
         if self.problem is not None:
             return self.problem
         if self.alive is not None and not self.alive():

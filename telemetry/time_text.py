@@ -1,4 +1,4 @@
-"""Instants and durations as text. Pure."""
+"""Format instants and durations as text. Pure."""
 
 from datetime import UTC, datetime
 from typing import Final

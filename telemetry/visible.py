@@ -1,14 +1,15 @@
-"""Replaces invisible characters in text, which could hide, reverse or break the surrounding text.
+"""Replace invisible characters, which could hide, reverse or break the text around them.
 
-Pure. Clients choose tenants, routes, models and ids, so these texts are not trusted.
+Pure. Clients choose the text of tenants, routes, models and ids, so this text is not trusted.
 """
 
 import unicodedata
 from typing import Final
 
 _UNSEEN: Final = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
-"""Unicode's categories of control, format, private, surrogate, unassigned and line-end characters.
-They include ESC, line ends and characters that reverse the direction of writing."""
+"""The Unicode categories of control, format, private, surrogate, unassigned and line-end
+characters. These categories include ESC, line ends and characters that reverse the writing
+direction."""
 
 
 def visible(text: str) -> str:

@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "diagnosis": {"telemetry"},
     "roofline": {"telemetry", "tailspan_vllm.names"},
     # What the commands and the pages ask in common.
-    "analysis": {"telemetry", "store", "alerts", "cost", "diagnosis", "replay"},
+    "analysis": {"telemetry", "store", "alerts", "cost", "diagnosis", "replay", "roofline"},
     # The explorer's server checks Host and Origin by the same rule as the collector's.
     "ui": {
         *("telemetry", "store", "diagnosis", "alerts", "analysis", "cost", "roofline"),

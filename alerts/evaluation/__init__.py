@@ -1,1 +1,1 @@
-"""Objectives evaluated from the store: counts, status, incidents."""
+"""Evaluate objectives from the store: counts, status, incidents."""

@@ -1,10 +1,11 @@
 """A cache of the newest counts: a step is counted again only if requests were added to it.
 
-Counts of the newest ten minutes are not stored yet, because late requests may still arrive. On a
-busy Tailspan, counting all of these requests again every 15 s would be most of the work. The writer
-adds marks in each transaction (`store.alerting.slo_marks`): the steps that changed, and how far
-back their requests reach. The marks are complete only if a single process writes to the database.
-Counts are computed from the stored rows, so a request that was sent twice counts once.
+Counts of the newest ten minutes are not stored yet, because late requests may still arrive. Under
+high load, counting all of these requests again every 15 s would take most of the CPU time. In each
+transaction, the writer marks the steps that changed and stores when their earliest request was
+received (`store.alerting.slo_marks`). The marks are complete only if a single process writes to the
+database. A request that was sent twice counts once, because counts are computed from the stored
+rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,19 +29,19 @@ REMEMBERED_S: Final = 2 * SETTLED_S
 
 
 class _Added(NamedTuple):
-    """How often requests were added to a step, and when the earliest of these requests was
-    received."""
+    """The number of times that requests were added to a step, and the time at which the earliest of
+    these requests was received."""
 
     times: int
     from_unix_ns: int
 
 
 class CountCache:
-    """A cache of the counts of steps. It requires that only one process writes to the database. Use
-    it on one thread at a time.
+    """A cache of the counts of each step. The cache is correct only if a single process writes to
+    the database. The class is not thread-safe.
 
     Args:
-        count: counts the stored requests of a time range.
+        count: the function that counts the stored requests of a time range.
     """
 
     def __init__(self, count: Count = count_requests) -> None:
@@ -59,7 +60,7 @@ class CountCache:
             self._added[mark.until_unix_s] = _Added(before.times + 1, earliest_ns)
 
     def begin(self, now_s: int) -> None:
-        """Record the time from which marks are complete. Only the first call has an effect."""
+        """Set the time from which marks are complete. Only the first call has an effect."""
         if self._complete_from_s is None:
             self._complete_from_s = now_s
 
@@ -73,12 +74,12 @@ class CountCache:
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        """Return counts by step, like `counting.count_requests`. `to_s` must be the end of a
+        """Return counts by step, as `counting.count_requests` does. `to_s` must be the end of a
         step."""
         self._forget(to_s - REMEMBERED_S)
         added, complete_from_s = self._added, self._complete_from_s
-        # With several sources, a row from a better source may replace another row in any step, so
-        # the cache is not used.
+        # Do not use the cache if there are several sources: a row from a better source may replace
+        # a row in another step without a mark.
         if len(self._sources) > 1 or complete_from_s is None:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         first_s = max(from_s // EVALUATION_S * EVALUATION_S, to_s - REMEMBERED_S)
@@ -112,8 +113,8 @@ class CountCache:
         return older + [count for each in steps for count in self._known[counted, each][1]]
 
     def _forget(self, until_s: int) -> None:
-        """Remove older steps from the cache. Their counts are stored by now; if not, they are
-        counted again, as after a start."""
+        """Remove steps before `until_s` from the cache. The counts of these steps are usually
+        stored by now. Otherwise they are counted again, as after a start."""
         self._added = {step: each for step, each in self._added.items() if step > until_s}
         self._known = {key: each for key, each in self._known.items() if key[1] > until_s}
         if self._complete_from_s is not None:
@@ -121,7 +122,7 @@ class CountCache:
 
 
 def _runs(steps: Sequence[int], wanted: Callable[[int], bool]) -> Iterator[list[int]]:
-    """Yield each run of adjacent steps that `wanted` accepts."""
+    """Yield each sequence of adjacent steps for which `wanted` returns True."""
     run: list[int] = []
     for step in steps:
         if wanted(step):

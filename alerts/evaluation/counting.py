@@ -1,11 +1,11 @@
-"""Counts of an objective's good and bad requests: stored counts for old steps, requests for new
-ones.
+"""Count an objective's good and bad requests. Counts of old steps are stored; new steps are counted
+from the requests.
 
-A request counts in the step of 15 s in which it ended. A request in flight that already misses the
-objective counts as bad in the step in which it was last reported (`in_flight_verdicts`), until its
-row replaces the report. Steps that ended more than `SETTLED_S` ago are counted once and stored.
-Newer steps are counted from the requests each time, because late requests may still arrive.
-Counting is idempotent: steps whose counting a crash interrupted are counted again.
+A request counts in the step of 15 s in which it ended. A request in flight counts as bad in the
+step of its last report if it already misses the objective (`in_flight_verdicts`). When the request
+ends, its row replaces the report. Steps that ended more than `SETTLED_S` ago are counted once and
+stored. Newer steps are counted from the requests each time, because late requests may still arrive.
+Counting is idempotent: after a crash, the interrupted steps are counted again.
 """
 
 from collections import Counter
@@ -44,19 +44,18 @@ from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
-"""Requests that ended longer ago than this are in the store, because senders stop retrying much
+"""Seconds after which all requests of a step are in the store, because senders stop retrying much
 earlier."""
 LONGEST_REQUEST_S: Final = 3600
-"""A request that ran longer than this is missing from the stored counts. It is counted only while
-it is recent."""
+"""A request that ran longer than this is missing from the stored counts. Such a request is counted
+only while its step is not stored yet."""
 CHUNK_S: Final = 6 * 3600
-"""Counts are stored after each part of this many seconds."""
+"""Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
 """Maximum number of requests in memory."""
 EVALUATION_S: Final = STEP_S
-"""The step of stored counts. It is also the evaluator's interval, and every window is a multiple of
-it. So a window has the same counts, whether they are read from the store or counted from
-requests."""
+"""The length of a step of stored counts, and the evaluator's interval. Every window is a multiple
+of it. So the stored counts of a window are equal to its counts from the requests."""
 
 
 _ONE_BAD: Final = np.array([verdict is Verdict.BAD for verdict in VERDICTS], np.int64)
@@ -79,8 +78,8 @@ class Count(Protocol):
 
 
 def once(count: Count) -> Count:
-    """Return a function that counts each time range only once, even if it is called for every
-    group."""
+    """Return `count` with a cache: each time range is counted only once, even if the function is
+    called for every group."""
     known: dict[tuple[object, ...], list[SloCount]] = {}
 
     def remembered(
@@ -102,7 +101,7 @@ def once(count: Count) -> Count:
 
 
 def by_second() -> Count:
-    """Return a function that counts by the second and each time range only once.
+    """Return a function that counts in steps of one second, with a cache like that of `once`.
 
     Use this function for an instant that is not the end of a step.
     """
@@ -125,9 +124,9 @@ def by_second() -> Count:
 class Tally(NamedTuple):
     """Counts over a time range.
 
-    `history` has the events that burn the budget: requests, or the objective's time slices. `real`
-    is the history without simulated requests; it is `history` itself if there are none. `since_s`
-    is the start of the counts; None without counts. `counts` are counts of requests.
+    `history` has the events that use the budget: requests, or the objective's time slices. `real`
+    is `history` without simulated requests, or the same object if there are none. `since_s` is the
+    start of the counts, or None without counts. `counts` are counts of requests.
     """
 
     history: History
@@ -164,17 +163,18 @@ def read_tally(
     *,
     instants: Collection[int] | None = None,
 ) -> Tally:
-    """Return the counts of an objective in (from, to]. Writes no rows.
+    """Return the counts of an objective in (from, to]. Does not write to the store.
 
     Args:
         engine: from `open_database`.
         goodput: the indicator to count.
         from_s: start in unix seconds.
         to_s: end in unix seconds.
-        count: counts the requests of steps that are not stored yet; None means `by_second`.
-        instants: restricts the history to ranges between two of these instants, `from_s` and
-            `to_s`, so that the database can add up the stored counts of a month. None allows any
-            range. With time slices, the database always adds up slice by slice.
+        count: the function that counts the requests of steps that are not stored yet. None means
+            `by_second`.
+        instants: the history may then be read only for ranges that start and end at one of these
+            instants, `from_s` or `to_s`. So the database can add up the stored counts of a month.
+            None allows any range. With time slices, the database always returns one sum per slice.
     """
     slices = goodput.slices
     if slices:
@@ -184,7 +184,7 @@ def read_tally(
     known = [each for each in (kept.from_unix_s if kept else None, oldest_s) if each is not None]
     since_s = min(known, default=None)
     if goodput.part and kept:
-        since_s = kept.from_unix_s  # before it had a place, its requests counted in `other`
+        since_s = kept.from_unix_s  # before the group had a place, its requests counted in `other`
     counts: list[SloCount] = []
     fresh_from_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):
@@ -216,7 +216,7 @@ def read_tally(
 
 
 def _own(goodput: Goodput, counts: list[SloCount]) -> list[SloCount]:
-    """Return the counts of the objective's own group."""
+    """Return only the counts of the group that the objective describes."""
     group = goodput.group_key
     return [each for each in counts if each.group == group] if group else counts
 
@@ -228,16 +228,17 @@ def _buckets(counts: Iterable[SloCount]) -> list[Bucket]:
 def step_counts(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, step_s: int
 ) -> list[Bucket]:
-    """Return the counts in (from, to] by step. The database adds up stored counts. Writes no rows.
+    """Return the counts in (from, to] by step. The database adds up stored counts. Does not write
+    to the store.
 
-    For an objective with groups, the counts cover all groups together. With time slices, the counts
-    are the slices that end in each step.
+    For an objective with groups, the counts are the sum of all groups. With time slices, the events
+    of a step are the slices that end in it.
 
     Args:
         engine: from `open_database`.
         goodput: the indicator to count.
         from_s: start in unix seconds; a multiple of the step.
-        to_s: end in unix seconds; it may cut the last step.
+        to_s: end in unix seconds. If it is not a multiple of the step, the last step is shorter.
         step_s: a multiple of `EVALUATION_S`.
     """
     if goodput.slices is None:
@@ -280,7 +281,7 @@ def _request_steps(
 
 
 def counts_between(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> Counts:
-    """Return the counts in (from, to] from the stored requests alone, without stored counts."""
+    """Return the counts in (from, to], computed only from the stored requests."""
     slices = goodput.slices
     step_s = slices.length_s if slices else to_s - from_s
     buckets = _buckets(count_requests(engine, goodput, from_s, to_s, step_s))
@@ -290,7 +291,7 @@ def counts_between(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> 
 
 
 def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None = None) -> None:
-    """Count the settled steps without stored counts, and store their counts.
+    """Count the settled steps that have no stored counts yet, and store the counts.
 
     If the objective is one of several groups, the counts of all groups are stored together.
     """
@@ -319,12 +320,12 @@ def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None
         )
         before, kept = kept, Counted(kept.from_unix_s, chunk_s)
         if not keep_counts(engine, definition, counts, kept, since=before, groups=keys):
-            return  # another evaluator changed the stored counts; the next call continues there
+            return  # another evaluator changed the stored counts; the next call continues from them
 
 
 def first_stretch(engine: Engine) -> Counted | None:
-    """Return the empty time range that ends before the oldest request, where counting begins; None
-    without requests."""
+    """Return the instant before the oldest request, at which counting begins, as an empty time
+    range. Return None without requests."""
     oldest_s = _oldest_s(engine)
     if oldest_s is None:
         return None
@@ -341,11 +342,12 @@ def count_requests(
 ) -> list[SloCount]:
     """Return the verdict counts of an objective's requests in (from, to], by bucket.
 
-    Includes requests that ended in a bucket, and bad requests in flight that were last reported in
-    it. Simulated requests are counted separately. If the objective is one of several groups, the
-    result has the counts of every group.
+    A bucket includes the requests that ended in it, and the bad requests in flight whose last
+    report lies in it. Simulated requests are counted separately. If the objective is one of several
+    groups, the result has the counts of every group.
 
-    `received_from_s` states that no counted request was received earlier; None if this is unknown.
+    Requests that were received before `received_from_s` are not read. Pass None if the earliest
+    time of receipt is unknown.
     """
     part = goodput.part
     where = part.whole.where if part else goodput.where
@@ -361,8 +363,8 @@ def count_requests(
     start_s = max(0, from_s - LONGEST_REQUEST_S if received_from_s is None else received_from_s)
     window = Window(min(start_s, to_s) * SECOND_NS, to_s * SECOND_NS)
     for some in in_parts(engine, window, AT_ONCE):
-        # Do not fetch requests that ended before `from_s`: they are nearly all of the requests
-        # received before `from_s`.
+        # Do not fetch requests that ended before `from_s`. Nearly all requests that were received
+        # before `from_s` had also ended by then.
         table = request_columns(engine, some, columns, ended_after_unix_ns=from_s * SECOND_NS)
         codes = judge_table(where, goodput.good, table)
         received_ns = table["received_unix_ns"].to_numpy()
@@ -386,8 +388,8 @@ def count_requests(
             for instant, counts in zip(instants.tolist(), cells, strict=True):
                 of = (instant, kind, keys[at])
                 totals[of] = totals.get(of, 0) + counts
-    # Read the reports after the rows. If a row arrives in between, the next evaluation counts it,
-    # and it is never counted twice.
+    # Read the reports after the rows, so that no request is counted twice. If a row arrives in
+    # between, the next evaluation counts it.
     reported = _bad_in_flight(engine, goodput, from_s, to_s, bucket_s)
     for (instant, kind, at), number in reported.items():
         of = (instant, kind, keys[at])
@@ -402,8 +404,8 @@ def count_requests(
 def _bad_in_flight(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
 ) -> Counter[tuple[int, bool, int]]:
-    """Count the bad requests in flight whose last report lies in (from, to], by bucket, kind and
-    their group's place."""
+    """Count the bad requests in flight whose last report lies in (from, to]. The keys are the
+    bucket, whether the requests are simulated, and the index of their group."""
     part = goodput.part
     whole = part.whole if part else goodput
     wanted = (*KNOWN, "received_unix_ns", "seen_unix_ns")
@@ -427,7 +429,7 @@ def _bad_in_flight(
 
 
 def _oldest_s(engine: Engine) -> int | None:
-    """Return when the counts begin: at the oldest row or the oldest report of a request in
-    flight."""
+    """Return the time at which the counts begin: that of the oldest row or of the oldest report of
+    a request in flight."""
     known = [oldest_request_unix_ns(engine), oldest_seen_unix_ns(engine)]
     return min((each // SECOND_NS for each in known if each is not None), default=None)

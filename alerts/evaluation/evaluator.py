@@ -1,13 +1,13 @@
-"""The live evaluator. From the store, it makes the same decisions that the rules make in
+"""The live evaluator, which evaluates the store and makes the same decisions as the rules in
 Prometheus.
 
-The evaluator evaluates each multiple of 15 s once. After a pause it continues with the missed
-instants, so a restart changes no result. The caller passes the present time
+The evaluator evaluates each multiple of 15 s once. After a pause, it continues with the missed
+instants, so a restart changes no result. The caller passes the current time
 (`telemetry.corroborated_time`).
 
 If the clock was ahead, the last evaluation of an objective lies in the future. Evaluation then
 resumes after the newest incident in the past, but goes back by at most `LONGEST_PAUSE_S`.
-Evaluating an instant twice writes the same incidents. An incident that began in the future ends.
+Evaluating an instant twice writes the same incidents. Incidents that began in the future are ended.
 
 The writer marks the steps of the requests it stores (`store.alerting.slo_marks`), so late requests
 are counted even if they arrived while this process was stopped. Past incidents do not change.
@@ -48,18 +48,20 @@ from store.alerting.slo_marks import read_marks
 from store.queries import newest_request_unix_ns
 
 LONGEST_PAUSE_S: Final = 6 * 3600
-"""Missed instants older than this are not evaluated, because an alert would be about the past."""
+"""Instants that were missed longer ago than this are not evaluated, because an alert would come too
+late to help."""
 BEHIND_S: Final = 60
 """If the last evaluation lies more than this many seconds in the future, the clock was wrong, and
-evaluation resumes in the past. If it lies fewer seconds in the future, the evaluator waits."""
+evaluation resumes in the past. If the last evaluation is less far in the future, the evaluator
+waits."""
 RECOUNT_SHARE: Final = 10
-"""If counting old requests again takes longer than the evaluation interval, it may use only one of
-every 10 seconds, so that a sender of old requests cannot delay a page."""
+"""If a recount of old requests takes longer than the evaluation interval, the evaluator waits this
+many times the duration before the next recount. So a sender of old requests cannot delay a page."""
 ARRIVAL_S: Final = 15
 """Seconds that the evaluator waits for the rows of requests that have just ended."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
-"""Maximum number of transactions whose marks are in memory; up to a hundred transactions commit per
-second."""
+"""Maximum number of transactions whose marks are read at a time. Up to a hundred transactions
+commit per second."""
 
 
 class Evaluator:
@@ -68,8 +70,9 @@ class Evaluator:
     Args:
         engine: from `open_database`.
         objectives: objectives to evaluate; objectives that Prometheus counts are skipped.
-        keep_s: the retention of requests; None for ever. Deleted requests are never recounted.
-        elapsed_s: a monotonic clock, to measure how long counting again takes.
+        keep_s: the retention of requests, or None for unlimited retention. Steps whose requests
+            were deleted are not counted again.
+        elapsed_s: a monotonic clock that measures the duration of recounts.
     """
 
     def __init__(
@@ -84,16 +87,16 @@ class Evaluator:
         self._objectives = objectives
         self._keep_s = keep_s
         self._cache = CountCache()
-        # Marks are incomplete if other processes write too.
+        # Marks are incomplete if other processes write to the database too.
         self._count: Count = self._cache.count if dialects.of(engine).ONE_WRITER else count_requests
         self.places = Places(engine)
         self._elapsed_s = elapsed_s
         self._recount_from_s = elapsed_s()
-        """The time from which old requests may be counted again."""
+        """Old requests are not counted again before this time."""
 
     def evaluate(self, now_s: int) -> list[Incident]:
-        """Evaluate all instants up to the present; return the incidents that are open or have
-        ended.
+        """Evaluate all instants up to `now_s`. Return the incidents that changed: those that are
+        open, and those that ended.
 
         Raises:
             StoreUnavailable: the database cannot be used; the next call continues.
@@ -124,7 +127,8 @@ class Evaluator:
         again.
 
         Returns:
-            Whether old steps are counted again. If they must wait, their marks stay in the store.
+            True if old steps are counted again. If their recount must wait, the marks stay in the
+            store.
         """
         settled_s = now_s - 2 * SETTLED_S
         from_s = settled_s if self._elapsed_s() < self._recount_from_s else None
@@ -147,7 +151,8 @@ class Evaluator:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_stretch(self._engine) is None:
-            return []  # what arrives next may be about this instant, and each is evaluated once
+            # Wait for the first request. It may end at this instant, which is evaluated only once.
+            return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
         )
@@ -166,7 +171,8 @@ class Evaluator:
         keep_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
         if not incidents and not changed and first_s == until_s:
-            # Usually no objective burns. Then the database sums the stored counts.
+            # Usually no alert fires. Check this first from sums of stored counts, which the
+            # database computes.
             quick = self._tally_at(objective, goodput, until_s, count)
             states = states_at(quick.history, until_s, objective.policy, objective.budget)
             if State.FIRING not in states.values():
@@ -193,7 +199,7 @@ class Evaluator:
         return list(changed.values())
 
     def _resume_s(self, objective: Objective, until_s: int) -> int:
-        """Return the first instant to evaluate after evaluations in the future."""
+        """Return the first instant to evaluate, if instants in the future have been evaluated."""
         known = [until_s - LONGEST_PAUSE_S]
         for row in read_incidents(self._engine, objective.name):
             known += [row.fired_unix_s, row.last_unix_s]
@@ -239,8 +245,8 @@ def _incident(row: IncidentRow) -> Incident:
 
 
 def _correct(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
-    """Correct open incidents after evaluations in the future. End the incidents that began in the
-    future."""
+    """Correct the open incidents, if instants in the future have been evaluated. End the incidents
+    that began in the future."""
     for severity, each in list(incidents.items()):
         if each.fired_s > until_s:
             del incidents[severity]

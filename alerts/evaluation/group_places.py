@@ -1,10 +1,10 @@
-"""Decides which groups of an objective are counted separately. These groups have a *place*; all
-others are counted as `other`.
+"""Choose the groups of an objective that are counted separately. These groups have a *place*; all
+other groups are counted as `other`.
 
-Clients can invent names, so the number of places and of remembered candidates is limited:
+Clients can invent names, so the number of places and the number of stored candidates are limited:
 
-- a free place goes to the group that had requests in the largest number of hours, because invented
-  names rarely repeat. Among equal groups, the group with most requests gets it;
+- a free place goes to the group that had requests in the most hours, because invented names rarely
+  repeat. If several are equal, the group with the most requests gets the place;
 - a group loses its place only to a group that was active in more than twice as many hours, so a
   burst of names cannot replace a tenant that has had requests for half a day;
 - a group with an open incident keeps its place.
@@ -31,16 +31,17 @@ from store.queries import Window, newest_request_unix_ns
 
 HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24
-"""The activity of a candidate is kept for this many hours."""
+"""A candidate's hours with requests are kept for this many hours."""
 MOST_CANDIDATES: Final = 20 * PLACES
-"""Maximum number of groups per objective whose activity is kept."""
+"""Maximum number of candidates per objective."""
 ACTIVITY_S: Final = 7 * 86_400
-"""Whether a group keeps its place depends on its activity over a week, so that weekends do not
-matter."""
+"""Whether a group keeps its place depends on its hours with requests in the last week. A day is too
+short, because some groups have no requests at weekends."""
 EVERY_S: Final = 300
-"""Seconds between two searches for groups."""
+"""Interval in seconds at which places are assigned again."""
 FIRST_S: Final = HOUR_S
-"""The first search covers this many seconds, so that a start does not read a day of requests."""
+"""The first assignment reads the requests of only this many seconds, so that a start does not read
+a day of requests."""
 
 
 class Candidates:
@@ -54,7 +55,7 @@ class Candidates:
         return len(self._seen)
 
     def add(self, group: Group, hour: int, requests: int) -> None:
-        """Record requests of a group in an hour."""
+        """Add requests of a group in an hour."""
         hours, before = self._seen.get(group, (set(), 0))
         self._seen[group] = (hours | {hour}, before + requests)
         if len(self._seen) > 2 * self._most:
@@ -79,7 +80,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Groups that receive a place, and groups that lose their place."""
+    """The groups that receive a place, and the groups that lose theirs."""
 
     placed: tuple[Group, ...]
     removed: tuple[Group, ...]
@@ -91,11 +92,11 @@ def give(
     fixed: frozenset[Group] = frozenset(),
     places: int = PLACES,
 ) -> Given:
-    """Give places to the most active candidates.
+    """Choose the groups that receive a place: the most active candidates.
 
     Args:
         candidates: groups with or without a place.
-        placed_hours: the hours with requests of each group that has a place.
+        placed_hours: for each group that has a place, its number of hours with requests.
         fixed: groups that keep their place.
         places: number of places.
     """
@@ -138,11 +139,11 @@ def look(engine: Engine, goodput: Goodput, from_s: int, to_s: int, candidates: C
 
 
 class Places:
-    """Gives places to the groups of objectives, as their requests come in.
+    """Assigns places to the groups of objectives, based on the stored requests.
 
     Args:
         engine: from `open_database`.
-        places: number of places of each objective.
+        places: number of places for each objective.
     """
 
     def __init__(self, engine: Engine, places: int = PLACES) -> None:
@@ -163,8 +164,8 @@ class Places:
         return self._known.get(goodput.digest, goodput.reserved)
 
     def update(self, objective: Objective, now_s: int) -> tuple[Objective, ...]:
-        """Return the objectives of the groups that have a place, `other` first. Assign the places
-        again if this was last done at least `EVERY_S` ago."""
+        """Return one objective for each group that has a place, `other` first. Assign the places
+        again if the last assignment was at least `EVERY_S` ago."""
         goodput = objective.indicator
         assert isinstance(goodput, Goodput)
         looked_s = self._looked_s.get(goodput.digest)
@@ -190,8 +191,8 @@ class Places:
         stretches = placed_groups(self._engine, definition)
         since = stretches.pop(other, None)
         candidates = self._candidates.setdefault(definition, Candidates())
-        # Requests that have just ended were received earlier. An hour is recorded once, however
-        # often it is read.
+        # Read back further than the last assignment, because a request is stored only when it ends.
+        # Reading an hour twice adds it once.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
         look(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
         placed = {groups.read_key(each): each for each in stretches}
@@ -200,8 +201,8 @@ class Places:
         if len(placed) >= self._places:
             kept = active_hours(self._engine, definition, list(stretches), now_s - ACTIVITY_S)
             for group, key in placed.items():
-                # The candidates also have the hours that are not stored yet, or that were counted
-                # in `other`.
+                # `candidates` includes hours that are not stored yet or that were counted in
+                # `other`.
                 hours[group] = max(kept[key], candidates.hours(group))
         fixed = self._burning(objective, placed) | set(goodput.reserved)
         given = give(candidates, hours, fixed, self._places)
@@ -216,7 +217,7 @@ class Places:
             place_groups(self._engine, definition, new)
 
     def _burning(self, objective: Objective, placed: Iterable[Group]) -> frozenset[Group]:
-        """Return the groups with an open incident."""
+        """Return those of the groups that have an open incident."""
         by = objective.by
         return frozenset(
             each
@@ -226,10 +227,11 @@ class Places:
 
 
 def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
-    """Return the objectives of the groups that have a place, `other` first. Reads only.
+    """Return one objective for each group that has a place, `other` first. Does not write to the
+    store.
 
-    Before the first evaluation no group has a place. Then the result has the groups that would get
-    one.
+    Before the first evaluation, no group has a place. Then the result contains the groups that
+    would get a place.
     """
     goodput = objective.indicator
     assert isinstance(goodput, Goodput)
@@ -246,7 +248,8 @@ def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
 
 
 def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Replace each objective that has groups by the objectives of its groups. Reads only."""
+    """Replace each objective that has groups with one objective per group. Does not write to the
+    store."""
     found: list[Objective] = []
     for each in objectives:
         grouped = isinstance(each.indicator, Goodput) and each.indicator.by

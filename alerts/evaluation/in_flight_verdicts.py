@@ -1,9 +1,9 @@
 """Verdicts on requests in flight: a request that already misses an objective is bad before it ends.
 
-For a request in flight, its TTFT (or a lower bound) and a lower bound of its E2E are known. If
-these miss the objective, the request is bad however it ends (`docs/decisions/074`). Other fields,
-such as the time per token or the outcome, are undecided until the end. A request in flight is never
-good.
+For a request in flight, the TTFT (or a lower bound of it) and a lower bound of E2E are known. If
+these already miss the objective, the request is bad, no matter how it ends (`docs/decisions/074`).
+Other fields, such as the time per token or the outcome, are undecided until the end. A request in
+flight is never good.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def newly_bad(goodput: Goodput, reports: Sequence[InFlightRequest]) -> BoolArray
 def columns_of_reports(
     reports: Sequence[InFlightRequest], names: Sequence[str]
 ) -> dict[str, pa.Array]:
-    """Return fields of the reports as columns."""
+    """Return the named fields of the reports as columns."""
     return {
         name: pa.array([getattr(each, name) for each in reports], arrow_type(name, InFlightRequest))
         for name in names
@@ -63,13 +63,14 @@ def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
 def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> BoolArray:
     """Return which requests were bad at a given age.
 
-    A request whose group is not certain yet is not bad, because it could count in another group
-    later.
+    If a request's group is not yet certain, the request is not counted as bad, because it could
+    belong to another group.
 
     Args:
         goodput: the objective, not one of its groups.
-        columns: columns of `KNOWN`. A TTFT above the age was unknown at that age.
-        age_s: (n,) ages in seconds; NaN without a report.
+        columns: the columns in `KNOWN`. If the TTFT is larger than the age, it was unknown at that
+            age.
+        age_s: (n,) ages in seconds; NaN if the request was not reported.
 
     Returns:
         (n,) bool.

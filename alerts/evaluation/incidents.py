@@ -1,9 +1,9 @@
 """Incidents: one per burn, with start, peak and end. Pure.
 
-A burn begins before it alerts. Its start is the change point that a CUSUM finds between two rates
-of bad events: the rate that just meets the objective, and the rate that just alerts. It ends when
-there was no alert for `QUIET_S`, and its end is the last alert. So a short window that starts and
-stops to alert creates no second incident.
+A burn begins before its alert. Its start is the change point that a CUSUM finds between two rates
+of bad events: the rate that just meets the objective, and the rate that just triggers the alert.
+The incident is over when there has been no alert for `QUIET_S`; its end is the time of the last
+alert. So an alert that briefly stops and starts again creates no second incident.
 
 Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
 "Counted data CUSUM's", Technometrics 27, 1985.
@@ -19,24 +19,24 @@ from alerts.history import History, states_at
 from alerts.objectives import Objective
 
 QUIET_S: Final = 300
-"""An incident ends after this long without an alert."""
+"""An incident is over after this many seconds without an alert."""
 MINUTE_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A burn that alerted.
+    """A burn that triggered an alert.
 
     Args:
         slo: the objective's name.
         severity: page or ticket.
         began_s: when the budget began to burn too fast.
-        fired_s: when it first alerted.
-        last_s: when it last alerted.
-        peak_burn: the highest burn rate while it alerted, over the severity's first long window.
+        fired_s: time of the first alert.
+        last_s: time of the last alert.
+        peak_burn: the highest burn rate during alerts, over the severity's first long window.
         peak_s: when the burn rate was highest.
-        ended_s: `last_s`, once the incident is over.
-        simulated: True if it would not have alerted without simulated requests.
+        ended_s: equal to `last_s` once the incident is over; None before.
+        simulated: True if there would have been no alert without simulated requests.
     """
 
     slo: str
@@ -67,8 +67,7 @@ def advance(
         at_s: the instant.
 
     Returns:
-        The incident's state at this instant, with `ended_s` once it is over; None if there is no
-        incident.
+        The incident as of this instant, with `ended_s` if it is over. None if there is no incident.
     """
     state = states_at(history, at_s, objective.policy, objective.budget)[severity]
     if state is not State.FIRING:
@@ -91,9 +90,9 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
     """Return the most likely instant at which the rate of bad events rose from the budget's rate to
     the rate that alerts.
 
-    The start is the instant after which the bad events exceed the reference rate by most. For
-    counts, the reference rate is the difference of the two rates divided by the difference of their
-    logarithms (Lucas, 1985).
+    The start is the instant after which the number of bad events exceeds the reference rate the
+    most. For counts, the reference rate is the difference of the two rates divided by the
+    difference of their logarithms (Lucas, 1985).
     """
     reference = budget * ((factor - 1) / log(factor) if factor > 1 else 1)
     began_s = end_s = at_s
@@ -110,8 +109,9 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
 def budget_spent(incident: Incident, history: History, objective: Objective) -> Fraction | None:
     """Return the share of the period's budget that a burn spent; None without events.
 
-    The part of a period without data is assumed to have good traffic with the same request rate. If
-    a burn crosses two calendar periods, the result is the share of the later period's budget.
+    If a part of the period has no data, it is assumed to have good traffic with the same request
+    rate. If a burn spans two calendar periods, the result is the share of the later period's
+    budget.
     """
     until_s = incident.last_s
     span = objective.period_at(until_s)

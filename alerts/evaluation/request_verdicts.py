@@ -1,18 +1,18 @@
 """Verdicts on single requests: whether an objective selects a request, and whether the request was
 good.
 
-Expressions use Kleene's three-valued logic: a comparison with an unknown value is unknown. So is
-the expression, unless its other comparisons decide it.
+Expressions use Kleene's three-valued logic: a comparison with an unknown value is unknown. The
+whole expression is then unknown, unless its other comparisons decide it.
 
 - If `where` is unknown, the request is not selected. A request with an unknown tenant matches
   neither `tenant == "a"` nor `tenant != "a"`; `tenant is unknown` selects it.
 - If `good` is unknown, the request is neither good nor bad, and is counted as excluded.
 
-A request that failed or was refused by the server (429, 5xx or no status) is bad, whatever its
+A request that failed or was refused by the server (429, 5xx or no status) is bad, regardless of its
 latencies. A request refused for the client's mistake (another 4xx) is excluded. If the client
-cancelled, the latencies until then are lower bounds (docs/decisions/012). The request is bad if
-they already miss the objective. It is good if the rest of the answer could not have missed the
-objective. Otherwise it is excluded.
+cancelled the request, its latencies are lower bounds (docs/decisions/012). The request is bad if
+these bounds already miss the objective. The request is good if no continuation of the response
+could have missed the objective. Otherwise it is excluded.
 
 Source: METHODS, Google SRE Workbook ch. 2 (what counts as a valid event).
 """
@@ -29,8 +29,8 @@ from telemetry.requests import Outcome, RequestTimeline
 
 
 class Verdict(StrEnum):
-    """The verdict on a selected request. All verdicts but the first two exclude the request from
-    the ratio."""
+    """The verdict on a selected request. Only good and bad requests enter the ratio; all other
+    verdicts exclude the request."""
 
     GOOD = "good"
     BAD = "bad"
@@ -61,7 +61,8 @@ class AtLeast:
 
 
 def selects(where: Expression | None, request: RequestTimeline) -> bool:
-    """Return whether the objective selects the request; None selects all."""
+    """Return whether the objective selects the request. If `where` is None, it selects every
+    request."""
     return where is None or _holds(where, request) is True
 
 
@@ -78,7 +79,7 @@ def judge(good: Expression, request: RequestTimeline) -> Verdict:
 
 
 def clients_fault(http_status: int | None) -> bool:
-    """Return whether a refusal is the client's mistake and not the server's."""
+    """Return whether a refusal is the client's fault (a 4xx status other than 429)."""
     return http_status is not None and 400 <= http_status < 500 and http_status != TOO_MANY_REQUESTS
 
 
@@ -100,14 +101,15 @@ def _holds(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""Stands for the time between tokens of an answer with one token, which meets every limit."""
+"""The time between tokens of a response with one token. This constant is less than any limit, so it
+meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}
-"""The next phase. If it is missing when the client cancels, the previous phase was still
-running."""
+"""The phase after each phase. If the next phase is missing when the client cancels, the phase was
+still running, and its duration is a lower bound."""
 CUT_SHORT: Final = ("decode_s", "delivery_s", "e2e_s")
-"""These fields are lower bounds if the client cancelled, because the answer was not complete."""
+"""If the client cancelled, these fields are lower bounds, because the response was not complete."""
 
 
 def _value(field: str, request: RequestTimeline) -> Literal | AtLeast | None:
@@ -125,7 +127,7 @@ def _until_it_left(
     tokens, wait_s = request.output_tokens, request.delivery_s
     if field == "ttft_s" and value is None and (not tokens or request.streamed is False):
         return AtLeast(request.e2e_s)
-    # The wait between the last token and the cancellation is a gap as well.
+    # The wait between the last token and the cancellation counts as a gap between tokens.
     if field == "tpot_s" and tokens and request.decode_s is not None and wait_s is not None:
         pace_s = (request.decode_s + wait_s) / tokens
         return pace_s if value is None else max(float(value), pace_s)
@@ -151,7 +153,7 @@ def _compare(comparison: Comparison, value: Literal | AtLeast | None) -> bool | 
     compare = OPERATORS[comparison.operator]
     threshold = comparison.value
     if isinstance(value, AtLeast):
-        # The comparison is decided only if a larger value gives the same result.
+        # A lower bound decides the comparison only if every larger value gives the same result.
         decided = value.value_s > float(threshold) or (
             value.value_s == threshold and comparison.operator in ("<", ">=")
         )

@@ -19,14 +19,15 @@ class Status:
         objective: the objective.
         at_s: the instant, in unix seconds.
         since_s: start of the counts; None without counts.
-        span: the period from start to end.
-        period: the counts of the period so far.
+        span: start and end of the period.
+        period: the counts from the period's start to now.
         covered: the share of the period that the counts cover.
         budget_left: share of the period's budget that is left; negative if overspent.
         burns: burn rates by window length in seconds.
-        exhausted_in_s: time until the budget is spent, at the burn rate of the shortest page's long
-            window. None if unknown, or if the budget lasts until a calendar period ends.
-        states: the state of each pair.
+        exhausted_in_s: seconds until the budget is spent, at the burn rate of the long window of
+            the shortest pair that pages. None if unknown, or if the budget lasts until a calendar
+            period ends.
+        states: for each pair, whether it fires, or why it does not.
         excluded: number of excluded requests by reason.
     """
 
@@ -44,18 +45,18 @@ class Status:
 
     @property
     def burning_s(self) -> int:
-        """Length of the window whose burn rate is displayed as the present burn rate."""
+        """Length of the window whose burn rate is displayed as the current burn rate."""
         return next(iter(self.states)).long_s
 
     @property
     def severity(self) -> str | None:
-        """The most urgent severity that fires."""
+        """The most urgent severity of the pairs that fire; None if no pair fires."""
         firing = [pair.severity for pair, state in self.states.items() if state is State.FIRING]
         return firing[0] if firing else None
 
     @property
     def lasts_the_period(self) -> bool:
-        """True if the budget lasts until the period ends, at the present burn rate."""
+        """True if the budget lasts until the period ends, at the current burn rate."""
         if self.budget_left is None or self.budget_left <= 0:
             return False
         if self.objective.calendar:
@@ -64,22 +65,23 @@ class Status:
 
 
 def window_edges(objective: Objective, at_s: int) -> set[int]:
-    """Return the starts of the windows that end at an instant, except the period's start."""
+    """Return the starts of the alert windows that end at an instant. The start of the period is not
+    included."""
     lengths = {length for pair in objective.policy.pairs for length in (pair.long_s, pair.short_s)}
     return {at_s - length for length in lengths}
 
 
 def status_edges(objective: Objective, at_s: int) -> set[int]:
     """Return the starts of all windows that the status at an instant needs: the period and the
-    windows of the alerts."""
+    alert windows."""
     return window_edges(objective, at_s) | {objective.period_at(at_s).start_s}
 
 
 def exhausted_in_s(
     objective: Objective, left: Fraction | None, burning: Fraction | None, at_s: int
 ) -> Fraction | None:
-    """Return how long the budget lasts at this burn rate. None if the budget does not burn, or if a
-    calendar period ends earlier and starts a new budget."""
+    """Return how many seconds the budget lasts at this burn rate. Return None if the rate is 0, or
+    if a calendar period ends earlier and starts a new budget."""
     if left is None or burning is None:
         return None
     span = objective.period_at(at_s)
@@ -100,7 +102,7 @@ def status_at(
 
     Args:
         objective: the objective.
-        history: its counts over the whole period.
+        history: the objective's counts over the whole period.
         since_s: start of the counts.
         excluded: number of excluded requests by reason.
         at_s: the instant.
@@ -129,7 +131,7 @@ def status_at(
 
 
 def _left(counts: Counts, covered: Fraction, budget: Fraction) -> Fraction | None:
-    """Return the share of the budget that is left. The part of the period without data is assumed
-    to have good traffic with the same request rate as the rest."""
+    """Return the share of the budget that is left. If a part of the period has no data, it is
+    assumed to have good traffic with the same request rate."""
     left = budget_left(counts, budget)
     return None if left is None else 1 - (1 - left) * covered

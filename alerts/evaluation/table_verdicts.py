@@ -1,11 +1,12 @@
-"""Verdicts on many requests: `request_verdicts` over the columns of an Arrow table.
+"""Verdicts on many requests: the same rules as in `request_verdicts`, applied to the columns of an
+Arrow table.
 
-Uses Arrow's Kleene logic for nulls. A property test checks that both modules return the same
+Nulls follow Arrow's Kleene logic. A property test checks that both modules return the same
 verdicts.
 
-A request without an outcome is in flight (`in_flight_verdicts`). Its values so far are lower
-bounds, as after a cancellation. A comparison with a value that is not available yet is undecided,
-not "unknown".
+A request without an outcome is in flight (`in_flight_verdicts`). The durations of a request in
+flight are lower bounds, as after a cancellation. If a value is not available yet, a comparison with
+it is undecided, not "unknown".
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +39,7 @@ BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "itl_max_s": ("delivery_s",),
     **{field: (after,) for field, after in AFTER.items()},
 }
-"""Columns that the verdict on a field needs if the client cancelled."""
+"""If the client cancelled, the comparison of a field needs these columns in addition."""
 
 VERDICTS: Final = tuple(Verdict)
 """The verdicts in the order of the codes of `judge_table`."""
@@ -56,14 +57,14 @@ _FUNCTIONS: Final = {
 
 
 def columns_of(*expressions: Expression | None) -> tuple[str, ...]:
-    """Return the columns that the verdicts need."""
+    """Return the columns that the verdicts on these expressions need."""
     named = [leaf.field for each in expressions if each for leaf in comparisons(each)]
     beside = [column for field in named for column in BESIDE.get(field, ())]
     return tuple(dict.fromkeys([*ALWAYS, *named, *beside]))
 
 
 def table_of(requests: RequestRows, columns: Iterable[str]) -> pa.Table:
-    """Return requests that are not stored yet as a table."""
+    """Return requests, which need not be stored, as a table."""
     return pa.table({name: _array(requests, name) for name in columns})
 
 
@@ -177,8 +178,8 @@ def _values(
 def _until_it_left(
     field: str, values: pa.ChunkedArray, table: pa.Table
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the times between tokens of incomplete answers, including the wait for the next token,
-    and a mask of the exact values."""
+    """Return the times between tokens of incomplete responses, and a mask of the values that are
+    exact. The times include the wait for the next token."""
     tokens, wait_s = table["output_tokens"], table["delivery_s"]
     if field == "tpot_s":
         some = pc.if_else(pc.equal(tokens, 0), pa.scalar(None, tokens.type), tokens)

@@ -1,8 +1,8 @@
 """Messages for Alertmanager's v2 API.
 
 While an alert fires, it is sent again every minute, as Prometheus does. Alertmanager resolves the
-alert four minutes after the last message. The labels are equal to those of the generated rules, so
-the same routes apply, and Alertmanager recognises an alert from both as one alert.
+alert four minutes after the last message. The labels are equal to those of the generated rules. So
+the same routes apply, and Alertmanager merges Tailspan's alert with the same alert from Prometheus.
 
 Source: Alertmanager, api/v2/openapi.yaml, `postableAlert`; Prometheus, rules/manager.go
 (`ValidUntil`: four times the resend delay).

@@ -1,8 +1,8 @@
 """Deliver a channel's messages from the outbox in order, and store the results.
 
-Delivery is at least once: if the process crashes after an answer but before its result is stored,
-the message is sent again with the same key. Each channel has its own sender, so a slow channel does
-not delay the others.
+Delivery is at least once: if the process crashes between the receiver's response and the storing of
+the result, the message is sent again with the same key. Each channel has its own sender, so a slow
+channel does not delay the others.
 """
 
 import math
@@ -38,7 +38,7 @@ RENDER: Final[Mapping[Kind, Callable[[Channel, Message, int], Post]]] = {
 
 
 class Result(StrEnum):
-    """The result of an attempt; `dead` is never retried."""
+    """The result of an attempt. A message with the result `dead` is never retried."""
 
     DELIVERED = "delivered"
     FAILED = "failed"
@@ -47,7 +47,8 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt to deliver a notification. `repeat` means that it was delivered before."""
+    """An attempt to deliver a notification. `repeat` is True if the notification had been delivered
+    before."""
 
     row: Notification
     result: Result
@@ -61,10 +62,10 @@ class ChannelSender:
     Args:
         engine: from `open_database`.
         channel: the channel.
-        send: makes one attempt.
+        send: sends one request and returns the response.
         newest: returns a row's message with its numbers updated.
         clock_s: returns the present time in unix seconds.
-        chance: returns a number in [0, 1) for the jitter.
+        chance: returns a random number in [0, 1) for the jitter.
     """
 
     def __init__(
@@ -96,7 +97,8 @@ class ChannelSender:
         """Try each due message once.
 
         Args:
-            stop: checked before each message; True ends the run.
+            stop: called before each message. If it returns True, the remaining messages are not
+                tried.
 
         Raises:
             StoreUnavailable: the database cannot be used. The last message may be sent again.
@@ -117,7 +119,7 @@ class ChannelSender:
             if row.state == Delivery.DELIVERED and not repeated:
                 message = replace(message, update=True)
             post = RENDER[self.channel.kind](self.channel, message, now_s)
-        # a row that another version wrote must not block the other rows
+        # a row that an incompatible version wrote must not block the other rows
         except (ValueError, TypeError, KeyError):
             answer = Answer(
                 None, "this version cannot read the stored message of another version", final=True
@@ -135,8 +137,8 @@ class ChannelSender:
 def _settled(
     row: Notification, answer: Answer, now_s: float, chance: float, repeats: bool
 ) -> tuple[Notification, Result]:
-    """Return the row after an attempt, and the result. If a repeat fails, the row stays
-    delivered."""
+    """Return the row as it is stored after an attempt, and the result. If a repeat fails, the row
+    stays marked as delivered."""
     before = row.state == Delivery.DELIVERED
     if answer.verdict is Verdict.DELIVERED:
         delivered = replace(

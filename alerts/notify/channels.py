@@ -1,6 +1,6 @@
-"""Notification channels and the requests sent through them, as data. Pure.
+"""Data types of notification channels and of the requests that are sent through them. Pure.
 
-Each kind has a module that renders a message as an HTTP request.
+Each kind of channel has a module that renders a message as an HTTP request.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from alerts.secrets import Secret
 
 
 class Kind(StrEnum):
-    """The kind of receiver."""
+    """The type of a receiver."""
 
     ALERTMANAGER = "alertmanager"
     WEBHOOK = "webhook"
@@ -25,7 +25,7 @@ class Channel:
 
     Args:
         name: unique name; it appears in the outbox, in the log and on `/metrics`.
-        kind: the kind of receiver.
+        kind: the type of the receiver.
         severities: the severities that the channel receives.
         url: the address; may contain a token.
         key: PagerDuty's routing key, or the key that signs a webhook's body.
@@ -41,7 +41,7 @@ class Channel:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Secrets to remove from a receiver's answer before it is displayed."""
+        """Secrets to remove from a receiver's response before the response is displayed."""
         secrets = (self.url, self.key, self.authorization)
         return tuple(each.reveal() for each in secrets if each is not None)
 

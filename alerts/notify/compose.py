@@ -29,11 +29,11 @@ def compose(
     Args:
         incident: the incident.
         objective: its objective.
-        status: the objective's status when the incident last alerted, or after its end.
+        status: the objective's status at the last alert of the incident, or after its end.
         history: the objective's counts, at least over the longest window.
         explorer_url: the explorer's address for the link; None for no link.
         simulated: whether the data comes from the simulator.
-        likely_cause: a sentence; None if unknown.
+        likely_cause: the likely cause in one sentence; None if unknown.
     """
     own = {
         pair: state for pair, state in status.states.items() if pair.severity == incident.severity

@@ -1,7 +1,8 @@
-"""Read `notify.yaml`: the channels and the severities that each receives.
+"""Read `notify.yaml`: the channels, and the severities that each channel receives.
 
-Parsing is strict: an error gives file, line and key. An address or a key is written out (`url`) or
-referenced (`url_env`, `url_file`). Error messages never contain addresses or keys.
+Parsing is strict: an error gives file, line and key. An address or a key is either in the file
+itself (`url`) or in an environment variable or another file (`url_env`, `url_file`). Error messages
+never contain addresses or keys.
 """
 
 import re
@@ -27,7 +28,7 @@ _SECRETS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.SLACK: ("url",),
     Kind.PAGERDUTY: ("url", "routing_key"),
 }
-"""The secret keys of each kind."""
+"""For each kind of channel, the keys whose values are secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ def _missing(reader: Reader, key: str) -> DocumentError:
 
 
 def _check_url(reader: Reader, url: Secret) -> None:
-    """Reject an invalid address. The error does not repeat the address, which may be a secret."""
+    """Raise an error if the address is invalid. The error does not repeat the address, which may be
+    a secret."""
     key = next((f"url{source}" for source in SOURCES if f"url{source}" in reader), "url")
     problem = _url_problem(url.reveal())
     if problem:
@@ -121,11 +123,11 @@ def _check_url(reader: Reader, url: Secret) -> None:
 
 
 def _check_exposure(reader: Reader, kind: Kind, url: Secret, authorization: Secret | None) -> None:
-    """Reject a credential sent over unencrypted HTTP to another machine, unless the channel allows
-    it."""
+    """Raise an error if a credential would be sent over unencrypted HTTP to another machine and the
+    channel does not allow this."""
     if reader.flag(INSECURE_KEY, False):
         return
-    # A referenced address is treated as a secret, like Slack's.
+    # An address from a variable or a file is treated as a secret, as Slack's address is.
     referred = any(f"url{source}" in reader for source in SOURCES if source)
     confidential = (
         authorization is not None
@@ -137,8 +139,8 @@ def _check_exposure(reader: Reader, kind: Kind, url: Secret, authorization: Secr
         key = next(f"url{source}" for source in SOURCES if f"url{source}" in reader)
         raise reader.error(
             key,
-            "is http to another machine, and others could read the address, key or authorization"
-            f" on the way; use https, or allow it with {INSECURE_KEY}: true",
+            "is http to another machine, so the address, key or authorization can be read in"
+            f" transit; use https, or allow it with {INSECURE_KEY}: true",
         )
 
 

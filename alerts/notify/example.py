@@ -1,10 +1,10 @@
-"""The message to test a channel with. Pure."""
+"""The message that tests a channel. Pure."""
 
 from alerts.notify.message import Message, Transition, Windows
 
 
 def example(severity: str, transition: Transition, now_s: int, explorer_url: str | None) -> Message:
-    """Return a message about an imaginary incident of twenty minutes, marked as a test."""
+    """Return a message about an invented incident of twenty minutes, marked as a test."""
     over = transition is Transition.RESOLVED
     return Message(
         transition=transition,

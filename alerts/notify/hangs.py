@@ -1,8 +1,8 @@
-"""Add notifications of engine hangs, and of their ends, to the outbox.
+"""Add notifications to the outbox when an engine hangs and when the hang ends.
 
-`store.replicas.hung_replicas` detects a hang, with the limit of the rule `TailspanEngineHung`. The
-outbox is the only state: a hang is open while its `firing` row has no `resolved` row. So a restart
-does not repeat a message and does not miss an end.
+`store.replicas.hung_replicas` detects a hang, with the limit of the rule `TailspanEngineHung`. Only
+the outbox stores the open hangs: a hang is open while its `firing` row has no `resolved` row. So a
+restart neither repeats a message nor loses the message about the end.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +18,12 @@ from store.replicas.hung_replicas import Hung, progress, reported_since
 
 SEVERITY: Final = "page"
 SILENT_S: Final = 300
-"""A replica without samples for this long is gone, and its hang is over. If a collector asks a
-sender to wait, the sender tries again within 300 s (`tailspan_vllm.export.retry`)."""
+"""A hang is over if its replica has sent no sample for this many seconds. A sender that a collector
+asks to wait tries again within 300 s, so a longer silence means that the replica is gone
+(`tailspan_vllm.export.retry`)."""
 MOST_OPEN: Final = 20
-"""Maximum number of hangs with open notifications. If a whole fleet hangs, 20 pages are sent; the
-overview and the rule list the others."""
+"""Maximum number of hangs with open notifications. If more engines hang, only the Overview page and
+the Prometheus rule list the rest."""
 
 
 class Hangs:
@@ -30,7 +31,7 @@ class Hangs:
 
     Args:
         engine: from `open_database`.
-        channels: the channels; channels that receive no pages are ignored.
+        channels: all channels; those that receive no pages are ignored.
         explorer_url: returns the explorer's address for links; None for no link.
     """
 
@@ -93,7 +94,7 @@ class Hangs:
         return [_row(HANG + hung.replica, message, name, now_s) for name in self._channels]
 
     def _missing(self, begun: Sequence[Notification], now_s: int) -> list[Notification]:
-        """Return the missing rows of channels that were added after the hang began."""
+        """Return the rows to add for channels that were configured after the hang began."""
         has = {row.channel for row in begun}
         rows = [replace(begun[0], channel=name) for name in self._channels if name not in has]
         return [_row(row.slo, loads(row.message), row.channel, now_s) for row in rows]

@@ -1,9 +1,10 @@
-"""One attempt to deliver a message over HTTP.
+"""Send a message over HTTP, in one attempt.
 
-Receivers are not trusted. An attempt has a total time-out and reads only the beginning of an
-answer. It follows no redirect, because only the configured address may receive the message and the
-keys. It removes secrets from the answer before the answer is displayed. The environment configures
-proxies (HTTPS_PROXY, NO_PROXY). Certificates come from the system or from SSL_CERT_FILE.
+Receivers are not trusted. An attempt has a total time-out and reads only the beginning of a
+response. An attempt follows no redirect, because only the configured address may receive the
+message and the keys. Secrets are removed from the response before the response is displayed.
+HTTPS_PROXY and NO_PROXY configure the proxies. Certificates come from the system or from
+SSL_CERT_FILE.
 """
 
 import logging
@@ -26,9 +27,9 @@ from alerts.notify.channels import Channel, Post
 CONNECT_S: Final = 5.0
 READ_S: Final = 10.0
 WHOLE_S: Final = 15.0
-"""Time-out of a whole attempt in seconds, from name resolution to the answer's last byte."""
+"""Time-out of a whole attempt in seconds, from name resolution to the last byte of the response."""
 MOST_BYTES: Final = 4_096
-"""Maximum number of bytes read from an answer."""
+"""Maximum number of bytes that are read from a response."""
 SHOWN: Final = 200
 LONGEST_RETRY_AFTER_S: Final = 3_600.0
 
@@ -43,12 +44,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to an attempt.
+    """The response to an attempt, or the reason why there is none.
 
     Args:
-        status: the HTTP status; None without an answer.
-        text: the beginning of the answer without secrets, or the reason why there is no answer.
-        retry_after_s: the wait that the receiver asks for, in seconds.
+        status: the HTTP status; None without a response.
+        text: the beginning of the response without secrets, or the reason why there is no response.
+        retry_after_s: the seconds that the receiver asks to wait; None if it does not ask.
         final: True if a retry is useless.
     """
 
@@ -59,8 +60,8 @@ class Answer:
 
     @property
     def verdict(self) -> Verdict:
-        """2xx is delivered; no answer, 408, 429 and 5xx are retried; any other status is
-        refused."""
+        """2xx is delivered. Status 408, 429 and 5xx, or no response, are retried. Any other status
+        is refused."""
         if self.final:
             return Verdict.REFUSED
         if self.status is None or self.status in (408, 429) or self.status >= 500:
@@ -78,14 +79,14 @@ class Sender:
 
     Args:
         channel: the channel.
-        whole_s: the total time-out of an attempt.
+        whole_s: the total time-out of an attempt in seconds.
     """
 
     def __init__(self, channel: Channel, whole_s: float = WHOLE_S) -> None:
         self._channel = channel
         self._whole_s = whole_s
         self._running: threading.Thread | None = None
-        # At level DEBUG it logs every path, and a path may contain a token.
+        # At level DEBUG, urllib3 logs every path, and a path may contain a token.
         logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
     def __call__(self, post: Post) -> Answer:
@@ -106,7 +107,7 @@ class Sender:
         try:
             return answers.get(timeout=self._whole_s)
         except Empty:
-            return Answer(None, f"no complete answer within {self._whole_s:g} s")
+            return Answer(None, f"no complete response within {self._whole_s:g} s")
 
 
 def _send(channel: Channel, post: Post) -> Answer:
@@ -151,7 +152,7 @@ def _pool(url: str) -> urllib3.PoolManager:
 
 
 def _why(error: Exception) -> str:
-    """Describe an error without the address that the libraries' messages contain."""
+    """Return the reason for an error without the address, which the libraries' messages contain."""
     match error:
         case exceptions.NameResolutionError():
             return "the host name cannot be resolved"
@@ -162,18 +163,18 @@ def _why(error: Exception) -> str:
         case exceptions.ConnectTimeoutError():
             return f"no connection within {CONNECT_S:g} s"
         case exceptions.SSLError():
-            return "its certificate is not trusted, or it does not use TLS"
+            return "the receiver's certificate is not trusted, or it does not use TLS"
         case exceptions.TimeoutError():
-            return f"no answer within {READ_S:g} s"
+            return f"no response within {READ_S:g} s"
         case exceptions.ProtocolError():
-            return "it closed the connection, or does not use HTTP"
-    return f"it cannot be reached ({type(error).__name__})"
+            return "the receiver closed the connection, or does not use HTTP"
+    return f"the receiver cannot be reached ({type(error).__name__})"
 
 
 def _visible_answer(channel: Channel, status: int, body: str) -> str:
-    """Return the beginning of an answer without secrets."""
+    """Return the beginning of a response without secrets."""
     if 300 <= status < 400:
-        return "a redirect, which is not followed: configure the address that it leads to"
+        return "a redirect, which is not followed: configure its target address instead"
     for secret in sorted(_confidential(channel), key=len, reverse=True):
         body = body.replace(secret, "***")
     words = " ".join("".join(c if c.isprintable() else " " for c in body).split())
@@ -181,7 +182,7 @@ def _visible_answer(channel: Channel, status: int, body: str) -> str:
 
 
 def _confidential(channel: Channel) -> set[str]:
-    """Return the texts to remove from an answer: secrets, their escaped forms, and parts of
+    """Return the strings to remove from a response: secrets, their escaped forms, and parts of
     addresses."""
     parts = urlsplit(channel.url.reveal())
     texts = {*channel.secrets, parts.path, parts.query}
@@ -192,8 +193,8 @@ def _confidential(channel: Channel) -> set[str]:
 
 
 def retry_after_s(value: str | None, clock: Callable[[], float]) -> float | None:
-    """Return the seconds of a Retry-After header (seconds or a date), at most an hour; None without
-    a valid value."""
+    """Return the wait in seconds from a Retry-After header (seconds or a date), at most an hour.
+    Return None if the header is invalid or missing."""
     if value is None:
         return None
     value = value.strip()

@@ -1,7 +1,7 @@
-"""A message about an incident, as data without addresses and keys.
+"""The data of a message about an incident, without addresses and keys of channels.
 
 Messages are stored as JSON in the outbox; `loads` is the inverse of `dumps`. Unknown values are
-None. Texts may contain a tenant's input, such as its name in a likely cause, so each text is
+None. A text may contain input from a tenant, such as its name in a likely cause. So each text is
 reduced to one line of visible characters.
 """
 
@@ -24,7 +24,8 @@ class Transition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A pair of windows with their burn rates. The pair alerts if both rates exceed the factor."""
+    """A pair of windows with the burn rate of each. The pair alerts if both rates exceed the
+    factor."""
 
     long_s: int
     short_s: int
@@ -35,7 +36,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """A pair that a guard suppresses: `low_traffic` or `cold_start`."""
+    """A pair of windows whose alert a guard suppresses: `low_traffic` or `cold_start`."""
 
     windows: Windows
     guard: str
@@ -43,8 +44,8 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """An engine that takes no steps while requests are in flight. The values come from its last
-    report."""
+    """An engine that takes no steps while requests are in flight. The values come from the engine's
+    last report."""
 
     replica: str
     model: str | None
@@ -65,24 +66,24 @@ class Message:
         slo: the objective's name, with its group if the objective has groups
             (`chat{tenant="acme"}`), or `hang:` and a replica. `slo`, `severity` and `fired_unix_s`
             identify the incident.
-        group: the fields and values of that group.
+        group: the fields of that group with their values.
         promise: the objective in one sentence.
         began_unix_s: when the budget began to burn too fast.
-        fired_unix_s: when it first alerted.
-        as_of_unix_s: the instant of the message's numbers.
-        ended_unix_s: when it last alerted; None while it is open.
-        burn: the burn rate over the long window of the pair that fired, `window_s`, in which `bad`
-            of `events` were bad.
+        fired_unix_s: time of the first alert.
+        as_of_unix_s: the instant at which the numbers of the message were computed.
+        ended_unix_s: time of the last alert; None while the incident is open.
+        burn: the burn rate over the long window of the pair that fired. The length of this window
+            is `window_s`, and `bad` of its `events` were bad.
         counted_in: the plural noun for an event, such as "requests".
         budget_left: the share of the period's budget that is left; negative if overspent.
         budget_spent: the share of the period's budget that this incident spent.
-        exhausted_in_s: how long the remaining budget lasts at this burn rate.
-        fired_by: the pairs that alert.
+        exhausted_in_s: seconds that the remaining budget lasts at this burn rate.
+        fired_by: the pairs that fire.
         likely_cause: a sentence from the diagnosis; None if unknown.
-        link: the explorer's page on the incident.
-        hang: the hang; None for a burn.
-        simulated: the data comes from the simulator.
-        test: a test of the channel; there is no incident.
+        link: the address of the explorer's page about the incident.
+        hang: the hang that the message reports; None for a burn.
+        simulated: True if the data comes from the simulator.
+        test: True if the message only tests the channel and there is no incident.
         update: True if the same message was sent before without its likely cause.
     """
 
@@ -130,7 +131,8 @@ class Message:
 
     @property
     def incident(self) -> str:
-        """The incident's identifier, the same in all messages about the incident."""
+        """The identifier of the incident. All messages about an incident have the same
+        identifier."""
         if self.test:
             return f"{self.slo}/{self.severity}/test"
         return f"{self.slo}/{self.severity}/{self.fired_unix_s}"

@@ -1,4 +1,4 @@
-"""The text of a message: a title in one line, and facts with the most important first. Pure.
+"""The text of a message: a title of one line, then facts, the most important first. Pure.
 
 Receivers forward texts to chats, so no text contains a mention or link that a chat would interpret.
 """
@@ -13,7 +13,7 @@ from telemetry.engines import MEND_HUNG
 
 GUARDS: Final = {
     "low_traffic": "too few bad requests",
-    "cold_start": "not watched for long enough",
+    "cold_start": "counting began too recently",
 }
 
 
@@ -28,7 +28,7 @@ _ADDRESS: Final = re.compile(r"(?<=[a-z0-9]):(?=//)", re.IGNORECASE)
 def unlinked(text: str) -> str:
     """Return the text without mentions, links and images that a chat would interpret.
 
-    In each of them, one character is replaced by a similar character: in `@channel` and `<!here>`
+    One character of each is replaced by a character that looks similar: in `@channel` and `<!here>`
     (Slack, Mattermost, Discord, Teams), in `[text](address)`, and in bare addresses.
     """
     text = _BRACKET.sub("‹", _MENTION.sub("＠", text))
@@ -67,7 +67,7 @@ def _title(message: Message) -> str:
 
 
 def facts(message: Message) -> list[tuple[str, str]]:
-    """Return the facts with their headings, without the link."""
+    """Return the facts as pairs of heading and text. The link is not included."""
     found: list[tuple[str, str | None]] = [
         ("What", _what(message)),
         ("How bad", _how_bad(message)),
@@ -100,12 +100,12 @@ def text(message: Message) -> str:
 
 
 def moment(unix_s: int) -> str:
-    """Return an instant in UTC, to the minute."""
+    """Return an instant as UTC text with minute precision."""
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def length(seconds: float) -> str:
-    """Return a duration with about two digits: 40 s, 12 min, 3.5 h, 2.1 d."""
+    """Return a duration as text with about two digits: 40 s, 12 min, 3.5 h, 2.1 d."""
     for unit, size_s, until_s in (("s", 1, 60), ("min", 60, 7_200), ("h", 3_600, 172_800)):
         if seconds < until_s:
             value = seconds / size_s

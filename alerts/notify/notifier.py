@@ -1,8 +1,8 @@
 """Add notifications of incidents and hangs (`alerts.notify.hangs`) to the outbox, one per channel.
 
 The notifier compares the stored incidents with the outbox. So a crash loses no notification, and a
-new channel receives the open incidents. An incident that ended before its first notification is
-left out.
+new channel receives the open incidents. If an incident ended before its first notification, no
+notification is added.
 
 A message never waits for its likely cause. When the cause is found, the `firing` message is sent
 again as an update to each channel that received it without the cause.
@@ -32,7 +32,7 @@ from store.alerting.notifications import (
 )
 
 REFRESH_S: Final = 60
-"""Maximum age in seconds of the numbers in a message when it is sent or repeated."""
+"""Maximum age, in seconds, of a message's numbers when the message is sent or repeated."""
 
 LikelyCause = Callable[[Objective, IncidentRow, int], str | None]
 
@@ -48,9 +48,9 @@ class Notifier:
         objectives: the objectives whose incidents are sent.
         channels: the channels.
         explorer_url: returns the explorer's address for links; None for no link.
-        simulated: returns whether the data comes from the simulator.
-        likely_cause: returns an incident's likely cause without waiting; None if it is not known
-            yet.
+        simulated: returns True if the data comes from the simulator.
+        likely_cause: returns an incident's likely cause, or None if the cause is not known yet.
+            Must not block.
     """
 
     def __init__(
@@ -114,10 +114,10 @@ class Notifier:
             del self._newest[key]
 
     def newest(self, row: Notification) -> str:
-        """Return a row's message. For an open incident, its numbers are at most a minute old.
+        """Return a row's message. If the incident is open, the numbers are at most a minute old.
 
-        Callable from any thread. Only the row's sender writes the row, so the new numbers are not
-        stored.
+        Callable from any thread. The new numbers are not stored here, because only the sender of
+        the row's channel writes the row.
         """
         if row.transition != Transition.FIRING:
             return row.message
@@ -208,7 +208,7 @@ def _lacks_cause(row: Notification) -> bool:
         return False
     try:
         return loads(row.message).likely_cause is None
-    except (ValueError, TypeError, KeyError):  # a row that another version wrote
+    except (ValueError, TypeError, KeyError):  # a row that an incompatible version wrote
         return False
 
 

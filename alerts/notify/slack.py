@@ -1,8 +1,8 @@
 """Messages for a Slack incoming webhook, in blocks.
 
-Texts that may contain a tenant's input are `plain_text`, in which Slack interprets no formatting,
-mention or emoji. Phones show `text`. It cannot be plain text, so the characters & < > in it are
-escaped.
+Texts that may contain input from a tenant are sent as `plain_text`, in which Slack interprets no
+formatting, mention or emoji. Phones show the field `text`. Slack has no plain-text form of this
+field, so the characters & < > in it are escaped.
 
 Source: Slack's reference of Block Kit (a header of at most 150 characters, a section of at most
 3,000), "Formatting message text" (escaping), and of chat.postMessage (`parse`, `link_names`,

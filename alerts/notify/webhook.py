@@ -13,13 +13,13 @@ from alerts.notify.message import Message
 from alerts.notify.message_text import text, title
 
 VERSION = 1
-"""Version of the message. Increase it when a key is removed or changes its meaning, but not for a
-new key."""
+"""Version of the message format. Increase it when a key is removed or its meaning changes, but not
+when a key is added."""
 SIGNATURE = "Tailspan-Signature"
 
 
 def render(channel: Channel, message: Message, now_s: int) -> Post:
-    """Return the request that posts the message and its text; a retry has the same id."""
+    """Return the request that posts the message and its text. A retry has the same id."""
     key = f"{message.incident}/{message.transition}{'/update' if message.update else ''}"
     document = {
         "version": VERSION,

@@ -1,1 +1,1 @@
-"""OpenSLO documents, read as objectives."""
+"""Read OpenSLO documents as objectives."""

@@ -41,13 +41,13 @@ _INLINE: Final = ("apiVersion", "kind", "metadata", "spec")
 
 @dataclass(frozen=True, slots=True)
 class AlertPolicy:
-    """A policy as its document states it.
+    """The contents of an AlertPolicy document.
 
     Args:
         name: the document's name.
         where: the document's file and line.
         pairs: the window pairs of its conditions.
-        when_no_data: whether missing counters alert.
+        when_no_data: True if missing counters trigger an alert.
     """
 
     name: str
@@ -93,13 +93,13 @@ def read_policy(spec: Reader, name: str, conditions: Mapping[str, Reader]) -> Al
     Args:
         spec: the spec of the document.
         name: the document's name.
-        conditions: specs of the AlertConditions that were read, by name.
+        conditions: specs of the known AlertConditions, by name.
 
     Raises:
         DocumentError: the document is not an AlertPolicy, or it refers to an unknown condition.
     """
     if not spec.flag("alertWhenBreaching", True):
-        raise spec.error("alertWhenBreaching", "false leaves no alert; allowed: true")
+        raise spec.error("alertWhenBreaching", "false would disable every alert; allowed: true")
     spec.flag("alertWhenResolved", True)
     pairs = tuple(
         read_condition(_condition(each, conditions))
@@ -116,8 +116,8 @@ def read_policy(spec: Reader, name: str, conditions: Mapping[str, Reader]) -> Al
 
 
 def read_target(spec: Reader) -> None:
-    """Check an AlertNotificationTarget. It has no effect, because `notify.yaml` configures
-    notifications."""
+    """Check an AlertNotificationTarget. The document has no effect, because `notify.yaml`
+    configures notifications."""
     spec.text("target")
 
 
@@ -185,8 +185,8 @@ def _named(
 def resolved(
     chosen: tuple[AlertPolicy, ...], objective: Reader, period_s: int, target: Fraction
 ) -> Policy:
-    """Return the policy of one objective. It comes from the AlertPolicies; without any AlertPolicy,
-    it is the built-in policy of the period.
+    """Return the policy of one objective: that of its AlertPolicies or, if there are none, the
+    built-in policy for the period.
 
     Raises:
         DocumentError: a condition can never be met, not even by a total failure.
@@ -217,10 +217,10 @@ def resolved(
                 objective.file,
                 objective.line,
                 f"{objective.path}.target",
-                f"can never {pair.severity} by {chosen[0].where}: with every request bad its budget"
-                f" burns {float(1 / (1 - target)):.4g} times too fast, and the condition waits for"
-                f" more than {float(pair.factor):.4g}; allowed: a threshold below that, or no"
-                " alertPolicies",
+                f"can never {pair.severity} by {chosen[0].where}: even if every request is bad,"
+                f" the budget burns only {float(1 / (1 - target)):.4g} times too fast, but the"
+                f" condition requires more than {float(pair.factor):.4g}; allowed: a threshold"
+                " below that, or no alertPolicies",
             )
     return Policy(
         ", ".join(each.name for each in chosen),

@@ -26,11 +26,12 @@ _SOURCE: Final = ("metricSourceRef", "type", "spec")
 _QUERY: Final = ("query", "promql", "by")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 MOST_LABELS: Final = 5
-"""Maximum number of labels. With more labels, groups would be too small to have a budget."""
+"""Maximum number of labels that define groups. With more labels, each group would have too few
+events for a budget."""
 
 
 def sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
-    """Return the indicator's spec, which is inline or referenced."""
+    """Return the spec of the indicator, which is inline or in a referenced SLI."""
     if ("indicator" in spec) == ("indicatorRef" in spec):
         raise spec.error("indicator", "give indicator or indicatorRef: one of them, not both")
     if "indicator" in spec:
@@ -58,8 +59,8 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
     if "thresholdMetric" in sli:
         raise sli.error(
             "thresholdMetric",
-            "is not supported: an average under a threshold promises no request anything;"
-            " allowed: ratioMetric, with the threshold in good: ttft_s <= 0.5",
+            "is not supported: an average below a threshold guarantees nothing about a single"
+            " request; allowed: ratioMetric, with the threshold in good: ttft_s <= 0.5",
         )
     ratio = sli.inner("ratioMetric", _RATIO)
     if "raw" in ratio or "rawType" in ratio:
@@ -70,7 +71,7 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
     total, part = _source(ratio, "total"), _source(ratio, part_key)
     kind = _kind(part, sources)
     if _kind(total, sources) != kind:
-        raise total.error("type", f"must be the same as of {part_key}: {kind}")
+        raise total.error("type", f"must be the same as that of {part_key}: {kind}")
     if kind == "prometheus":
         gauges = not ratio.flag("counter", True)
         if "by" in part.inner("spec", _QUERY):
@@ -98,14 +99,16 @@ def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
         return ()
     if len(by) != 1:
         raise selection.error(
-            "reserved", f"lists values of one field; by has {len(by)}; allowed: by: [tenant]"
+            "reserved",
+            f"lists values of a single field, but by has {len(by)} fields; allowed: by: [tenant]",
         )
     values = selection.texts("reserved")
     if len(values) > PLACES:
         raise selection.error("reserved", f"{len(values)} values; allowed: at most {PLACES}")
     if OTHER in values:
         raise selection.error(
-            "reserved", f"{OTHER} is the group of all that have no place; allowed: other values"
+            "reserved",
+            f"{OTHER} is the group of all requests without a place; allowed: other values",
         )
     return tuple((value,) for value in values)
 
@@ -140,8 +143,8 @@ def _raw(ratio: Reader, sources: Mapping[str, str]) -> RawRatio:
     if _labels(source):
         raise source.inner("spec", _QUERY).error(
             "by",
-            "a ratio has no counts, so that groups without a place could not be added up; allowed:"
-            " by in the spec of total, with good or bad",
+            "a ratio has no counts, so groups without a place could not be added up; allowed: by"
+            " in the spec of total, with good or bad",
         )
     return RawRatio(_query(source, read_ratio), raw_type == "failure")
 
@@ -151,7 +154,7 @@ def _source(ratio: Reader, key: str) -> Reader:
 
 
 def _kind(source: Reader, sources: Mapping[str, str]) -> str:
-    """Return the type of a source, which is inline or that of the referenced DataSource."""
+    """Return the type of a source, which is given inline or by the referenced DataSource."""
     if "type" in source or "metricSourceRef" not in source:
         return source.choice("type", TYPES).lower()
     wanted = source.text("metricSourceRef")

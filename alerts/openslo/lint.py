@@ -9,12 +9,12 @@ from alerts.objectives import Goodput, Objective
 
 LONGEST_LIMIT_S: Final = 600.0
 """Highest plausible latency limit in seconds. OpenAI's clients time out after ten minutes, so no
-request misses a higher limit, and its author probably meant milliseconds. Source: the default
-timeout of openai-python."""
+request misses a higher limit. The author of a higher limit probably meant milliseconds. Source: the
+default timeout of openai-python."""
 
 
 def notes(objective: Objective) -> Iterator[str]:
-    """Yield a sentence for each latency limit that is inverted or out of range."""
+    """Yield a note for each latency limit that is inverted or too high."""
     if not isinstance(objective.indicator, Goodput):
         return
     for limit in _limits(objective.indicator.good):

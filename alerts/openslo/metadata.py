@@ -21,7 +21,7 @@ _NOT_IN_LABELS: Final = re.compile(r"[^a-zA-Z0-9_]", re.ASCII)
 
 
 def name_of(metadata: Reader) -> str:
-    """Return the name, after checking that labels and annotations are texts.
+    """Return the name. Check that the labels and annotations are strings.
 
     Raises:
         DocumentError: the name, a label or an annotation is invalid.
@@ -29,7 +29,7 @@ def name_of(metadata: Reader) -> str:
     name = metadata.text("name")
     if not _NAME.fullmatch(name):
         raise metadata.error(
-            "name", f"{shown(name)}; allowed: a-z, 0-9 and - between them, at most 63"
+            "name", f"{shown(name)}; allowed: a-z, 0-9 and - between them, at most 63 characters"
         )
     for key in ("labels", "annotations"):
         _texts(metadata, key)
@@ -37,13 +37,13 @@ def name_of(metadata: Reader) -> str:
 
 
 def labels_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
-    """Return the labels under their names in Prometheus.
+    """Return the labels with the names that they have in Prometheus.
 
-    The items of a sequence are joined by commas. Characters that a label name cannot contain become
-    _ (`example.com/team`).
+    The items of a sequence are joined by commas. Characters that Prometheus does not allow in a
+    label name become _: `example.com/team` becomes `example_com_team`.
 
     Raises:
-        DocumentError: two labels then have the same name, or a label is reserved.
+        DocumentError: two labels have the same name in Prometheus, or a label is reserved.
     """
     labels: dict[str, str] = {}
     for key, value in _texts(metadata, "labels"):
@@ -53,16 +53,19 @@ def labels_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
                 "labels", f"{shown(key)} is set by the rules; reserved: {', '.join(RESERVED)}, __…"
             )
         if name in labels:
-            raise metadata.error("labels", f"{shown(key)}: another label is {name} in Prometheus")
+            raise metadata.error(
+                "labels", f"{shown(key)}: another label has the same name in Prometheus, {name}"
+            )
         labels[name] = value
     return tuple(labels.items())
 
 
 def annotations_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
-    """Return the annotations under names that Prometheus allows.
+    """Return the annotations with names that Prometheus allows.
 
     Raises:
-        DocumentError: two annotations then have the same name, or an annotation is reserved.
+        DocumentError: two annotations have the same name in Prometheus, or an annotation is
+            reserved.
     """
     annotations: dict[str, str] = {}
     for key, value in _texts(metadata, "annotations"):
@@ -74,7 +77,8 @@ def annotations_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
             )
         if name in annotations:
             raise metadata.error(
-                "annotations", f"{shown(key)}: another annotation is {name} in Prometheus"
+                "annotations",
+                f"{shown(key)}: another annotation has the same name in Prometheus, {name}",
             )
         annotations[name] = value
     return tuple(annotations.items())

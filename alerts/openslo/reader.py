@@ -1,8 +1,8 @@
 """Read OpenSLO v1 strictly: an error gives file, line, key, the given value and the allowed values.
 
-Every document is checked, even if no other document refers to it. Keys that would change an
-objective if they were ignored are errors (thresholds outside the expression, composite weights).
-Notification targets are checked, and a note states that they have no effect.
+Every document is checked, even if no other document refers to it. A key that is not supported is an
+error if ignoring it would change the objective (a threshold outside the expression, composite
+weights). Notification targets are checked, and a note states that they have no effect.
 
 Source: OpenSLO 1.0, github.com/OpenSLO/OpenSLO.
 """
@@ -40,9 +40,10 @@ from alerts.strict_yaml import Items, Node, Reader, read_documents
 
 VERSION: Final = "openslo/v1"
 ENVIRONMENT_KEY: Final = "TAILSPAN_OBJECTIVES"
-"""The variable that lists the files and folders of the active objectives, separated as in PATH."""
+"""The environment variable that lists the files and folders of the active objectives, separated as
+in PATH."""
 OBJECTIVES: Final = Path(__file__).parents[1] / "objectives"
-"""The objectives that are active if none are configured."""
+"""The folder of the default objectives, which are active if the user configures none."""
 
 KINDS: Final = (
     "SLO",
@@ -66,14 +67,14 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The valid objectives, notes, and the errors of the invalid objectives."""
+    """The valid objectives, the notes, and the errors of the invalid documents."""
 
     spec: Spec
     errors: tuple[AlertsError, ...]
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """Return the YAML files among these paths and in these folders, including subfolders.
+    """Return the YAML files in `paths`. Folders are searched with their subfolders.
 
     Raises:
         FileNotFoundError: a path does not exist, or a folder contains no YAML file.
@@ -106,7 +107,7 @@ def load(paths: Iterable[Path]) -> Spec:
 
 
 def inspect(paths: Iterable[Path]) -> Findings:
-    """Like `load`, but returns every error."""
+    """Return the objectives of files and folders, with every error instead of only the first."""
     texts: dict[str, str] = {}
     errors: list[AlertsError] = []
     for path in files_of(paths):
@@ -119,7 +120,7 @@ def inspect(paths: Iterable[Path]) -> Findings:
 
 
 def inspect_texts(texts: Mapping[str, str]) -> Findings:
-    """Return the objectives of texts, which are given by file name."""
+    """Return the objectives of documents that are given as strings, by file name."""
     collected = _Collected()
     for file, text in texts.items():
         try:
@@ -128,14 +129,15 @@ def inspect_texts(texts: Mapping[str, str]) -> Findings:
             collected.errors.append(error)
             continue
         if not documents:
-            collected.errors.append(DocumentError(file, 1, "", "holds no document"))
+            collected.errors.append(DocumentError(file, 1, "", "contains no document"))
         for document in documents:
             collected.take(document, file)
     return collected.resolved()
 
 
 class _Collected:
-    """Documents of all files by kind and name. A document may refer to a later document."""
+    """The documents of all files by kind and name. They are collected first, because a document may
+    refer to a later document."""
 
     def __init__(self) -> None:
         self.errors: list[AlertsError] = []
@@ -165,7 +167,7 @@ class _Collected:
         self._specs[kind][name] = whole.inner("spec", _SPECS[kind])
 
     def resolved(self) -> Findings:
-        """Return the objectives of all recorded documents, and the errors."""
+        """Return the objectives of all collected documents, and the errors."""
         sources = self._sources()
         self._check_others(sources)
         objectives: dict[str, Objective] = {}
@@ -189,7 +191,7 @@ class _Collected:
         return Findings(spec, tuple({str(each): each for each in self.errors}.values()))
 
     def _sources(self) -> dict[str, str]:
-        """Return the type of each DataSource."""
+        """Return the type of each DataSource by its name."""
         sources: dict[str, str] = {}
         for name, spec in self._specs["DataSource"].items():
             try:
@@ -261,7 +263,7 @@ def _slo(
     for label in () if isinstance(indicator, RawRatio) else indicator.by:
         if label in dict(labels):
             raise metadata.error(
-                "labels", f"{shown(label)} is the label of the objective's groups (by)"
+                "labels", f"{shown(label)} is a label that defines the objective's groups (by)"
             )
     policies = policies_of(spec, specs["AlertPolicy"], specs["AlertCondition"])
     objectives = spec.each("objectives", _OBJECTIVE)
@@ -277,7 +279,7 @@ def _slo(
                     " and its indicator in the SLO",
                 )
         if "op" in each:
-            each.choice("op", ("gt", "gte"))  # of a ratio: values above the target are good
+            each.choice("op", ("gt", "gte"))  # for a ratio, values above the target are good
         target, written = read_share(each, "target", "targetPercent")
         slices = read_slices(each, sliced)
         policy = resolved(policies, each, period_s, target)
@@ -313,5 +315,5 @@ def _slo(
 
 
 def _suffix(target_written: str) -> str:
-    """Return a target as a part of a name: 99.9 % becomes 99-9."""
+    """Return the suffix that a target adds to a name: 99-9 for 99.9 %."""
     return target_written.removesuffix(" %").replace(".", "-")

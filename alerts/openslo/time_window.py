@@ -1,4 +1,4 @@
-"""Read the times and shares of an OpenSLO objective: its period, target and time slices."""
+"""Read the period, the target and the time slices of an OpenSLO objective."""
 
 import re
 from collections.abc import Iterator
@@ -32,8 +32,8 @@ def read_period(spec: Reader) -> tuple[int, Calendar | None]:
     """Return the period of an SLO.
 
     Returns:
-        The length in seconds, and the calendar if the period is a calendar period. The length of a
-        calendar period is nominal.
+        The length in seconds, and the calendar if the period is a calendar period. A calendar
+        period has a nominal length.
 
     Raises:
         DocumentError: the period is malformed or not supported.
@@ -44,7 +44,10 @@ def read_period(spec: Reader) -> tuple[int, Calendar | None]:
     window = windows[0]
     rolling = window.flag("isRolling", "calendar" not in window)
     if rolling and "calendar" in window:
-        raise window.error("calendar", "a rolling window has no calendar; give one or the other")
+        raise window.error(
+            "calendar",
+            "a rolling window has no calendar; give isRolling: true or calendar, not both",
+        )
     if not rolling and "calendar" not in window:
         raise window.error(
             "isRolling",
@@ -87,7 +90,7 @@ def _calendar(window: Reader) -> Calendar:
 
 
 _START: Final = (
-    "allowed: a date and time of 1970 to 2100 without a zone, for instance 2026-01-01 00:00:00"
+    "allowed: a date and time without a zone, from 1970 to 2100, for instance 2026-01-01 00:00:00"
 )
 
 
@@ -115,8 +118,8 @@ def read_slices(objective: Reader, sliced: bool) -> Slices | None:
 
 
 def over_slices(policy: Policy, slices: Slices, objective: Reader) -> Policy:
-    """Return a policy for time slices. Its minimum number of bad events becomes a number of bad
-    slices that last as many minutes.
+    """Return a policy for time slices. The minimum number of bad events becomes the number of bad
+    slices that last as many minutes in total.
 
     Raises:
         DocumentError: a window of the policy is not a whole number of slices.
@@ -126,8 +129,9 @@ def over_slices(policy: Policy, slices: Slices, objective: Reader) -> Policy:
             shortest = durations.render(min(_windows(policy)))
             raise objective.error(
                 "timeSliceWindow",
-                f"{slices.length}; allowed: minutes of which each window of the alerts is a"
-                f" multiple ({shortest} is the shortest, {durations.render(length_s)} is none)",
+                f"{slices.length}; allowed: a whole number of minutes that divides each window of"
+                f" the alerts (the shortest is {shortest}; {durations.render(length_s)} is not a"
+                " multiple)",
             )
     least = -(-policy.minimum_bad_events * 60 // slices.length_s)
     return replace(policy, minimum_bad_events=least)
@@ -141,13 +145,13 @@ def _windows(policy: Policy) -> Iterator[int]:
 def read_share(
     reader: Reader, key: str, percent_key: str | None = None, *, all_allowed: bool = False
 ) -> tuple[Fraction, str]:
-    """Return a share as an exact fraction, and as text for people.
+    """Return a share as an exact fraction, and as display text.
 
     Args:
         reader: reads the mapping that contains the key.
         key: the key of the share as a number below 1.
-        percent_key: the key of the share in percent, which is allowed instead.
-        all_allowed: whether the share may be 1.
+        percent_key: the key that may give the share in percent instead.
+        all_allowed: True if the share may be 1.
 
     Raises:
         DocumentError: the share is missing, given twice, or not above 0 and below 1.

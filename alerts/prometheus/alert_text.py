@@ -1,4 +1,4 @@
-"""The texts of an objective's alerts, with templates that Prometheus fills in.
+"""The texts of an objective's alerts, with templates that Prometheus expands.
 
 As in the kubernetes-mixin, an alert has a summary of one line and a description with one fact per
 line. Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotations".
@@ -12,12 +12,12 @@ from telemetry import durations
 
 
 def of_objective(objective: Objective, name: str) -> str:
-    """Return the selector of a recorded series for one objective."""
+    """Return the PromQL selector of one objective's recorded series."""
     return f"{name}{{{vocabulary.SLO}={quoted(objective.name)}}}"
 
 
 def queried(objective: Objective, name: str) -> str:
-    """Return the template that queries a recorded series for the alert's group."""
+    """Return the template that queries a recorded series of the alert's group."""
     if not objective.by:
         return f"query `{of_objective(objective, name)}`"
     own = "".join(f",{label}=%q" for label in objective.by)
@@ -27,7 +27,7 @@ def queried(objective: Objective, name: str) -> str:
 
 
 def subject(objective: Objective) -> str:
-    """Return the template of the objective's name with the alert's group."""
+    """Return the template that expands to the objective's name with the alert's group."""
     if not objective.by:
         return objective.name
     labels = ",".join(f'{label}="{label_text(label)}"' for label in objective.by)
@@ -48,7 +48,8 @@ def what(objective: Objective) -> str:
 
 
 def fired_by(objective: Objective, pair: Pair) -> str:
-    """Return the template of a pair's numbers, which is empty unless the pair alerts."""
+    """Return the template of a pair's burn rates and counts. The template expands to nothing unless
+    the pair alerts."""
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
 
     def value(series: str, form: str) -> str:
@@ -69,7 +70,7 @@ def fired_by(objective: Objective, pair: Pair) -> str:
 
 
 def budget_left(objective: Objective) -> str:
-    """Return the template of the remaining budget and how long it lasts."""
+    """Return the template of the remaining budget and of the time that it lasts."""
     left = queried(objective, vocabulary.BUDGET_LEFT)
     lasts = queried(objective, vocabulary.EXHAUSTED_IN)
     period = objective.period_text
@@ -82,7 +83,7 @@ def budget_left(objective: Objective) -> str:
 
 
 def first_step(objective: Objective) -> str:
-    """Return the first step of the response."""
+    """Return the sentence with the first action for the reader of the alert."""
     if objective.by and isinstance(objective.indicator, Goodput):
         # A tenant's name must not be in a command that a user may paste into a shell.
         return (

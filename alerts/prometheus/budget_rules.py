@@ -1,13 +1,13 @@
-"""Rules that record an objective's target, and the remaining budget of its period.
+"""Rules that record an objective's target and the remaining budget of its period.
 
-The period's counts are sums of the recorded counts of the shortest window, taken five times per
-window. So every query over a month reads the same number of samples (43,200) and no raw series, and
-the first value appears within a minute.
+The counts of a period are sums over the recorded counts of the shortest window, which are sampled
+five times per window. So a query over a month always reads 43,200 samples and no raw series, and
+the first result appears within a minute.
 
 PromQL has no time zones and no ranges of varying length, so the rules contain the boundaries of
-calendar periods for some years. Recorded series have the start of their period as a label, and the
-samples with the present period's label are summed. Events up to one window before a boundary partly
-count in the next period.
+calendar periods for `YEARS` years. The start of the period is a label of the recorded series, and
+the sum covers the samples with the current period's label. Events up to one window before a
+boundary partly count in the next period.
 """
 
 from collections.abc import Iterator
@@ -23,30 +23,32 @@ from alerts.prometheus.rulefile import Recording, number
 from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
-"""A budget changes slowly. The interval must be below 5 min, for which a sample stays valid."""
+"""Evaluation interval of the budget rules, because a budget changes slowly. The interval must be
+below 5 min, because Prometheus ignores older samples."""
 
 OVERLAP = 5
-"""Number of samples taken within each window."""
+"""Number of samples within each window."""
 
 YEARS: Final = 3
-"""The rules contain calendar boundaries for this many years after the present year: about 200
-boundaries if the period is a week."""
+"""The rules contain calendar boundaries for this many years after the current year. If the period
+is a week, there are about 200 boundaries."""
 ENDS_SOON_S: Final = 90 * DAY_S
 """Seconds before the last boundary at which an alert asks the user to generate the rules again."""
 
 _LABEL: Final = vocabulary.PERIOD_LABEL
 _OF_EACH: Final = f"on ({vocabulary.SLO}) group_left ()"
-"""Matches the single value of an objective with all of its groups."""
+"""A PromQL matching clause: joins the single series of an objective with the series of all its
+groups."""
 
 
 def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Recording]:
-    """Return the recordings of an objective's budget.
+    """Return the recording rules of an objective's budget.
 
     Args:
         objective: the objective.
-        window_s: the shortest recorded window, at least a minute.
-        now_s: the present, in unix seconds. Calendar boundaries are written from the present year
-            on.
+        window_s: length of the shortest recorded window, at least a minute.
+        now_s: the current time in unix seconds. The rules contain calendar boundaries from the
+            current year on.
     """
     calendar = objective.calendar
     window = durations.render(window_s)
@@ -127,7 +129,8 @@ def horizon_s(now_s: int) -> int:
 
 
 def longest_s(calendar: Calendar, now_s: int) -> int:
-    """Return the length of the longest calendar period in the rules, in whole days."""
+    """Return the length in seconds of the longest calendar period in the rules, rounded up to whole
+    days."""
     bounds = calendar.boundaries(_year_s(now_s), horizon_s(now_s))
     longest = max(after - before for before, after in pairwise(bounds))
     return -(-longest // DAY_S) * DAY_S
@@ -139,7 +142,7 @@ def _year_s(now_s: int, more: int = 0) -> int:
 
 
 def _boundaries(calendar: Calendar, now_s: int) -> Iterator[tuple[str, str]]:
-    """Yield the start and the end of the present period, as functions of time()."""
+    """Yield two PromQL expressions of time(): the start and the end of the current period."""
     bounds = list(calendar.boundaries(_year_s(now_s), horizon_s(now_s)))
     for name, values in (
         (vocabulary.PERIOD_START, bounds[:-1]),

@@ -1,8 +1,9 @@
 """The Prometheus rules of an objective: recorded series and alerts.
 
-Good and bad events are recorded separately for each window. Conditions multiply and never divide,
-so an empty window is not NaN, and a burn rate of 14.44 is above 14.4. The decision equals that of
-`alerts.burnrate`: the tests run both on the same histories.
+Good and bad events are recorded separately for each window. Conditions multiply instead of
+dividing. So a window without events does not give NaN, and no rounding hides that a burn rate of
+14.44 is above 14.4. The rules decide as `alerts.burnrate` does: the tests run both on the same
+histories.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,30 +31,33 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, literal, number
 from telemetry import durations
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
-"""The evaluation interval of each severity. A window of 3 days does not change in 15 s."""
+"""The evaluation interval of each severity. Tickets need less frequent evaluations, because a
+window of 3 days barely changes in 15 s."""
 
 STEP_S: Final = durations.parse_s(INTERVAL["page"])
-"""The first sample in a window may be up to one evaluation later than the window's start."""
+"""The evaluation interval in seconds. The first sample in a window may be this much later than the
+window's start."""
 
 BLIND_FOR: Final = "15m"
-"""How long an objective must be blind before an alert: a quarter of the hour that is checked. This
-leaves time to correct the fault with a new deployment."""
+"""The time that an objective must be blind before an alert fires: a quarter of the hour that is
+checked. This leaves time to correct the fault with a new deployment."""
 
 SHORTEST_ABSENCE_S: Final = 120
-"""A restart of a scrape target misses one or two scrapes, a minute apart by default."""
+"""Minimum time of absence before an alert, because a restart of a scrape target misses one or two
+scrapes. The default scrape interval is a minute."""
 
 
 def burn_groups(
     objective: Objective, counted: Counted, explorer_url: str, now_s: int
 ) -> list[Group]:
-    """Return the rules of one objective, a group per severity.
+    """Return the rules of one objective, with one rule group per severity.
 
     Args:
         objective: the objective.
-        counted: how its events are counted.
+        counted: the expressions that count the objective's events.
         explorer_url: the explorer's address for the alerts' links.
-        now_s: the present, in unix seconds. Calendar boundaries are written from the present year
-            on.
+        now_s: the current time in unix seconds. The rules contain calendar boundaries from the
+            current year on.
     """
     rules = _Rules(objective, counted, explorer_url, now_s)
     return list(rules.groups())
@@ -129,7 +133,7 @@ class _Rules:
         return Recording(name, self._arms([(pair, needed)]), self._labels)
 
     def _any_alerting(self, pairs: Sequence[Pair]) -> str:
-        """Return an expression for the burn rate of the shortest pair that alerts."""
+        """Return the expression of the burn rate of the shortest pair that alerts."""
         names = (alerting_burn(self._objective, pair) for pair in pairs)
         return "\nor\n".join(map(self._series, names)) + "\n"
 
@@ -150,7 +154,8 @@ class _Rules:
         )
 
     def _held_back(self, severity: str, pairs: Sequence[Pair]) -> list[Alert]:
-        """Return the alerts on burns that a guard suppresses, with the guard and the reason."""
+        """Return the `info` alerts on burns that a guard suppresses, each with the guard and the
+        reason."""
         minimum = self._policy.minimum_bad_events
         over = {
             pair: [
@@ -170,7 +175,7 @@ class _Rules:
                 )
             ]
         ]
-        # If one of two pairs fires while a guard suppresses the other, this alert does not fire.
+        # This alert does not fire while any pair of the severity fires.
         but = f"unless (\n{self._any_alerting(pairs)})\n"
         name = subject(self._objective)
         return [
@@ -189,10 +194,11 @@ class _Rules:
                 vocabulary.ALERT_HELD_BACK,
                 f"(\n{self._arms(new)})\n{but}",
                 {"severity": "info", "held_back": severity, "guard": "cold_start"},
-                f"{name}: burning, but not watched for long enough for a {severity}",
+                f"{name}: burning, but counting began too recently for a {severity}",
                 [
-                    "The counters cover only a part of the window; the rest counts as good."
-                    " If the burn continues, it alerts when enough of the budget is spent.",
+                    "The counters cover only a part of the window; the rest is assumed to be"
+                    " good. If the burn continues, an alert follows when enough of the budget is"
+                    " spent.",
                     what(self._objective),
                     self._counted.about,
                 ],
@@ -221,7 +227,8 @@ class _Rules:
             {"severity": "ticket"},
             f"{self._objective.name}: the rules contain its calendar periods until {until}",
             [
-                "After that, its remaining budget is no longer recorded. Burn alerts continue.",
+                "After that date, the remaining budget is no longer recorded. Burn alerts"
+                " continue.",
                 "To do: generate the rules again with `tailspan slo rules`, and load them.",
             ],
         )
@@ -234,7 +241,7 @@ class _Rules:
                 {"severity": "ticket", "reason": reason},
                 f"{self._objective.name}: requests arrive, but they are not counted",
                 [
-                    f"Meanwhile a burn cannot be detected: {REASONS[reason].why}.",
+                    f"Until this is corrected, a burn cannot be detected: {REASONS[reason].why}.",
                     f"To do: {REASONS[reason].remedy}.",
                     what(self._objective),
                     "If no such requests are expected, set alertWhenNoData: false.",
@@ -267,8 +274,8 @@ class _Rules:
         return Alert(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[Pair, Sequence[str]]]) -> str:
-        """Return an expression for any pair whose conditions are all met, with its long burn
-        rate."""
+        """Return the expression of the long burn rate of a pair whose conditions are all met.
+        Without such a pair, it has no result."""
         arms = []
         for pair, needed in conditions:
             burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))
@@ -287,8 +294,8 @@ class _Rules:
 
     def _enough(self, pair: Pair, *, negated: bool = False) -> str:
         bad = self._series(vocabulary.bad_events(durations.render(pair.long_s)))
-        # Counts are whole numbers, but increase() may return 4.9999, so compare with the minimum
-        # less half an event.
+        # Counts are whole numbers, but increase() may return 4.9999, so subtract half an event from
+        # the minimum.
         least = number(self._policy.minimum_bad_events - Fraction(1, 2))
         return f"{bad} {'<=' if negated else '>'} {least}"
 
@@ -297,11 +304,12 @@ class _Rules:
 
 
 def absent_for_s(objective: Objective, counted: Counted) -> int:
-    """Return how long counters may be missing before an alert, in seconds.
+    """Return how many seconds counters may be missing before an alert fires.
 
-    Missing counters may hide a total failure, so this is the time that a total failure takes to
-    alert: 2 minutes for a target of 99.9 %, 8 for 99 %. `counted.present` remains for a while after
-    the counters have disappeared; this time is subtracted.
+    Missing counters may hide a total failure, so the result is the time after which a total failure
+    alerts: 2 minutes for a target of 99.9 %, 8 minutes for 99 %. `counted.present` still has a
+    result for a while after the counters have disappeared. The duration of this delay is
+    subtracted.
     """
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]

@@ -24,14 +24,15 @@ def tailspan_rules(
 ) -> str:
     """Return the rules file for a Prometheus that scrapes Tailspan.
 
-    If all objectives use Prometheus queries, the file contains only the objectives' rules. Such a
-    Prometheus may not scrape Tailspan, and would page for its absence.
+    If all objectives use Prometheus queries, the file contains only the objectives' rules. Then
+    Prometheus may not scrape Tailspan, and the other rules would page because Tailspan is absent.
 
     Args:
         objectives: the objectives.
         explorer_url: the explorer's address for the alerts' links.
         selector: matchers for each of Tailspan's series, from `read_selector`.
-        now_s: the present time, from which calendar periods are written; None for the clock's time.
+        now_s: the current time in unix seconds; the rules contain calendar boundaries from the
+            current year on. None uses the system clock.
     """
     groups = _objectives(objectives, of_tailspan, explorer_url, selector, now_s)
     if not objectives or any(isinstance(each.indicator, Goodput) for each in objectives):
@@ -70,7 +71,7 @@ def _objectives(
         if each.indicator.slices:
             counted = Sliced(counted, each.indicator.slices)
         groups = burn_groups(each, counted, explorer_url, now_s)
-        # Users' own queries contain their own matchers.
+        # Users' queries are not changed, because they contain their own matchers.
         ours = isinstance(each.indicator, Goodput)
         made += matched_groups(groups, selector) if ours else groups
     return made

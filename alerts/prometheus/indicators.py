@@ -1,7 +1,7 @@
-"""Indicators in PromQL: expressions for all events and for the bad events.
+"""Indicators in PromQL: expressions that count all events and the bad events.
 
-The sources are Tailspan's own counters (exact), Prometheus queries that count, Prometheus queries
-that return a ratio, and vLLM's histograms, which count the requests below a bucket's bound.
+There are four sources: Tailspan's own counters (exact), Prometheus queries that count, Prometheus
+queries that return a ratio, and vLLM's histograms, which count the requests below a bucket's bound.
 """
 
 import re
@@ -21,11 +21,11 @@ from telemetry import durations
 
 
 class Counted(Protocol):
-    """Counts over a window, as PromQL expressions."""
+    """PromQL expressions that count an objective's events over a window."""
 
     @property
     def about(self) -> str:
-        """A sentence on how the events are counted, for the alert's description."""
+        """The sentence of the alert's description on how the events are counted."""
 
     @property
     def when_absent(self) -> str:
@@ -33,39 +33,40 @@ class Counted(Protocol):
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """PromQL conditions that hold if the objective misses requests, by reason."""
+        """By reason of blindness, the PromQL condition that detects it."""
 
     @property
     def in_explorer(self) -> bool:
-        """Whether the explorer displays these events."""
+        """True if the explorer displays these events."""
 
     @property
     def outlived_s(self) -> int:
-        """Seconds for which `present` still has a value after the counters have disappeared."""
+        """Number of seconds that `present` still has a result after the counters have
+        disappeared."""
 
     @property
     def present(self) -> str:
-        """An expression that has a value while the counters exist."""
+        """An expression that has a result while the counters exist."""
 
     @property
     def places(self) -> str | None:
-        """An expression for the groups that have a place; None if Prometheus does not assign
-        places."""
+        """An expression that returns the groups that have a place. None if Prometheus does not
+        assign places."""
 
     def events(self, window: str) -> str:
-        """Return the number of all events."""
+        """Return the expression that counts all events."""
 
     def bad(self, window: str) -> str:
-        """Return the number of bad events."""
+        """Return the expression that counts the bad events."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnCounters:
-    """Tailspan's own counters: each request against the exact threshold."""
+    """Tailspan's own counters, which compare each request with the exact threshold."""
 
     slo: str
     by: tuple[str, ...] = ()
-    about: str = "Counted request by request, against the exact threshold."
+    about: str = "Tailspan compares each request with the exact threshold."
     when_absent: str = (
         "First: check that Tailspan runs, that Prometheus scrapes it, and that it has this"
         " objective: `tailspan doctor`, `tailspan slo status`."
@@ -100,15 +101,15 @@ class OwnCounters:
 
     @property
     def present(self) -> str:
-        """The counter itself."""
+        """The counter, which has a result while it exists."""
         return f"{summed(self.by)}({self._of(vocabulary.EVENTS)})"
 
     def events(self, window: str) -> str:
-        """Return the number of all events."""
+        """Return the expression that counts all events."""
         return f"{summed(self.by)}(increase({self._of(vocabulary.EVENTS)}[{window}]))"
 
     def bad(self, window: str) -> str:
-        """Return all events minus the good ones."""
+        """Return the expression that counts the bad events: all events minus the good events."""
         good = f"increase({self._of(vocabulary.GOOD_EVENTS)}[{window}])"
         return f"{self.events(window)} - {summed(self.by)}({good})"
 
@@ -138,7 +139,7 @@ class Buckets:
 
     @property
     def present(self) -> str:
-        """The bucket, which is missing if vLLM has other bounds."""
+        """The series of the bucket, which is missing if vLLM uses other bounds."""
         return f"sum({self._bucket})"
 
     @property
@@ -146,11 +147,11 @@ class Buckets:
         return self._of("bucket", f"le=~{quoted(self.le)}")
 
     def events(self, window: str) -> str:
-        """Return the number of all observations."""
+        """Return the expression that counts all observations."""
         return f"sum(increase({self._of('count')}[{window}]))"
 
     def bad(self, window: str) -> str:
-        """Return the number of observations above the bound."""
+        """Return the expression that counts the observations above the bound."""
         return f"{self.events(window)} - sum(increase({self._bucket}[{window}]))"
 
 
@@ -196,8 +197,8 @@ def _single(goodput: Goodput, where: str) -> Comparison:
     good = goodput.good
     if len(conjuncts(good)) > 1:
         raise RuleError(
-            f"{where}: vLLM's histograms are separate: they cannot count requests that met all of"
-            f" {render(good)}; {allowed}"
+            f"{where}: each of vLLM's histograms has a single latency, so they cannot count"
+            f" requests that met all of {render(good)}; {allowed}"
         )
     if (
         not isinstance(good, Comparison)
@@ -211,7 +212,8 @@ def _single(goodput: Goodput, where: str) -> Comparison:
 
 
 def _le(histogram: Histogram, comparison: Comparison, where: str) -> str:
-    """Return a regular expression for the bound's label, because both `1` and `1.0` are in use."""
+    """Return a regular expression for the label `le` of the bound. The expression matches `1` and
+    `1.0`, because both spellings are in use."""
     threshold = float(comparison.value)
     if threshold not in histogram.bounds_s:
         below = max((bound for bound in histogram.bounds_s if bound < threshold), default=None)
@@ -231,5 +233,5 @@ def _selector(where: Expression | None, named: str) -> str:
     if isinstance(where, Comparison) and where.field == "model" and where.operator == "==":
         return f"{MODEL_LABEL}={quoted(str(where.value))}"
     raise RuleError(
-        f'{named}: vLLM labels its histograms by model alone; allowed in where: model == "…"'
+        f'{named}: the histograms of vLLM have only the label model; allowed in where: model == "…"'
     )

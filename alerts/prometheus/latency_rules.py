@@ -1,11 +1,12 @@
-"""Rules on the P99 of the last minutes, for users without an objective.
+"""Rules on recent P99 latencies, for users without an objective.
 
 These rules create tickets and not pages. Unlike a burn rate, a P99 does not measure how many users
-are affected or for how long. The quantiles are those of `/metrics`: within 1 %, over all replicas
-of a model, never averaged.
+are affected or for how long. The quantiles come from `/metrics`. The quantiles have an error of at
+most 1 %, and are computed over all replicas of a model, not averaged.
 
-With too few requests for a P99, `/metrics` has a lower quantile instead. If the lower quantile is
-above the limit, so is the P99. So the rule uses the highest available quantile of a model.
+If there are too few requests for a P99, `/metrics` has a lower quantile instead. If the lower
+quantile is above the limit, the P99 is above it too. So the rule uses the highest available
+quantile of a model.
 """
 
 from typing import Final, NamedTuple
@@ -18,9 +19,9 @@ class Limit(NamedTuple):
 
     alert: str
     series: str
-    """The series on `/metrics`, by model and quantile."""
+    """The series on `/metrics`, with the labels model and quantile."""
     latency: str
-    """The explorer's parameter for the latency."""
+    """The latency's name in the explorer's addresses."""
     title: str
     limit_s: str
     reason: str
@@ -34,7 +35,8 @@ LIMITS: Final = (
         "TTFT",
         "2",
         # Nielsen, Usability Engineering, 1993, ch. 5: past 1 s the flow of thought breaks.
-        "A wait of more than 1 s interrupts a reader's train of thought; this is twice as long.",
+        "A wait of more than 1 s interrupts a reader's train of thought. The limit is twice as"
+        " long.",
     ),
     Limit(
         "TailspanTpotP99High",
@@ -60,15 +62,16 @@ LIMITS: Final = (
         "queue",
         "queue time",
         "1",
-        "Half of the TTFT limit is then spent in the queue. A faster model does not help; more"
-        " capacity or an admission limit does.",
+        "Above 1 s, half of the TTFT limit is spent in the queue. A faster model does not help."
+        " Add capacity, or limit admission.",
     ),
 )
-"""If a limit does not suit your service, define an objective instead and silence the alert."""
+"""The limits. If a limit does not suit a service, define an objective instead and silence the
+alert."""
 
 
 def latency_group(explorer_url: str) -> Group:
-    """Return the rule group."""
+    """Return the rule group with one alert per limit."""
     return Group("tailspan-latency", "30s", [_alert(each, explorer_url) for each in LIMITS])
 
 

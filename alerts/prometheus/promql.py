@@ -2,8 +2,8 @@
 
 A query over counters is a counter (`name{…}`), a sum of counters, or an expression with the range
 `[{{.window}}]`. A query over gauges is a gauge, a sum or a count of gauges, or an expression with
-the same range. promql-parser checks grammar and types, and this module checks the assumptions of
-the rules.
+this range. promql-parser checks grammar and types. This module checks that the rules can count
+events with the query.
 """
 
 import re
@@ -20,8 +20,8 @@ from alerts.prometheus.rulefile import quoted
 WINDOW: Final = "{{.window}}"
 MAX_CHARACTERS: Final = 10_000
 MAX_PARTS: Final = 150
-"""Maximum number of brackets and operators in a query. The parser recurses: it takes 0.3 s for 150
-nested brackets and crashes at some thousands. The largest of Sloth's examples has 14."""
+"""Maximum number of brackets and operators in a query. The parser is recursive: it takes 0.3 s for
+150 nested brackets and crashes at a few thousand. The largest of Sloth's examples has 14."""
 
 RATES: Final = ("rate",)
 COUNTS: Final = ("increase", "sum_over_time", "count_over_time")
@@ -43,16 +43,17 @@ RATIO_ALLOWED: Final = (
 )
 
 _PLACEHOLDER_S: Final = 7919
-"""Replaces the window while a query is parsed: a prime number that no user writes."""
+"""The range that replaces `{{.window}}` while a query is parsed: a prime number of seconds, which a
+user's query will not contain."""
 _PLACEHOLDER: Final = timedelta(seconds=_PLACEHOLDER_S)
 
 ELEMENTWISE: Final = ("abs", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "round")
-"""Functions that change each value separately and preserve the series."""
+"""Functions that transform each sample separately and preserve the series."""
 AROUND: Final = (
     *ELEMENTWISE,
     *("histogram_count", "histogram_fraction", "label_join", "label_replace", "scalar", "vector"),
 )
-"""Functions that may return counts if their arguments are counts."""
+"""Functions that are allowed around counts, because they can return counts."""
 AGGREGATIONS: Final = ("sum", "avg", "max", "min", "topk", "bottomk", "limitk", "limit_ratio")
 
 _QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|`[^`]*`|#[^\n]*')
@@ -62,19 +63,21 @@ _PART: Final = re.compile(r"[(\[{+\-*/%^<>=!]|\b(?:and|or|unless|atan2)\b", re.I
 
 
 def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> Query:
-    """Check a query, and return how it counts.
+    """Check a query that counts events, and normalise it.
 
     Args:
         text: as the user wrote it.
-        gauges: whether plain series are gauges, whose samples are added; otherwise they are
+        gauges: True if plain series are gauges, so that their samples are added. False if they are
             counters.
-        by: labels that the query must keep; a sum or count of a plain selector keeps them.
+        by: labels that the query must preserve. For a sum or a count of a plain selector, the
+            labels are added to the query.
 
     Returns:
-        The query with `{{.window}}` in each of its ranges, and whether it is a rate.
+        The query with `{{.window}}` in each of its ranges, and whether the query returns a rate.
 
     Raises:
-        ExpressionError: Prometheus would reject the query, or it cannot be counted over any window.
+        ExpressionError: Prometheus would reject the query, or the query does not count events over
+            a window.
     """
     text = _normalised(text)
     _bound(text)
@@ -92,32 +95,33 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
         return Query(f"{summed}({functions[aggregation]}({selector}[{WINDOW}]))", per_second=False)
     if (losing := _losing(tree, by)) is not None:
         raise ExpressionError(
-            f"{losing} loses labels of by; allowed: sum by ({', '.join(by)}) (…), or no sum"
+            f"{losing} removes labels of by; allowed: sum by ({', '.join(by)}) (…), or no sum"
         )
     names = [_ranged(call, COUNTS, allowed) for call in _outermost(tree)]
     if not names:
-        raise ExpressionError(f"it counts nothing over a window; allowed: {allowed}")
+        raise ExpressionError(f"it does not count events over a window; allowed: {allowed}")
     _parsed(f"sum(\n{text}\n)")
     whole = _bare(tree)
     if isinstance(whole, promql.BinaryExpr) and str(whole.op) == "/" and _counts(whole.rhs):
         raise ExpressionError(
-            "it divides events by events: that is a ratio, not a count; allowed: a query for the"
-            " total and one for the good or bad events"
+            "it divides events by events, which gives a ratio and not a count; allowed: one query"
+            " for the total, and one for the good or bad events"
         )
     return Query(text, per_second=_per_second(names, allowed))
 
 
 def read_ratio(text: str) -> Query:
-    """Check a query that returns a ratio: a single series, with every range over the window.
+    """Check that a query returns a ratio as a single series, and that every range is the window.
 
-    Several series are rejected and not averaged. The mean of ratios equals the total ratio only if
-    all have the same traffic, which cannot be checked here.
+    A query that can return several series is rejected. The mean of their ratios would be correct
+    only if all have the same traffic, which cannot be checked here.
 
     Args:
         text: as the user wrote it.
 
     Raises:
-        ExpressionError: Prometheus would reject the query, or it does not return such a ratio.
+        ExpressionError: Prometheus would reject the query, or the query does not return such a
+            ratio.
     """
     text = _normalised(text)
     _bound(text)
@@ -127,12 +131,12 @@ def read_ratio(text: str) -> Query:
         raise ExpressionError(f"it has no range over the window; allowed: {RATIO_ALLOWED}")
     if (instant := _instant(tree)) is not None:
         raise ExpressionError(
-            f"{instant} is the value of an instant, not of the window; allowed: {RATIO_ALLOWED}"
+            f"{instant} is the value at an instant, not over the window; allowed: {RATIO_ALLOWED}"
         )
     if not _single(tree):
         raise ExpressionError(
-            "it may yield several series, whose mean is not their common ratio; allowed:"
-            f" {RATIO_ALLOWED}"
+            "it may return several series, and the mean of their ratios is not the total ratio;"
+            f" allowed: {RATIO_ALLOWED}"
         )
     _per_second(names, RATIO_ALLOWED)
     _parsed(f"sum(\n{text}\n)")
@@ -160,8 +164,8 @@ def check(text: str) -> None:
 
 
 def _normalised(text: str) -> str:
-    """Normalise a query: write the window's placeholder in our form, and convert raw strings to
-    double quotes, because the parser reads raw strings differently from Prometheus."""
+    """Normalise the spelling of `{{.window}}` in a query, and convert raw strings to double quotes,
+    because the parser and Prometheus treat raw strings differently."""
 
     def in_quotes(found: re.Match[str]) -> str:
         return quoted(found[0][1:-1]) if found[0].startswith("`") else found[0]
@@ -179,7 +183,9 @@ def _bound(text: str) -> None:
     if WINDOW in strings or WINDOW in bare:
         raise ExpressionError(f"{WINDOW} outside a range; allowed: [{WINDOW}] or [{WINDOW}:1m]")
     if "@" in bare:
-        raise ExpressionError("@ counts the events of one instant again and again; allowed: no @")
+        raise ExpressionError(
+            "@ fixes the instant, so the same events would be counted repeatedly; allowed: no @"
+        )
     parts = len(_PART.findall(bare))
     if parts > MAX_PARTS:
         raise ExpressionError(
@@ -191,17 +197,17 @@ def _parsed(text: str) -> promql.Expr:
     try:
         return promql.parse(text.replace(WINDOW, f"{_PLACEHOLDER_S}s"))
     except (ValueError, RecursionError) as error:
-        raise ExpressionError(f"Prometheus would refuse it: {error}") from error
+        raise ExpressionError(f"Prometheus would reject it: {error}") from error
 
 
 _OVER_TIME: Final = {"sum": "sum_over_time", "count": "count_over_time"}
 
 
 def _plain(tree: promql.Expr) -> tuple[str, str] | None:
-    """Return the aggregation (sum or count) and the selector of an ungrouped query; None for other
-    queries.
+    """Return the aggregation (sum or count) and the selector of a query without grouping. Return
+    None for other queries.
 
-    A selector without an aggregation is a sum.
+    For a selector without an aggregation, the aggregation is sum.
     """
     tree, aggregation = _bare(tree), "sum"
     if isinstance(tree, promql.AggregateExpr) and str(tree.op) in _OVER_TIME and _ungrouped(tree):
@@ -218,14 +224,15 @@ def _ungrouped(tree: promql.AggregateExpr) -> bool:
 
 
 def _losing(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
-    """Return the first aggregation that removes one of these labels."""
+    """Return the first aggregation in the expression that removes one of these labels; None if
+    there is none."""
     match tree:
         case promql.AggregateExpr() as each:
             found = re.fullmatch(r"(by|without)\s*\((.*)\)", str(each.modifier), re.DOTALL)
             kind = found[1] if found else "by"
             named = {label.strip() for label in found[2].split(",")} if found else set()
             lost = set(by) - named if kind == "by" else set(by) & named
-            # These select among the series and preserve their labels.
+            # These aggregations select series and preserve their labels.
             chosen = str(each.op) in ("topk", "bottomk", "limitk", "limit_ratio")
             return f"{each.op}()" if lost and not chosen else _losing(each.expr, by)
         case promql.BinaryExpr():
@@ -238,7 +245,7 @@ def _losing(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
 
 
 def _single(tree: promql.Expr) -> bool:
-    """Return whether an expression always has exactly one value, without labels."""
+    """Return whether an expression always returns exactly one series, without labels."""
     match _bare(tree):
         case promql.NumberLiteral():
             return True
@@ -256,7 +263,7 @@ def _single(tree: promql.Expr) -> bool:
 
 
 def _instant(tree: promql.Expr) -> str | None:
-    """Return a selector outside a range."""
+    """Return a selector that has no range; None if all selectors have one."""
     match tree:
         case promql.VectorSelector():
             return str(tree.prettify())
@@ -270,14 +277,15 @@ def _instant(tree: promql.Expr) -> str | None:
 
 
 def _outermost(tree: promql.Expr, *, counts: bool = True) -> Iterator[promql.Call]:
-    """Yield the calls that take a range, except those inside the subquery of another call.
+    """Yield the function calls with a range argument, except calls inside the subquery of another
+    call.
 
     Args:
         tree: an expression.
-        counts: whether to reject functions whose results are not counts.
+        counts: True to reject functions that do not return counts.
 
     Raises:
-        ExpressionError: a range is outside a call, so it has no value that can be counted.
+        ExpressionError: a range is not the argument of a function.
     """
     match tree:
         case promql.Call():
@@ -288,7 +296,7 @@ def _outermost(tree: promql.Expr, *, counts: bool = True) -> Iterator[promql.Cal
                 inside = list(_outermost(each, counts=counts))
                 if counts and inside and tree.func.name not in AROUND:
                     raise ExpressionError(
-                        f"{tree.func.name}() of counts is no count; allowed: {', '.join(AROUND)}"
+                        f"{tree.func.name}() of counts is not a count; allowed: {', '.join(AROUND)}"
                     )
                 yield from inside
         case promql.BinaryExpr():
@@ -298,13 +306,15 @@ def _outermost(tree: promql.Expr, *, counts: bool = True) -> Iterator[promql.Cal
             inside = list(_outermost(tree.expr, counts=counts))
             if counts and inside and str(tree.op) not in AGGREGATIONS:
                 raise ExpressionError(
-                    f"{tree.op}() of counts is no count; allowed: {', '.join(AGGREGATIONS)}"
+                    f"{tree.op}() of counts is not a count; allowed: {', '.join(AGGREGATIONS)}"
                 )
             yield from inside
         case promql.ParenExpr() | promql.UnaryExpr():
             yield from _outermost(tree.expr, counts=counts)
         case promql.MatrixSelector() | promql.SubqueryExpr():
-            raise ExpressionError(f"a range that no function counts; allowed: {ALLOWED}")
+            raise ExpressionError(
+                f"a range is not inside a function that counts; allowed: {ALLOWED}"
+            )
 
 
 def _counts(tree: promql.Expr) -> bool:
@@ -315,15 +325,16 @@ _RANGES: Final = (promql.MatrixSelector, promql.SubqueryExpr)
 
 
 def _ranged(call: promql.Call, functions: tuple[str, ...], allowed: str) -> str:
-    """Return the name of a call over the window."""
+    """Return the function's name, after checking that it is allowed and that its range is the
+    window."""
     name = str(call.func.name)
     if name not in (*RATES, *functions):
         raise ExpressionError(f"{name}() does not count events; allowed: {allowed}")
     for each in map(_bare, call.args):
         if isinstance(each, _RANGES) and each.range != _PLACEHOLDER:
             raise ExpressionError(
-                f"{name}() looks back {each.range} (h:mm:ss) whatever the window is;"
-                f" allowed: {allowed}"
+                f"{name}() always covers {each.range} (h:mm:ss) instead of the window; allowed:"
+                f" {allowed}"
             )
     return name
 

@@ -1,8 +1,9 @@
-"""Indicators from a user's Prometheus queries: two queries that count, or one that returns a ratio.
+"""Indicators from a user's Prometheus queries: two queries that count events, or a query that
+returns a ratio.
 
-With `by`, the groups with most events in the last 6 h have a place. In this ranking, the events of
-a group that already has a place are doubled, so that it does not lose the place to a group of
-similar size. All other groups together form the group `other`.
+With `by`, the groups with the most events in the last 6 h have a place. In this ranking, the events
+of a group with a place count twice, so that a group of similar size does not replace it. All other
+groups together form the group `other`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,14 @@ from telemetry import durations
 
 
 def summed(by: Sequence[str]) -> str:
-    """Return the aggregation that sums events: per group, or in total without groups."""
+    """Return the PromQL aggregation that sums events per group, or in total if `by` is empty."""
     return f"sum by ({', '.join(by)}) " if by else "sum"
 
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Two queries of a user that count events."""
+    """Two queries from the objective: one counts all events, the other the good or the bad
+    events."""
 
     ratio: QueryRatio
     slo: str
@@ -42,12 +44,12 @@ class Queries:
 
     @property
     def present(self) -> str:
-        """The total over 5 min."""
+        """The number of all events in 5 min."""
         return self.events("5m")
 
     @property
     def places(self) -> str | None:
-        """The groups with most events; None without groups."""
+        """An expression that returns the groups with the most events. None without groups."""
         if not self.ratio.by:
             return None
         events = _count(self.ratio.total, "6h", self.ratio.by)
@@ -57,11 +59,11 @@ class Queries:
         return f"topk({PLACES}, (({kept}) or ({events})) unless {self._on} {none})"
 
     def events(self, window: str) -> str:
-        """Return the number of all events."""
+        """Return the expression that counts all events."""
         return self._count(self.ratio.total, window)
 
     def bad(self, window: str) -> str:
-        """Return the number of bad events; 0 if there is no series of bad events."""
+        """Return the expression that counts the bad events. Without such a series, it is 0."""
         part, events, on = self._count(self.ratio.part, window), self.events(window), ""
         if self.ratio.by:
             events, on = self._recorded(vocabulary.events(window)), f"{self._on} "
@@ -69,7 +71,7 @@ class Queries:
         return bad if self.ratio.part_is_bad else f"{events} - {on}{bad}"
 
     def _count(self, query: Query, window: str) -> str:
-        """Return the events of each group that has a place, and of all others together."""
+        """Return the number of events of each group that has a place, and of the group `other`."""
         whole = _count(query, window, self.ratio.by)
         if not self.ratio.by:
             return whole
@@ -85,16 +87,17 @@ class Queries:
         return f"{name}{{{vocabulary.SLO}={quoted(self.slo)}}}"
 
     def _other(self, expression: str) -> str:
-        """Return a value with the labels of the group `other`."""
+        """Return the expression with the labels of the group `other`."""
         for label in self.ratio.by:
             expression = f'label_replace({expression}, "{label}", "{OTHER}", "", "")'
         return expression
 
 
 def _count(query: Query, window: str, by: Sequence[str]) -> str:
-    """Return a number per group, or one without labels.
+    """Return the expression that counts a query's events: one result per group, or a single result
+    without labels.
 
-    The query is on its own lines, so that a comment at its end does not hide the rest of the
+    The query is on separate lines, so that a comment at its end does not hide the rest of the
     expression.
     """
     whole = f"{summed(by)}(\n{query.over(window)}\n)"
@@ -107,8 +110,8 @@ class Seconds:
 
     ratio: RawRatio
     about: str = (
-        "Counted by time: the query returns a ratio, so each second is one event, and a window's"
-        " bad events are its ratio of failures times its seconds, whatever its number of requests."
+        "The query returns a ratio, so each second is one event. The bad events of a window are"
+        " its ratio of failures times its seconds, regardless of the number of requests."
     )
     blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False
@@ -125,18 +128,18 @@ class Seconds:
 
     @property
     def present(self) -> str:
-        """The ratio over 5 min. If there are no events, it is NaN, which counts as present."""
+        """The ratio over 5 min. Without events it is NaN, which counts as present."""
         return f"count(\n{self.ratio.query.over('5m')}\n)"
 
     def events(self, window: str) -> str:
-        """Return the window's seconds if the ratio is a number."""
+        """Return the expression for all events: the window's seconds, if the ratio is a number."""
         return f"0 * ({self._known(window)}) + {durations.parse_s(window)}"
 
     def bad(self, window: str) -> str:
-        """Return the ratio of failures times the window's seconds."""
+        """Return the expression for the bad events: failure ratio times the window's seconds."""
         share = f"({self._known(window)})"
         return f"{share if self.ratio.is_bad else f'(1 - {share})'} * {durations.parse_s(window)}"
 
     def _known(self, window: str) -> str:
-        """Return the ratio limited to 0 to 1. The comparison removes NaN."""
+        """Return the ratio, clamped to 0 to 1. The comparison removes NaN."""
         return f"clamp(sum(\n{self.ratio.query.over(window)}\n), 0, 1) >= 0"

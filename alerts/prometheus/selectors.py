@@ -1,9 +1,10 @@
 """Label matchers that `tailspan slo rules --selector` adds to every raw series of Tailspan and
 vLLM.
 
-One Prometheus may scrape the collectors of production and of staging; without a matcher, the rules
-would add both together. Neither recorded series (`slo:…`) nor users' own queries are changed:
-recorded series are computed from matched series, and users' queries have their own matchers.
+If a Prometheus scrapes the collectors of both production and staging, rules without a matcher would
+add them up. Matchers are not added to recorded series (`slo:…`), because these are computed from
+series that already have the matchers. Users' own queries are not changed either, because they have
+their own matchers.
 """
 
 import re
@@ -23,20 +24,20 @@ MAX_CHARACTERS: Final = 1_000
 times per objective."""
 
 SET_BY_RULES: Final = frozenset({vocabulary.SLO, vocabulary.REASON, "outcome", "result"})
-"""Labels that a selector cannot contain. A second matcher of such a label would contradict the
-rules' own matcher, and no alert would fire."""
+"""Labels that a selector cannot contain. The rules already match these labels. A second, different
+matcher would select no series, and no alert would fire."""
 
 _OPERATORS: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _OWN: Final = re.compile(
     r'"(?:[^"\\]|\\.)*"|(?<![a-zA-Z0-9_:])((?:tailspan_|vllm:)[a-zA-Z0-9_:]+)(\{\}?)?'
 )
-"""Matches a string, or a raw series of Tailspan or vLLM. It does not match recorded series, which
-have a prefix before `tailspan_` or `vllm:`."""
+"""Matches a string, or a raw series of Tailspan or vLLM. Recorded series are not matched, because
+they have a prefix before `tailspan_` or `vllm:`."""
 
 
 def read_selector(text: str) -> str:
-    """Check that a text contains only matchers, and return them in normal form.
+    """Check that a text contains only label matchers, and return the matchers in a normalised form.
 
     Raises:
         ExpressionError: the text contains something other than matchers.
@@ -56,9 +57,9 @@ def read_selector(text: str) -> str:
     written = []
     for each in matchers:
         if not _LABEL.fullmatch(each.name) or each.name == "__name__":
-            raise ExpressionError(f"{wrong} (no matcher on {shown(each.name)} is allowed)")
+            raise ExpressionError(f"{wrong} (a matcher on {shown(each.name)} is not allowed)")
         if each.name in SET_BY_RULES:
-            raise ExpressionError(f"{wrong} (the rules themselves match {each.name})")
+            raise ExpressionError(f"{wrong} (the rules already match {each.name})")
         if not each.value.isprintable():
             raise ExpressionError(f"{wrong} (the value of {each.name} is not printable)")
         operator = _OPERATORS[str(each.op).rpartition(".")[2]]
@@ -67,7 +68,7 @@ def read_selector(text: str) -> str:
 
 
 def matched(expression: str, selector: str) -> str:
-    """Return one of our expressions with the matchers added to each raw series."""
+    """Return a generated expression with the matchers added to each raw series."""
 
     def more(found: re.Match[str]) -> str:
         if found[1] is None:
@@ -82,7 +83,7 @@ def matched(expression: str, selector: str) -> str:
 
 
 def matched_groups(groups: Sequence[Group], selector: str) -> list[Group]:
-    """Return our rule groups with the matchers added to every rule."""
+    """Return the generated rule groups with the matchers added to every rule."""
 
     def rule(each: Recording | Alert) -> Recording | Alert:
         return replace(each, expr=matched(each.expr, selector))

@@ -1,9 +1,8 @@
 """Time slices in PromQL: each slice is one event.
 
-The steps of a subquery lie at whole multiples of the step since 1970, and `alerts.slices` ends its
-slices at the same instants: `[1h:5m]` contains the twelve slices of 5 minutes that ended in the
-last hour. The events of a slice are counted at its end, so Prometheus must scrape at least twice
-per slice.
+The steps of a subquery are at multiples of the step since 1970. `alerts.slices` ends its slices at
+the same instants: `[1h:5m]` contains the twelve slices of 5 minutes that ended in the last hour.
+The events of a slice are counted at its end, so Prometheus must scrape at least twice per slice.
 """
 
 from collections.abc import Mapping
@@ -16,13 +15,14 @@ from alerts.prometheus.rulefile import number
 from alerts.slices import Slices
 
 ROUNDING: Final = Fraction(1, 1_000_000)
-"""Tolerance for rounding errors: increase() may return results for two equal counters that differ
+"""Tolerance for rounding errors: for two equal counters, increase() may return results that differ
 in the last digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """Time slices, judged by the events that another indicator counts in each."""
+    """An indicator of time slices. Another indicator, `counted`, counts the events in each
+    slice."""
 
     counted: Counted
     slices: Slices
@@ -31,46 +31,46 @@ class Sliced:
     def about(self) -> str:
         """A sentence on how the events are counted, and when a slice is bad."""
         return (
-            f"{self.counted.about} Each {self.slices.length} is one event, bad if less than"
-            f" {self.slices.target_written} of its events are good."
+            f"{self.counted.about} Each {self.slices.length} slice is one event. A slice is bad if"
+            f" less than {self.slices.target_written} of its events are good."
         )
 
     @property
     def when_absent(self) -> str:
-        """The same as for the events."""
+        """The value of `counted`."""
         return self.counted.when_absent
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """The same as for the events."""
+        """The value of `counted`."""
         return self.counted.blind
 
     @property
     def in_explorer(self) -> bool:
-        """The same as for the events."""
+        """The value of `counted`."""
         return self.counted.in_explorer
 
     @property
     def outlived_s(self) -> int:
-        """The same as for the events."""
+        """The value of `counted`."""
         return self.counted.outlived_s
 
     @property
     def places(self) -> str | None:
-        """The same as for the events."""
+        """The value of `counted`."""
         return self.counted.places
 
     @property
     def present(self) -> str:
-        """The same as for the events."""
+        """The value of `counted`."""
         return self.counted.present
 
     def events(self, window: str) -> str:
-        """Return the number of slices with events."""
+        """Return the expression that counts the slices with events."""
         return f"count_over_time(((\n{self._all}\n) > 0)[{window}:{self.slices.length}])"
 
     def bad(self, window: str) -> str:
-        """Return the number of slices with too few good events."""
+        """Return the expression that counts the slices with too few good events."""
         length = self.slices.length
         allowed = f"{number(max(1 - self.slices.target, ROUNDING))} * (\n{self._all}\n)"
         bad = f"(\n{self.counted.bad(length)}\n) > {allowed}"

@@ -2,7 +2,7 @@
 
 Most of these rules create tickets, because a cause such as a full KV cache affects no user until an
 objective burns. Rules on rare events require a minimum count, as burn rules do. Two rules page,
-because an objective may not detect their faults: Tailspan is absent, or an engine hangs.
+because an objective may not detect these faults: Tailspan is not scraped, and an engine hangs.
 """
 
 from typing import Final
@@ -15,8 +15,9 @@ HUNG: Final = (
     "max by (model, replica) (tailspan_engine_in_flight_requests)\n"
     f"and max by (model, replica) (tailspan_engine_last_step_age_seconds) > {HUNG_S}\n"
 )
-"""The requests in flight of a replica whose engines take no step; `HUNG_S` documents the limit. A
-front end of several engines reports the same number for each engine."""
+"""An expression that returns the number of requests in flight of a replica, if its engines take no
+step. `HUNG_S` documents the limit. A front end with several engines reports the same number for
+each engine, so `max` is used."""
 
 MODEL: Final = label_text("model")
 REPLICA: Final = label_text("replica")
@@ -81,24 +82,24 @@ def symptom_groups(explorer_url: str) -> list[Group]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
-                    # The minimum must be at least 1. This excludes an idle engine with a single
-                    # sample of a request that was about to run.
+                    # The minimum must be at least 1. A smaller minimum would include an idle engine
+                    # with a request that was about to run in a single sample.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
                     " > avg_over_time(tailspan_engine_running_requests[5m])\n"
                     "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",
                     "5m",
                     f"{ENGINE}: more requests wait than run",
-                    "For ten minutes the queue has been longer than the batch: arrivals exceed"
-                    " what the engine serves. Add replicas, increase --max-num-seqs, or limit"
-                    " admission.",
+                    "The queue has been longer than the batch for ten minutes: more requests"
+                    " arrive than the engine can serve. Add replicas, increase --max-num-seqs, or"
+                    " limit admission.",
                 ),
                 alert(
                     "TailspanKvCacheFull",
                     "min_over_time(tailspan_engine_kv_cache_usage_ratio[5m]) > 0.95",
                     "5m",
                     f"{ENGINE}: the KV cache stays above 95 %",
-                    "New requests wait for blocks and running ones may be evicted. Add KV memory,"
-                    " use an FP8 KV cache, or reduce --max-model-len.",
+                    "New requests wait for blocks, and running requests may be evicted. Add KV"
+                    " memory, use an FP8 KV cache, or reduce --max-model-len.",
                 ),
                 alert(
                     "TailspanPreempting",
@@ -125,9 +126,9 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     f"and {cache('queries', '10m')} > 10000\n",
                     "5m",
                     f"{ENGINE}: prefix-cache hits fell to less than half",
-                    "The hit ratio of the last 10 min is less than half of that of the last 6 h."
-                    " Common causes: a changed prompt prefix, lost session affinity, or a full"
-                    " cache.",
+                    "The hit ratio of the last 10 min is less than half of the ratio of the last"
+                    " 6 h. Common causes: a changed prompt prefix, lost session affinity, or a"
+                    " full cache.",
                 ),
             ],
         ),
@@ -146,9 +147,9 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "TailspanAborts",
                     ratio("abort"),
                     "5m",
-                    f"{MODEL}: more than 5 % of clients leave early",
-                    '{{ $value | printf "%.0f" }} clients left in the last 10 min before their'
-                    " answer was complete: they did not wait, or their timeout is too short.",
+                    f"{MODEL}: more than 5 % of clients cancel",
+                    '{{ $value | printf "%.0f" }} clients cancelled in the last 10 min before'
+                    " the response was complete: users did not wait, or a timeout is too short.",
                 ),
             ],
         ),
@@ -172,8 +173,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     " and on () count(tailspan_build_info)",
                     "10m",
                     "No engine reports to Tailspan",
-                    "Tailspan has received no engine sample since it started: no server runs, or"
-                    " none can connect. `tailspan doctor` checks each connection.",
+                    "Tailspan has received no engine sample since it started. Either no server"
+                    " runs, or no server can connect. `tailspan doctor` checks each connection.",
                 ),
                 alert(
                     "TailspanEngineSilent",
@@ -183,8 +184,9 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     " (tailspan_engine_last_sample_timestamp_seconds) > 60 < 3600",
                     "5m",
                     f"{ENGINE}: silent for {{{{ $value | humanizeDuration }}}}",
-                    "The engine has stopped, or its instrumentation cannot reach Tailspan. If it"
-                    " was scaled down, do nothing: this alert ends an hour after its last sample.",
+                    "The engine has stopped, or its instrumentation cannot reach Tailspan. If"
+                    " you scaled it down, do nothing: this alert ends an hour after the engine's"
+                    " last sample.",
                 ),
                 alert(
                     "TailspanDrops",
@@ -202,7 +204,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "0s",
                     f"{REPLICA}: instrumentation hooks fail",
                     'Hooks failed {{ $value | printf "%.0f" }} times in 10 min. vLLM is not'
-                    " affected, but Tailspan lacks their data. The server's log has the errors.",
+                    " affected, but Tailspan lacks data. The server's log has the errors.",
                 ),
                 alert(
                     "TailspanTaskDown",
@@ -212,8 +214,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     # than usual.
                     "5m",
                     f"Tailspan's {label_text('task')} does not work",
-                    "This part of Tailspan has failed for 5 min, although it is started again at"
-                    " least once a minute. Without the evaluator, for example, Tailspan sends no"
+                    "This component of Tailspan has failed for 5 min, although it is restarted"
+                    " at least once a minute. If it is the evaluator, Tailspan sends no"
                     " notifications. First: read the reason in `tailspan doctor` or /readyz, and"
                     " the error in Tailspan's log. Common causes: the database cannot be reached,"
                     " or the disk is full.",
@@ -222,9 +224,9 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "TailspanUnstored",
                     'sum(increase(tailspan_collector_items_total{result="unstored"}[10m])) > 0.5',
                     "5m",
-                    "Tailspan cannot store what it receives",
-                    "The database rejects it. Senders retry for about a minute, then drop it, and"
-                    " objectives count too few requests.",
+                    "Tailspan cannot store the data that it receives",
+                    "The database rejects the data. Senders retry for about a minute and then"
+                    " drop it, so objectives count too few requests.",
                 ),
             ],
         ),

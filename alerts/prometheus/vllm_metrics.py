@@ -1,8 +1,8 @@
-"""vLLM's own histograms: their names and default bounds, as data.
+"""The names and default bounds of vLLM's own histograms.
 
-They are the same in every version from 0.12 to 0.33 (`vllm/v1/metrics/loggers.py`, from 0.30
-`buckets.py`). From 0.32 on, `--custom-histogram-buckets` may replace them. If they are replaced, a
-generated rule matches no bucket, and only the alert on absent counters fires.
+Names and bounds are the same in every version from 0.12 to 0.33 (`vllm/v1/metrics/loggers.py`, from
+0.30 `buckets.py`). From 0.32 on, `--custom-histogram-buckets` may replace the bounds. With other
+bounds, a generated rule matches no bucket, and only the alert on absent counters fires.
 """
 
 from typing import Final, NamedTuple
@@ -38,4 +38,4 @@ HISTOGRAMS: Final = {
     "prefill_s": Histogram("vllm:request_prefill_time_seconds", REQUEST_LATENCY_S),
     "decode_s": Histogram("vllm:request_decode_time_seconds", REQUEST_LATENCY_S),
 }
-"""Histograms by the corresponding field of an objective's expression."""
+"""For each latency field of an expression, vLLM's histogram of it."""

@@ -1,7 +1,7 @@
-"""Checks for wrong clocks.
+"""Check for wrong clocks.
 
-The checks read the clock metrics of a running Tailspan, and the requests in the database that both
-a server and its client reported.
+The checks read the clock metrics of a running Tailspan, and compare requests that both a server and
+its client reported.
 """
 
 from collections.abc import Iterator
@@ -15,20 +15,24 @@ from telemetry.printable import printable
 
 LEAD = "tailspan_clock_lead_seconds"
 LATE_S = 60.0
-"""Exporters send every few seconds. Older data was delayed, or its sender's clock is behind."""
+"""Exporters send every few seconds. If data is older on arrival, it was delayed, or the sender's
+clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
-"""Seconds. A longer delay of deletion is reported. After a restart, deletion catches up in as much
-time as the restart took."""
+"""Maximum delay of deletion in seconds before it is reported. After a downtime, deletion catches up
+in the same time."""
 _MOST_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""
-_LATE_FOR = " tailspan_slo_* leaves its requests out as late, and"
+_LATE_FOR = " tailspan_slo_* does not count its requests, because they are late, and"
 _LOOKED_AT_NS = 300 * 10**9
 _APART_S = 1.0
 
 
 def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Compare the clocks of the senders with the collector's; no finding without senders."""
+    """Compare the clocks of the senders with the collector's clock.
+
+    Yield no finding without senders.
+    """
     leads_s: dict[str, float] = {}
     ahead_s: dict[str, float] = {}
     own_s: dict[str, float] = {}
@@ -56,7 +60,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             "clocks",
             False,
             f"{_shown(source)}: its clock is at least {length(seconds)} ahead;"
-            " its instants are set back by that",
+            " its timestamps are corrected by this offset",
             f"set it by NTP (timedatectl, chronyc tracking){whose}",
         )
     late = {name: -lead_s for name, lead_s in leads_s.items() if lead_s < -LATE_S}
@@ -66,8 +70,8 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             None,
             f"{_shown(source)}: its telemetry is {length(seconds)} old when it arrives;"
             f"{_LATE_FOR if seconds > SLO_LATE_S else ''} alerts are delayed by the same time",
-            "its clock is behind (NTP), or telemetry is delayed, for example in a gateway's queue"
-            + theirs,
+            "set its clock by NTP if the clock is behind; otherwise find where telemetry is"
+            " delayed, for example in a gateway's queue" + theirs,
         )
     if not ahead_s and not late:
         number = f"{len(leads_s)} senders" if len(leads_s) > 1 else "one sender"
@@ -82,8 +86,8 @@ def _own(jump_s: float, behind_s: float) -> Iterator[Finding]:
             "clocks",
             False,
             f"Tailspan's own clock is {length(abs(jump_s))} {way} the time that alerts and"
-            " retention follow: it jumped, or was wrong at the start, and its senders do not"
-            " confirm the change",
+            " retention use: the clock jumped, or was wrong at the start, and the senders' clocks"
+            " do not confirm the change",
             "set it by NTP (timedatectl, chronyc tracking); a jump that no sender contradicts is"
             " accepted after 5 min",
         )
@@ -91,17 +95,17 @@ def _own(jump_s: float, behind_s: float) -> Iterator[Finding]:
         yield Finding(
             "retention",
             None,
-            f"deleting is {length(behind_s)} behind: Tailspan was down for that time, or its clock"
-            " jumped; rows are kept for that much longer",
+            f"deletion of old rows is {length(behind_s)} late: Tailspan was down for this time, or"
+            " its clock jumped",
             f"if the clock is right, wait: deletion catches up within {length(behind_s)}",
         )
 
 
 def against_clients(url: str | None) -> Iterator[Finding]:
-    """Compare the clocks of servers and their clients, by the requests that both reported.
+    """Compare the clocks of servers and of their clients, with the requests that both reported.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
+        url: a SQLAlchemy URL, or None for the default.
     """
     from store.queries import Window
     from store.replicas.clock_offsets import offsets
@@ -119,12 +123,10 @@ def against_clients(url: str | None) -> Iterator[Finding]:
             False,
             f"{_shown(each.replica)}: its clock is {which} its clients' by at"
             f" least {length(seconds)}, measured on {each.requests} requests that both reported",
-            "set both by NTP (timedatectl, chronyc tracking)",
+            "set the clock of both machines by NTP (timedatectl, chronyc tracking)",
         )
     if found and not off:
-        yield Finding(
-            "clocks", True, f"{len(found)} of the replicas agree with their clients on the time"
-        )
+        yield Finding("clocks", True, f"{len(found)} replicas have the same time as their clients")
 
 
 def _shown(source: str) -> str:

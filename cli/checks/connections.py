@@ -1,4 +1,4 @@
-"""Checks of each connection of Tailspan, with instructions to repair it."""
+"""Check each connection of Tailspan, and give instructions to repair failures."""
 
 import os
 import time
@@ -15,18 +15,19 @@ from server.client_access import OPEN, Access
 from telemetry.printable import printable
 
 RECENT_S = 60
-"""Seconds. A running server reports every few seconds, even without requests."""
+"""Maximum age of the newest telemetry in seconds. A running server reports every few seconds, even
+without requests."""
 AHEAD_S = 5
 PRICED_NS = 600 * 10**9
-"""Servers that reported within this time before the newest telemetry should have a price."""
+"""Servers that reported within this time before the newest telemetry must have a price."""
 
 
 def database(url: str | None, *, server_expected: bool = False) -> Iterator[Finding]:
-    """Check that the database opens, and how fresh its telemetry is.
+    """Check that the database opens, and that its telemetry is recent.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
-        server_expected: whether a server should report. If true, old telemetry is a failure.
+        url: a SQLAlchemy URL, or None for the default.
+        server_expected: whether a server should be reporting, so that old telemetry is a failure.
     """
     from store.columns.request_columns import slow_because
     from store.database import open_database, shown
@@ -52,14 +53,17 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
         yield Finding(
             "columns",
             None,
-            f"reading many requests is about four times slower than possible: {slow}",
-            "install the missing part, or continue without it: the results are the same",
+            f"reading many requests takes about four times as long as necessary: {slow}",
+            "install the missing library, or continue without it: the results are the same",
         )
     yield _freshness(newest, time.time_ns(), server_expected)
 
 
 def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
-    """Check that each engine that reported recently has a price; no finding without engines."""
+    """Check that each engine that reported recently has a price.
+
+    Yield no finding without engines.
+    """
     from cost.bill import bill
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
@@ -116,17 +120,17 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
         return Finding(
             "telemetry",
             False,
-            f"the latest is from {length(-age_s)} in the future",
+            f"the newest data is from {length(-age_s)} in the future",
             "set the clocks of this machine and of the servers (NTP)",
         )
     if age_s <= RECENT_S:
-        return Finding("telemetry", True, f"the latest is {max(age_s, 0):.0f} s old")
+        return Finding("telemetry", True, f"the newest data is {max(age_s, 0):.0f} s old")
     return Finding(
         "telemetry",
         amiss,
-        f"the latest is {length(age_s)} old",
-        "is the server up, and OTEL_EXPORTER_OTLP_ENDPOINT set in its environment? Its log"
-        " contains 'tailspan: capturing' when the instrumentation is loaded",
+        f"the newest data is {length(age_s)} old",
+        "check that the server is up, and that its environment has OTEL_EXPORTER_OTLP_ENDPOINT."
+        " Its log contains 'tailspan: capturing' when the instrumentation is loaded",
     )
 
 
@@ -145,7 +149,7 @@ def vllm(url: str) -> Iterator[Finding]:
             "vllm",
             False,
             f"{url}/metrics has no vllm: series",
-            "is this a vLLM, and started without --disable-log-stats?",
+            "check that this is a vLLM, and that it was started without --disable-log-stats",
         )
     else:
         yield Finding("vllm", True, f"{url}/metrics has the state of its engine")
@@ -167,7 +171,7 @@ def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
                 metadata=tuple(access.headers().items()),
             )
         except grpc.RpcError as error:
-            # gRPC lists its attempts first, and the result last.
+            # gRPC's message lists the attempts first, and the result last.
             why = printable(error.details().rpartition("last error: ")[2], probes.WIDEST_WHY)
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                 yield Finding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
@@ -180,7 +184,7 @@ def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 def otlp_http(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Check that the collector accepts an export over HTTP."""
     where = authority(host, port)
-    # An empty body is a valid OTLP message, and an empty answer is valid too.
+    # An empty body is a valid OTLP message, and so is an empty response.
     url = f"{access.scheme}://{where}/v1/traces"
     answer = probes.post(url, b"", "application/x-protobuf", TIMEOUT_S, access)
     if answer.ok:
@@ -218,7 +222,10 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Report the parts that failed and work again. /readyz names the parts that still fail."""
+    """Report the components that failed and work again.
+
+    `/readyz` names the components that still fail.
+    """
     samples = own_series(host, port, access, "tailspan_task_")
     up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}
     working = 0
@@ -231,11 +238,11 @@ def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             found = f"{name} failed {sample.value:.0f} times since the start, and works again"
             yield Finding("tasks", None, found, _LOG)
     if up:
-        yield Finding("tasks", working == len(up), f"{working} of {len(up)} parts work", None)
+        yield Finding("tasks", working == len(up), f"{working} of {len(up)} components work", None)
 
 
 def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Yield what the collector has refused since its start."""
+    """Yield the number of items that the collector has refused since it started, by reason."""
     refused: dict[str, float] = {}
     for sample in own_series(host, port, access, "tailspan_collector_items_total"):
         if sample.labels.get("result") == "refused" and sample.value:
@@ -247,21 +254,27 @@ def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             "refused",
             None,
             f"{count:,.0f} {items} since the collector started: {reason}",
-            _REFUSED_MENDS.get(reason, "the sender's log has the reason; is it up to date?"),
+            _REFUSED_MENDS.get(
+                reason, "update an old sender; the sender's log has the reason for each refusal"
+            ),
         )
 
 
 _REFUSED_MENDS = {
     "in_the_future": "a sender's clock is more than a day ahead: set it by NTP",
-    "instant_out_of_range": "a sender's clock was never set: set it by NTP; the log has the reason",
-    "too_many_starts": "implausibly many engine starts: an engine restarts in a loop, or a sender"
-    " invents them; the log has the reason",
-    "too_old": "a sender's clock is far behind, or its data is older than --keep-rows",
+    "instant_out_of_range": (
+        "a sender's clock was never set: set it by NTP; the log has the details"
+    ),
+    "too_many_starts": (
+        "too many engine starts: an engine restarts in a loop, or a sender sends false starts; the"
+        " log has the details"
+    ),
+    "too_old": "a sender's clock is far behind, or the sender's data is older than --keep-rows",
 }
 
 
 def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Check that each scrape target responds; no finding without targets."""
+    """Check that each scrape target responds. Yield no finding without targets."""
     samples = own_series(host, port, access, "tailspan_scrape_")
     failures: dict[str, list[str]] = {}
     for sample in samples:
@@ -276,7 +289,7 @@ def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
                 yield Finding("scrape", True, f"{shown} is up")
             else:
                 why = ", ".join(failures.get(target, []))
-                found = f"{shown} is down; so far: {printable(why, probes.WIDEST_WHY)}"
+                found = f"{shown} is down; failures: {printable(why, probes.WIDEST_WHY)}"
                 yield Finding("scrape", False, found, _mend_scrape(why))
         elif sample.name == "tailspan_scrape_discovery_up" and not sample.value:
             name = printable(sample.labels.get("discovery", ""), probes.WIDEST_WHY)
@@ -285,7 +298,7 @@ def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def explorer(host: str, port: int, base_path: str = "") -> Iterator[Finding]:
-    """Check that the explorer serves its pages, under the given base path."""
+    """Check that the explorer serves its pages under the given base path."""
     where = f"{authority(host, port)}/{base_path.strip('/')}".rstrip("/")
     answer = probes.get(f"http://{where}/_stcore/health", TIMEOUT_S)
     if answer.ok:
@@ -293,7 +306,7 @@ def explorer(host: str, port: int, base_path: str = "") -> Iterator[Finding]:
     else:
         found = f"http://{where}: {answer.why}"
         option = _mend("--explorer-port, --base-path")
-        mend = f"{option}; its log, explorer.log, is in the database's folder"
+        mend = f"{option}; explorer.log in the database's folder has the reason"
         yield Finding("explorer", False, found, mend)
 
 
@@ -301,22 +314,24 @@ def _mend_scrape(reasons: str) -> str:
     for reason, mend in _SCRAPE_MENDS.items():
         if reason in reasons:
             return mend
-    return "is it up, and is that its /metrics?"
+    return "check that the target is up, and that this is the address of its /metrics"
 
 
 _SCRAPE_MENDS = {
     "unauthorised": "set a token that the target accepts: --scrape-token-file, or __token_file__ in"
     " the file of targets",
-    "no_token": "its token cannot be read; the log of `tailspan up` has the reason",
-    "tls": "set the CA of its certificate (--scrape-ca, __tls_ca_file__), or the certificate's name"
-    " (__tls_server_name__); the log of `tailspan up` has more",
+    "no_token": (
+        "the token file of the target cannot be read; the log of `tailspan up` has the reason"
+    ),
+    "tls": "set the CA of the target's certificate (--scrape-ca, __tls_ca_file__), or the"
+    " certificate's name (__tls_server_name__); the log of `tailspan up` has the details",
 }
 _UNAUTHORISED = 401
-_LOG = "the log of `tailspan up` has the reason; the part restarts automatically"
+_LOG = "the log of `tailspan up` has the reason; the component restarts automatically"
 _TOKEN = "set a token that Tailspan accepts: --token-file, TAILSPAN_TOKENS"
 
 
 def _mend(option: str, answer: probes.Answer | None = None) -> str:
     if answer is not None and answer.status == _UNAUTHORISED:
         return _TOKEN
-    return f"start tailspan up, or give its address: --host, {option}"
+    return f"start tailspan up, or set its address: --host, {option}"

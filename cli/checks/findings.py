@@ -1,4 +1,4 @@
-"""The result of a check: one line, and instructions to repair the problem."""
+"""The result of a check, and instructions to repair the problem."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ class Finding:
 
     Attributes:
         check: name of the check.
-        ok: whether the check passed; None if the result is neither good nor bad.
+        ok: whether the check passed, or None if the result is neither good nor bad.
         detail: the result in one line.
         mend: instructions to repair the problem.
     """
@@ -44,14 +44,14 @@ def as_json(finding: Finding) -> str:
 
 
 def as_text(finding: Finding) -> str:
-    """Return one line, and a second line if something must be repaired."""
+    """Return the result in one line, and instructions in a second line if there are any."""
     mark = {True: "ok  ", False: "FAIL", None: "?   "}[finding.ok]
     line = f"{mark}  {finding.check:<10} {finding.detail}"
     return f"{line}\n      {'':<10} → {finding.mend}" if finding.mend else line
 
 
 def length(seconds: float) -> str:
-    """Return a length of time in words."""
+    """Return a duration as text."""
     for unit, unit_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * unit_s:
             return f"{seconds / unit_s:,.0f} {unit}"

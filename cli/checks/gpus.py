@@ -20,14 +20,16 @@ _WIDEST: Final = 400
 _NAMED: Final = 5
 LOOKED_AT_NS: Final = 600 * 10**9
 _DMESG: Final = (
-    "dmesg has more (Xid); drain the machine, stop tailspan there, then nvidia-smi --gpu-reset,"
-    " or reboot"
+    "dmesg has the details (Xid); drain the machine, stop tailspan on it, then run nvidia-smi"
+    " --gpu-reset, or reboot"
 )
 _MEND: Final = {
-    "no_permission": "let this user, or its container, use the GPU: docker --gpus all,"
+    "no_permission": "allow this user or container to use the GPU: docker --gpus all,"
     " runtimeClassName: nvidia, or the group of /dev/nvidia* or /dev/kfd",
-    "version_mismatch": "library and driver differ, as after an update: reboot",
-    "old_driver": "the driver is too old to report it; a dcgm-exporter may: --dcgm",
+    "version_mismatch": (
+        "the versions of library and driver differ, for example after an update: reboot"
+    ),
+    "old_driver": "the driver is too old to report this value; try a dcgm-exporter: --dcgm",
     "timeout": f"the driver hangs: {_DMESG}",
     "lost": _DMESG,
     "needs_reset": _DMESG,
@@ -35,14 +37,14 @@ _MEND: Final = {
     "shut": "if the dcgm-exporter requires a token: --dcgm-token-file; if its certificate is signed"
     " by a private authority: --dcgm-ca",
 }
-_ELSE: Final = "nvidia-smi or amd-smi may show more"
+_ELSE: Final = "run nvidia-smi or amd-smi for details"
 
 
 def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
-    """Check which values the GPUs of this machine report, and why others are missing.
+    """Check which values the GPUs of this machine report, and why other values are missing.
 
     Args:
-        setup: the GPUs to check; None for all GPUs of this machine.
+        setup: the GPUs to check, or None for all GPUs of this machine.
     """
     from cli.commands.gpus import look
     from collector.gpus.reader import MEASURED
@@ -72,10 +74,10 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
 def owners(url: str | None) -> Iterator[Finding]:
     """Check that each GPU that reported recently is assigned to an engine.
 
-    Yields no finding without GPUs or engines.
+    Yield no finding without GPUs or engines.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
+        url: a SQLAlchemy URL, or None for the default.
     """
     from store.queries import Window
     from store.rollups.sample_rollups import stretches
@@ -103,23 +105,23 @@ def owners(url: str | None) -> Iterator[Finding]:
             "whose GPU",
             None,
             printable(
-                f"{', '.join(gpus)}: assigned to {replica}, but no engine has this name; joined"
-                " with no request, and not in a bill",
+                f"{', '.join(gpus)}: assigned to {replica}, but no engine has this name: its"
+                " samples are in no request and in no bill",
                 _WIDEST,
             ),
             printable(
-                "if an engine runs on it, assign it in the command that samples it (tailspan up, or"
-                f" tailspan gpus --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', where REPLICA is"
-                f" {named}{more}; for a dcgm-exporter's also --dcgm-replica. It is detected if"
-                " the server's processes are visible, with root or CAP_SYS_PTRACE and the host's"
-                " process namespace",
+                "if an engine runs on it, assign it in the command that samples it (tailspan up,"
+                f" or tailspan gpus --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', where"
+                f" REPLICA is {named}{more}; for a dcgm-exporter's also --dcgm-replica. Tailspan"
+                " detects the replica if it can see the server's processes, with root or"
+                " CAP_SYS_PTRACE and the host's process namespace",
                 2 * _WIDEST,
             ),
         )
 
 
 def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Check that each GPU reader of a running Tailspan works; no finding without readers."""
+    """Check that each GPU reader of a running Tailspan works. Yield no finding without readers."""
     samples = own_series(host, port, access, "tailspan_gpu_reader_")
     failures: dict[str, list[str]] = {}
     for sample in samples:
@@ -135,7 +137,7 @@ def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             yield Finding("GPU reader", True, f"{shown} is up")
         else:
             why = printable(", ".join(failures.get(name, [])), probes.WIDEST_WHY)
-            found = f"{shown} reports no values; errors so far: {why}"
+            found = f"{shown} reports no values; errors since the start: {why}"
             shut = any(each.endswith(" shut") for each in failures.get(name, []))
-            mend = _MEND["shut"] if shut else "the log of `tailspan up` has more"
+            mend = _MEND["shut"] if shut else "the log of `tailspan up` has the details"
             yield Finding("GPU reader", False, found, mend)

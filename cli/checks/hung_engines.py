@@ -1,4 +1,4 @@
-"""Check for engines with requests in flight that take no steps: `tailspan doctor`, `slo status`."""
+"""Find engines that have requests in flight and complete no steps."""
 
 import time
 from collections.abc import Iterator
@@ -15,17 +15,18 @@ _WIDEST: Final = 120
 _MOST_NAMED: Final = 20
 
 UNFINISHED: Final = (
-    "SLOs count these requests as bad once they exceed a latency threshold, the others when they"
+    "SLOs count these requests as bad when they exceed a latency threshold, otherwise when they"
     " end."
 )
 
 
 def steps(url: str | None) -> Iterator[Finding]:
-    """Yield a finding for each replica that hangs, or one finding that none hangs. If no replica
-    reports, there is no finding.
+    """Yield a finding for each replica that hangs, or one finding if no replica hangs.
+
+    Yield no finding if no replica reports.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
+        url: a SQLAlchemy URL, or None for the default.
     """
     from store.database import open_database
     from store.errors import StoreError

@@ -1,4 +1,4 @@
-"""`tailspan doctor`'s check that each server has its own name."""
+"""Check that each server has its own name, for `tailspan doctor`."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,10 +15,10 @@ _LOOKED_AT_NS: Final = 600 * 10**9
 
 
 def names(url: str | None) -> Iterator[Finding]:
-    """Find servers that share a name with another server; no finding without engines.
+    """Find servers that share a name with another server. Yield no finding without engines.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
+        url: a SQLAlchemy URL, or None for the default.
     """
     from store.queries import Window
     from store.replicas.senders import names as named
@@ -42,8 +42,8 @@ def names(url: str | None) -> Iterator[Finding]:
             f"{printable(each.replica, _WIDEST)}: {len(each.servers)} servers send data as engine"
             f" {each.engine} of this name at the same time ({listed}): their latencies, counters"
             " and costs are mixed",
-            "give each server its own name: OTEL_RESOURCE_ATTRIBUTES=service.instance.id=NAME"
-            " in its environment; stop a server or simulation that is left from an earlier run",
+            "give each server its own name: OTEL_RESOURCE_ATTRIBUTES=service.instance.id=NAME in"
+            " its environment; stop any server or simulation from an earlier run",
         )
     if not found.shared:
         number = "one engine has" if found.engines == 1 else f"{found.engines} engines have"

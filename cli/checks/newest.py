@@ -1,4 +1,4 @@
-"""Queries about the newest data, for checks and status commands."""
+"""Query the newest data, for checks and status commands."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,15 +9,15 @@ _Found = TypeVar("_Found")
 
 
 def of_the_newest(url: str | None, ask: Callable[[Engine, int], _Found]) -> _Found | None:
-    """Call `ask` with the database and the time of its newest data, and return the result.
+    """Call `ask` with the database and the time of the newest data, and return the result.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
-        ask: takes the database and the time in unix ns.
+        url: a SQLAlchemy URL, or None for the default.
+        ask: a function of the database and the time in unix nanoseconds.
 
     Returns:
-        The result of `ask`; None if the database is empty or does not respond, which another check
-        reports.
+        The result of `ask`, or None if the database is empty or does not respond. Another check
+        reports these two problems.
     """
     from store.database import open_database
     from store.errors import StoreError

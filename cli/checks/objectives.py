@@ -1,4 +1,4 @@
-"""`tailspan doctor`'s check that the objectives count incoming requests."""
+"""Check that the objectives count incoming requests, for `tailspan doctor`."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,14 +29,15 @@ from telemetry.printable import printable
 def objectives(
     url: str | None, paths: Sequence[Path], host: str, port: int, access: Access = OPEN
 ) -> Iterator[Finding]:
-    """Yield one finding for each blind objective, and one for all other objectives together.
-    Without recent requests, the database yields no finding.
+    """Yield one finding for each blind objective, and one finding for all other objectives.
+
+    Yield no finding if the database has no recent requests.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
-        paths: files and folders of objectives; empty for the built-in ones.
-        host: address of Tailspan.
-        port: port of its `/metrics`.
+        url: a SQLAlchemy URL, or None for the default.
+        paths: files and folders of objectives, or an empty list for the built-in objectives.
+        host: the address of a running Tailspan.
+        port: the port of `/metrics`.
         access: credentials and TLS settings.
     """
     try:
@@ -54,7 +55,7 @@ def objectives(
         yield Finding(
             "objectives",
             None,
-            f"Tailspan runs with objectives that were not given to this command: {names}",
+            f"Tailspan runs with objectives that this command does not check: {names}",
             "use the same --objectives as for tailspan up",
         )
     at_s = int(time.time())
@@ -66,15 +67,18 @@ def objectives(
     for name, reason in late.items():
         yield _blind(name, "on /metrics since Tailspan started", reason)
     if seeing := sorted(found.keys() - blind.keys() - late.keys()):
-        yield Finding("objectives", True, f"counting their requests: {', '.join(seeing)}")
+        yield Finding("objectives", True, f"requests are counted for: {', '.join(seeing)}")
 
 
 def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
-    """Return the objectives on `/metrics`, each with the reason why it is blind there, or None."""
+    """Return the objectives on `/metrics`.
+
+    The value is the reason if the objective is blind there, or None.
+    """
     events: dict[str, int] = {}
     late: dict[str, int] = {}
     # The counters are totals, so they include late data that was sent only once, for example by a
-    # simulation. They count only if a clock is behind now.
+    # simulation. Late requests are a problem only if a clock is behind now.
     late_now = False
     for sample in own_series(host, port, access, ("tailspan_slo_", LEAD)):
         slo = sample.labels.get(vocabulary.SLO, "")
@@ -93,7 +97,10 @@ def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
 def _reasons(
     engine: Engine, objectives: Sequence[Objective], at_s: int
 ) -> Mapping[str, str | None]:
-    """Return why each objective is blind; empty if no request was received in the last hour."""
+    """Return the reason for each blind objective, and None for each other objective.
+
+    The result is empty if no request was received in the last hour.
+    """
     from_s = at_s - LOOKED_AT_S
     if not request_count(engine, Window(from_s * 10**9, at_s * 10**9)):
         return {}

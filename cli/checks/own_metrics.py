@@ -11,15 +11,16 @@ if TYPE_CHECKING:  # importing it would delay each command
 
 TIMEOUT_S: Final = 3.0
 MOST_BYTES: Final = 64 * 2**20
-"""A thousand replicas export about 40 MB, and the metrics that are read here come last."""
+"""Maximum number of bytes to read. A thousand replicas export about 40 MB, and the metrics for
+these checks come last."""
 
 
 def own_series(
     host: str, port: int, access: Access, prefix: str | tuple[str, ...]
 ) -> "list[Sample]":
-    """Return the samples whose names have one of these prefixes.
+    """Return the samples whose name has one of these prefixes.
 
-    The list is empty if the port is closed, or belongs to another program.
+    The list is empty if the port is closed or belongs to another program.
     """
     from prometheus_client.parser import text_string_to_metric_families
 

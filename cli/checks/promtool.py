@@ -1,4 +1,4 @@
-"""Prometheus' own check of the rules generated from objectives, if promtool is installed."""
+"""Check the rules generated from objectives with promtool, if it is installed."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ TIMEOUT_S = 60
 
 
 def refused(objectives: Sequence[Objective]) -> list[DocumentError]:
-    """Return the objectives whose rules promtool rejects, with its reason.
+    """Return the objectives whose rules promtool rejects, with promtool's message.
 
     The list is empty if promtool is not installed.
     """
@@ -42,7 +42,7 @@ def _refusal(promtool: str, objectives: Sequence[Objective]) -> str | None:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return f"it could not be run: {error}"
+            return f"promtool could not be run: {error}"
     if done.returncode == 0:
         return None
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]

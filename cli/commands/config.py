@@ -1,4 +1,4 @@
-"""`tailspan config`: the arguments of the engines, and the differences between configurations."""
+"""`tailspan config`: show the arguments of engines, and the differences between configurations."""
 
 import json
 from typing import Any
@@ -28,14 +28,16 @@ Examples:
 @database_option
 @config_option
 def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> None:
-    """Show the configuration of each engine, the arguments of one, or the differences of two.
+    """Show each engine's configuration, the arguments of one, or the differences of two.
 
-    A FINGERPRINT identifies a configuration; each request has it as `config`. The first digits are
-    enough if they are unique. Without a fingerprint, the command lists the configuration of each
-    engine's last start.
+    A FINGERPRINT identifies a configuration, and is the value of `config` in each request. The
+    first digits are enough if they are unique. Without a fingerprint, the command lists the
+    configuration of each engine's last start.
     """
     if "" in fingerprint:
-        raise click.UsageError("a fingerprint is empty: tailspan config lists them")
+        raise click.UsageError(
+            "a fingerprint is empty; allowed: a fingerprint that tailspan config lists"
+        )
     if len(fingerprint) > 2:
         raise click.UsageError(f"{len(fingerprint)} fingerprints; allowed: none, one or two")
     engine = open_database(database, create=False)
@@ -108,7 +110,7 @@ def _show_differences(before: EngineStart, after: EngineStart, form: str) -> Non
             _print(each._asdict())
         return
     if not found:
-        click.echo("The recorded arguments are the same.")
+        click.echo("Both configurations have the same recorded arguments.")
         return
     header = ["argument", text.label(before.config), text.label(after.config)]
     rows = [[text.label(each.argument), _shown(each.before), _shown(each.after)] for each in found]

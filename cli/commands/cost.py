@@ -1,4 +1,4 @@
-"""`tailspan cost`: the bill of a time range by category."""
+"""`tailspan cost`: print the bill of a time range by category."""
 
 import json
 import time
@@ -42,9 +42,9 @@ Examples:
   tailspan cost --last 24h --where tenant=acme --by route
   tailspan cost --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z --prices prices.yaml
 \b
-A price file, whose entries go before those that come along (cost/prices.yaml):
+Example of a price file. Its entries override the built-in prices (cost/prices.yaml):
   devices:
-    - match: "NVIDIA H100 80GB HBM3"     # * stands for anything; cpu is an engine on a CPU
+    - match: "NVIDIA H100 80GB HBM3"     # * matches anything; cpu is an engine on a CPU
       usd_per_hour: 2.10                 # of one GPU
       regions: {eu-central-1: 2.35}
   replicas:
@@ -78,20 +78,22 @@ def cost(
     form: str,
     database: str | None,
 ) -> None:
-    """Print the cost of serving. Requests, recomputation, idle time and loading sum to the bill.
+    """Print the cost of serving.
 
-    The bill is the price of each engine multiplied by the time for which it was up, in whole
-    minutes. Each request is billed its share of its engine's steps. Work repeated after an eviction
-    is "recomputed". The time between steps is "idle". The time from the start of a process until
-    its engine was ready is "loading". The rest is "unbilled": requests that have not ended or whose
-    account was lost. All time is priced at the current prices, not at the cost_usd that was stored
-    with a request.
+    The bill is the sum of requests, recomputation, idle time, loading and unbilled time.
 
-    --where selects the requests that are grouped and compared. The bill remains that of all
-    engines, or of one replica.
+    This sum equals the price of each engine multiplied by the minutes for which the engine was up.
+    A request costs its share of each engine step. Work repeated after an eviction is "recomputed".
+    The time between steps is "idle". The time from the start of a process until its engine was
+    ready is "loading". "Unbilled" is step time of requests that have not ended, or that the plugin
+    could not account for. The command uses the current prices, not the cost_usd that is stored with
+    each request.
 
-    The command also prints the price of the same tokens at a managed API (genai-prices), the volume
-    at which self-hosting becomes cheaper, and energy and CO₂ if GPUs report them.
+    --where selects the requests to group and compare. The bill still includes all requests of the
+    engines. Only --where replica=NAME restricts the bill to one replica.
+
+    The command also prints the price of the same tokens at a managed API (genai-prices) and the
+    volume at which self-hosting becomes cheaper. If GPUs report energy, it prints energy and CO₂.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load
@@ -123,7 +125,7 @@ def cost(
 
 
 def as_json(found: "CostAnswer", where: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the answer as one JSON object; null means unknown."""
+    """Return the bill as one JSON object, with null for unknown values."""
     bill = found.bill
     total = bill.total
     return {

@@ -71,20 +71,22 @@ Examples:
     envvar=URL_KEY,
     show_envvar=True,
     required=True,
-    help="Address of the Grafana.",
+    help="Address of Grafana.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
     show_default=TOKEN_KEY,
     metavar="PATH",
-    help="File with the token.",
+    help="File with the token of a service account.",
 )
 @click.option(
     "--prometheus",
     metavar="URL",
-    help="Also create a data source for this Prometheus, at its address as seen from Grafana."
-    " Without this option, readers choose among the existing data sources.",
+    help=(
+        "Also create a data source for this Prometheus. Give the address that Grafana can reach."
+        " Without this option, readers select one of the existing data sources."
+    ),
 )
 @click.option(
     "--scrape-every",
@@ -92,7 +94,7 @@ Examples:
     default="15s",
     show_default=True,
     metavar="DURATION",
-    help="Scrape interval of that Prometheus.",
+    help="Scrape interval of the Prometheus in --prometheus.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @format_option("Text, or one JSON object per change.")
@@ -109,7 +111,7 @@ def push(
     """Create or update the folder, the data source and the dashboards in a Grafana. Idempotent.
 
     The token must belong to a service account with the role Editor, or Admin with --prometheus.
-    Changes that were made in Grafana by hand are reverted; --dry-run shows them first.
+    The command reverts changes that were made in Grafana. --dry-run shows these changes first.
     """
     check_extra("grafana_client", "dashboards", "tailspan dashboards")
     from dashboards.boards import BOARDS

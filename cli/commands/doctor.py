@@ -51,7 +51,7 @@ def _port(name: str, default: int, what: str) -> Callable[..., Any]:
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",
-    help="Address where Tailspan runs.",
+    help="Address of the running Tailspan.",
 )
 @_port("grpc", 4317, "OTLP over gRPC")
 @_port("http", 4318, "OTLP over HTTP")
@@ -65,7 +65,8 @@ def _port(name: str, default: int, what: str) -> Callable[..., Any]:
 @objectives_option
 @access_options
 @format_option(
-    "Text lines, or one JSON object per line; ok is null if the result is neither right nor wrong."
+    "Text, or one JSON object per line. In JSON, ok is null for a result that is neither good nor"
+    " bad."
 )
 def doctor(
     vllm: str | None,
@@ -82,7 +83,10 @@ def doctor(
     form: str,
     **ways_in: Any,
 ) -> None:
-    """Check each connection and the local GPUs, and print how to repair failures; then exit 1."""
+    """Check each connection and the local GPUs, and print how to repair failures.
+
+    Exit status 1: a check failed.
+    """
     access = access_of(**ways_in, host=host)
     looks = [
         connections.database(database, server_expected=vllm is not None),

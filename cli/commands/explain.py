@@ -1,4 +1,4 @@
-"""`tailspan explain`: explain why a latency grew, for whom, and how to fix it."""
+"""`tailspan explain`: explain why a latency grew, for which requests, and how to fix it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Span
 
 FOUND = 1
-"""Exit status if the tail has grown, so that a pipeline stops."""
+"""Exit status if the latency has grown, so that a pipeline stops."""
 
 _OF_A_WINDOW = {
     "last": "--last",
@@ -34,7 +34,8 @@ _OF_A_WINDOW = {
     "baseline": "--baseline",
     "request_id": "--request",
 }
-"""Options that an incident sets itself: its time range, and its requests."""
+"""Options that conflict with --incident, because an incident has its own time range and
+requests."""
 
 
 @click.command(
@@ -55,7 +56,10 @@ Examples:
     type=click.Choice([metric.value for metric in Metric]),
     default=Metric.TTFT.value,
     show_default=True,
-    help="The latency to explain. Default for an incident: the one that missed its SLO most.",
+    help=(
+        "The latency to explain. Default for an incident: the latency with the most requests that"
+        " missed the SLO."
+    ),
 )
 @click.option(
     "--baseline",
@@ -66,7 +70,7 @@ Examples:
 @click.option(
     "--incident",
     metavar="SLO[@TIME]",
-    help="Explain an incident of an objective: the newest, or the one at TIME.",
+    help="Explain the newest incident of an objective, or the incident at TIME.",
 )
 @objectives_option
 @click.option(
@@ -78,8 +82,10 @@ Examples:
     "--request",
     "request_id",
     metavar="ID",
-    help="Explain one request: its parts, and the requests that delayed it. A request id, a trace"
-    " id, or TRACE/SPAN; searches the whole database.",
+    help=(
+        "Explain one request: its parts, and the requests that delayed it. ID is a request id, a"
+        " trace id, or TRACE/SPAN. The command searches the whole database."
+    ),
 )
 def explain(
     form: str,
@@ -93,13 +99,14 @@ def explain(
 ) -> None:
     """Explain why a latency grew.
 
-    There is an incident if significantly more requests miss an objective than before. If no
+    The latency has grown if significantly more requests miss an objective than before. If no
     objective is about this latency, the size of the growth decides.
 
-    The command compares the slowest requests of the window (one in a hundred, or more if there are
-    few requests) with the baseline's slowest. It divides the added time among causes. Each cause
-    has its share, the evidence in numbers, and an action. If the tail has not grown, or there are
-    too few requests, that is the verdict.
+    The command compares the slowest requests of the window with the slowest requests of the
+    baseline. The slowest requests are one in a hundred, or more if there are few requests. The
+    command divides the added time among causes. Each cause has a share, the evidence in numbers,
+    and an action. The verdict can also be that the latency has not grown, or that there are too few
+    requests.
 
     If the environment variable TAILSPAN_EXPLORER_URL has the address of the explorer, --request
     also prints the link to the request's page.
@@ -108,7 +115,7 @@ def explain(
     """
     _refuse_together(incident)
     if by_size and (incident is not None or _given("objectives")):
-        raise click.UsageError("--by-size ignores the objectives: omit --incident and --objectives")
+        raise click.UsageError("--by-size ignores the objectives; omit --incident and --objectives")
     question = ask(**asked)
     if incident is not None:
         chosen = Metric(metric) if _given("metric") else None
@@ -181,10 +188,10 @@ def _baseline(given: str | None) -> tuple[int, int] | None:
     start, slash, end = given.partition("/")
     try:
         if not slash:
-            raise ValueError("it must be FROM/TO")
+            raise ValueError("must be FROM/TO")
         found = time_range.instant_ns(start), time_range.instant_ns(end)
         if found[0] >= found[1]:
-            raise ValueError("it must end after it begins")
+            raise ValueError("must end after it begins")
     except ValueError as error:
         raise click.UsageError(f"--baseline {given!r}: {error}") from error
     return found

@@ -34,7 +34,8 @@ SHOWN = 5
 class Answer(NamedTuple):
     """An incident, its verdict, and the explanation to print.
 
-    `explanation` explains the requested latency, or the leading latency if none was requested.
+    `explanation` is about the requested latency, or about the latency of the verdict if no latency
+    was requested.
     """
 
     incident: IncidentRow
@@ -45,14 +46,14 @@ class Answer(NamedTuple):
 def incident_explained(
     engine: Engine, named: str, objectives: Sequence[Path], metric: Metric | None
 ) -> Answer:
-    """Explain one incident for all latencies of its objective.
+    """Explain one incident, for all latencies of its objective.
 
     Args:
         engine: from `open_database`.
-        named: the objective's name; the newest incident is explained. `@TIME` after the name
-            selects the incident that began, alerted or was open at this time.
-        objectives: files and folders with the objective.
-        metric: the latency to print; None for the leading one.
+        named: the objective's name, which selects the newest incident. `NAME@TIME` selects the
+            incident that began, alerted or was open at this time.
+        objectives: files and folders that contain the objective.
+        metric: the latency to print, or None for the latency of the verdict.
 
     Raises:
         click.UsageError: there is no such objective or incident, or the objective has no latency
@@ -69,7 +70,7 @@ def incident_explained(
     verdict = leading_verdict([told[each] for each in asked.metrics or told])
     if verdict is None:
         raise click.UsageError(
-            f"--incident {named!r}: {name} has no latency target; choose one to explain:"
+            f"--incident {named!r}: {name} has no latency target; choose a latency to explain:"
             f" --metric {'|'.join(each.value for each in Metric)}"
         )
     return Answer(incident, verdict, verdict.first if metric is None else told[metric])
@@ -87,7 +88,7 @@ def said(incident: IncidentRow) -> str:
 
 
 def verdict_lines(answer: Answer) -> Iterator[str]:
-    """Yield the verdict, in the words of the page and the alert, and the other latencies."""
+    """Yield the verdict with the sentence of the page and the alert, and the other latencies."""
     if answer.verdict.sentence is not None:
         yield f"Verdict: {answer.verdict.sentence}"
     for each in (answer.verdict.first, *answer.verdict.others):
@@ -96,7 +97,7 @@ def verdict_lines(answer: Answer) -> Iterator[str]:
 
 
 def as_json(incident: IncidentRow) -> dict[str, Any]:
-    """Return the incident as JSON; instants are unix seconds."""
+    """Return the incident as JSON, with instants in unix seconds."""
     return {
         "slo": incident.slo,
         "severity": incident.severity,
@@ -107,7 +108,7 @@ def as_json(incident: IncidentRow) -> dict[str, Any]:
 
 
 def objectives_at(paths: Sequence[Path]) -> tuple[Objective, ...]:
-    """Return the objectives of files and folders.
+    """Read the objectives in files and folders.
 
     Raises:
         click.UsageError: a file or folder does not exist or cannot be read.
@@ -135,7 +136,7 @@ def _incident(engine: Engine, objective: Objective, instant: str | None) -> Inci
     rows = read_incidents(engine, objective.name)
     if not rows:
         raise click.UsageError(
-            f"--incident {objective.name!r}: it has had no incident;"
+            f"--incident {objective.name!r}: this objective has had no incident;"
             " `tailspan slo status` shows its burn rate"
         )
     if instant is None:
@@ -148,5 +149,6 @@ def _incident(engine: Engine, objective: Objective, instant: str | None) -> Inci
         return row
     began = ", ".join(time_text.moment(row.began_unix_s * 10**9) for row in rows[:SHOWN])
     raise click.UsageError(
-        f"--incident {objective.name}@{instant}: no incident then; the newest began {began} (UTC)"
+        f"--incident {objective.name}@{instant}: no incident at this time; the newest incidents"
+        f" began {began} (UTC)"
     )

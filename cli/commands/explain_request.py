@@ -1,4 +1,4 @@
-"""`tailspan explain --request`: one request, by its id or its trace."""
+"""`tailspan explain --request`: explain one request, found by its id or its trace."""
 
 import json
 import os
@@ -22,11 +22,11 @@ def request_text(engine: Engine, words: str, form: str) -> str:
 
     Args:
         engine: from `open_database`.
-        words: the id, as `store.requests.lookup` accepts it.
+        words: the id, in a form that `store.requests.lookup` accepts.
         form: text or json.
 
     Raises:
-        click.UsageError: no request has this id, or several have it.
+        click.UsageError: no request has this id, or several requests have it.
     """
     found = explain_request(engine, _the_one(engine, words))
     link = _link(found)
@@ -52,7 +52,7 @@ def _the_one(engine: Engine, words: str) -> dict[str, Any]:
 
 
 def _link(found: dict[str, Any]) -> str | None:
-    """Return the link to the request's page; None if the explorer's address is not set."""
+    """Return the link to the request's page, or None if the explorer's address is not set."""
     explorer = os.environ.get(EXPLORER_KEY, "").rstrip("/")
     key = f"{found['trace_id']}/{found['span_id']}"
     return f"{explorer}/?page=request&request={key}" if explorer else None

@@ -46,11 +46,14 @@ PATIENCE_S = 300.0
 @click.option(
     "--replica",
     metavar="NAME",
-    help="The replica (service.instance.id) that uses all GPUs here, as --gpu-replica '*=NAME'.",
+    help=(
+        "Name of the replica (service.instance.id) that uses all GPUs of this machine. Same as"
+        " --gpu-replica '*=NAME'."
+    ),
 )
 @token_file_option(
-    "The first token in this file is sent to the collector. TAILSPAN_TOKENS can hold the token"
-    " instead."
+    "File with the token for the collector. The first token in the file is sent. TAILSPAN_TOKENS"
+    " can contain the token instead."
 )
 @click.option(
     "--tls-ca",
@@ -71,7 +74,7 @@ def gpus(
     insecure_credentials: bool,
     **about: Any,
 ) -> None:
-    """Show the state of each GPU, and which values it does not report and why.
+    """Show the state of each GPU, and the reasons for missing values.
 
     With --endpoint, the command samples the GPUs of this machine for a collector on another
     machine. `tailspan up` samples the GPUs of its own machine automatically.
@@ -105,7 +108,7 @@ def _show(setup: "GpuSetup", form: str) -> None:
 
 
 async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]":
-    """Sample twice, and return the second sample, because rates need two."""
+    """Sample twice, and return the second sample, because a rate needs two samples."""
     from collector.gpus.sampler import GpuSampler
 
     samples: list[GpuSample] = []

@@ -21,13 +21,13 @@ KEYS = (
     *(STARTED_AT if name == "received_unix_ns" else name for name in _COLUMNS),
     NETWORK,
 )
-"""The JSON's keys: every field of a request, and values computed from them.
-
-Users depend on the keys, so a published key is never removed.
+"""The JSON's keys: every field of a request, and values computed from the fields. Users depend on
+the keys, so a published key is never removed.
 """
 
 SORTABLE = tuple(key for key in KEYS if key != NETWORK)
-"""The keys to sort by. The network's share is computed after sorting, for the shown rows only."""
+"""The keys to sort by. `network_s` is not a sort key, because it is computed only for the rows that
+are printed."""
 
 TEXT_LIMIT = 20
 """Default number of rows in text."""
@@ -69,12 +69,12 @@ Examples:
     " Unknown values come last.",
 )
 def requests(form: str, limit: int | None, sort: str, **asked: Any) -> None:
-    """Show requests, with their phases and outcomes.
+    """Print requests, with their phases and outcomes.
 
-    The JSON has one object per line: durations in seconds (_s), started_at in unix seconds, null
-    for unknown values. network_s is the client's duration minus the server's, if the client's own
-    span reports the same request. If several sources report a request, the best one is shown:
-    instrumentation, then native, then client.
+    The JSON has one object per line. Durations are in seconds (_s), started_at is in unix seconds,
+    and unknown values are null. The key network_s is the client's duration minus the server's
+    duration, if the client's span reports the same request. If several sources report a request,
+    the command prints the best report: instrumentation, then native, then client.
     """
     order_by = _order_by(sort)
     question = ask(**asked)

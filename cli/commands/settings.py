@@ -1,4 +1,4 @@
-"""`tailspan settings`: show the settings of `tailspan up`, and where each comes from."""
+"""`tailspan settings`: show the settings of `tailspan up`, and the source of each setting."""
 
 import json
 import os
@@ -24,8 +24,8 @@ class InEffect:
 
     Attributes:
         setting: its key in the file.
-        value: the value as it was written; None if it is not set.
-        source: default, the environment variable, or the file.
+        value: the value as it was written, or None if it is not set.
+        source: where the value comes from: default, the environment variable, or the file.
     """
 
     setting: str
@@ -44,10 +44,10 @@ Examples:
 @file_option("file")
 @format_option("A table, or one JSON object per line.")
 def settings(file: Path | None, form: str) -> None:
-    """Show the settings of `tailspan up` and where each comes from.
+    """Show the settings of `tailspan up`, and the source of each setting.
 
-    Reads the settings file and the environment as `tailspan up` does, and checks every value.
-    Passwords and tokens are not shown.
+    The command reads the settings file and the environment as `tailspan up` does, and checks every
+    value. The command does not print passwords and tokens.
     """
     from cli.commands.up import up
 
@@ -67,7 +67,7 @@ def settings(file: Path | None, form: str) -> None:
 
 
 def in_effect(context: click.Context) -> Iterator[InEffect]:
-    """Yield the settings of a context of `tailspan up`, then the variables that hold secrets."""
+    """Yield the settings in a context of `tailspan up`, and the variables that contain secrets."""
     for each in all_settings():
         value, source = each.consume_value(context, {})
         yield InEffect(each.key, _plain(each, value), _source(context, each, source))

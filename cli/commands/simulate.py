@@ -55,7 +55,7 @@ Examples:
     "--seed",
     default=1,
     show_default=True,
-    help="Random seed. The same seed gives the same traffic.",
+    help="Random seed. The same seed produces the same traffic.",
 )
 @click.option(
     "--backfill",
@@ -63,7 +63,7 @@ Examples:
     default="60m",
     metavar="DURATION",
     show_default=True,
-    help="Length of the simulated past to send at the start; it ends now.",
+    help="Length of the simulated past, which is sent first and ends now.",
 )
 @click.option(
     "--duration",
@@ -71,8 +71,10 @@ Examples:
     default="0",
     metavar="DURATION",
     show_default=True,
-    help="How long new requests arrive, from the start of the command; 0 = until stopped."
-    " The command then ends when all data is delivered.",
+    help=(
+        "How long the command generates live requests. 0 means until it is stopped. After this"
+        " time, the command ends when all data is delivered."
+    ),
 )
 @click.option(
     "--incident",
@@ -86,14 +88,17 @@ Examples:
     default="8m",
     metavar="DURATION",
     show_default=True,
-    help="How long ago the fault began (at most the backfill). It does not end.",
+    help=(
+        "How long ago the fault of --incident began (at most the backfill). This fault does not"
+        " end."
+    ),
 )
 @click.option(
     "--severity",
     type=FiniteRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
-    help="Severity of the fault; 1 is easy to see.",
+    help="Severity of the fault of --incident. 1 is easy to see.",
 )
 @click.option(
     "--router",
@@ -107,21 +112,23 @@ Examples:
     "fault_words",
     multiple=True,
     metavar="CAUSE[:SEVERITY][@START][+DURATION]",
-    help="A fault: cause, severity, start in the simulated past, and duration. May be"
-    " repeated.  [default: severity 1, start as --incident-before, no end]",
+    help="Another fault: cause, severity, start (measured from the beginning of the simulated"
+    " past), and duration. May be repeated.  [default: severity 1, start as --incident-before, no"
+    " end]",
 )
 @click.option("--list-faults", is_flag=True, help="List the causes and exit.")
 @click.option(
     "--trace",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Replay a CSV of requests, with the columns TIMESTAMP, ContextTokens, GeneratedTokens.",
+    help="Replay a trace: lines of JSON as from tailspan trace export, or a CSV with the columns"
+    " TIMESTAMP, ContextTokens, GeneratedTokens.",
 )
 @click.option(
     "--truth",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write the simulated faults to this file, one JSON object per line.",
 )
-@format_option("What was sent, or the causes of --list-faults: text, or JSON on standard output.")
+@format_option("Format of the summary and of --list-faults: text, or JSON on standard output.")
 @insecure_credentials_option
 def simulate(
     endpoint: str,
@@ -148,14 +155,14 @@ def simulate(
 
     If the collector requires a token, set it in OTEL_EXPORTER_OTLP_HEADERS.
 
-    With --duration, the exit status is 2 if some data was not delivered: the collector accepted no
-    data for 60 s, rejected some data, or Ctrl-C came first.
+    With --duration, the exit status is 2 if some data was not delivered. Data is not delivered if
+    the collector accepts no data for 60 s, if it rejects data, or if Ctrl-C ends the command.
     """
-    # Importing OpenTelemetry takes a while, so only this command imports it.
+    # Importing OpenTelemetry is slow, so only this command imports it.
+    from replay.trace_file import read_trace, trace_rows
     from simulator import live
     from simulator.fault import CAUSES, Fault
     from simulator.fleet_config import FleetConfig
-    from simulator.trace import read_trace
     from simulator.workload import Workload
 
     if list_faults:
@@ -177,7 +184,7 @@ def simulate(
         workload = (
             Workload(rate_per_s=rate * replicas)
             if trace is None
-            else Workload.replay(read_trace(trace))
+            else Workload.replay(trace_rows(read_trace(trace)))
         )
         plan = live.Plan(
             endpoint=endpoint,

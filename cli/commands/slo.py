@@ -42,7 +42,7 @@ INCIDENTS: Final = 5
 
 
 class _Objectives(click.Argument):
-    """Files and folders of objectives; by default those in the settings."""
+    """Files and folders of objectives. The default is the setting --objectives."""
 
     key = "objectives"
 
@@ -132,8 +132,10 @@ Examples:
     type=click.Choice(["tailspan", "vllm"]),
     default="tailspan",
     show_default=True,
-    help="The target that Prometheus scrapes: Tailspan, which counts by exact thresholds, or vLLM,"
-    " whose histograms must have the threshold as a bucket's bound.",
+    help=(
+        "The target that Prometheus scrapes. Tailspan counts with exact thresholds. For vLLM, each"
+        " threshold must be the bound of a bucket in vLLM's histograms."
+    ),
 )
 @click.option(
     "--explorer-url",
@@ -163,7 +165,7 @@ def rules(
 ) -> None:
     """Print Prometheus recording and alerting rules for objectives.
 
-    Exit status 1 if an objective cannot be converted to rules.
+    The exit status is 1 if an objective cannot be converted to rules.
     """
     if not explorer_url.startswith(("http://", "https://")):
         raise click.UsageError(
@@ -204,10 +206,11 @@ Examples:
 @database_option
 @config_option
 def status(paths: Sequence[Path], form: str, at: str | None, database: str | None) -> None:
-    """Print the budget left, the burn rate and the time until the budget is spent.
+    """Print the remaining error budget, the burn rate and the time until the budget is spent.
 
-    The numbers are computed from the stored requests. Exit status 1 if an objective pages or a
-    server hangs. Time without data counts as good traffic, at the rate of the time with data.
+    The numbers are computed from the stored requests. The exit status is 1 if an objective pages or
+    a server hangs. Time without data counts as good traffic, with the same request rate as the rest
+    of the period.
     """
     try:
         at_s = int(time.time()) if at is None else time_range.instant_ns(at) // 10**9
@@ -222,7 +225,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
     newest, now = newest_unix_ns(engine), time.time_ns()
     silent = silence_s(newest, now if at is None else at_s * 10**9, now)
     if form == "text" and (silent_line := silence(engine, now if at is None else at_s * 10**9)):
-        click.echo(f"{silent_line} The status below is that of the time before.\n")
+        click.echo(f"{silent_line} The status below is from before this time.\n")
     hung = hung_engines.hung_lines(engine, (at_s + 1) * 10**9 - 1)
     for line in hung:
         click.echo(line, err=True)
@@ -273,7 +276,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
-    """Return the incidents that had alerted by an instant, as they were at that time."""
+    """Return the incidents that had alerted by an instant, in their state at that instant."""
     return [
         row if (row.ended_unix_s or 0) <= at_s else replace(row, ended_unix_s=None)
         for row in rows
@@ -334,7 +337,7 @@ _SAID: Final = {
 
 
 def _print_group(found: Status) -> None:
-    """Print one line, with the alerts that fire or would fire with more data."""
+    """Print one line, with the alerts that fire, or would fire if there were enough data."""
     left = "no requests counted yet"
     if found.budget_left is not None:
         left = f"{float(found.budget_left):.1%} of the budget left"
@@ -446,4 +449,4 @@ def _lasts(found: Status) -> str:
         return "so no budget is spent"
     if found.exhausted_in_s is None:
         return "so the budget lasts until the period ends"
-    return f"so it is spent in {time_text.length(int(found.exhausted_in_s * 10**9))}"
+    return f"so the budget is spent in {time_text.length(int(found.exhausted_in_s * 10**9))}"

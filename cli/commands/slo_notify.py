@@ -59,8 +59,10 @@ notify.yaml:
 """
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--test", is_flag=True, help="Send the example, and print the answer.")
-@click.option("--resolved", is_flag=True, help="Use the message for the end of an incident.")
+@click.option("--test", is_flag=True, help="Send the message, and print each channel's response.")
+@click.option(
+    "--resolved", is_flag=True, help="Use the message that is sent when an incident ends."
+)
 @click.option(
     "--channel",
     "names",
@@ -70,13 +72,13 @@ notify.yaml:
 )
 @format_option("Text, or one JSON object per line.")
 def notify(file: Path, test: bool, resolved: bool, names: Sequence[str], form: str) -> None:
-    """Check the notification channels, and show or send an example.
+    """Check the notification channels, and print or send an example message.
 
-    Without --test, the command sends no message: it prints each channel's message without keys and
-    addresses. With --test, the exit status is 1 if a channel rejects the message. The message is
-    marked as an example. On PagerDuty it opens an incident; --resolved closes it. A secret address,
-    a key or an authorization is sent only over https or to loopback, unless the channel has
-    `insecure_credentials: true`.
+    Without --test, the command only prints each channel's message, without keys and addresses. With
+    --test, the command sends the message, which is marked as an example. On PagerDuty the message
+    opens an incident, which --resolved closes. The exit status is 1 if a channel rejects the
+    message. Secret addresses, keys and authorizations are sent only over https or to loopback,
+    unless the channel has `insecure_credentials: true`.
     """
     try:
         configuration = load_configuration(file, os.environ)

@@ -21,9 +21,9 @@ from telemetry.requests import Source
 
 LESS = {
     Source.NATIVE: "from the engine's native spans, which omit aborted and refused requests",
-    Source.CLIENT: "from clients only: their times include the network",
+    Source.CLIENT: "from clients only: their latencies include the network",
 }
-"""Notes on requests from sources other than the instrumentation."""
+"""Notes that are printed for requests from other sources than the instrumentation."""
 
 _TITLES = {
     "ttft_s": "TTFT",
@@ -48,27 +48,32 @@ Examples:
     "--by",
     default="",
     metavar="LABEL,LABEL",
-    help="One group per combination of these labels' values. Default: one group for all.",
+    help=(
+        "Labels to group by. There is one group per combination of values. Default: one group for"
+        " all requests."
+    ),
 )
 @click.option(
     "--precision",
     type=click.Choice(["auto", "exact", "sketch"]),
     default="auto",
     show_default=True,
-    help="exact: from the requests. sketch: from rollups, within 1 %. auto: exact up to"
-    f" {MOST_READ:,} requests, as long as they are stored.",
+    help="exact reads the requests. sketch reads rollups, within 1 %. auto is exact for up to"
+    f" {MOST_READ:,} requests if they are still stored.",
 )
 def stats(form: str, by: str, precision: Literal["auto", "exact", "sketch"], **asked: Any) -> None:
-    """Count requests and print their percentiles, in groups.
+    """Count requests and print latency percentiles, in groups.
 
-    The percentiles of a latency include every request that has it, with any outcome. Each is the
-    latency of a request (nearest rank). p99_low to p99_high is the 95 % confidence interval of the
-    99th percentile; it is null below the minimum number of requests. Rates are over the whole
-    window. The JSON has one object per line, the labels first; null means unknown.
+    The percentiles of a latency include all requests that have this latency, with any outcome. Each
+    percentile is the latency of one request (nearest rank). p99_low to p99_high is the 95 %
+    confidence interval of the 99th percentile. The interval is null if there are too few requests.
+    Rates are averages over the whole window. The JSON has one object per line, with the labels
+    first and null for unknown values.
 
-    Many or old requests are read from rollups. Each latency is then within 1 % of a measured one,
-    and the window is extended to whole minutes, or to hours if the minutes are deleted. The key
-    `precision` is then `sketch`, otherwise `exact`.
+    If there are many requests, or if they were deleted, the statistics come from rollups.
+    Percentiles are then within 1 %, and the window is extended to whole minutes, or to whole hours
+    if the rollups per minute were deleted. The key `precision` is `sketch` for rollups, and
+    otherwise `exact`.
     """
     dimensions = _dimensions(by)
     question = ask(**asked)
@@ -111,7 +116,7 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
     click.echo(f"Requests received {text.span(found.window)}")
     click.echo(f"{requests:,} in {len(groups):,} {'group' if len(groups) == 1 else 'groups'}")
     if found.precision != "exact":
-        click.echo("percentiles within 1 %, from rollups by minute and hour")
+        click.echo("percentiles within 1 %, from rollups per minute and hour")
     if found.overflowed:
         click.echo(f"{found.overflowed:,} requests are counted as {OTHER}: too many label values")
     if found.simulated:

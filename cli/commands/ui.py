@@ -1,4 +1,4 @@
-"""`tailspan ui`: the explorer alone, on a database that a collector writes."""
+"""`tailspan ui`: run only the explorer, on a database that a collector writes."""
 
 import os
 from pathlib import Path
@@ -42,7 +42,7 @@ Examples:
 @config_option
 @objectives_option
 @prices_option
-@insecure_bind_option("Allow a --host that other machines can reach without --sign-in.")
+@insecure_bind_option("Allow a --host that other machines can reach, without --sign-in.")
 @allowed_host_option
 @sign_in_options
 def ui(
@@ -58,8 +58,8 @@ def ui(
 ) -> None:
     """Run the explorer alone until Ctrl-C.
 
-    The explorer only reads the database. On loopback it has no access control. On other addresses,
-    use --sign-in, or a proxy with its own login.
+    The explorer only reads the database. On loopback it needs no access control. On other
+    addresses, use --sign-in, or a proxy with a login.
     """
     from collector.errors import ListenError
     from collector.listen.asgi_server import listen
@@ -73,18 +73,18 @@ def ui(
     if not is_loopback(host) and not insecure_bind and asked is None:
         raise click.UsageError(
             f"--host {host} can be reached from other machines: set the allowed readers in"
-            " --sign-in FILE, use a proxy with a login, or allow all readers with --insecure-bind"
+            " --sign-in FILE, or use a proxy with a login; --insecure-bind allows all readers"
         )
     try:
         for name in names_in(allowed_host, os.environ):
             checked(name)
     except ValueError as error:
         raise click.UsageError(f"{OPTION}, {HOSTS_KEY}: {error}") from error
-    # The explorer reads the files itself. Errors in them are reported here.
+    # The explorer's process reads the files. Read them here first, to report errors at once.
     prices_of(prices)
     own_peaks()
     try:
-        # Streamlit's error would not name the option to change.
+        # Check the port here, because Streamlit's error would not name the option to change.
         with listen(host, port, "--port") as found:
             port = found.getsockname()[1]
     except ListenError as error:

@@ -1,4 +1,4 @@
-"""`tailspan up`: run all parts until Ctrl-C."""
+"""`tailspan up`: run all of Tailspan until Ctrl-C."""
 
 import asyncio
 import os
@@ -59,7 +59,10 @@ Examples:
     group="Servers to watch",
     type=Server(),
     metavar="URL",
-    help="A vLLM server. Tailspan checks that it is healthy and prints when its telemetry arrives.",
+    help=(
+        "A vLLM server. Tailspan checks that this server is healthy, and prints a line when its"
+        " telemetry arrives."
+    ),
 )
 @setting(
     "--simulate",
@@ -114,8 +117,10 @@ Examples:
     default="7d",
     show_default=True,
     metavar="DURATION",
-    help="Delete requests and samples older than this, and reject them on ingest: 36h, 7d, 90d;"
-    " forever keeps them all.",
+    help=(
+        "Delete requests and samples older than this, and reject older data on arrival: 36h, 7d,"
+        " 90d. forever keeps all data."
+    ),
 )
 @setting(
     "--keep-minutes",
@@ -124,8 +129,10 @@ Examples:
     default="90d",
     show_default=True,
     metavar="DURATION",
-    help="The same for rollups per minute, which commands and pages read for times whose"
-    " rows are deleted.",
+    help=(
+        "Delete rollups per minute older than this. Commands and pages use rollups where requests"
+        " are deleted."
+    ),
 )
 @setting(
     "--keep-hours",
@@ -134,7 +141,7 @@ Examples:
     default="400d",
     show_default=True,
     metavar="DURATION",
-    help="The same for rollups per hour. At least --keep-minutes.",
+    help="Delete rollups per hour older than this. At least --keep-minutes.",
 )
 @objectives_option
 @prices_option
@@ -150,7 +157,8 @@ Examples:
     group="Forwarding",
     metavar="URL",
     help="Forward received telemetry to another OTLP/HTTP backend, such as http://tempo:4318."
-    " Headers, such as a credential, are read from TAILSPAN_FORWARD_HEADERS (name=value,…).",
+    " TAILSPAN_FORWARD_HEADERS (name=value,…) can contain additional headers, such as a"
+    " credential.",
 )
 @scrape_options
 @gpu_options
@@ -192,8 +200,8 @@ def up(
     dcgm_replica: str,
     **endpoints: Any,
 ) -> None:
-    """Run the collector, the exporter and the explorer as one, until Ctrl-C."""
-    # Importing the parts takes a while, so only this command imports them.
+    """Run the collector, the exporter and the explorer until Ctrl-C."""
+    # Importing these modules is slow, so only this command imports them.
     from alerts.errors import AlertsError
     from alerts.notify.configuration import load_configuration
     from alerts.openslo.reader import OBJECTIVES, load
@@ -216,8 +224,8 @@ def up(
     access = endpoint_access_of(host, **endpoints, signed_in=asked is not None)
     if simulate and access.tls:
         raise click.UsageError(
-            "--simulate and --tls-cert: the name in the certificate is unknown here;"
-            " run tailspan simulate --endpoint https://NAME:4318 beside it"
+            "--simulate and --tls-cert exclude each other, because the name in the certificate is"
+            " unknown; run tailspan simulate --endpoint https://NAME:4318 instead"
         )
     try:
         in_force = load(objectives or [OBJECTIVES]).objectives
@@ -229,7 +237,7 @@ def up(
         minutes = "forever" if keep.minutes_ns is None else time_text.length(keep.minutes_ns)
         raise click.UsageError(
             f"--keep-hours {time_text.length(keep.hours_ns)}: must be at least --keep-minutes"
-            f" {minutes}, because hours replace deleted minutes"
+            f" {minutes}, because rollups per hour replace deleted rollups per minute"
         )
     try:
         told = load_configuration(notify, os.environ) if notify else None
@@ -245,7 +253,7 @@ def up(
         insecure_credentials=insecure_credentials,
     )
     gpu_setup = gpu_setup_of(
-        # A simulated fleet has simulated GPUs, and a real GPU belongs to no simulated engine.
+        # A simulated fleet has simulated GPUs. Real GPUs belong to no simulated engine.
         gpus="off" if simulate else gpus,
         dcgm=dcgm,
         dcgm_token_file=dcgm_token_file,
@@ -257,7 +265,8 @@ def up(
     )
     url = database or default_url(os.environ)
     sent_on = _forwarder(forward, http_port, insecure_credentials) if forward else None
-    # Lock the database first, so that a database that another process writes is not upgraded.
+    # Lock the database first, so that this process does not upgrade a database that another process
+    # writes.
     click.get_current_context().with_resource(sole_writer(url, click.echo))
     engine = open_database(url, report=click.echo)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
@@ -320,7 +329,7 @@ def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
     if parts.path.startswith("/v1/"):
         raise click.UsageError(f"--forward {shown}: give the address without {parts.path}")
     if port == http_port and is_loopback(parts.hostname):
-        raise click.UsageError(f"--forward {shown}: that is this Tailspan itself")
+        raise click.UsageError(f"--forward {shown}: this is the address of this Tailspan")
     headers = parse_env_headers(os.environ.get("TAILSPAN_FORWARD_HEADERS", ""), liberal=True)
     if headers:
         check_exposure("--forward", url, "TAILSPAN_FORWARD_HEADERS", insecure)

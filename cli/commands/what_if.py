@@ -1,23 +1,19 @@
-"""`tailspan what-if`: what a change would do to the recorded traffic."""
+"""`tailspan what-if`: predict the effect of a change on the recorded traffic."""
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from cli.options.price_files import prices_of
 from cli.options.question import ask, question_options
-from cli.options.shared import objectives_option, prices_option
-from cli.render import text
-
-if TYPE_CHECKING:
-    from analysis.what_if import Predicted, WhatIfAnswer
+from cli.options.shared import block_size_option, objectives_option, prices_option
 
 REFUSED: Final = 1
-"""Exit status if the replay does not reproduce the window. There is then no prediction."""
+"""Exit status if there is no prediction, because the replay does not reproduce the window."""
 
 
 @click.command(
@@ -28,6 +24,9 @@ Examples:
   tailspan what-if --last 1h --set enable_prefix_caching=false --format json
   tailspan what-if --replicas 3 --router least_outstanding --rate 2x
   tailspan what-if --rate tenant=acme:0.5x --where tenant=umbrella
+  tailspan what-if --sweep max_num_seqs=16..512
+  tailspan what-if --find replicas --slo chat --rate 2x
+  tailspan what-if --trace trace.jsonl --replicas 3
 """,
 )
 @question_options
@@ -38,7 +37,8 @@ Examples:
     metavar="ARG=VALUE",
     help="Change an engine argument: max_num_seqs, max_num_batched_tokens, num_gpu_blocks,"
     " enable_prefix_caching, scheduling_policy, long_prefill_token_threshold,"
-    " num_speculative_tokens, max_model_len. May be repeated.",
+    " num_speculative_tokens, max_model_len, data_parallel_size, device, quantization (fp8, int8,"
+    " int4). May be repeated.",
 )
 @click.option("--replicas", type=int, metavar="N", help="Serve the traffic with N equal replicas.")
 @click.option(
@@ -52,11 +52,40 @@ Examples:
     "rates",
     multiple=True,
     metavar="FACTOR",
-    help="Multiply the request rate, as in 1.5x, or that of one tenant, as in tenant=acme:0.5x."
-    " May be repeated.",
+    help=(
+        "Multiply the request rate, as in 1.5x, or the request rate of one tenant, as in"
+        " tenant=acme:0.5x. May be repeated."
+    ),
 )
 @click.option("--prompt", metavar="FACTOR", help="Multiply the prompt lengths, as in 2x.")
 @click.option("--output", metavar="FACTOR", help="Multiply the answer lengths, as in 0.5x.")
+@click.option(
+    "--sweep",
+    "swept",
+    metavar="NAME=LOW..HIGH",
+    help=(
+        "Predict for several values of one edit: max_num_seqs, max_num_batched_tokens,"
+        " num_gpu_blocks, long_prefill_token_threshold, num_speculative_tokens, max_model_len,"
+        " replicas, rate, prompt, output. NAME=A,B,C lists the values."
+    ),
+)
+@click.option(
+    "--find",
+    "wanted",
+    type=click.Choice(["replicas", "rate"]),
+    help="Find the fewest replicas or the highest rate that meets the objective in --slo.",
+)
+@click.option("--slo", metavar="NAME", help="The objective for --find.")
+@click.option(
+    "--trace",
+    "trace_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Replay the requests of this file instead, on the engines of the range: lines of JSON as"
+    " from tailspan trace export, or a CSV with the columns TIMESTAMP, ContextTokens,"
+    " GeneratedTokens.",
+)
+@block_size_option
 @objectives_option
 @prices_option
 def what_if(
@@ -67,63 +96,116 @@ def what_if(
     rates: Sequence[str],
     prompt: str | None,
     output: str | None,
+    swept: str | None,
+    wanted: Any,
+    slo: str | None,
+    trace_file: Path | None,
+    block_tokens: int,
     objectives: tuple[Path, ...],
     prices: Path | None,
     **asked: Any,
 ) -> None:
     """Predict what a change would do to the recorded traffic.
 
-    Replays the requests of the range on a model of each engine, fitted to what that engine
-    reported: once unchanged, and once with the edits. The replay of the unchanged range is
-    compared with what was measured, and the error is printed. If the error is too large, there is
-    no prediction. --where selects the requests to report; all requests are replayed.
+    The command replays the requests of the range on a model of each engine, once unchanged and once
+    with the edits. Each model is fitted to the engine's own samples. The command compares the
+    unchanged replay with the measured latencies, and prints the error. If the error is too large,
+    there is no prediction. --where selects the requests to report. All requests are replayed.
 
-    Each prediction has a 95 % interval. If the edited servers cannot keep up, the answer says so:
-    the latencies then depend on how long the load lasts.
+    Each prediction has a 95 % interval. If the edited servers cannot keep up with the load, the
+    output has a warning, because the latencies then depend on how long the load lasts.
 
-    Exit status 1: the range cannot be replayed, or is not reproduced.
+    With --trace, the command predicts the latencies of the requests of a trace. No latency of them
+    is measured. The output lists lengths and rates that the range does not have.
+
+    Exit status 1: the range cannot be replayed, the replay does not reproduce it, or --find finds
+    no value.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load
-    from analysis.cost import CostQuestion, answer_cost
-    from analysis.recorded_traffic import NotReplayableError
-    from analysis.what_if import RESAMPLED, WhatIfQuestion, answer_what_if
-    from replay.edits import EditError, Edits, factor_of, rate_of
+    from analysis.cost import engines_usd_per_hour
+    from analysis.recorded_traffic import MOST_REQUESTS, NotReplayableError
+    from analysis.trace_prediction import predict_trace
+    from analysis.what_if import RESAMPLED, WhatIfQuestion, predict, read_for
+    from analysis.what_if_search import find, sweep, sweep_of
+    from cli.render import what_if as render
+    from cli.render.what_if_trace import trace_json, trace_lines
+    from replay.edits import EditError, edits_of
+    from replay.trace_csv import TraceError
+    from replay.trace_file import read_trace
 
     try:
-        edits = Edits(
-            arguments=_arguments(arguments),
-            replicas=replicas,
-            router=router,
-            rates=[rate_of("--rate", each) for each in rates],
-            prompt=factor_of("--prompt", prompt or "1x"),
-            output=factor_of("--output", output or "1x"),
+        edits = edits_of(
+            [
+                *arguments,
+                *([] if replicas is None else [f"replicas={replicas}"]),
+                *([] if router is None else [f"router={router}"]),
+                *(f"rate={each}" for each in rates),
+                *([] if prompt is None else [f"prompt={prompt}"]),
+                *([] if output is None else [f"output={output}"]),
+            ]
         )
+        over = None if swept is None else sweep_of(swept)
     except EditError as error:
         raise click.UsageError(str(error)) from error
-    if not edits.listed():
+    if over is not None and wanted is not None:
+        raise click.UsageError("--sweep and --find exclude each other: use one of them")
+    if (wanted is None) != (slo is None):
+        raise click.UsageError("--find and --slo: set both, as in --find replicas --slo chat")
+    if trace_file is not None and (over or wanted or asked["where"]):
+        raise click.UsageError("--trace excludes --sweep, --find and --where")
+    if trace_file is not None and (named := [each for each in edits.rates if each.tenant]):
         raise click.UsageError(
-            "no change is given; allowed: --set, --replicas, --router, --rate, --prompt, --output"
+            f"--rate tenant={named[0].tenant}: a trace has no tenants; allowed: --rate 2x"
         )
-    question = ask(**asked)
+    if not (edits.listed() or over or wanted or trace_file):
+        raise click.UsageError(
+            "no change is set; allowed: --set, --replicas, --router, --rate, --prompt, --output,"
+            " --sweep, --find, --trace"
+        )
+    try:
+        trace = None if trace_file is None else read_trace(trace_file, block_tokens, MOST_REQUESTS)
+    except TraceError as error:
+        raise click.UsageError(f"--trace: {error}") from error
+    asked_about = ask(**asked)
     try:
         known = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
-    bill = answer_cost(question.engine, CostQuestion(question.window, prices_of(prices))).bill
-    asked_about = WhatIfQuestion(
-        question.window,
+    engine = asked_about.engine
+    question = WhatIfQuestion(
+        asked_about.window,
         edits,
-        question.equals,
+        asked_about.equals,
         known,
-        None if bill.unpriced or bill.total is None else bill.usd_per_hour,
+        engines_usd_per_hour(engine, asked_about.window, prices_of(prices)),
     )
     try:
-        # The first replay of a version compiles the loop, which takes about 15 s.
+        recorded = read_for(engine, question)
+        # The first replay after an installation compiles the loop, which takes about 15 s.
         with click.progressbar(
             length=RESAMPLED, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()
         ) as bar:
-            answer = answer_what_if(question.engine, asked_about, lambda: bar.update(1))
+
+            def step() -> None:
+                bar.update(1)
+
+            if trace is not None and trace_file is not None:
+                about = predict_trace(recorded, question, trace, progress=step)
+                refused = about.of_window.refused
+                found = trace_json(about), trace_lines(about, trace_file.name)
+            elif over is not None:
+                points = sweep(recorded, question, over, progress=step)
+                refused = points[0].answer.refused
+                found = render.sweep_json(over.name, points), render.sweep_lines(over.name, points)
+            elif wanted is not None and slo is not None:
+                result = find(recorded, question, wanted, slo, step)
+                refused = result.answer.refused or (None if result.value else "not met")
+                found = render.found_json(result), render.found_lines(result)
+            else:
+                answer = predict(recorded, question, progress=step)
+                refused = answer.refused
+                found = render.as_json(answer), render.lines(answer)
     except EditError as error:
         raise click.UsageError(str(error)) from error
     except NotReplayableError as error:
@@ -133,158 +215,8 @@ def what_if(
             click.echo(f"No prediction: {error}")
         click.get_current_context().exit(REFUSED)
     if form == "json":
-        click.echo(json.dumps(as_json(answer), allow_nan=False))
+        click.echo(json.dumps(found[0], allow_nan=False))
     else:
-        for line in lines(answer):
-            click.echo(line)
-    if answer.refused is not None:
+        click.echo("\n".join(found[1]))
+    if refused is not None:
         click.get_current_context().exit(REFUSED)
-
-
-def _arguments(given: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for each in given:
-        name, is_, value = each.partition("=")
-        if not is_ or not value:
-            raise click.UsageError(f"--set {each!r}: must be ARG=VALUE, as in max_num_seqs=64")
-        found[name] = value
-    return found
-
-
-def as_json(answer: "WhatIfAnswer") -> dict[str, Any]:
-    """Return the answer as one JSON object; null is unknown."""
-    predicted: dict[str, Any] = {
-        name: {point: each._asdict() for point, each in points.items()}
-        for name, points in answer.predicted.items()
-    }
-    if answer.refused is None:
-        predicted |= {
-            "throughput_rps": answer.predicted_rps,
-            "usd_per_hour": answer.predicted_usd_per_hour,
-            "rejected": answer.rejected,
-        }
-    return {
-        "window": {
-            "from": answer.window.from_unix_ns / 1e9,
-            "to": answer.window.to_unix_ns / 1e9,
-        },
-        "requests": answer.requests,
-        "simulated": answer.simulated,
-        "left_out": dict(answer.left_out),
-        "reproduced": {
-            name: {
-                point: {**each._asdict(), "error_ratio": each.error_ratio}
-                for point, each in points.items()
-            }
-            for name, points in answer.reproduced.items()
-        },
-        "refused": answer.refused,
-        "edits": list(answer.edits),
-        "now": {
-            **answer.now,
-            "throughput_rps": answer.throughput_rps,
-            "usd_per_hour": answer.usd_per_hour,
-        },
-        "predicted": predicted or None,
-        "objectives": [
-            {
-                "slo": each.slo,
-                "good_ratio_now": each.good_ratio_now,
-                "good_ratio": each.good_ratio.value,
-                "low": each.good_ratio.low,
-                "high": each.good_ratio.high,
-            }
-            for each in answer.objectives
-        ],
-        "binds": answer.binds,
-        "binds_now": answer.binds_now,
-        "saturated": answer.saturated,
-        "extrapolated": list(answer.extrapolated),
-    }
-
-
-_TITLES: Final[Mapping[str, str]] = {
-    "ttft_s": "TTFT",
-    "tpot_s": "TPOT",
-    "itl_max_s": "ITL max",
-    "e2e_s": "E2E",
-    "queue_s": "queue",
-}
-_BINDS: Final[Mapping[str, str]] = {
-    "seats": "max_num_seqs",
-    "kv": "KV blocks",
-    "tokens": "max_num_batched_tokens",
-}
-_SHOWN: Final = ("p50", "p99")
-
-
-def lines(answer: "WhatIfAnswer") -> list[str]:
-    """Return the answer as text."""
-    found = [
-        f"What if {', '.join(answer.edits)}?",
-        f"{answer.requests:,} requests received {text.span(answer.window)}",
-    ]
-    if answer.simulated:
-        found.append("simulated data")
-    found += [f"{number:,} requests left out: {why}" for why, number in answer.left_out.items()]
-    if answer.refused is not None:
-        found += ["", f"No prediction: {answer.refused}."]
-    elif answer.saturated:
-        found += [
-            "",
-            "SATURATED: the engines cannot keep up with this load. The queue grows for as long as"
-            " the load lasts; the predicted latencies hold for a range of this length only.",
-        ]
-    header = ["latency", "", "measured", "replayed", "error"]
-    if answer.refused is None:
-        header += ["predicted", "95 % interval"]
-    rows = []
-    for name, title in _TITLES.items():
-        for point in _SHOWN:
-            each = answer.reproduced[name][point]
-            error = each.error_ratio
-            row = [
-                title,
-                point.upper(),
-                text.seconds(each.measured),
-                text.seconds(each.replayed),
-                text.UNKNOWN if error is None else f"{error:+.1%}",
-            ]
-            if answer.refused is None:
-                row += _predicted(answer.predicted[name][point])
-            rows.append(row)
-    found += ["", *text.table(header, rows, left=2, keep=len(header))]
-    if answer.refused is not None:
-        return found
-    found.append("")
-    found += [
-        f"SLO {each.slo}: {each.good_ratio_now:.2%} good now,"
-        f" {_share(each.good_ratio.value)} predicted"
-        f" [{_share(each.good_ratio.low)}, {_share(each.good_ratio.high)}]"
-        for each in answer.objectives
-    ]
-    if answer.rejected:
-        found.append(
-            f"{answer.rejected:,} requests would be rejected: longer than max_model_len, or no"
-            " space in the queue."
-        )
-    if answer.usd_per_hour is not None:
-        now, then = answer.usd_per_hour, answer.predicted_usd_per_hour
-        found.append(f"cost: {text.usd(now)}/h now, {text.usd(then)}/h predicted")
-    found.append(f"requests wait for: {_binding(answer.binds)} (now: {_binding(answer.binds_now)})")
-    found += [f"assumed: {each}" for each in answer.extrapolated]
-    return found
-
-
-def _predicted(each: "Predicted") -> list[str]:
-    if each.low is None or each.high is None:
-        return [text.seconds(each.value), text.UNKNOWN]
-    return [text.seconds(each.value), f"{text.seconds(each.low)} to {text.seconds(each.high)}"]
-
-
-def _share(value: float | None) -> str:
-    return text.UNKNOWN if value is None else f"{value:.2%}"
-
-
-def _binding(binds: str) -> str:
-    return _BINDS.get(binds, "nothing; the queue is empty")

@@ -1,4 +1,4 @@
-"""Addresses as options: a host, a port, a server's base URL."""
+"""Options for addresses: a host, a port, a server's base URL."""
 
 import re
 import socket
@@ -12,7 +12,7 @@ from telemetry.addresses import authority as authority
 from telemetry.addresses import is_loopback as is_loopback
 
 PORT = click.IntRange(0, 65_535)
-"""The port to listen on; 0 takes a free one."""
+"""The port to listen on. 0 selects a free port."""
 
 REMOTE_PORT = click.IntRange(1, 65_535)
 """The port of another program."""
@@ -26,7 +26,7 @@ _ALLOWED = (
 
 
 class Host(click.ParamType[str]):
-    """An address to listen on. An empty address is refused, because it would mean every address."""
+    """An address to listen on. An empty text is refused, because it would mean every address."""
 
     name = "host"
 
@@ -51,8 +51,7 @@ def _is_address(host: str) -> bool:
 def check_own_address(host: str) -> None:
     """Check that `--host` is an address of this machine.
 
-    Raises:
-        click.UsageError: it is not.
+    Raises: click.UsageError: it is not an address of this machine.
     """
     try:
         family, kind, _, _, place = socket.getaddrinfo(
@@ -85,7 +84,7 @@ class Server(click.ParamType[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return the address without a final slash, and without the /v1 of OpenAI's clients."""
+        """Return the address without a final slash and without OpenAI's path /v1."""
         try:
             return base_url(str(value))
         except ValueError as error:
@@ -102,10 +101,10 @@ def base_url(text: str) -> str:
     allowed = "allowed: http://HOST:PORT or https://HOST:PORT"
     if "@" in text:
         raise ValueError(
-            f"it must not contain an @, which user names and passwords have; {allowed}"
+            f"it must not contain an @, because user names and passwords are not allowed; {allowed}"
         )
     try:
-        # urlsplit would silently remove blanks and line ends.
+        # Check this first, because urlsplit would silently remove blanks and line ends.
         if any(character <= " " or character == "\x7f" for character in text):
             raise ValueError("a blank or control character")
         parts = urlsplit(text)

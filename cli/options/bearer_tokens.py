@@ -13,7 +13,7 @@ def token_file_option(meaning: str) -> Callable[..., Any]:
     """Return the option `--token-file`.
 
     Args:
-        meaning: how the command uses the tokens.
+        meaning: the help text, which describes how the command uses the tokens.
     """
     return setting(
         "--token-file",

@@ -1,4 +1,4 @@
-"""Options of `doctor` for a `tailspan up` that requires a token or TLS."""
+"""Options of `tailspan doctor` for a Tailspan that requires a token or TLS."""
 
 import os
 import ssl
@@ -18,8 +18,8 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 _OPTIONS = (
     token_file_option(
-        "The first token in this file is sent to OTLP and /metrics. TAILSPAN_TOKENS can hold the"
-        " token instead."
+        "File with the token for OTLP and /metrics. The first token in the file is sent."
+        " TAILSPAN_TOKENS can contain the token instead."
     ),
     click.option("--tls", is_flag=True, help="Use TLS for OTLP and /metrics."),
     click.option(
@@ -27,15 +27,17 @@ _OPTIONS = (
         type=_FILE,
         metavar="PATH",
         show_default="the system's",
-        help="CA that signed their certificate, in PEM; implies --tls.",
+        help="CA that signed the server's certificate, in PEM. Implies --tls.",
     ),
     click.option(
         "--tls-client-cert",
         type=_FILE,
         metavar="PATH",
-        help="Certificate to present, for mutual TLS.",
+        help="Client certificate, for mutual TLS.",
     ),
-    click.option("--tls-client-key", type=_FILE, metavar="PATH", help="Key of that certificate."),
+    click.option(
+        "--tls-client-key", type=_FILE, metavar="PATH", help="Key of the client certificate."
+    ),
     insecure_credentials_option,
 )
 
@@ -61,7 +63,7 @@ def access_of(
 
     Raises:
         click.UsageError: the options contradict each other, a file is invalid, or the token would
-        be sent to `host` unencrypted.
+        be sent to `host` without encryption.
     """
     from collector.errors import SecurityError
     from collector.listen.bearer_tokens import Tokens, read_tokens

@@ -11,12 +11,12 @@ from telemetry.addresses import INSECURE_OPTION, exposes, exposure
 OTLP_HEADERS: Final = tuple(
     f"OTEL_EXPORTER_OTLP_{signal}HEADERS" for signal in ("", "TRACES_", "METRICS_", "LOGS_")
 )
-"""Variables that OpenTelemetry's exporters send with each message. They contain tokens."""
+"""Variables with headers, such as tokens, that OpenTelemetry's exporters send with each message."""
 
 
 _HELP: Final = (
-    "Also send tokens and keys over http to other machines. Others can read them on the network."
-    " Without it they are sent only over https or to loopback."
+    "Also send tokens and keys to other machines over http, where others can read them on the"
+    " network. By default, tokens and keys are sent only over https or to loopback."
 )
 
 insecure_credentials_option = click.option(INSECURE_OPTION, is_flag=True, help=_HELP)
@@ -24,16 +24,16 @@ insecure_credentials_setting = setting(INSECURE_OPTION, group="Access", is_flag=
 
 
 def check_exposure(option: str, url: str, what: str, insecure: bool) -> None:
-    """Refuse to send a credential over an unencrypted connection.
+    """Raise an error if a credential would be sent over an unencrypted connection.
 
     Args:
         option: the option with the address.
         url: the destination of the credential.
         what: name of the credential.
-        insecure: whether the user allows it.
+        insecure: whether the user allows unencrypted credentials.
 
     Raises:
-        click.UsageError: the address is neither https nor loopback, and the user does not allow it.
+        click.UsageError: the address is neither https nor loopback, and `insecure` is false.
     """
     if not insecure and exposes(url):
         raise click.UsageError(f"{option} {exposure(url, what)}")

@@ -1,4 +1,4 @@
-"""Durations as options, with a minimum and a maximum."""
+"""Options for durations, with a minimum and a maximum."""
 
 from typing import Final
 
@@ -14,8 +14,8 @@ class Duration(click.ParamType[int]):
     """A duration in nanoseconds.
 
     Args:
-        least: the shortest duration allowed, as text; None allows any duration above 0.
-        most: the longest duration allowed; None for no limit.
+        least: the shortest duration allowed, as text, or None to allow any duration above 0.
+        most: the longest duration allowed, or None for no limit.
         zero: whether 0 is allowed.
     """
 
@@ -54,7 +54,7 @@ class Duration(click.ParamType[int]):
 
 
 class Retention(click.ParamType[int | None]):
-    """A retention in nanoseconds; None means for ever."""
+    """A retention in nanoseconds, or None to keep data for ever."""
 
     name = "duration"
 

@@ -1,4 +1,4 @@
-"""Options of `tailspan up` for access to its ports, and for limits on received data.
+"""Options of `tailspan up` for access to the ports, and for limits on received data.
 
 Loopback needs no access control. Any other address needs TLS and tokens or client certificates,
 unless --insecure-bind is given.
@@ -38,15 +38,18 @@ allowed_host_option = setting(
     type=Names(),
     multiple=True,
     metavar="NAME",
-    help="DNS name that clients may use for OTLP/HTTP, /metrics and the explorer. Web pages of this"
-    " name may call them too. *.NAME allows every name below it. IP addresses and localhost are"
-    " always allowed. May be repeated; the variable adds a list separated by commas.",
+    help=(
+        "DNS name that clients may use for OTLP/HTTP, /metrics and the explorer. Web pages from"
+        " this name may also send requests to them. *.NAME allows every subdomain of NAME. IP"
+        " addresses and localhost are always allowed. May be repeated. In the variable, separate"
+        " names by commas."
+    ),
 )
 
 _OPTIONS = (
     token_file_option(
-        "Bearer tokens, one per line. OTLP and /metrics then require one of them. TAILSPAN_TOKENS"
-        " can hold the tokens instead."
+        "File with bearer tokens, one per line. Clients of OTLP and /metrics must then send one of"
+        " these tokens. TAILSPAN_TOKENS can contain the tokens instead."
     ),
     setting(
         "--tls-cert",
@@ -70,8 +73,7 @@ _OPTIONS = (
         help="Accept only clients whose certificate this CA signed (mutual TLS).",
     ),
     insecure_bind_option(
-        "Allow a --host that other machines can reach without tokens or TLS, and with an explorer"
-        " without sign-in."
+        "Allow a --host that other machines can reach, without tokens, TLS or sign-in."
     ),
     allowed_host_option,
     setting(
@@ -128,8 +130,8 @@ def endpoint_access_of(
     """Parse the options.
 
     Raises:
-        click.UsageError: the options contradict each other, a file is invalid, or an address that
-        others can reach would have no access control.
+        click.UsageError: the options contradict each other, a file is invalid, or other machines
+        could reach a port without access control.
     """
     from collector.errors import SecurityError
     from collector.limits.sender_limits import Limits
@@ -165,8 +167,8 @@ def endpoint_access_of(
         ]
         if missing:
             raise click.UsageError(
-                f"--host {host} can be reached from other machines: set {' and '.join(missing)},"
-                " or allow all of them to read and write with --insecure-bind"
+                f"--host {host} can be reached from other machines: set {' and '.join(missing)};"
+                " --insecure-bind allows all machines to read and write"
             )
     return EndpointAccess(
         tokens=tokens,

@@ -1,4 +1,4 @@
-"""`--fault`: faults of a simulation as text, such as `engine_stall:1.5@40m+10m`."""
+"""`--fault`: parse the faults of a simulation, such as `engine_stall:1.5@40m+10m`."""
 
 import json
 import re
@@ -20,8 +20,8 @@ def parse(text: str, default_start_s: float) -> "Fault":
 
     Args:
         text: the value of `--fault`.
-        default_start_s: the start of the fault if the text has no START, in seconds from the
-            beginning of the simulated past.
+        default_start_s: the start of a fault without START, in seconds from the beginning of the
+            simulated past.
 
     Raises:
         ValueError: the text is malformed.
@@ -65,7 +65,7 @@ def _seconds(text: str, whole: str) -> float:
 
 
 def lines() -> Iterator[str]:
-    """Yield a table of all causes: the affected latency, and a description."""
+    """Yield the lines of a table of all causes, with the affected latency and a description."""
     from simulator.faults import INJECTIONS
 
     yield f"{'cause':24}{'affects':12}what happens"

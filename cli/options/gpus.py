@@ -1,4 +1,4 @@
-"""Options of `up` and `gpus`: the GPUs to sample, and the replicas that they belong to."""
+"""Options for the GPUs to sample, and for the replicas that use the GPUs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,8 +32,11 @@ _OPTIONS = (
         group="GPUs",
         multiple=True,
         metavar="URL",
-        help="Scrape this dcgm-exporter, for GPUs older than Hopper or on other machines."
-        " Addresses as for --scrape: http://HOST:9400, dns+http://NAME:9400. May be repeated.",
+        help=(
+            "Scrape this dcgm-exporter, for GPUs that are older than Hopper or on other machines."
+            " The address has the same form as for --scrape: http://HOST:9400,"
+            " dns+http://NAME:9400. May be repeated."
+        ),
     ),
     *_ACCESS.options("GPUs"),
     setting(
@@ -43,16 +46,21 @@ _OPTIONS = (
         default="5s",
         show_default=True,
         metavar="DURATION",
-        help="Interval between those scrapes, from 1s to 60s. A dcgm-exporter reads its GPUs every"
-        " 30 s unless started with -c 1000.",
+        help=(
+            "Interval between scrapes of a dcgm-exporter, from 1s to 60s. A dcgm-exporter reads"
+            " its GPUs every 30 s, unless it was started with -c 1000 (every second)."
+        ),
     ),
     setting(
         "--gpu-replica",
         group="GPUs",
         multiple=True,
         metavar="GPU=REPLICA",
-        help="Assign a GPU to a replica; overrides detection. GPU: a UUID, a number, HOST/NUMBER of"
-        " a dcgm-exporter's, or * for all others here. May be repeated.",
+        help=(
+            "Assign a GPU to a replica; overrides detection. GPU is a UUID, an index, HOST/INDEX"
+            " for a GPU of a dcgm-exporter, or * for all other GPUs of this machine. May be"
+            " repeated."
+        ),
     ),
     setting(
         "--dcgm-replica",
@@ -60,8 +68,10 @@ _OPTIONS = (
         default="{pod}",
         show_default=True,
         metavar="TEMPLATE",
-        help="Name of the replica to which a dcgm-exporter's GPU belongs, built from the labels of"
-        " its series, as {namespace}/{pod}.",
+        help=(
+            "Template for the name of the replica that uses a dcgm-exporter's GPU, with labels of"
+            " the GPU's series, such as {namespace}/{pod}."
+        ),
     ),
 )
 

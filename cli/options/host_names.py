@@ -1,4 +1,4 @@
-"""DNS names as options."""
+"""Options for DNS names."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import click
 
 
 class Names(click.ParamType[str]):
-    """DNS names. A variable holds several, separated by commas or blanks."""
+    """DNS names. The variable contains several names, separated by commas or blanks."""
 
     name = "name"
 

@@ -7,7 +7,7 @@ import click
 
 
 class FiniteRange(click.FloatRange):
-    """A number between two ends. click would accept `nan`, and `inf` at an open end."""
+    """A finite number in a range. click would accept `nan`, and `inf` if the range has no limit."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

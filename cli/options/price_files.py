@@ -1,4 +1,4 @@
-"""Prices of engines and peaks of GPUs, from the user's files."""
+"""Read prices of engines and peaks of GPUs from the user's files."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # importing it would delay each command
 
 
 def prices_of(path: Path | None) -> "PriceList":
-    """Return the prices of `--prices`, else of the file in the environment, else list prices.
+    """Return the prices of `--prices`, or of the file in the environment, or the list prices.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.
@@ -27,7 +27,7 @@ def prices_of(path: Path | None) -> "PriceList":
 
 
 def own_peaks() -> Mapping[str, Any]:
-    """Return the peaks in the file that the environment names.
+    """Return the peaks of GPUs from the file that an environment variable names.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.

@@ -25,7 +25,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An open database, and the part of its data that the options select."""
+    """An open database, and the window and labels that the options select."""
 
     engine: Engine
     window: Window
@@ -36,8 +36,10 @@ where_option = click.option(
     "--where",
     multiple=True,
     metavar="LABEL=VALUE",
-    help="Select requests with this label. May be repeated; a request must match all. With no"
-    " value after the =, it selects requests without this label.",
+    help=(
+        "Select requests with this label value. May be repeated: a request must match all"
+        " conditions. LABEL= selects requests without this label."
+    ),
 )
 
 
@@ -79,7 +81,7 @@ def ask(
 def equals_of(
     where: Sequence[str], labels: Sequence[str] = queries.REQUEST_LABELS
 ) -> dict[str, str | None]:
-    """Read the conditions of `--where`. The value None selects requests whose label is unknown.
+    """Parse the conditions of `--where`. The value None selects requests without the label.
 
     Args:
         where: each LABEL=VALUE.
@@ -101,27 +103,27 @@ def equals_of(
             raise click.UsageError(f"--where {condition!r}: {label} is given twice")
         if label == "outcome" and value and value not in list(Outcome):
             raise click.UsageError(
-                f"--where {condition!r}: no such outcome; allowed: {', '.join(Outcome)}"
+                f"--where {condition!r}: unknown outcome; allowed: {', '.join(Outcome)}"
             )
         equals[label] = value or None
     return equals
 
 
 def silence(engine: Engine, to_unix_ns: int) -> str | None:
-    """Return a line if no more data arrives; None if it does, or for a past range."""
+    """Return a line about missing data, or None if data arrives or the range is in the past."""
     now = time.time_ns()
     newest = queries.newest_unix_ns(engine)
     silent = silence_s(newest, to_unix_ns, now)
     if silent is None or newest is None:
         return None
     return (
-        f"NO DATA for {time_text.length(int(silent) * 10**9)}: the newest is from"
+        f"NO DATA for {time_text.length(int(silent) * 10**9)}: the newest data is from"
         f" {time_text.moment(newest)} UTC. `tailspan doctor` checks each connection."
     )
 
 
 def nothing_found(question: Question) -> str:
-    """Return why there is no request to show, and how to change this."""
+    """Return why there is no request to show, and what to try."""
     found = f"No requests received {text.span(question.window)}"
     if question.equals:
         labels = ", ".join(f"{key}={value or ''}" for key, value in question.equals.items())
@@ -130,9 +132,9 @@ def nothing_found(question: Question) -> str:
     scraped = scraped_replicas(question.engine, question.window)
     if scraped and not question.equals:
         return (
-            f"{found}. {scraped} {'server is' if scraped == 1 else 'servers are'} seen by /metrics"
-            " only, which does not report single requests: install the plugin, or start vLLM"
-            " with --otlp-traces-endpoint."
+            f"{found}. {scraped} {'server is' if scraped == 1 else 'servers are'} known only from"
+            " /metrics, which has no data about single requests: install the plugin, or start"
+            " vLLM with --otlp-traces-endpoint."
         )
     if newest is None:
         return (
@@ -141,7 +143,7 @@ def nothing_found(question: Question) -> str:
         )
     if newest < question.window.from_unix_ns or not question.equals:
         return (
-            f"{found}. The newest was received {time_text.moment(newest)} UTC:"
+            f"{found}. The newest request was received {time_text.moment(newest)} UTC:"
             f" try --from {(newest - 900 * 10**9) // 10**9} --to {newest // 10**9 + 1}."
         )
     return f"{found}. Remove a --where, or use a longer --last."

@@ -1,4 +1,4 @@
-"""Options of `up` for scraping /metrics, and for credentials of the targets."""
+"""Options of `tailspan up` for scraping `/metrics`, and for credentials of the targets."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,9 +24,11 @@ _OPTIONS = (
         group="Scraping",
         multiple=True,
         metavar="URL",
-        help="Scrape this /metrics for the state of its engines: vLLM, SGLang, TGI, TensorRT-LLM on"
-        " Triton. dns+http://NAME:PORT scrapes each address of a name, dnssrv+http://NAME each of"
-        " its SRV records. May be repeated.",
+        help=(
+            "Scrape the state of engines from this /metrics: vLLM, SGLang, TGI, TensorRT-LLM on"
+            " Triton. dns+http://NAME:PORT scrapes each address of NAME, and dnssrv+http://NAME"
+            " scrapes each SRV record of NAME. May be repeated."
+        ),
     ),
     setting(
         "--scrape-file",
@@ -34,18 +36,22 @@ _OPTIONS = (
         multiple=True,
         type=_FILE,
         metavar="FILE",
-        help="Scrape the targets in this file, JSON or YAML in the form of Prometheus' file_sd."
-        " Changes take effect without a restart. The labels __token_file__, __tls_ca_file__,"
-        " __tls_cert_file__, __tls_key_file__, __tls_server_name__ give access. May be repeated.",
+        help="Scrape the targets in this file, which is JSON or YAML in the format of Prometheus'"
+        " file_sd. Changes of the file take effect without a restart. The labels"
+        " __token_file__, __tls_ca_file__,"
+        " __tls_cert_file__, __tls_key_file__, __tls_server_name__ contain the credentials of a"
+        " target. May be repeated.",
     ),
     setting(
         "--scrape-secrets",
         group="Scraping",
         type=click.Path(path_type=Path, file_okay=False, exists=True),
         metavar="FOLDER",
-        show_default="the folder of that --scrape-file",
-        help="Folder that must contain the files named in a --scrape-file, such as tokens. Links"
-        " are resolved before the check.",
+        show_default="the folder of the --scrape-file",
+        help=(
+            "Folder that must contain all files that a --scrape-file names, such as tokens. Links"
+            " are resolved before the check."
+        ),
     ),
     setting(
         "--scrape-every",
@@ -81,7 +87,7 @@ def scrape_setup_of(
 
     Raises:
         click.UsageError: an option is malformed, a file cannot be read, or a token would be sent
-        unencrypted.
+        without encryption.
     """
     from collector.scrape.failure_reasons import DiscoveryError
     from collector.scrape.targets import Discovery, File, place

@@ -1,7 +1,7 @@
-"""Settings: options with an environment variable and a key in `tailspan.toml`.
+"""Settings: options that also have an environment variable and a key in `tailspan.toml`.
 
-click reads a value from the command line, then from the variable, then from the file (its
-`default_map`), and then takes the default.
+click looks for a value on the command line, then in the variable, then in the file (as
+`default_map`), and then uses the default.
 """
 
 import difflib
@@ -19,10 +19,10 @@ from telemetry.addresses import masked
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 FILE_NAME: Final = "tailspan.toml"
-"""Name of the settings file. It is read from the working directory by default."""
+"""Name of the settings file, which is read from the working directory by default."""
 FILE_VARIABLE: Final = "TAILSPAN_CONFIG"
 FILE_READ: Final = "tailspan.settings_file"
-"""Key in the context's metadata for the file that was read."""
+"""Key in the metadata of click's context, for the path of the settings file that was read."""
 
 GROUPS: Final = (
     "Servers to watch",
@@ -41,11 +41,11 @@ class Setting(click.Option):
     """An option that has a key in the settings file and an environment variable.
 
     Args:
-        group: the heading under which `--help` lists it; one of `GROUPS`.
-        key: the key in the file; None for the flag's name.
-        variable: the environment variable; None for TAILSPAN_ and the key.
-        value_variable: a variable that contains the value itself, such as a token, instead of the
-            path of a file. It overrides the settings file, as every variable does.
+        group: the heading under which `--help` lists the option, one of `GROUPS`.
+        key: the key in the file, or None to use the name of the flag.
+        variable: the environment variable, or None to use TAILSPAN_ and the key.
+        value_variable: for an option with a file path, a variable that contains the content
+            instead, such as a token. This variable also overrides the settings file.
     """
 
     def __init__(
@@ -71,19 +71,22 @@ class Setting(click.Option):
         return str(self.envvar)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Omit a variable that is named after the flag. The epilog describes the rule."""
+        """Omit the variable from the help if its name follows from the flag.
+
+        The epilog describes the rule.
+        """
         extra = super().get_help_extra(ctx)
         if self.variable == _variable_of(self.flag.removeprefix("--")):
             extra.pop("envvars", None)
         return extra
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
-        """Return where the value was read from: the variable, or else the flag."""
+        """Return the source of the value for an error message: the variable, or the flag."""
         source = ctx and ctx.get_parameter_source(self.name)
         return f"'{self.variable if source is ParameterSource.ENVIRONMENT else self.flag}'"
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Convert the value. An error in the file names the file and the key."""
+        """Convert the value. Name the file and the key in an error about the settings file."""
         try:
             return super().process_value(ctx, value)
         except click.BadParameter as error:
@@ -100,7 +103,7 @@ def _variable_of(key: str) -> str:
 
 
 def setting(*declarations: str, group: str, **attributes: Any) -> Callable[[_Command], _Command]:
-    """Declare a setting, as `click.option` declares an option."""
+    """Declare a setting. The arguments are those of `click.option` and `Setting`."""
     return click.option(*declarations, cls=Setting, group=group, **attributes)
 
 
@@ -108,7 +111,7 @@ class SettingsCommand(click.Command):
     """A command whose `--help` lists its settings under headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the settings by group, then the other options."""
+        """Write the settings under their headings, and then the other options."""
         records: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -124,10 +127,10 @@ class SettingsCommand(click.Command):
 
 
 _HOW_TO_SET: Final = (
-    "Each option under a heading other than Other options is a setting. It can also be set in an"
-    " environment variable (TAILSPAN_GRPC_PORT for --grpc-port, unless another is named) or in a"
-    f" file ({FILE_NAME}: grpc-port = 4317). A flag overrides the variable, and the variable"
-    " overrides the file."
+    "All options except those under Other options are settings. A setting can also be in an"
+    " environment variable (TAILSPAN_GRPC_PORT for --grpc-port, unless the help names another"
+    " variable) or in a file ({FILE_NAME}: grpc-port = 4317). A flag overrides the variable, and"
+    " the variable overrides the file."
 )
 
 
@@ -155,14 +158,14 @@ config_option = file_option(
 
 
 def announce_file() -> None:
-    """Print which settings file was read."""
+    """Print the path of the settings file that was read."""
     file = click.get_current_context().meta.get(FILE_READ)
     if file is not None:
         click.echo(f"Settings are read from {file}; tailspan settings shows all of them.")
 
 
 def _read(ctx: click.Context, given: Path | None) -> None:
-    """Use the file's values as the defaults of this command.
+    """Use the values of the settings file as the defaults of a command.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an unknown key or a wrong type.
@@ -187,7 +190,7 @@ def read_file(file: Path) -> dict[str, Any]:
     """Read a settings file.
 
     Returns:
-        The value of each key. Relative paths are relative to the file's folder.
+        The value of each key. Relative paths start at the file's folder.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an unknown key or a wrong type.
@@ -215,7 +218,7 @@ def all_settings() -> list[Setting]:
 
 
 def shown(value: object) -> str:
-    """Return a value as text, without the credentials in an address."""
+    """Return a value as text, with credentials in addresses removed."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(shown(each) for each in value)}]"
     if isinstance(value, str | Path):
@@ -245,7 +248,7 @@ def _checked(file: Path, option: Setting, value: object) -> object:
 
 
 def _kind(option: Setting) -> tuple[str, Callable[[object], bool]]:
-    """Return the TOML type of an option as words, and a test for it."""
+    """Return a description of an option's TOML type, and a function that tests a value."""
     if option.is_flag:
         return "true or false", lambda value: isinstance(value, bool)
     if option.multiple:

@@ -1,4 +1,4 @@
-"""Options that several commands have, declared once."""
+"""Options that several commands use."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -62,10 +62,26 @@ prices_option = setting(
 )
 
 
+block_size_option = click.option(
+    "--block-size",
+    "block_tokens",
+    type=click.IntRange(1, 2**20),
+    default=512,
+    show_default=True,
+    metavar="TOKENS",
+    help="Tokens of each block in a trace's hash_ids.",
+)
+
+
 def time_options(command: _Command) -> _Command:
     """Add `--last`, `--from` (as `start`) and `--to` (as `end`), for `time_range.window`."""
     for option in (
-        click.option("--to", "end", metavar="TIME", help="End of the range.  [default: now]"),
+        click.option(
+            "--to",
+            "end",
+            metavar="TIME",
+            help="End of the range, in the same format as --from.  [default: now]",
+        ),
         click.option(
             "--from",
             "start",
@@ -75,7 +91,7 @@ def time_options(command: _Command) -> _Command:
         click.option(
             "--last",
             metavar="DURATION",
-            help="Length of the range until now, or until --to: 90s, 15m, 2h, 7d."
+            help="Length of the range that ends now or at --to: 90s, 15m, 2h, 7d."
             f"  [default: {DEFAULT_LAST}]",
         ),
     ):

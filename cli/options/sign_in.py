@@ -20,7 +20,7 @@ base_path_option = setting(
     group="Ports",
     default="",
     metavar="PATH",
-    show_default="that of --sign-in's url, else none",
+    show_default="the path of url in --sign-in, otherwise none",
     help="Path under which a proxy serves the explorer.",
 )
 
@@ -30,7 +30,7 @@ _OPTIONS = (
         group="Access",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="Sign-in of the explorer's readers by OpenID Connect, as YAML (ui/README.md)."
+        help="YAML file that configures sign-in to the explorer with OpenID Connect (ui/README.md)."
         " Default: no sign-in.",
     ),
     base_path_option,
@@ -45,7 +45,7 @@ def sign_in_options(command: _Command) -> _Command:
 
 
 def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"] | None, str]:
-    """Return the sign-in file with its content, and the base path without its slashes.
+    """Return the sign-in file with its content, and the base path without outer slashes.
 
     Raises:
         click.UsageError: the file is invalid, the two options contradict each other, or a library

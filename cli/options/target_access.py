@@ -18,21 +18,21 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 @dataclass(frozen=True, slots=True)
 class TargetAccess:
-    """The options for one kind of scrape target.
+    """The options for the credentials of one kind of scrape target.
 
     Attributes:
-        targets: the option with the targets, such as `--scrape`.
+        targets: the option that sets the targets, such as `--scrape`.
     """
 
     targets: str
 
     @property
     def token_variable(self) -> str:
-        """The environment variable for a token."""
+        """The environment variable that can contain the token."""
         return f"TAILSPAN_{self.targets.removeprefix('--').upper()}_TOKEN"
 
     def options(self, group: str) -> tuple[Callable[..., Any], ...]:
-        """Return the decorators that add the options, for `--help` under this heading."""
+        """Return the decorators that add the options, under this heading of `--help`."""
         return (
             setting(
                 f"{self.targets}-token-file",
@@ -40,9 +40,12 @@ class TargetAccess:
                 value_variable=self.token_variable,
                 type=_FILE,
                 metavar="FILE",
-                help=f"File with a bearer token for each {self.targets}, read each time. The token"
-                " is sent only over https or to loopback, unless --insecure-credentials allows"
-                f" more. {self.token_variable} can hold the token instead.",
+                help=(
+                    f"File with a bearer token for each {self.targets}, read again for each"
+                    " scrape. The token is sent only over https or to loopback, unless"
+                    f" --insecure-credentials is set. {self.token_variable} can contain the token"
+                    " instead."
+                ),
             ),
             setting(
                 f"{self.targets}-ca",
@@ -65,12 +68,12 @@ class TargetAccess:
 
         Args:
             given: the targets.
-            token_file: the value of the first option.
-            ca: the value of the second option.
-            insecure: whether a token may be sent unencrypted.
+            token_file: the value of the option for the token file.
+            ca: the value of the option for the CA.
+            insecure: whether a token may be sent without encryption.
 
         Raises:
-            click.UsageError: there is no such target, or a file cannot be read.
+            click.UsageError: a credential is set but no target, or a file cannot be read.
         """
         from collector.errors import SecurityError
         from collector.scrape.credentials import OPEN, Access

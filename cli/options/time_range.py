@@ -1,8 +1,8 @@
-"""The time range of a command.
+"""Parse the time range of a command.
 
-Pure: the input is text and the present, the output is a window. A duration is a number and a unit.
-An instant is unix seconds or ISO 8601. It is UTC if it has no time zone, so that the same command
-has the same meaning on every machine.
+Pure: the input is text and the current time, and the output is a window. A duration is a number and
+a unit. An instant is unix seconds or ISO 8601. An instant without a time zone is UTC, so that a
+command selects the same range on every machine.
 """
 
 import re
@@ -44,14 +44,14 @@ def instant_ns(text: str) -> int:
 
 def _in_range(text: str, unix_ns: int) -> int:
     if unix_ns >= 2**63:
-        raise ValueError(f"{text!r} is too late: a time must be before 2262-04-11")
+        raise ValueError(f"{text!r} is too late; allowed: times before 2262-04-11")
     return unix_ns
 
 
 def window(last: str | None, start: str | None, end: str | None, now_unix_ns: int) -> Window:
     """Return the window of `--last`, `--from` and `--to`.
 
-    Without `--to` it ends now; without `--from` it is `--last` long, or 15 minutes.
+    Without `--to` the window ends now. Without `--from` its length is `--last`, or 15 minutes.
 
     Raises:
         ValueError: a value is malformed, both `--last` and `--from` are given, or the end is not

@@ -1,1 +1,1 @@
-"""The commands' output: text and tables."""
+"""Format the output of commands as text and tables."""

@@ -1,4 +1,4 @@
-"""The bill as text: the sum, its parts, and advice."""
+"""Format a bill as text: the total, the parts, and advice."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -22,17 +22,17 @@ MOST_GROUPS = 40
 MOST_UNPRICED = 5
 
 _HOW = {
-    PricedBy.LEDGER: "by their share of each engine step",
+    PricedBy.LEDGER: "by share of each engine step",
     PricedBy.TOKENS: "by weighted tokens: no step ledger (install tailspan-vllm)",
 }
 
 
 def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield the whole text.
+    """Yield the lines of the text.
 
     Args:
         found: the answer.
-        where: the filter of the question.
+        where: the labels that selected the requests.
     """
     bill = found.bill
     window = Window(bill.from_unix_ns, bill.to_unix_ns)
@@ -52,7 +52,7 @@ def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]
 
 
 def nothing(engine: Engine, window: Window) -> str:
-    """Return why there is no bill, and how to get one."""
+    """Return why there is no bill, and what to do."""
     found = f"No engine reported {text.span(window)}, so there is no bill."
     newest = newest_unix_ns(engine)
     if newest is None:
@@ -82,7 +82,7 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
         ("unbilled", total.unbilled_usd, _unbilled(total)),
     ]
     if total.idle_usd is None:
-        rows[2] = ("idle", None, "unknown: no engine reports how long it was busy")
+        rows[2] = ("idle", None, "unknown: no engine reports its busy time")
     last = f"{total.wall_s / 3_600:,.2f} engine-hours: {_engines(bill.engines)} at a time,"
     last += f" {text.usd(bill.usd_per_hour)} per hour"
     shown = [
@@ -93,9 +93,8 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
     yield from _aligned(shown)
     if total.lost_usd > 0:
         yield (
-            f"  Of the requests' cost {text.usd(total.lost_usd)}"
-            f" ({_share(total.lost_usd, total.requests_usd)}) went to undelivered answers:"
-            " aborted or failed."
+            f"  The requests' cost includes {text.usd(total.lost_usd)}"
+            f" ({_share(total.lost_usd, total.requests_usd)}) for aborted or failed answers."
         )
     yield ""
     named = sorted(
@@ -126,8 +125,8 @@ def _engines(number: float) -> str:
 
 def _unbilled(total: "Line") -> str:
     if total.unbilled_usd < -total.bill_usd / 20_000:
-        return "negative: requests were billed more time than their engines report busy"
-    return "busy time of requests that have not ended or whose account was lost"
+        return "negative: requests were billed more time than the busy time of their engines"
+    return "step time of requests that have not ended or that have no account"
 
 
 def _by_group(found: "CostAnswer") -> Iterator[str]:
@@ -239,8 +238,8 @@ def kept_in_words(even: "BreakEven") -> str:
             f"The SLOs were met at up to {kept.rps:,.3g}/s, so these engines can reach that rate."
         )
     return (
-        f"The SLOs were met at up to {kept.rps:,.3g}/s only: it is unknown whether these engines"
-        " can reach that rate."
+        f"The SLOs were met at up to {kept.rps:,.3g}/s only, so it is unknown whether these"
+        " engines can reach that rate."
     )
 
 
@@ -254,7 +253,7 @@ def _energy(found: "CostAnswer") -> Iterator[str]:
         if energy.co2_g is None
         else f"; {_grams(energy.co2_g)} of CO₂ including the data centre's overhead"
     )
-    how = "" if energy.fitted else ", idle by time"
+    how = "" if energy.fitted else ", estimated from idle time"
     yield (
         f"Energy: {energy.kwh:,.3g} kWh in the GPUs, {_share(energy.idle_j, energy.joules)} of it"
         f" idle{how}{co2}."
@@ -274,22 +273,25 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
     if bill.uptime.contradicted_s > GAP_S:
         yield (
             f"Engines report {bill.uptime.contradicted_s / 3_600:,.2f} hours more busy time than"
-            " the elapsed time. They are not in the bill. Two servers probably share a name"
+            " elapsed time. The bill leaves out these hours. Two servers probably share a name"
             " (tailspan doctor)."
         )
     if found.accounts.engines_from_unix_ns > bill.from_unix_ns:
         yield (
-            f"Before {time_text.moment(found.accounts.engines_from_unix_ns)} UTC the engines' time"
-            " is deleted (tailspan up --keep-hours). For that time the bill contains requests and"
-            " recomputation, but no idle time."
+            f"Engine samples from before {time_text.moment(found.accounts.engines_from_unix_ns)}"
+            " UTC are deleted (tailspan up --keep-hours). For that time the bill contains"
+            " requests and recomputation, but no idle time."
         )
     if not found.accounts.apportioned:
         yield (
-            "Each request counts fully in the hour of its receipt: the rows that show how much of"
-            " it belongs to the next hour have expired."
+            "The whole cost of a request counts in the hour of its receipt, because the rows of"
+            " requests that span two hours have expired."
         )
     if found.accounts.overflowed:
-        yield f"{found.accounts.overflowed:,} requests count as _other: too many label values."
+        yield (
+            f"{found.accounts.overflowed:,} requests are counted as _other, because there are too"
+            " many label values."
+        )
 
 
 def _unpriced(several: "Sequence[Unpriced]") -> Iterator[str]:
@@ -317,7 +319,7 @@ def _unpriced(several: "Sequence[Unpriced]") -> Iterator[str]:
 
 def _why(each: "Unpriced") -> str:
     if not each.replica:
-        return "requests that only clients reported have no server name"
+        return "requests from client spans have no server name"
     name = text.label(each.replica)
     if not each.wall_s:
         return f"no engine of {name} reported"
@@ -327,7 +329,7 @@ def _why(each: "Unpriced") -> str:
 
 
 def _part(usd: float | None, whole: float) -> str:
-    """Return a part of the bill as text; a part too small to show is 0."""
+    """Return a part of the bill as text, or 0 if the part is too small to show."""
     return text.usd(0.0 if usd is not None and abs(usd) < whole / 20_000 else usd)
 
 

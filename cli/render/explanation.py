@@ -1,4 +1,4 @@
-"""An explanation as text: the verdict, the causes, the evidence, and actions to try.
+"""Format an explanation as text: the verdict, the causes, the evidence, and actions to try.
 
 Pure.
 """
@@ -17,7 +17,7 @@ from telemetry import durations, time_text
 
 _MOST_HITS = 6
 _SHOWN_S = 5e-5
-"""Seconds. A smaller part is shown as 0."""
+"""Minimum part in seconds. A smaller part is shown as 0."""
 
 
 def of_answer(answer: Answer) -> Iterator[str]:
@@ -27,7 +27,10 @@ def of_answer(answer: Answer) -> Iterator[str]:
     for each in why.deciding:
         yield _attained(each)
     if why.grew_within_objectives:
-        yield "The slowest requests became slower, but no SLO shows it. To explain it: --by-size."
+        yield (
+            "The slowest requests became slower, but no SLO shows this. To explain the growth, use"
+            " --by-size."
+        )
     if why.verdict is not Verdict.INCIDENT and (still := _still_slow(answer)):
         yield still
     for cause in why.causes:
@@ -35,7 +38,10 @@ def of_answer(answer: Answer) -> Iterator[str]:
         yield from _cause(cause)
     if why.unexplained is not None and why.unexplained >= 0.05:
         yield ""
-        yield (f"{text.count(round(why.unexplained * 100))} % is not explained by a known cause.")
+        yield (
+            f"{text.count(round(why.unexplained * 100))} % of the growth is not explained by a"
+            " known cause."
+        )
     if why.verdict is not Verdict.INSUFFICIENT_DATA:
         yield ""
         yield from _parts(why)
@@ -47,7 +53,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
 
 
 def compared_with(answer: Answer) -> str:
-    """Return the baseline as text, as in the JSON."""
+    """Return how the baseline was chosen, for the JSON."""
     if answer.before is not None:
         return "before_incident"
     return "previous" if answer.just_before else "given"
@@ -74,12 +80,12 @@ def _attained(each: Attainment) -> str:
 
 
 def _percent(ratio: float) -> str:
-    """Format with one decimal; "100%" only if it is exact."""
+    """Format a ratio as a percentage with one decimal. "100%" means exactly 1."""
     return f"{ratio:.1%}" if ratio == 1.0 or round(ratio, 3) < 1.0 else "> 99.9%"
 
 
 def _still_slow(answer: Answer) -> str | None:
-    """Return a problem that exists without growth: an open incident, or a missed target."""
+    """Return a sentence about a problem without growth: an incident, or a missed target."""
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
         began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"
@@ -102,7 +108,7 @@ def _sentence(answer: Answer) -> str:
     if why.verdict is Verdict.INSUFFICIENT_DATA:
         return (
             f"Too little data: {text.count(why.requests)} requests with {name} in the window and"
-            f" {text.count(why.baseline_requests)} in the baseline; each needs"
+            f" {text.count(why.baseline_requests)} in the baseline; both need at least"
             f" {text.count(why.needed)}."
         )
     slowest = f"{name} of the slowest {why.tail_share or 0:.0%}"
@@ -171,7 +177,7 @@ def _dimensions(why: Explanation) -> Iterator[str]:
     yield from text.table(["slow more often", "risk", "95 %", "requests"], rows, left=1)
     others = why.dimensions_tested - len(why.dimensions[:_MOST_HITS])
     if others > 0:
-        yield f"{text.count(others)} other kinds of request were tested."
+        yield f"{text.count(others)} other groups of requests were tested without a result."
 
 
 def of_request(found: Mapping[str, Any]) -> Iterator[str]:
@@ -215,4 +221,4 @@ def of_request(found: Mapping[str, Any]) -> Iterator[str]:
             ["delayed by", "tenant", "prompt tokens meanwhile", "cost"], rows, left=2
         )
     else:
-        yield "No other request's prefill delayed it."
+        yield "No other request's prefill delayed this request."

@@ -1,4 +1,4 @@
-"""GPUs as a table, as JSON and as text: their values, and why values are missing."""
+"""Format the values of GPUs, and the reasons for missing values, as a table, JSON or text."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ _TEXTS = 4
 
 
 def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
-    """Yield a table, then the missing values and the reasons."""
+    """Yield the lines of a table, and then the missing values with the reasons."""
     told = {gpu.gpu: gpu for state in states for gpu in state.gpus}
     if not samples:
         yield nothing(states)
@@ -48,7 +48,7 @@ def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
 
 
 def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
-    """Yield one object per GPU: its sample, null for unknown, and `absent`: reasons by field."""
+    """Yield one JSON object per GPU. Unknown values are null, and `absent` has the reasons."""
     told = {gpu.gpu: gpu for state in states for gpu in state.gpus}
     for sample in samples:
         fields = asdict(sample)
@@ -71,13 +71,13 @@ def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
 
 
 def nothing(states: "Sequence[ReaderState]") -> str:
-    """Return that no GPU reports, and why."""
+    """Return a sentence that no GPU reports, with the reasons."""
     why = reasons(states)
     return f"No GPU reports. {why}." if why else "No GPU reports."
 
 
 def reasons(states: "Sequence[ReaderState]") -> str:
-    """Return why readers report nothing: `nvml: no_library (…); amd_smi: no_package (…)`."""
+    """Return why readers report no GPU, as in `nvml: no_library (…); amd_smi: no_package (…)`."""
     return "; ".join(
         f"{printable(state.name, _WIDEST)}: {_words(state.absence)}"
         for state in states

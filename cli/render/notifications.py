@@ -1,4 +1,4 @@
-"""The outbox in `tailspan slo status`: the notifications of each incident."""
+"""Format the notifications of incidents, for `tailspan slo status`."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Final
@@ -39,7 +39,7 @@ def as_json(row: Notification) -> dict[str, Any]:
 
 
 def print_undelivered(rows: Sequence[Notification]) -> None:
-    """Print the notifications that were not delivered, and why; print no lines if all were."""
+    """Print the notifications that were not delivered, with the reasons."""
     untold = [row for row in rows if row.state != Delivery.DELIVERED]
     if not untold:
         return

@@ -1,4 +1,4 @@
-"""Tables as text: aligned columns, milliseconds below a second, no cursor movement."""
+"""Format values and tables as plain text."""
 
 from collections.abc import Sequence
 from math import floor, log10
@@ -8,7 +8,7 @@ from telemetry.printable import printable as printable
 from telemetry.time_text import length, moment
 
 UNKNOWN = "-"
-"""Shown for an unknown value, never for 0."""
+"""Printed for an unknown value, never for 0."""
 
 WIDEST = 40
 """Maximum characters of a cell. A longer label is cut and ends in an ellipsis."""
@@ -28,7 +28,7 @@ def seconds(value_s: float | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """Format a whole number, thousands grouped."""
+    """Format a whole number with grouped thousands."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
@@ -40,7 +40,7 @@ def rate(value: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """Format dollars: with cents from $1, with three digits below."""
+    """Format dollars, with cents from $1 on and with three digits below $1."""
     if value is None:
         return UNKNOWN
     sign, size = ("-" if value < 0 else ""), abs(value)
@@ -54,7 +54,10 @@ def usd(value: float | None) -> str:
 
 
 def span(window: Window) -> str:
-    """Format a window: start, end, length. The date is shown once if both are on the same day."""
+    """Format a window with start, end and length.
+
+    The date is shown once if both are on the same day.
+    """
     start, end = moment(window.from_unix_ns), moment(window.to_unix_ns)
     if start[:10] == end[:10]:
         end = end[11:]
@@ -62,7 +65,7 @@ def span(window: Window) -> str:
 
 
 def label(value: str | int | bool | None) -> str:
-    """Return a label that is safe in a terminal: no control characters, limited length."""
+    """Return a label that is safe to print, without control characters and with limited length."""
     if value is None:
         return UNKNOWN
     return printable(str(value), WIDEST)
@@ -77,7 +80,7 @@ def table(
         header: a name per column.
         rows: the cells.
         left: number of leading columns that are aligned left.
-        keep: number of leading columns that stay even if all of their cells are unknown.
+        keep: number of leading columns that are printed even if all of their cells are unknown.
     """
     kept = [
         place

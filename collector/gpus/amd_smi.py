@@ -1,8 +1,9 @@
-"""AMD GPUs of this machine, through AMD SMI, the Python library of ROCm.
+"""Reads the AMD GPUs of this machine through AMD SMI, the Python library of ROCm.
 
 `umc_activity` is the average share of the memory bandwidth in use, as reported by the firmware of
-an Instinct; multiplied by `vram_max_bandwidth` it is bytes per second. `gfx_activity` is the share
-of time in which the graphics engine was busy, an upper bound of the activity of its units.
+an Instinct GPU. The share times `vram_max_bandwidth` is the bandwidth in bytes per second.
+`gfx_activity` is the share of time in which the graphics engine was busy. It is an upper bound of
+the activity of the engine's units.
 Source: AMD SMI, "Python API reference", ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of 10⁹).
 """
 
@@ -60,8 +61,8 @@ _ACTIVITIES: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
 def load() -> Any:
     """Return the Python library.
 
-    If the C library is missing, importing the Python library prints to stdout and raises exceptions
-    that this function converts.
+    If the C library is missing, importing the Python library prints to stdout and raises
+    exceptions. This function converts the exceptions to ReaderError.
     """
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -74,10 +75,10 @@ def load() -> Any:
 
 
 class AmdSmiReader:
-    """Reads through AMD SMI, from one thread.
+    """Reads GPUs through AMD SMI; use it from one thread only.
 
     Args:
-        clock_unix_ns: the current time.
+        clock_unix_ns: returns the current time.
         clock: monotonic seconds.
     """
 
@@ -92,7 +93,7 @@ class AmdSmiReader:
         self._opened_s = 0.0
 
     def read(self) -> Reading:
-        """Return the current values of every GPU; one that fails does not affect the others.
+        """Return the current values of every GPU. A GPU that fails does not affect the other GPUs.
 
         Raises:
             ReaderError: the library is not usable, or finds no GPU.
@@ -118,7 +119,7 @@ class AmdSmiReader:
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:
-        """Close the library; `read` opens it again."""
+        """Close the library. The next call of `read` opens it again."""
         smi, self._smi = self._smi, None
         if smi is not None:
             with contextlib.suppress(smi.AmdSmiException):
@@ -165,7 +166,7 @@ class AmdSmiReader:
 
 
 def absence_of(smi: Any, error: Exception) -> Absence:
-    """Return the absence for an exception of the library."""
+    """Return the reason for an absent value, from an exception of the library."""
     code = getattr(error, "err_code", None)
     wrapper = getattr(smi, "amdsmi_wrapper", smi)
     for name, why in _CODES.items():
@@ -265,7 +266,7 @@ def _set(
 
 
 def _value(answer: Mapping[str, Any], key: str) -> Any:
-    """Return a value; None for N/A, the library's value for an unsupported feature."""
+    """Return a value, or None for "N/A", which the library returns for an unsupported feature."""
     value = answer.get(key)
     return None if value == "N/A" else value
 
@@ -279,5 +280,5 @@ def _asked(smi: Any, ask: Callable[[], Any]) -> Any:
             raise ReaderError(absence) from error
         return absence
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # The library's API has changed between versions, and it decodes some answers itself.
+        # The library's API has changed between versions. Some versions return decoded values.
         return Absence(Why.VERSION_MISMATCH, f"AMD SMI: {type(error).__name__}")

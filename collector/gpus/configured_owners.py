@@ -1,4 +1,4 @@
-"""The replicas of GPUs as configured by the user: by GPU, or by the labels of a dcgm-exporter.
+"""The replicas of GPUs as configured by the user, by GPU name or by labels of a dcgm-exporter.
 
 Pure. Configuration overrides detection.
 """
@@ -16,8 +16,8 @@ from telemetry.gpus import GpuSource
 ALL: Final = "*"
 TEMPLATE: Final = "{pod}"
 ALLOWED: Final = (
-    "GPU=REPLICA, where GPU is a UUID, the number of a GPU of this machine, HOST/NUMBER of a"
-    " dcgm-exporter's, or * for every other GPU of this machine"
+    "GPU=REPLICA, where GPU is a UUID, the number of a GPU of this machine, HOST/NUMBER of a GPU"
+    " of a dcgm-exporter, or * for every other GPU of this machine"
 )
 
 
@@ -26,8 +26,8 @@ class ConfiguredOwners:
     """The user's configuration.
 
     Attributes:
-        by_gpu: replica of a GPU, by one of the GPU's names.
-        template: replica of a dcgm-exporter's GPU, as a template of its labels.
+        by_gpu: maps one of a GPU's names to its replica.
+        template: the replica of a dcgm-exporter's GPU, as a template of the GPU's labels.
     """
 
     by_gpu: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -38,7 +38,7 @@ class ConfiguredOwners:
         return next((self.by_gpu[name] for name in names_of(gpu) if name in self.by_gpu), None)
 
     def from_labels(self, gpu: GpuReading) -> str | None:
-        """Return the replica that a GPU's labels name; None if a label is missing."""
+        """Return the replica for a GPU's labels, or None if a label is missing."""
         return filled(self.template, gpu.labels) if gpu.labels else None
 
 
@@ -52,10 +52,10 @@ def names_of(gpu: GpuReading) -> tuple[str, ...]:
 
 
 def configured_owners_of(given: Iterable[str], template: str = TEMPLATE) -> ConfiguredOwners:
-    """Read the values of `--gpu-replica` and `--dcgm-replica`.
+    """Parse the arguments of `--gpu-replica` and `--dcgm-replica`.
 
     Raises:
-        ValueError: a value is malformed, or a GPU has two replicas.
+        ValueError: an argument is malformed, or a GPU has two replicas.
     """
     by_gpu: dict[str, str] = {}
     for words in given:
@@ -71,7 +71,7 @@ def checked_template(template: str) -> str:
     """Return the template if it is valid.
 
     Raises:
-        ValueError: it has a field that is not a label, or no field.
+        ValueError: the template has no field, or a field that is not a label.
     """
     allowed = f"allowed: text with {{NAME}}s of {', '.join(sorted(LABELS))}"
     try:
@@ -90,7 +90,7 @@ def checked_template(template: str) -> str:
 
 
 def filled(template: str, labels: Mapping[str, str]) -> str | None:
-    """Return the template filled with labels; None if one is missing."""
+    """Return the template filled with labels, or None if a label is missing."""
     names = {name for _, name, _, _ in Formatter().parse(template) if name}
     if not names <= labels.keys():
         return None

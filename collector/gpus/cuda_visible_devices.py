@@ -1,7 +1,7 @@
-"""CUDA_VISIBLE_DEVICES, interpreted as CUDA does.
+"""Parses CUDA_VISIBLE_DEVICES with CUDA's rules.
 
-Pure. Source: CUDA C++ Programming Guide, "CUDA Environment Variables": numbers, or UUIDs and
-prefixes of UUIDs; devices after the first invalid one are not visible.
+Pure. Source: CUDA C++ Programming Guide, "CUDA Environment Variables". The variable lists
+numbers, UUIDs or prefixes of UUIDs. Devices after the first invalid entry are not visible.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ _PREFIXES = ("GPU-", "MIG-")
 def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
     """Return the UUIDs of the GPUs that a process sees.
 
-    CUDA numbers GPUs by speed. Its numbers are certain to equal the driver's numbers only if all
-    GPUs are of the same model; otherwise the result is empty.
+    CUDA numbers GPUs by speed, the driver by PCI bus. The numbers are certain to be equal only if
+    all GPUs are of the same model; otherwise the result is empty.
 
     Args:
-        variable: its value.
-        gpus: the GPUs of this machine.
+        variable: the value of the process's CUDA_VISIBLE_DEVICES.
+        gpus: all GPUs of this machine.
     """
     numbered = {each.index: each.gpu for each in gpus if each.index is not None}
     alike = len({each.model_name for each in gpus if each.index is not None}) == 1

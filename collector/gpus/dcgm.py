@@ -1,7 +1,7 @@
-"""Reads NVIDIA GPUs through dcgm-exporter: GPUs older than Hopper, and GPUs of other machines.
+"""Reads NVIDIA GPUs through dcgm-exporters: GPUs older than Hopper, and GPUs of other machines.
 
-An exporter samples its GPUs every 30 s unless it is started with `-c 1000`. Scraping it more often
-repeats its values.
+An exporter samples its GPUs every 30 s unless it is started with `-c 1000`. More frequent scrapes
+return the same values again.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ _WHY: Final = {
 
 
 class DcgmReader:
-    """Scrapes the dcgm-exporters of one `--dcgm`.
+    """Scrapes the dcgm-exporters of one `--dcgm` option.
 
     Args:
-        discovery: their addresses.
-        clients: HTTP clients by credentials.
-        clock_unix_ns: the current time.
+        discovery: finds the exporters' addresses.
+        clients: one HTTP client per set of credentials.
+        clock_unix_ns: returns the current time.
     """
 
     def __init__(
@@ -46,7 +46,8 @@ class DcgmReader:
         self._clock_unix_ns = clock_unix_ns
 
     async def read(self) -> Reading:
-        """Return every GPU of every exporter; one that fails does not affect the others.
+        """Return every GPU of every exporter. An exporter that fails does not affect the other
+        exporters.
 
         Raises:
             ReaderError: discovery fails, or all exporters fail.

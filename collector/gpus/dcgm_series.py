@@ -1,9 +1,10 @@
-"""Parses an answer of a dcgm-exporter to its GPUs.
+"""Parses the response of a dcgm-exporter to GPU samples.
 
-Pure. With MIG each slice has its own series with the label GPU_I_ID. The card's power and energy
-are repeated for each slice; they are left out, so that no sum counts them twice.
-Sources: dcgm-exporter, `etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM,
-"Field Identifiers"; its labels as of 2.x to 4.x (`--use-old-namespace` for the older ones).
+Pure. With MIG, each slice has its own series with the label GPU_I_ID. The exporter repeats the
+card's power and energy for each slice. The parser leaves them out, so that no sum counts them
+twice.
+Sources: dcgm-exporter, `etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM, "Field
+Identifiers". Label names are those of versions 2.x to 4.x, including `--use-old-namespace`.
 """
 
 import re
@@ -32,9 +33,9 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "GPU_I_ID": ("GPU_I_ID",),
     "GPU_I_PROFILE": ("GPU_I_PROFILE",),
 }
-"""Our name of a label → its names in dcgm-exporters, the best first."""
+"""Maps Tailspan's name of a label to its names in dcgm-exporters, in order of preference."""
 LABELS: Final = frozenset(_LABELS)
-"""The labels that a template may contain."""
+"""The labels that the template of `--dcgm-replica` may contain."""
 
 
 class _Field(NamedTuple):
@@ -60,11 +61,11 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": _Field(
         "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
     ),
-    # Its name before DCGM 3.3.
+    # The name of this field before DCGM 3.3.
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _Field(
         "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
     ),
-    # These are rates, whatever type an exporter's configuration assigns.
+    # Treated as rates, whatever type an exporter's configuration assigns.
     "DCGM_FI_PROF_PCIE_RX_BYTES": _Field("pcie_rx_bytes_per_s", finite),
     "DCGM_FI_PROF_PCIE_TX_BYTES": _Field("pcie_tx_bytes_per_s", finite),
     "DCGM_FI_PROF_NVLINK_RX_BYTES": _Field("nvlink_rx_bytes_per_s", finite),
@@ -82,11 +83,11 @@ NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
 
 
 def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...]:
-    """Return the GPUs and slices in an answer; GPUs without a name are ignored.
+    """Return the GPUs and slices in a response. GPUs without a name are ignored.
 
     Args:
-        samples: of `NAMES`.
-        at_unix_ns: when the answer arrived.
+        samples: samples with names in `NAMES`.
+        at_unix_ns: arrival time of the response.
     """
     series: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], dict[str, str]] = {}
@@ -148,7 +149,10 @@ def _gpu(
 
 
 def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
-    """Set the memory fields. An absent total is the sum of used, free and reserved memory."""
+    """Set the memory fields.
+
+    If the total is absent, it is set to the sum of used, free and reserved memory.
+    """
     used, free, total = (values.get(name) for name in (_USED, _FREE, _TOTAL))
     if total is None and used is not None and free is not None:
         total = used + free + values.get(_RESERVED, 0.0)

@@ -1,4 +1,5 @@
-"""Calls a driver's library on a separate thread, so that a hanging call does not block other code.
+"""Calls a driver's library on a separate thread, so that a call that hangs does not block other
+code.
 
 The thread is a daemon thread, so a hanging driver does not prevent the program from ending.
 """
@@ -30,7 +31,7 @@ class DriverThread:
 
     Args:
         library: the library.
-        timeout_s: time limit of one reading.
+        timeout_s: time limit of one call of `read`.
     """
 
     def __init__(self, library: Library, timeout_s: float = TIMEOUT_S) -> None:
@@ -46,10 +47,11 @@ class DriverThread:
         """See `Reader`.
 
         Raises:
-            ReaderError: reading failed or took too long. Until it returns, further calls fail.
+            ReaderError: reading failed or took too long. After a timeout, further calls fail until
+            the first call has returned.
         """
         if self._pending is not None and not self._pending.done():
-            raise ReaderError(Absence(Why.TIMEOUT, "the driver has not answered yet"))
+            raise ReaderError(Absence(Why.TIMEOUT, "the driver's previous call has not returned"))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gpu-library", daemon=True)
             self._thread.start()
@@ -58,14 +60,14 @@ class DriverThread:
         answer = asyncio.wrap_future(self._pending)
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # may be late
         try:
-            # Shielded, because a call cannot be cancelled.
+            # Shielded, because a driver call cannot be cancelled.
             return await asyncio.wait_for(asyncio.shield(answer), self._timeout_s)
         except TimeoutError as error:
-            late = Absence(Why.TIMEOUT, f"the driver did not answer within {self._timeout_s:g} s")
+            late = Absence(Why.TIMEOUT, f"the driver did not return within {self._timeout_s:g} s")
             raise ReaderError(late) from error
 
     def close(self) -> None:
-        """Close the library once its current call has returned; does not wait."""
+        """Close the library when its current call has returned; does not wait."""
         if self._thread is not None:
             self._calls.put(None)
             self._thread = None

@@ -1,7 +1,8 @@
-"""NVIDIA's GPU performance monitoring: activity between two readings, Hopper and newer.
+"""NVIDIA's GPU performance monitoring (GPM): activity between two samples, for Hopper and newer.
 
-The first reading and a reading after a long pause have no values, because an average over a minute
-is not the value of a second. Each GPU has two sample buffers, which are freed at the end.
+The first sample of a GPU has no values. A sample after a long pause has none, because an average
+over a minute is not the activity of the last second. Each GPU has two sample buffers, which are
+freed at the end of the program.
 Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
 """
 
@@ -13,14 +14,13 @@ from collector.gpus.nvml_errors import absence_of, meaning
 from collector.gpus.reader import GONE, Absence, Measurements, ReaderError, Why
 
 SHORTEST_S: Final = 0.1
-"""The interval at which the driver updates its counters, approximately."""
+"""Approximate interval at which the driver updates its counters."""
 LONGEST_S: Final = 10.0
 _PERCENT: Final = 0.01
 _MIB: Final = float(2**20)
 _ROUNDING: Final = 1.01
-"""A ratio may exceed 1 slightly, because two different clocks are used.
-
-Up to this limit it is set to 1; a larger ratio is impossible.
+"""Upper bound of a plausible ratio. A ratio may exceed 1 slightly, because two different clocks are
+used; it is then set to 1. A larger ratio is discarded.
 """
 
 
@@ -41,12 +41,12 @@ METRICS: Final[Mapping[str, _Metric]] = {
 
 
 class GpmWindow:
-    """Two successive readings of one GPU, or of one MIG instance of it.
+    """Two successive samples of one GPU, or of one MIG instance.
 
     Args:
         pynvml: the package.
         device: handle of the card.
-        instance: id of the MIG instance; None for the card.
+        instance: id of the MIG instance, or None for the whole card.
         clock: monotonic seconds.
     """
 
@@ -58,13 +58,13 @@ class GpmWindow:
         self._instance = instance
         self._clock = clock
         self._before: tuple[Any, float] | None = None
-        """Buffer and time of the last reading."""
+        """Buffer and timestamp of the last sample."""
         self._spare: Any = None
         self._unsupported: Absence | None = None
         self._asked = False
 
     def measure(self, into: Measurements) -> None:
-        """Set the activity since the last reading, or the reason for its absence.
+        """Set the activity since the last sample, or the reason for its absence.
 
         Raises:
             ReaderError: the GPU is gone.
@@ -86,7 +86,7 @@ class GpmWindow:
         self._spare = self._before = None
         for buffer in held:
             if buffer is not None:
-                # If the library is shut down, its memory is freed already.
+                # If the library has been shut down, it has already freed its memory.
                 with contextlib.suppress(self._pynvml.NVMLError):
                     self._pynvml.nvmlGpmSampleFree(buffer)
 
@@ -98,7 +98,7 @@ class GpmWindow:
             return self._unsupported
         now_s = self._clock()
         if self._before is not None and now_s - self._before[1] < SHORTEST_S:
-            return Absence(Why.FIRST_LOOK, "too soon after the last")
+            return Absence(Why.FIRST_LOOK, "too soon after the last sample")
         taken = self._spare if self._spare is not None else self._pynvml.nvmlGpmSampleAlloc()
         self._spare = taken  # `free` frees it if the reading fails
         if self._instance is None:
@@ -110,7 +110,7 @@ class GpmWindow:
         if before is None:
             return Absence(Why.FIRST_LOOK)
         if now_s - before[1] > LONGEST_S:
-            return Absence(Why.FIRST_LOOK, f"the last was {now_s - before[1]:.0f} s ago")
+            return Absence(Why.FIRST_LOOK, f"the last sample was {now_s - before[1]:.0f} s ago")
         self._compare(before[0], taken, into)
         return None
 
@@ -144,7 +144,10 @@ class GpmWindow:
 
 
 def _checked(value: float, *, is_ratio: bool) -> float | None:
-    """Return a possible value, or None; NaN compares as false and gives None."""
+    """Return the value, with a ratio limited to 1, or None if the value is impossible.
+
+    NaN compares as false, so it gives None.
+    """
     if not 0 <= value < (_ROUNDING if is_ratio else float("inf")):
         return None
     return min(value, 1.0) if is_ratio else value

@@ -1,4 +1,4 @@
-"""The readers of this machine's own GPUs and of dcgm-exporters."""
+"""Selects the readers of this machine's own GPUs and of dcgm-exporters."""
 
 import socket
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ AMD_SMI: Final = "amd_smi"
 
 
 class GpuReaders:
-    """All configured readers; `close` releases their resources.
+    """All configured readers; `close` releases the readers' resources.
 
     Args:
         local: whether to read the GPUs of this machine.
-        dcgm: the addresses of dcgm-exporters.
-        dcgm_every_s: how often to scrape them.
+        dcgm: finds the addresses of dcgm-exporters.
+        dcgm_every_s: interval between two scrapes of a dcgm-exporter.
     """
 
     def __init__(
@@ -54,5 +54,5 @@ class GpuReaders:
 
 
 def host_name() -> str:
-    """Return this machine's name, the same as vLLM's instrumentation reports."""
+    """Return this machine's name, as vLLM's instrumentation reports it."""
     return socket.gethostname()

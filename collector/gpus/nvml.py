@@ -1,8 +1,8 @@
-"""NVIDIA GPUs of this machine, through NVML: every card and every MIG slice.
+"""Reads the NVIDIA GPUs of this machine through NVML: every card and every MIG slice.
 
-A lost GPU does not affect the others. The library finds it again only when the library is reopened,
-which costs the other GPUs one reading of their rates. While a GPU is lost, the library is reopened
-every half minute.
+A lost GPU does not affect the other GPUs. NVML finds a lost GPU again only after the library is
+reopened. Reopening the library costs the other GPUs the rates of one sample. While a GPU is lost,
+the library is reopened every 30 s.
 """
 
 import contextlib
@@ -48,10 +48,10 @@ def load() -> Any:
 
 
 class NvmlReader:
-    """Reads through NVML, from one thread.
+    """Reads GPUs through NVML; use it from one thread only.
 
     Args:
-        clock_unix_ns: the current time.
+        clock_unix_ns: returns the current time.
         clock: monotonic seconds.
     """
 
@@ -63,12 +63,12 @@ class NvmlReader:
         self._clock_unix_ns = clock_unix_ns
         self._clock = clock
         self._nvml: Any = None
-        """The package while the library is open."""
+        """The Python package, or None while the library is closed."""
         self._opened_s = 0.0
         self._windows: dict[str, GpmWindow] = {}
         self._peaks: dict[str, float | Absence] = {}
         self._some_lost = False
-        """Whether a GPU was lost at the last reading."""
+        """Whether a GPU was lost at the last call of `read`."""
 
     def read(self) -> Reading:
         """Return the current values of every GPU.
@@ -100,7 +100,7 @@ class NvmlReader:
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:
-        """Close the library; `read` opens it again."""
+        """Close the library. The next call of `read` opens it again."""
         nvml, self._nvml = self._nvml, None
         for window in self._windows.values():
             window.free()
@@ -200,7 +200,9 @@ class NvmlReader:
         return self._windows[gpu]
 
     def _set_bandwidth(self, nvml: Any, gpu: str, device: Any, into: Measurements) -> None:
-        """Set bytes per second: the measured share of the memory's peak bandwidth."""
+        """Set the memory bandwidth in bytes per second: the measured share times the peak
+        bandwidth.
+        """
         name = "dram_bandwidth_bytes_per_s"
         ratio = into.values.get("dram_bandwidth_ratio")
         if ratio is None:

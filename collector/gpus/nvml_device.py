@@ -1,8 +1,8 @@
 """NVML's current values of one NVIDIA GPU, without its performance counters.
 
-NVML's `utilization.memory` is not read: it is the share of time in which memory was accessed, and
-is often mistaken for bandwidth. Power, energy and clocks belong to a card; with MIG, memory and
-processes belong to its slices.
+NVML's `utilization.memory` is not read, because it is the share of time in which memory was
+accessed. It is often mistaken for the share of the bandwidth. Power, energy and clocks belong to a
+card. With MIG, memory and processes belong to the card's slices.
 Source: NVML API reference, "Device Queries".
 """
 
@@ -15,8 +15,10 @@ from collector.gpus.throttle_reasons import reasons_of
 
 _MHZ: Final = 1_000_000
 _TRANSFERS_A_CLOCK: Final = 2
-"""HBM and GDDR transfer two bits per line and clock, as NVML counts clocks: 2 × 2,619 MHz × 5,120
-bits is the 3.35 TB/s that NVIDIA states for an H100 (SXM); also for A100, H200, L4 and L40S."""
+"""HBM and GDDR transfer two bits per line in each clock cycle that NVML counts. Example: 2 × 2,619
+MHz × 5,120 bits is the 3.35 TB/s that NVIDIA states for an H100 (SXM). The formula also holds for
+A100, H200, L4 and L40S.
+"""
 
 
 class _Query(NamedTuple):
@@ -55,21 +57,23 @@ OF_MEMORY: Final = (
 
 
 def read_card(nvml: Any, device: Any, into: Measurements) -> None:
-    """Read power and energy.
+    """Set power and energy.
 
     Raises:
-        ReaderError: the GPU is gone. The other functions here raise it, too.
+        ReaderError: the GPU is gone. The other functions of this module also raise it.
     """
     _read(nvml, device, OF_CARD, into)
 
 
 def read_clocks(nvml: Any, device: Any, into: Measurements) -> None:
-    """Read clocks and throttle reasons of a card. They also apply to each slice."""
+    """Set the clocks and the throttle reasons of a card. These values also apply to each slice of
+    the card.
+    """
     _read(nvml, device, OF_CLOCKS, into)
 
 
 def read_memory(nvml: Any, device: Any, into: Measurements) -> None:
-    """Read used and total memory of a card or a slice."""
+    """Set the used and total memory of a card or a slice."""
     memory = asked(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(device))
     for query in OF_MEMORY:
         if isinstance(memory, Absence):
@@ -88,20 +92,20 @@ def peak_bytes_per_s(nvml: Any, device: Any) -> float | Absence:
         if isinstance(each, Absence):
             return each
         if not each:
-            return Absence(Why.NOT_SUPPORTED, "NVML reports no width or clock of its memory")
+            return Absence(Why.NOT_SUPPORTED, "NVML reports no memory width or clock")
         found.append(float(each))
     bits, megahertz = found
     return bits / 8 * megahertz * _MHZ * _TRANSFERS_A_CLOCK
 
 
 def processes_of(nvml: Any, device: Any) -> frozenset[int] | None:
-    """Return the ids of the processes that compute on it; None if unknown."""
+    """Return the ids of the processes that compute on a GPU; None if unknown."""
     found = asked(nvml, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(device))
     return None if isinstance(found, Absence) else frozenset(int(each.pid) for each in found)
 
 
 def asked(nvml: Any, ask: Callable[[], Any]) -> Any:
-    """Return an answer of the library, or the reason for its absence.
+    """Return the result of a library call, or the reason for its absence.
 
     Raises:
         ReaderError: the GPU is gone.

@@ -1,4 +1,4 @@
-"""The meaning of NVML's error codes, including codes of future versions.
+"""Maps NVML's error codes to reasons, including codes of future versions.
 
 Source: NVML API reference, `nvmlReturn_t`.
 """
@@ -41,15 +41,17 @@ CODES: Final[Mapping[str, Why]] = {
     "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED": Why.NOT_SUPPORTED,
     "NVML_ERROR_UNKNOWN": Why.FAILED,
 }
-"""The reason for each code, by its name in the Python package. Older packages have fewer names."""
+"""Maps each code, by its name in the Python package, to a reason. Older versions of the package
+have fewer names.
+"""
 
 
 def meaning(pynvml: Any, code: int) -> Absence:
-    """Return the absence for an error code.
+    """Return the reason for an absent value, from an error code.
 
     Args:
         pynvml: the package.
-        code: the return value of a function of the library.
+        code: the return value of an NVML function.
     """
     for name, why in CODES.items():
         if getattr(pynvml, name, None) == code:
@@ -58,7 +60,7 @@ def meaning(pynvml: Any, code: int) -> Absence:
 
 
 def absence_of(pynvml: Any, error: Exception) -> Absence:
-    """Return the absence for an exception of the package."""
+    """Return the reason for an absent value, from an exception of the package."""
     if isinstance(error, pynvml.NVMLLibraryMismatchError):
         return Absence(Why.VERSION_MISMATCH, "the package is newer than the driver's library")
     return meaning(pynvml, int(getattr(error, "value", -1)))

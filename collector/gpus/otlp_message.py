@@ -1,4 +1,4 @@
-"""GPU samples as an OTLP message, for a collector on another machine."""
+"""Converts GPU samples to an OTLP message, for a collector on another machine."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,7 +15,7 @@ PATH: Final = "/v1/metrics"
 
 
 def message(samples: Sequence[GpuSample]) -> bytes:
-    """Return an export of samples, with one resource per replica."""
+    """Return an OTLP metrics message with the samples, with one resource per replica."""
     by_replica: dict[str, list[GpuSample]] = {}
     for sample in samples:
         by_replica.setdefault(sample.replica, []).append(sample)

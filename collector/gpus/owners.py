@@ -1,10 +1,10 @@
-"""Determines which replica a GPU serves, and which other processes use it.
+"""Assigns GPUs to replicas, and counts other processes on each GPU.
 
 The sources are used in this order: the user's configuration; the labels of a dcgm-exporter; the
-processes that compute on the GPU, by their ancestors; CUDA_VISIBLE_DEVICES of the replicas' own
-processes. If no engines report to this process, as in an agent, the replica is named by the host
-and port of the server that these processes work for, because this is the default name of a replica.
-A GPU without a replica is reported under its machine's name, so that idle GPUs stay visible.
+ancestors of the processes that compute on the GPU; CUDA_VISIBLE_DEVICES of the replicas' processes.
+If no engines report to this process, as in an agent on a GPU machine, the replica's name is the
+host and port of the server that these processes work for. This is the default name of a replica. A
+GPU without a replica is reported under its machine's name, so that idle GPUs stay visible.
 """
 
 import logging
@@ -27,22 +27,22 @@ from telemetry.requests import RequestTimeline, Source
 
 MOST_KNOWN: Final = 4_096
 SILENT_NS: Final = 300 * 10**9
-"""Time without a report after which an engine's process id is ignored, because another process may
-have it. A running engine reports every second.
+"""If an engine sends no sample for this time, its process id is ignored, because another process
+may have the id. A running engine sends a sample every second.
 """
 
 _log = logging.getLogger(__name__)
 
 
 class Owners(Listener):
-    """Assigns GPUs to replicas. As a listener it learns the process ids of engines.
+    """Assigns GPUs to replicas. It is also a listener, which records the process ids of engines.
 
     Args:
         host: this machine's name.
         processes: reads the processes of this machine.
         configured: the user's configuration.
-        clock_unix_ns: the current time.
-        receives_engines: whether engines report here.
+        clock_unix_ns: returns the current time.
+        receives_engines: whether engines report to this process.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Owners(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the processes of engines. Scrapes and simulations report no processes."""
+        """Record the process ids of engines. Scrapes and simulations report no process ids."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             # Once per message: senders may invent names, and each call takes time in proportion to
@@ -98,10 +98,10 @@ class Owners(Listener):
                 self._engines[key] = engine, now_unix_ns
 
     def assign(self, gpus: Sequence[GpuReading]) -> list[GpuSample]:
-        """Return samples of GPUs with their replicas.
+        """Return the samples of GPUs, each with its replica. Thread-safe.
 
         Args:
-            gpus: of one reading. May be called from any thread.
+            gpus: the GPUs of one call of a reader.
         """
         with self._lock:
             self._forget(self._clock_unix_ns())
@@ -151,7 +151,9 @@ class Owners(Listener):
     def _by_variable(
         self, gpus: Sequence[GpuReading], engines: Sequence[EngineProcess]
     ) -> dict[str, str]:
-        """Return replicas by GPU, from CUDA_VISIBLE_DEVICES. Containers number GPUs differently."""
+        """Return the replica of each GPU, according to CUDA_VISIBLE_DEVICES. Processes in
+        containers are ignored, because containers number GPUs differently.
+        """
         local = [gpu for gpu in gpus if gpu.source is GpuSource.NVML]
         seen: dict[str, set[str]] = {}
         for each in engines if local else ():
@@ -172,19 +174,20 @@ class Owners(Listener):
 
 
 def _counted(gpu: GpuReading, of_process: Mapping[int, str | None]) -> Counter[str]:
-    """Return the number of each replica's processes on a GPU."""
+    """Return the number of processes on a GPU, by replica."""
     replicas = (of_process[pid] for pid in gpu.processes or ())
     return Counter(replica for replica in replicas if replica is not None)
 
 
 def _busiest(counted: Counter[str]) -> str | None:
-    """Return the replica with the most processes; the others are its neighbours."""
+    """Return the replica with the most processes on the GPU."""
     return max(counted, key=lambda replica: (counted[replica], replica), default=None)
 
 
 def _full_name(name: str | None, replicas: set[str]) -> str | None:
-    """Return the replica for a name from labels. The default name of a server in a pod is
-    `pod:port`, but labels contain only the pod."""
+    """Return the full replica name for a name from labels. The default name of a replica in a pod
+    is `pod:port`, but labels contain only the pod.
+    """
     if name is None or name in replicas:
         return name
     there = [each for each in replicas if host_of(each) == name]

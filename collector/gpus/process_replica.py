@@ -1,13 +1,13 @@
-"""Determines which replica a process of this machine belongs to.
+"""Returns the replica that a process of this machine belongs to.
 
 Pure. A process id alone is not enough: other machines have the same ids, and every container has a
-process 1. Therefore the start of the process must agree with the start time of the engine's totals.
-If a replica is named after a host (`host:port`, the default), the host must be this machine or the
-process' container.
+process 1. Therefore the start time of the process must be close to the start time of the engine's
+totals. If a replica's name contains a host (`host:port`, the default), the host must be this
+machine or the process's container.
 
-With one API server the engine's workers are its descendants, and it reports its process id. With
-several API servers, or with data parallelism, servers and engines are siblings: children of one
-launcher of the same program, started together.
+With one API server, the engine's workers are descendants of the process whose id the engine
+reports. With several API servers, or with data parallelism, servers and engines are siblings:
+children of one launcher that runs the same program, started together.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,17 +17,18 @@ from collector.gpus.processes import Process
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
-"""Maximum time between the start of a process and the start of its totals, which may be before or
-after the model is loaded."""
+"""Maximum time between the start of a process and the start of its totals. The totals may start
+before or after the process loads the model.
+"""
 TOGETHER_S: Final = 120.0
-"""Maximum time between the starts of processes of one launcher."""
+"""Maximum time between the starts of two child processes of one launcher."""
 
 
 class EngineProcess(NamedTuple):
-    """A process that an engine's telemetry names.
+    """A process whose id an engine reported.
 
     Attributes:
-        started_unix_ns: start time of its totals; None without totals.
+        started_unix_ns: start timestamp of the engine's totals; None without totals.
     """
 
     replica: str
@@ -50,13 +51,13 @@ def replica_of(
     hostname: Callable[[int], str | None],
     children: Callable[[int], Iterable[Process]] = lambda _pid: (),
 ) -> str | None:
-    """Return the replica that a process serves; None if it is not certain.
+    """Return the replica that a process serves, or None if the replica is uncertain.
 
     Args:
-        ancestry: the process, its parent, and so on.
+        ancestry: the process, its parent, its grandparent, and so on.
         engines: the engines by process id.
         here: this machine's name.
-        hostname: returns the name of a process' container.
+        hostname: returns the host name of the container of a process.
         children: returns the children of a process.
     """
     branch: Process | None = None
@@ -81,8 +82,9 @@ def server_of(
 ) -> str | None:
     """Return the default name, host:port, of the server that a process works for.
 
-    The server is the nearest ancestor that runs the same program and listens on one port. Its
-    workers on GPUs use several ports among themselves, and its parent runs another program.
+    The server is the nearest ancestor that runs the same program and listens on exactly one port.
+    The server's GPU workers use several ports among themselves, and its parent runs another
+    program.
 
     Args:
         ancestry: the process, its parent, and so on.
@@ -122,12 +124,12 @@ def _certain(candidates: set[str], host: str | None) -> str | None:
     of_host = {each for each in candidates if host is not None and host in (each, host_of(each))}
     if len(of_host) == 1:
         return next(iter(of_host))
-    # A configured name does not contain the server's host.
+    # A configured name does not have to contain the server's host.
     chosen = {each for each in candidates if host_of(each) is None}
     return next(iter(chosen)) if len(chosen) == 1 and not of_host else None
 
 
 def host_of(replica: str) -> str | None:
-    """Return the host in a replica's name of the form `host:port`; None for other names."""
+    """Return the host of a replica name of the form `host:port`, or None for other names."""
     host, _, port = replica.rpartition(":")
     return host if host and port.isascii() and port.isdigit() else None

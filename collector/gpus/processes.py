@@ -1,8 +1,8 @@
 """Reads the processes of this machine from /proc: parents, namespaces, start times.
 
-From a process' environment only CUDA_VISIBLE_DEVICES is used, because other variables may contain
-secrets. Command lines may contain secrets, too, and are not read. If this process has no permission
-to read a value, the value is unknown.
+The module reads only CUDA_VISIBLE_DEVICES from the environment of a process, because other
+variables may contain secrets. It does not read command lines, because these may contain secrets. A
+value that this process has no permission to read is unknown.
 Source: proc(5).
 """
 
@@ -19,18 +19,20 @@ KERNEL_THREADS: Final = 2
 _LISTENING: Final = "0A"
 """TCP_LISTEN in the kernel's tables of sockets."""
 _DEEPEST: Final = 64
-"""Maximum number of ancestors. A longer chain changed while it was read."""
+"""Maximum number of ancestors of a process. A longer chain means that processes changed during the
+reading.
+"""
 
 
 class Process(NamedTuple):
     """One process.
 
     Attributes:
-        pid: its id in our namespace.
-        own_pid: its id in its own namespace; differs from `pid` in a container.
-        contained: whether it is in a process namespace below ours.
-        started_unix_s: when it started; None if unknown.
-        program: the file that it runs; None without permission.
+        pid: the process id in Tailspan's namespace.
+        own_pid: the process id in the process's own namespace; differs from `pid` in a container.
+        contained: whether the process is in a namespace below Tailspan's.
+        started_unix_s: start timestamp of the process; None if unknown.
+        program: the file that the process runs; None without permission.
     """
 
     pid: int
@@ -45,7 +47,7 @@ class Processes:
 
     Args:
         root: the path of /proc.
-        ticks_per_s: of the clock that /proc uses for start times.
+        ticks_per_s: frequency of the clock that /proc uses for start times.
     """
 
     def __init__(self, root: Path = Path("/proc"), ticks_per_s: float | None = None) -> None:
@@ -54,8 +56,11 @@ class Processes:
         self._booted_s: float | None = None
 
     def ancestry(self, pid: int) -> Iterator[Process]:
-        """Yield a process, its parent, and so on. A machine's process 1 is left out; a container's
-        process 1 is included, because it may be a server."""
+        """Yield a process, its parent, its grandparent, and so on.
+
+        Process 1 of the machine is left out. Process 1 of a container is included, because it may
+        be a server.
+        """
         for _ in range(_DEEPEST):
             if pid == INIT and self._is_machine():
                 return
@@ -81,7 +86,7 @@ class Processes:
         ]
 
     def visible_devices(self, pid: int) -> str | None:
-        """Return CUDA_VISIBLE_DEVICES of a process; None if unset, or without permission."""
+        """Return CUDA_VISIBLE_DEVICES of a process, or None if it is unset or not readable."""
         try:
             environment = (self._root / str(pid) / "environ").read_bytes()
         except OSError:
@@ -93,8 +98,9 @@ class Processes:
         return None
 
     def port(self, pid: int) -> int | None:
-        """Return the TCP port that a process listens on; None unless it has exactly one, or without
-        permission."""
+        """Return the TCP port that a process listens on, or None unless exactly one port is
+        readable.
+        """
         try:
             mine = self._sockets(pid)
             lines = [
@@ -113,7 +119,7 @@ class Processes:
         return ports.pop() if len(ports) == 1 else None
 
     def hostname(self, pid: int) -> str | None:
-        """Return the name of a process' container; None if it cannot be read."""
+        """Return the host name of the container of a process, or None if it cannot be read."""
         try:
             text = (self._root / str(pid) / "root" / "etc" / "hostname").read_text("utf-8")
         except (OSError, ValueError):
@@ -136,7 +142,8 @@ class Processes:
             return False
 
     def _process(self, pid: int, status: dict[str, str]) -> Process:
-        # One number per namespace, from ours to its own; kernels before 4.1 lack it.
+        # One number per namespace, from Tailspan's to the process's own; kernels before 4.1 lack
+        # it.
         numbers = status.get("NSpid", str(pid)).split()
         contained = len(numbers) > 1
         return Process(pid, int(numbers[-1]), contained, self._started(pid), self._program(pid))
@@ -157,7 +164,8 @@ class Processes:
             if self._booted_s is None:
                 self._booted_s = _boot((self._root / "stat").read_text("utf-8", "replace"))
             stat = (self._root / str(pid) / "stat").read_text("utf-8", "replace")
-            # The name in parentheses may contain anything; the 22nd field is the 20th after it.
+            # The process name in parentheses may contain any character. Field 22 is the 20th after
+            # it.
             ticks = int(stat.rpartition(")")[2].split()[19])
         except (OSError, ValueError, IndexError, StopIteration):
             return None

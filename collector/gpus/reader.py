@@ -1,6 +1,6 @@
-"""The protocol of a GPU reader, and its results: values, and reasons for absent values.
+"""The interface of a GPU reader, and its results: values, and reasons for absent values.
 
-`owners` determines the replica of a GPU, not the reader.
+A reader does not assign GPUs to replicas; `owners` does.
 """
 
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from typing import Any, Final, Protocol
 from telemetry.gpus import METRICS, GpuSource
 
 MEASURED: Final = (*METRICS, "throttle_reasons")
-"""The fields of `GpuSample` that are measured."""
+"""The fields of `GpuSample` that a reader measures."""
 
 
 class Why(StrEnum):
-    """Why a GPU, or one of its values, is absent.
+    """Reason why a GPU, or one of a GPU's values, is absent.
 
-    Used in counters, `tailspan doctor` and messages.
+    Used in counters, messages and `tailspan doctor`.
     """
 
     NO_PACKAGE = "no_package"
-    """The Python package for this make of GPU is not installed."""
+    """The Python package for this vendor is not installed."""
     NO_LIBRARY = "no_library"
     """The driver's library is not on this machine."""
     NO_DRIVER = "no_driver"
@@ -35,46 +35,48 @@ class Why(StrEnum):
     OLD_DRIVER = "old_driver"
     """The driver is older than the required function."""
     NOT_SUPPORTED = "not_supported"
-    """The device does not measure this."""
+    """The device does not measure this value."""
     NOT_REPORTED = "not_reported"
-    """The source does not report this for any device."""
+    """The source does not report this value for any device."""
     LOST = "lost"
     """The GPU has fallen off the bus."""
     NEEDS_RESET = "needs_reset"
     """The GPU must be reset before it works again."""
     NO_POWER = "no_power"
-    """Its power cables are not attached."""
+    """The GPU's power cables are not attached."""
     FIRST_LOOK = "first_look"
-    """There is no rate yet, because this is the first reading, or the first after a long pause."""
+    """There is no rate yet, because this is the first sample, or the first sample after a long
+    pause.
+    """
     SLICED = "sliced"
-    """With MIG, some values are reported only for the card, others only for its slices."""
+    """With MIG, some values are reported only for the card, other values only for its slices."""
     NO_DATA = "no_data"
-    """No value at the moment."""
+    """The device returned no value this time."""
     TIMEOUT = "timeout"
-    """No answer in time."""
+    """The source did not respond in time."""
     IMPOSSIBLE = "impossible"
     """The device reported an impossible value, such as a ratio above 1."""
     UNREACHABLE = "unreachable"
-    """The address does not resolve, or does not answer."""
+    """The address does not resolve, or does not respond."""
     SHUT = "shut"
     """The exporter requires a token or a certificate, or its certificate is not trusted."""
     NOT_UNDERSTOOD = "not_understood"
-    """The answer has no GPU metrics."""
+    """The response has no GPU metrics."""
     NOT_KEPT = "not_kept"
     """The samples could not be stored."""
     FAILED = "failed"
-    """Any other failure; see the detail."""
+    """Any other failure; see the details."""
 
 
 ABSENT_HERE: Final = frozenset({Why.NO_PACKAGE, Why.NO_LIBRARY, Why.NO_DRIVER, Why.NO_GPU})
-"""These reasons mean that the machine has no GPU of this make, which is not an error."""
+"""These reasons mean that the machine has no GPU of this vendor, which is not an error."""
 GONE: Final = frozenset({Why.LOST, Why.NEEDS_RESET, Why.NO_POWER})
-"""These reasons mean that a GPU is not usable any more; reopening the library may find it again."""
+"""These reasons mean that a GPU is no longer usable. Reopening the library may find it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """The reason for an absent value, and a detail."""
+    """The reason for an absent value, with details."""
 
     why: Why
     detail: str = ""
@@ -84,7 +86,7 @@ class Absence:
 
 
 class ReaderError(Exception):
-    """The reading failed as a whole."""
+    """The reader failed as a whole."""
 
     def __init__(self, absence: Absence) -> None:
         super().__init__(str(absence))
@@ -93,15 +95,16 @@ class ReaderError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """One GPU, or one MIG slice, at an instant.
+    """One sample of a GPU or of a MIG slice.
 
     Attributes:
-        gpu: its UUID, or another name.
-        index: its number in the driver's order; None for a slice, or if there is no order.
+        gpu: the GPU's UUID, or another unique name.
+        index: the GPU's number in the driver's order, or None for a slice or a source without an
+            order.
         values: the values that were read, by field of `GpuSample`.
         absent: the reasons for absent values, by field of `GpuSample`.
-        processes: ids of the processes that compute on it, in this machine's namespace; None if
-            unknown.
+        processes: ids of the processes that compute on the GPU, in this machine's namespace; None
+            if unknown.
         labels: labels of a dcgm-exporter: Hostname, pod, namespace, container …
     """
 
@@ -118,7 +121,7 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A GPU or an address that could not be read this time."""
+    """A GPU or an address that could not be read."""
 
     what: str
     absence: Absence
@@ -126,7 +129,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The result of one reading."""
+    """The result of one call of `read`."""
 
     gpus: tuple[GpuReading, ...] = ()
     failures: tuple[Failure, ...] = ()
@@ -136,15 +139,15 @@ class Reader(Protocol):
     """Reads GPUs."""
 
     async def read(self) -> Reading:
-        """Return the current values. One GPU's failure does not affect the others.
+        """Return the current values. If one GPU fails, the other GPUs are still returned.
 
         Raises:
-            ReaderError: no GPU could be read.
+            ReaderError: the reader could not read any GPU.
         """
 
 
 class Measurements:
-    """Collects the values of one GPU, and the reasons for absent values."""
+    """Collects the values of one GPU and the reasons for absent values."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -156,13 +159,13 @@ class Measurements:
         self.absent.pop(name, None)
 
     def set_absent(self, name: str, absence: Absence) -> None:
-        """Set the reason for an absent value, unless there is a value or a reason."""
+        """Set the reason for an absent value, unless the field already has a value or a reason."""
         if name not in self.values:
             self.absent.setdefault(name, absence)
 
     def set_rest_absent(self, absence: Absence) -> None:
-        """Set the reason for all fields that have neither a value nor a reason."""
+        """Set this reason for all fields that have neither a value nor a reason."""
         for name in MEASURED:
-            # `owners` determines which processes are foreign.
+            # `owners` counts the foreign processes.
             if name != "foreign_processes":
                 self.set_absent(name, absence)

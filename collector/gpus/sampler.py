@@ -1,7 +1,7 @@
-"""Reads GPUs periodically and passes on their samples, each with its replica.
+"""Reads GPUs periodically and stores their samples, each with its replica.
 
-Each reader has a separate task, so a slow reader does not delay others. If there is no GPU, no
-message is logged, and the next attempt is a minute later.
+Each reader has a separate task, so a slow reader does not delay the other readers. If a reader
+finds no GPU, nothing is logged, and the next attempt is a minute later.
 """
 
 import asyncio
@@ -33,34 +33,35 @@ class GpuReader(NamedTuple):
 
 @dataclass(slots=True)
 class ReaderState:
-    """The state of one reader."""
+    """The last results of one reader."""
 
     name: str
     up: bool | None = None
-    """Whether the last reading succeeded; None before the first reading, and if there is no GPU of
-    this make.
+    """Whether the last call of `read` succeeded, or None before the first call and if there is no
+    GPU of this vendor.
     """
     gpus: tuple[GpuReading, ...] = ()
-    """The GPUs of the last reading."""
+    """The GPUs that the last call returned."""
     absence: Absence | None = None
-    """The reason if the last reading failed."""
+    """The reason for the failure if the last call failed."""
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """Number of failed readings, and of GPUs that failed in a reading, by `Why`."""
+    """Number of failed calls and of failed GPUs in successful calls, by `Why`."""
     lost: dict[str, Absence] = field(default_factory=dict)
-    """GPUs or addresses that failed in the last reading."""
+    """GPUs or addresses that failed in the last call, with the reason."""
 
 
 class GpuSampler:
-    """Samples until it is stopped.
+    """Reads each reader's GPUs periodically until it is cancelled.
 
     Args:
         readers: the readers.
         owners: assigns GPUs to replicas.
-        keep: stores samples; an exception is counted, and the next samples follow.
-        clock_unix_ns: the current time.
-        pause: waits for some seconds.
+        keep: stores samples; if it raises an exception, the failure is counted and sampling
+            continues.
+        clock_unix_ns: returns the current time.
+        pause: waits for a number of seconds.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class GpuSampler:
         self._states = {each.name: ReaderState(each.name) for each in readers}
 
     def report(self) -> list[ReaderState]:
-        """Return the state of each reader."""
+        """Return the last results of each reader."""
         return list(self._states.values())
 
     async def run(self) -> None:
@@ -92,7 +93,7 @@ class GpuSampler:
                 tasks.create_task(self._ask_for_ever(each))
             await self._pause(LOOK_AGAIN_S)
             for gpu in self._owners.unseen:
-                _log.warning("gpus: --gpu-replica %s: no such GPU has been found here", gpu)
+                _log.warning("gpus: --gpu-replica %s: no such GPU was found on this machine", gpu)
 
     async def _ask_for_ever(self, reader: GpuReader) -> None:
         loop = asyncio.get_running_loop()
@@ -102,7 +103,7 @@ class GpuSampler:
                 await self.ask(reader)
             except Exception as error:  # a defect: this reader is tried again, others continue
                 self.task.failed(error)
-                _log.exception("gpus: %s: a reading failed", reader.name)
+                _log.exception("gpus: %s: reading the GPUs failed", reader.name)
                 absent = Absence(Why.FAILED, type(error).__name__)
                 self._failed(self._states[reader.name], absent)
             else:
@@ -113,7 +114,7 @@ class GpuSampler:
             await self._pause(due_s - loop.time())
 
     async def ask(self, reader: GpuReader) -> None:
-        """Read once with one reader and pass on the samples; count a failure."""
+        """Call one reader once and store its samples, or count the failure."""
         state = self._states[reader.name]
         begun = time.monotonic()
         try:

@@ -1,7 +1,8 @@
-"""Chooses between two sources of one GPU: its driver on this machine, and a dcgm-exporter.
+"""Selects one of two sources of the same GPU: the driver on this machine, or a dcgm-exporter.
 
-The source that reports bandwidth is preferred, then the driver, which is read every second. The
-other source is ignored while the preferred one reports.
+The source that reports bandwidth is preferred. If both or neither report it, the driver is
+preferred, because it is read every second. The other source is ignored while the preferred one
+reports.
 """
 
 from typing import Final, NamedTuple
@@ -26,7 +27,7 @@ class SourcePreference:
         self._sources: dict[str, _Source] = {}
 
     def keeps(self, gpu: GpuReading) -> bool:
-        """Return whether to use this reading."""
+        """Return whether to store this sample."""
         preferred = self._sources.get(gpu.gpu)
         this = _Source(gpu.source, _rank(gpu), gpu.at_unix_ns)
         if (
@@ -42,6 +43,6 @@ class SourcePreference:
 
 def _rank(gpu: GpuReading) -> tuple[bool, bool]:
     absence = gpu.absent.get(_BANDWIDTH)
-    # The first reading has no rates, but the next one does.
+    # The first sample of a source has no rates, but the next sample does.
     reports = _BANDWIDTH in gpu.values or (absence is not None and absence.why is Why.FIRST_LOOK)
     return reports, gpu.source is not GpuSource.DCGM

@@ -1,1 +1,1 @@
-"""Limits that all senders share: rates, memory, reading time."""
+"""Limits that all senders share: rates, memory, CPU time for reading."""

@@ -1,13 +1,13 @@
-"""A queue that shares reading time fairly between senders.
+"""A queue that shares the reading time fairly between senders.
 
-Messages are read one at a time, and one message may take a hundred times as long as another. If
-messages were read in order of arrival, a few expensive messages of one sender would delay all
-others. Therefore the next message is from the sender that has used the least time. A message then
-waits for the current message and for at most one message of each other sender. A sender with too
-many uncommitted rows is skipped until they are committed, because other senders' rows share their
+Messages are read one at a time, and one message may take a hundred times longer than another. In
+order of arrival, a few expensive messages from one sender would delay all other senders. Therefore
+the queue selects the sender that has used the least reading time. A message then waits for the
+current message and for at most one message from each other sender. A sender with too many
+uncommitted rows is skipped until they are committed, because rows of all senders share one
 transaction.
 
-Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, with the measured time in place of the
+Source: start-time fair queueing, Goyal et al., SIGCOMM 1996. The measured time replaces the packet
 length.
 """
 
@@ -27,15 +27,17 @@ _NO_RESULT: Final = object()
 @dataclass(slots=True)
 class _Sender:
     used_s: float
-    """Reading time used. A new sender starts with the value of the sender that was served last."""
+    """Reading time used. A new sender starts with the reading time of the sender that was served
+    last.
+    """
     waiting: deque[_Work] = field(default_factory=deque)
 
 
 class FairQueue:
-    """Work by sender. Thread-safe; forgets a sender that has no work.
+    """Work by sender. Thread-safe; removes a sender that has no work.
 
     Args:
-        max_load: a sender with this load or more is skipped until some of it is removed.
+        max_load: a sender with this load or more is skipped until its load is lower.
         clock: monotonic seconds.
     """
 
@@ -48,10 +50,10 @@ class FairQueue:
         self._senders: dict[str, _Sender] = {}
         self._loads: Counter[str] = Counter()
         self._now_s = 0.0
-        """`used_s` of the sender that was served last; a new sender starts with this value."""
+        """`used_s` of the sender that was served last, which is the start value of a new sender."""
 
     def put(self, peer: str, work: Callable[[], Any]) -> Future[Any]:
-        """Add work; the future receives its result."""
+        """Queue work for a sender; the future receives the result."""
         done: Future[Any] = Future()
         with self._lock:
             sender = self._senders.setdefault(peer, _Sender(self._now_s))
@@ -59,14 +61,16 @@ class FairQueue:
         return done
 
     def load(self, peer: str, more: int) -> None:
-        """Add to a sender's load, or remove from it."""
+        """Add to a sender's load; a negative number reduces the load."""
         with self._lock:
             self._loads[peer] += more
             if not self._loads[peer]:
                 del self._loads[peer]
 
     def run(self) -> None:
-        """Do the work of all senders below the load limit. Call it after `put` and `load`."""
+        """Do the queued work of all senders below the load limit. Call this after each `put` and
+        `load`.
+        """
         while self._run_next():
             pass
 
@@ -91,8 +95,7 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # The sender stays registered until now, so that this time is charged to its next
-            # message.
+            # The sender stays registered until now, so that this time counts for its next message.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:
@@ -102,7 +105,7 @@ class FairQueue:
         return True
 
     def refuse_all(self, error: Callable[[], Exception]) -> None:
-        """Fail all work that has not begun."""
+        """Fail all queued work that has not begun."""
         with self._lock:
             waiting = [done for each in self._senders.values() for _, done in each.waiting]
             for each in self._senders.values():

@@ -1,7 +1,8 @@
-"""Memory for messages: reserved while they arrive, released when they are answered.
+"""Memory for messages: reserved while a message arrives, released after the response.
 
-Bytes are reserved before they are used, for each sender and for all senders together. If a
-message does not fit, it is refused and the sender must retry. Used from one event loop.
+Bytes are reserved before they are used. There is a limit for each sender and one for all senders.
+If a message does not fit, the collector refuses it and the sender must retry. Use it from one event
+loop only.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class MessageMemory:
     """The reservations of all unanswered messages.
 
     Args:
-        limits: messages and bytes, from one address and from all.
+        limits: limits of messages and bytes, per address and in total.
         counters: report the reserved memory.
     """
 
@@ -31,7 +32,7 @@ class MessageMemory:
         self._limits = limits
         self._counters = counters
         self._all = _Held()
-        # Only the addresses that have a message here: at most `max_waiting_messages`.
+        # Contains only addresses with a waiting message: at most `max_waiting_messages`.
         self._peers: dict[str, _Held] = {}
 
     def enter(self, peer: str) -> "Reservation":
@@ -43,20 +44,22 @@ class MessageMemory:
         limits = self._limits
         held = self._peers.get(peer)
         if held is not None and held.messages >= limits.max_peer_waiting_messages:
-            raise BusyError(f"{held.messages} messages from this address wait; send again")
+            raise BusyError(f"{held.messages} messages from this address wait; send again later")
         if self._all.messages >= limits.max_waiting_messages:
-            raise BusyError(f"{self._all.messages} messages wait; send again")
+            raise BusyError(f"{self._all.messages} messages wait; send again later")
         self.change(peer, 1, 0)
         return Reservation(self, peer)
 
     def check(self, peer: str, own_bytes: int, more_bytes: int) -> None:
-        """Raise BusyError if a message with `own_bytes` must not reserve `more_bytes` more."""
+        """Raise BusyError unless a message that has `own_bytes` reserved may reserve `more_bytes`
+        more.
+        """
         for held, most, whose in (
             (self._peers[peer], self._limits.max_peer_waiting_bytes, " from this address"),
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
             others = held.size_bytes - own_bytes
-            # If no other message waits, a message may have any size here: `Limits.max_body_bytes`
+            # If no other message waits, a message of any size is accepted: `Limits.max_body_bytes`
             # limits it.
             if others and held.size_bytes + more_bytes > most:
                 raise BusyError(
@@ -65,7 +68,7 @@ class MessageMemory:
                 )
 
     def change(self, peer: str, messages: int, size_bytes: int) -> None:
-        """Add to the counts; negative numbers release."""
+        """Add to the counts; negative numbers reduce them."""
         held = self._peers.setdefault(peer, _Held())
         for each in (held, self._all):
             each.messages += messages
@@ -94,7 +97,9 @@ class Reservation:
         self.set(self.size_bytes + more_bytes)
 
     def set(self, size_bytes: int) -> None:
-        """Reserve exactly this much without checking the limit: the memory is already in use."""
+        """Set the reservation to this size without checking the limit, because the memory is
+        already in use.
+        """
         self._rooms.change(self.peer, 0, size_bytes - self.size_bytes)
         self.size_bytes = size_bytes
 

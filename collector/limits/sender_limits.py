@@ -1,4 +1,4 @@
-"""Limits what is accepted at once and per second, from one sender and from all senders."""
+"""Limits of messages, bytes and rates, per sender and for all senders together."""
 
 import math
 import time
@@ -12,40 +12,44 @@ from collector.errors import ThrottledError
 
 MIB: Final = 2**20
 MOST_PEERS: Final = 4096
-"""Maximum number of senders that are counted separately. A new one replaces the one that was silent
-for the longest time."""
+"""Maximum number of senders with a separate count. A new sender replaces the sender that was silent
+for the longest time.
+"""
 MESSAGE_BYTES: Final = 512
-"""Added to the size of each message's body, because an empty message is work, too."""
+"""Bytes added to the size of each message's body, because an empty message also causes work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of the collector.
+    """Limits of the collector, per sender and in total.
 
-    Bytes are counted decompressed. A rate is an average: the bytes of one second, and one message
-    of any allowed size, may arrive at once. The function `sender` identifies senders.
+    Bytes are counted after decompression. A rate is an average: one second's bytes, and one message
+    of any allowed size, may arrive at once. The function `sender` defines what one sender is.
     """
 
     max_body_bytes: int = 16 * MIB
     """Maximum size of one message."""
     max_waiting_bytes: int = 256 * MIB
-    """Maximum size of all unanswered messages, including those that are still arriving."""
+    """Maximum total size of all unanswered messages, including messages that are still arriving."""
     max_peer_waiting_bytes: int = 128 * MIB
-    """Maximum size of the messages of one address.
+    """Maximum total size of the unanswered messages from one address.
 
-    This is half of the total, so that one sender cannot use up all memory.
+    The default is half of the limit for all, so that one sender cannot use all memory.
     """
     max_waiting_messages: int = 1024
-    """Maximum number of unanswered messages. Each uses up to 64 KiB in the transport before it is
-    read, in total 64 MiB."""
+    """Maximum number of unanswered messages. Each message uses up to 64 KiB in the transport before
+    it is read, in total 64 MiB.
+    """
     max_peer_waiting_messages: int = 256
-    """Maximum number of unanswered messages of one address. An OpenTelemetry Collector sends 10 at
-    once (`num_consumers`); behind a NAT there may be many senders."""
+    """Maximum number of unanswered messages from one address. An OpenTelemetry Collector sends 10
+    messages at once (`num_consumers`), and many senders may share one address behind a NAT.
+    """
     max_connections: int = 1024
     """Maximum number of open connections of each OTLP port."""
     max_peer_connections: int = 256
-    """Maximum number of connections from one address to the HTTP port. gRPC cannot count them by
-    address."""
+    """Maximum number of connections from one address to the HTTP port. The gRPC library cannot
+    count connections by address.
+    """
     max_peer_bytes_per_s: float = 128 * MIB
     """Maximum rate from one address."""
     max_bytes_per_s: float = 512 * MIB
@@ -59,9 +63,9 @@ class Limits:
 
 @dataclass(slots=True)
 class _Bucket:
-    """A token bucket, which fills at a rate.
+    """A token bucket that refills at a constant rate.
 
-    Its maximum is the rate of one second. One message may make it negative.
+    It holds at most one second's tokens. One message may make the balance negative.
     """
 
     left: float
@@ -74,7 +78,7 @@ class _Bucket:
 
 @dataclass(slots=True)
 class Rates:
-    """Enforces the rates, for the senders of one event loop.
+    """Enforces the rates; used from one event loop.
 
     Args:
         limits: the rates.
@@ -90,7 +94,7 @@ class Rates:
         self._all = _Bucket(self.limits.max_bytes_per_s, self.clock())
 
     def check(self, peer: str) -> None:
-        """Check that this sender and all senders are below their rates.
+        """Check that this sender's rate and the total rate are below their limits.
 
         Args:
             peer: the sender's address, without the port of its connection.
@@ -102,7 +106,7 @@ class Rates:
         _check(self._all, self.limits.max_bytes_per_s, "from all senders")
 
     def charge(self, peer: str, body_bytes: int) -> None:
-        """Count a message of this size.
+        """Count a message with this size.
 
         Raises:
             ThrottledError: see `check`; the message was not counted.
@@ -111,7 +115,7 @@ class Rates:
         self.add(peer, body_bytes + MESSAGE_BYTES)
 
     def add(self, peer: str, more_bytes: int) -> None:
-        """Count more bytes of an accepted message, found when it was decompressed."""
+        """Count further bytes of an accepted message, which its decompression produced."""
         self._bucket(peer).left -= more_bytes
         self._all.left -= more_bytes
 
@@ -127,9 +131,10 @@ class Rates:
 
 
 def sender(address: str) -> str:
-    """Return the identity of a sender for limits: an IPv4 address, or an IPv6 network of 64 bits.
+    """Return the identity of a sender for limits: its IPv4 address, or its IPv6 network of 64 bits.
 
-    A host usually has such a network to itself, and could use a different address for each message.
+    A host usually has a whole network of this size, and could use a different address for each
+    message.
     Source: RFC 4291, "IPv6 Addressing Architecture", 2.5.4.
     """
     try:

@@ -1,1 +1,1 @@
-"""Listening for HTTP: ASGI server, connections, time limits, TLS, tokens, Host checks."""
+"""Servers' listening code: ASGI server, connections, time limits, TLS, tokens, Host checks."""

@@ -1,8 +1,8 @@
 """Serves an ASGI application on its own port, inside a running event loop.
 
-uvicorn serves the application. This module binds the port first, so that the error for a port in
-use names the option to change it. It also limits connections and disables uvicorn's signal
-handlers.
+uvicorn serves the application. This module binds the port before uvicorn starts, so that the error
+for a used port names the option to change the port. It also limits connections and disables
+uvicorn's signal handlers.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from collector.listen.tls import Tls
 
 
 def listen(host: str, port: int, option: str) -> socket.socket:
-    """Return a listening socket.
+    """Return a socket that is bound to the address and listens.
 
     Args:
-        host: address; loopback unless configured otherwise.
-        port: 0 for a free one.
-        option: the command-line option that sets the port, for the error.
+        host: address to listen on; loopback by default.
+        port: port, or 0 for a free port.
+        option: the command-line option that sets the port, named in the error.
 
     Raises:
-        ListenError: the port is in use or forbidden, or there is no such address.
+        ListenError: the port is in use or forbidden, or the address does not exist.
     """
     if not 0 <= port <= 65_535:
         raise ListenError(f"{option} must be a port from 0 to 65535, not {port}")
@@ -45,7 +45,7 @@ def listen(host: str, port: int, option: str) -> socket.socket:
             f"cannot listen on {host} port {port}: {why}; choose another with {option}"
         ) from error
     # Accepted sockets inherit this option. asyncio sets it only on sockets that name their
-    # protocol, which these do not. Without it, every answer waits 40 ms for the sender's delayed
+    # protocol, but these do not. Without it, every response waits 40 ms for the sender's delayed
     # ACK.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
@@ -83,7 +83,7 @@ class AsgiHost:
         self.port = port
 
     async def start(self) -> None:
-        """Listen; afterwards `port` is the actual one."""
+        """Start to listen; afterwards `port` is the port in use."""
         bound = listen(self._host, self.port, self._option)
         self.port = bound.getsockname()[1]
         config = uvicorn.Config(
@@ -107,10 +107,10 @@ class AsgiHost:
         return self._serving is not None and not self._serving.done()
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no new connections; finish current requests for up to `grace_s`."""
+        """Accept no new connections, and finish current requests for up to `grace_s`."""
         if self._server is None or self._serving is None:
             return
-        # uvicorn takes whole seconds, and reads the setting when the shutdown begins.
+        # uvicorn accepts only whole seconds, and reads the setting when the shutdown begins.
         self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
         self._server.should_exit = True
         await self._serving
@@ -118,15 +118,17 @@ class AsgiHost:
 
 
 class _LimitedServer(uvicorn.Server):
-    """uvicorn with our acceptor and without its signal handlers, because the program decides when
-    to stop."""
+    """A uvicorn server with a connection limit and without signal handlers.
+
+    The program itself decides when to stop.
+    """
 
     def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
         super().__init__(config)
         self._limits = limits
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections within the limits; uvicorn alone accepts any number."""
+        """Accept connections within the limits; uvicorn itself accepts any number."""
         await self.lifespan.startup()
 
         def protocol(connection: Connection) -> TimedH11:
@@ -142,11 +144,11 @@ class _LimitedServer(uvicorn.Server):
         assert sockets, "AsgiHost.start passes one"
         listening = sockets[0]
         acceptor = Acceptor(listening, protocol, self._limits, self.config.ssl)
-        # uvicorn only closes its servers and waits until they are closed.
+        # uvicorn closes its servers and waits until they are closed.
         self.servers = [cast(asyncio.Server, acceptor)]
         self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do not handle signals."""
+        """Install no signal handlers."""
         yield

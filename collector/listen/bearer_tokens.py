@@ -1,6 +1,6 @@
-"""Authentication by bearer tokens, from a file or a variable, compared in constant time.
+"""Authentication by bearer tokens from a file or a variable. Tokens are compared in constant time.
 
-Only a token's digest is stored, and a token never appears in a log or an error.
+Only digests of tokens are stored, and no token appears in a log or an error.
 Source: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage".
 """
 
@@ -23,15 +23,15 @@ CHALLENGE: Final = 'Bearer realm="tailspan"'
 SHORTEST: Final = 16
 
 TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""The characters of a token."""
+"""The characters that a token may contain."""
 
 
 class Tokens:
-    """The valid tokens; never empty.
+    """The valid tokens; at least one.
 
     Args:
-        tokens: each of at least `SHORTEST` characters.
-        where: the file or variable with the tokens, for errors.
+        tokens: tokens of at least `SHORTEST` characters each.
+        where: the file or variable with the tokens, named in errors.
 
     Raises:
         SecurityError: there are no tokens, or a token is malformed.
@@ -50,11 +50,13 @@ class Tokens:
 
     @classmethod
     def found(cls, file: Path | None, environ: Mapping[str, str]) -> Self | None:
-        """Return the tokens in the file or in the variables; None if neither is set.
+        """Return the tokens from the file or from the variables, or None if none of them is set.
 
         Args:
-            file: one token a line; `#` begins a comment. None for `TAILSPAN_TOKEN_FILE`.
-            environ: the environment; `TAILSPAN_TOKENS` has tokens separated by blanks or commas.
+            file: a file with one token per line. A `#` begins a comment. None for
+                `TAILSPAN_TOKEN_FILE`.
+            environ: the environment. The variable `TAILSPAN_TOKENS` has tokens separated by blanks
+                or commas.
 
         Raises:
             SecurityError: the file cannot be read, or a token is malformed.
@@ -66,19 +68,19 @@ class Tokens:
         """Check a request's Authorization header.
 
         Raises:
-            UnauthenticatedError: it has no token, or an invalid one.
+            UnauthenticatedError: the request has no token, or an invalid one.
         """
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer":
             raise UnauthenticatedError("a token is required: send Authorization: Bearer TOKEN")
         digest = _digest(token.strip())
-        # Every token is compared, so the duration does not depend on which one matches.
+        # Every token is compared, so the duration does not reveal which token matches.
         if not sum(hmac.compare_digest(digest, good) for good in self._digests):
             raise UnauthenticatedError("the token is not valid")
 
 
 def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str], str] | None:
-    """Return the tokens, unchecked, and where they are; see `Tokens.found`."""
+    """Return the tokens without checking them, and the name of their source; see `Tokens.found`."""
     path = file or (Path(given) if (given := environ.get(FILE_ENVIRONMENT_KEY)) else None)
     if path is not None:
         try:
@@ -94,12 +96,12 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
 
 
 class BearerGate:
-    """An ASGI application that requires a token, except for some paths.
+    """An ASGI application that requires a token on all paths except `open_paths`.
 
     Args:
-        app: the application behind it.
+        app: the application to protect.
         tokens: the valid tokens.
-        open_paths: paths without a token: health, which an orchestrator requests without one.
+        open_paths: paths that require no token, such as health checks of an orchestrator.
     """
 
     def __init__(self, app: ASGIApp, tokens: Tokens, open_paths: Collection[str] = ()) -> None:
@@ -108,7 +110,7 @@ class BearerGate:
         self._open_paths = frozenset(open_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer 401."""
+        """Pass the request to the application, or answer 401."""
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
             try:
                 self._tokens.check(Headers(scope=scope).get("authorization"))

@@ -1,10 +1,10 @@
-"""TCP connections: how many, from which addresses, and which one is closed for a new one.
+"""Accepts TCP connections within limits, and closes the longest waiting connection for a new one.
 
-asyncio's own server accepts without a limit. At the limit of file descriptors it logs an error for
-each connection in its backlog, up to 2,048 errors per second. This acceptor counts each connection
-as soon as it is accepted, before the TLS handshake. There is a limit for each address and one for
-all addresses together. At a limit, the connection that has waited longest for its client is closed
-for the new one, so that idle connections cannot block a scrape or a probe.
+asyncio's own server accepts connections without a limit. At the limit of file descriptors, it logs
+an error for each connection in its backlog, up to 2,048 errors per second. This acceptor counts
+each connection as soon as it is accepted, before the TLS handshake. There is a limit per address
+and a limit for all addresses together. At a limit, the connection that has waited longest for its
+client is closed for the new one. Idle connections therefore cannot block a scrape or a probe.
 """
 
 import asyncio
@@ -23,14 +23,15 @@ from typing import Final, Protocol
 from collector.limits.sender_limits import sender
 
 ACCEPT_AT_ONCE: Final = 64
-"""Connections accepted before the event loop continues with other work."""
+"""Number of connections accepted before the event loop continues with other work."""
 PAUSE_S: Final = 1.0
-"""Pause if the system has no file descriptor left; the same as asyncio's."""
+"""Pause if the system has no file descriptor left; asyncio uses the same pause."""
 MOST_DESCRIPTORS: Final = 8192
-"""The soft limit is raised to this number if the hard limit allows it. It is twice the number that
-all ports, the database and the scrapes need."""
+"""The soft limit of file descriptors is raised to this number if the hard limit allows it. This is
+twice the number that all ports, the database and the scrapes need.
+"""
 KEPT_DESCRIPTORS: Final = 256
-"""File descriptors for the database, /metrics, scrapes and logs."""
+"""File descriptors reserved for the database, /metrics, scrapes and logs."""
 
 _FULL: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -44,41 +45,48 @@ class ConnectionLimits:
     connections: int = 1024
     per_peer: int = 256
     handshake_s: float = 10.0
-    """Time limit for the TLS handshake, which takes three round trips. asyncio's is 60 s."""
+    """Time limit for the TLS handshake, which takes three round trips. asyncio's default is 60 s.
+    """
     head_s: float = 10.0
-    """Time limit from the connection, or from the first byte after an answer, to the end of a
-    request's head. nginx allows 60 s, Apache (mod_reqtimeout) 20 s; a head is one packet."""
+    """Time limit for a request's head, counted from the connection or from the first byte after the
+    previous response. nginx allows 60 s, Apache (mod_reqtimeout) 20 s. A head fits in one packet.
+    """
     idle_s: float = 75.0
-    """Time limit between an answer and the next request. It is longer than the interval between
-    exports, so that a connection is not closed while a sender begins the next export."""
+    """Time limit between a response and the next request. The limit is longer than the interval
+    between exports, so that a connection is not closed while a sender begins the next export.
+    """
     write_s: float = 30.0
-    """Time limit for a client to read its answer. A large scrape is 3.9 MB."""
+    """Time limit for a client to read its response. The largest response, a scrape of /metrics, has
+    3.9 MB.
+    """
 
 
 class OpenConnection(Protocol):
-    """A connection, as used by the acceptor."""
+    """The interface of a connection that the acceptor uses."""
 
     @property
     def waits_since(self) -> float | None:
-        """Return since when it waits for its client, in monotonic seconds; None if it does not."""
+        """Return since when the connection waits for its client, in monotonic seconds, or None if
+        it does not wait.
+        """
 
     def give_way(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
 
 
 class Connection:
-    """An accepted connection, until it is closed."""
+    """An accepted connection, from its acceptance to its end."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
         self.began = time.monotonic()
         self.held: OpenConnection | None = None
-        """The connection to close when it must give way; None until the handshake is complete."""
+        """The connection that is closed for a new one, or None until the handshake is complete."""
         self.task: asyncio.Task[None] | None = None
 
     @property
     def waits_since(self) -> float | None:
-        """See `OpenConnection.waits_since`; a handshake waits for the client."""
+        """See `OpenConnection.waits_since`. A TLS handshake also waits for the client."""
         return self.began if self.held is None else self.held.waits_since
 
     def give_way(self) -> None:
@@ -90,13 +98,13 @@ class Connection:
 
 
 class Acceptor:
-    """Accepts connections on a listening socket, within limits.
+    """Accepts the connections of a listening socket, within limits.
 
     Args:
-        listening: the socket; closed by `close`.
-        protocol: creates the protocol of a connection, which must set its `held` and call
-            `closed` at its end.
-        limits: how many connections, and for how long a handshake may take.
+        listening: the socket; `close` closes it.
+        protocol: creates the protocol of a connection, which must set its `held` and call `closed`
+            when the connection ends.
+        limits: limits of connections and of the handshake's duration.
         tls: None for plaintext.
     """
 
@@ -120,7 +128,7 @@ class Acceptor:
         self._resume()
 
     def close(self) -> None:
-        """Stop accepting. Open connections stay open; unfinished TLS handshakes end."""
+        """Stop accepting. Open connections stay open, but unfinished TLS handshakes end."""
         if self._paused is not None:
             self._paused.cancel()
         self._loop.remove_reader(self._listening)
@@ -130,7 +138,7 @@ class Acceptor:
                 connection.give_way()
 
     async def wait_closed(self) -> None:
-        """Return at once; uvicorn waits for its open connections itself."""
+        """Return at once, because uvicorn waits for its open connections itself."""
 
     def closed(self, connection: Connection) -> None:
         """Remove a connection that has ended; idempotent."""
@@ -179,13 +187,14 @@ class Acceptor:
         connection.task = self._loop.create_task(self._serve(accepted, connection))
 
         def served(task: asyncio.Task[None]) -> None:
-            # Not in the task: if the task is cancelled before its first step, its code never runs.
+            # Not in the task itself: its code never runs if the task is cancelled before its first
+            # step.
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self.closed(connection)
                 accepted.close()
             if error is not None and not isinstance(error, OSError):  # a defect
-                _log.error("a connection could not be served", exc_info=error)
+                _log.error("handling a connection failed", exc_info=error)
 
         connection.task.add_done_callback(served)
 
@@ -202,10 +211,10 @@ class Acceptor:
         )
 
     def _make_way(self, peer: str | None) -> bool:
-        """Close the connection that has waited longest; return False if no connection waits.
+        """Close the connection that has waited longest, and return whether there was one.
 
         Args:
-            peer: close a connection of this sender; None to close one of the sender with the most
+            peer: close a connection from this sender, or None for the sender with the most
                 connections.
         """
         if peer is None:
@@ -235,9 +244,10 @@ class Acceptor:
 
 
 def within_descriptors(connections: int, ports: int) -> int:
-    """Return the number of connections per port that the file descriptors allow, at most this many.
+    """Return the number of connections per port that the limit of file descriptors allows, at most
+    `most`.
 
-    First raises the soft limit of file descriptors, if the hard limit allows it.
+    The function first raises the soft limit of file descriptors, if the hard limit allows it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < MOST_DESCRIPTORS:

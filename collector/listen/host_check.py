@@ -1,10 +1,12 @@
-"""Host and Origin checks: no web page in a browser may read from or write to this server.
+"""Host and Origin checks, which prevent web pages in a browser from reading from or writing to this
+server.
 
-An attacker's page can rebind its own DNS name to this address (DNS rebinding); the browser then
-lets it read every answer. It cannot change the Host header, which still contains its name. A page
-can also post to another origin without reading the answer; the browser then sends Origin.
+An attacker's page can point its own DNS name at this address (DNS rebinding). The browser then lets
+the page read every response. The page cannot change the Host header, which still contains the
+page's name. A page can also send a POST to another origin, without reading the response. The
+browser then sends the Origin header.
 
-This module imports no other module of the project, so that the explorer's server can use it too.
+This module imports no other module of the project, so that the explorer's server can use it.
 Source: RFC 9110, "Host and :authority"; RFC 6454, "The Web Origin Concept".
 """
 
@@ -23,7 +25,7 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_ALLOWED_HOSTS"
 OPTION: Final = "--allowed-host"
 
 PRIVATE_SUFFIXES: Final = (".svc", ".cluster.local", ".internal", ".local", ".home.arpa")
-"""Domains that public DNS never resolves, so a browser cannot load an attacker's page from them.
+"""Domains that public DNS never resolves, so an attacker's page cannot be loaded under them.
 Sources: Kubernetes services, ICANN's private-use domain (resolution 2024.07.29), RFC 6762, RFC
 8375.
 """
@@ -33,16 +35,16 @@ _NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """The names under which a server may be addressed.
+    """The host names that requests may contain.
 
-    IP literals, `localhost` and `*.localhost` are always allowed: DNS does not resolve them, so
-    they cannot be rebound.
+    IP addresses, `localhost` and `*.localhost` are always allowed: public DNS does not resolve
+    them, so an attacker cannot rebind them.
     """
 
     names: frozenset[str] = frozenset()
     """Further names, in lower case; `*.example.org` matches every name below example.org."""
     private: bool = False
-    """Whether names without a dot and names under `PRIVATE_SUFFIXES` are allowed as well."""
+    """Whether names without a dot and names under `PRIVATE_SUFFIXES` are also allowed."""
     any_name: bool = False
     """Whether every name is allowed, because tokens or TLS block an attacker's page."""
 
@@ -50,14 +52,14 @@ class AllowedHosts:
     def of(
         cls, names: Iterable[str], *, loopback: bool, protected: bool, own: Iterable[str] = ()
     ) -> "AllowedHosts":
-        """Return the rule for a server's address.
+        """Return the allowed hosts for a server's address.
 
         Args:
-            names: configured by the user.
-            own: the address listened on and the machine's name; addresses are left out.
-            loopback: whether only this machine can reach it.
-            protected: whether tokens or TLS are required. A rebound page has no token, and the
-                certificate does not contain its name, so the browser refuses to connect.
+            names: the names that the user configured.
+            own: the address to listen on and the machine's name; IP addresses are ignored.
+            loopback: whether only this machine can reach the server.
+            protected: whether tokens or TLS are required. A rebound page has no token. The
+                certificate does not contain the page's name, so the browser refuses to connect.
 
         Raises:
             ValueError: a name is not a host name.
@@ -66,7 +68,7 @@ class AllowedHosts:
         return cls(server.union(map(checked, names)), private=not loopback, any_name=protected)
 
     def allow(self, authority: str) -> bool:
-        """Return whether a request may be addressed to this `HOST` or `HOST:PORT`."""
+        """Return whether a request to this `HOST` or `HOST:PORT` is allowed."""
         name = _host(authority)
         if name is None:
             return False
@@ -77,7 +79,7 @@ class AllowedHosts:
         return self.named(name)
 
     def named(self, name: str) -> bool:
-        """Return whether the user has configured this name."""
+        """Return whether the user has configured this host name."""
         if name in self.names:
             return True
         parts = name.split(".")
@@ -85,10 +87,10 @@ class AllowedHosts:
 
 
 def checked(name: str) -> str:
-    """Return a name for `AllowedHosts.names`, in lower case and without a final dot.
+    """Return a name in lower case and without a final dot, as in `AllowedHosts.names`.
 
     Raises:
-        ValueError: not a host name, or with a port.
+        ValueError: the name is not a host name, or has a port.
     """
     lower = name.strip().lower().removesuffix(".")
     if not _NAME.fullmatch(lower):
@@ -100,21 +102,23 @@ def checked(name: str) -> str:
 
 
 def names_in(given: Collection[str], environ: Mapping[str, str]) -> list[str]:
-    """Return the names in the option and in the environment variable, separated by commas."""
+    """Return the names from the option and from the environment variable, which are separated by
+    commas.
+    """
     return [*given, *environ.get(ENVIRONMENT_KEY, "").replace(",", " ").split()]
 
 
 class HostGate:
-    """An ASGI application that answers only requests addressed to an allowed host.
+    """An ASGI application that answers only requests to an allowed host.
 
-    A request with an Origin must come from a page of the same host and port, or of a host that the
-    user has allowed. WebSockets are checked in the same way.
+    If a request has an Origin, its page must have the same host and port as this server, or a host
+    that the user has allowed. WebSockets are checked in the same way.
 
     Args:
-        app: the application behind it.
-        hosts: the names under which it may be addressed.
-        open_paths: paths without a check, such as health, which contain no data.
-        refused: called with the path of each request that is refused.
+        app: the application to protect.
+        hosts: the host names that requests may contain.
+        open_paths: paths without a check and without data, such as health checks.
+        refused: called with the path of each refused request.
     """
 
     def __init__(
@@ -130,7 +134,7 @@ class HostGate:
         self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer 403."""
+        """Pass the request to the application, or answer 403."""
         if scope["type"] in ("http", "websocket") and scope["path"] not in self._open_paths:
             refusal = self._refusal(Headers(scope=scope))
             if refusal is not None:
@@ -140,7 +144,7 @@ class HostGate:
         await self._app(scope, receive, send)
 
     def _refusal(self, headers: Headers) -> str | None:
-        # Only HTTP/1.0 may omit Host, and no browser does.
+        # Only HTTP/1.0 may omit Host, and no browser omits it.
         host = headers.get("host")
         if host is not None and not self._hosts.allow(host):
             return (

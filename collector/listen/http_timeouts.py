@@ -1,8 +1,8 @@
-"""uvicorn's HTTP/1.1 with time limits on clients.
+"""uvicorn's HTTP/1.1 protocol with additional time limits.
 
-uvicorn limits only the pause after an answer. This protocol also closes a connection if the client
-sends no request, does not end its head, does not read the answer, or sends a body in chunks of one
-byte.
+uvicorn itself limits only the pause after a response. This protocol also closes the connection of a
+client that sends no request, does not end the request's head, does not read the response, or sends
+a body in chunks of one byte.
 """
 
 import asyncio
@@ -19,8 +19,9 @@ MAX_HEAD_BYTES: Final = 16 * 1024
 """Maximum size of a request's head; nginx and Apache allow 8 KiB for one line."""
 FREE_CHUNKS: Final = 1024
 CHUNK_BYTES: Final = 256
-"""A body may have 1,024 chunks, plus one for each 256 bytes. h11 takes about 20 µs for each chunk,
-so a body of 16 MiB in chunks of one byte would block the event loop for minutes."""
+"""A body may have 1,024 chunks, plus one per 256 bytes. h11 takes about 20 µs for each chunk, so a
+body of 16 MiB in chunks of one byte would block the event loop for minutes.
+"""
 
 
 class TimedH11(H11Protocol):
@@ -28,7 +29,7 @@ class TimedH11(H11Protocol):
 
     Args:
         connection: the acceptor's record of the connection.
-        limits: the time limits.
+        limits: the time limits of the connection.
         closed: called when the connection is lost.
         given: the arguments that uvicorn passes to its own protocol.
     """
@@ -51,16 +52,18 @@ class TimedH11(H11Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """See `OpenConnection`: it waits for a request, or for the client to read the answer."""
+        """See `OpenConnection`. A connection waits for a request, or for the client to read the
+        response.
+        """
         waits = self._write is not None or not self._answering
         return self._waited_since if waits else None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request."""
+        """Start the time limit for a request."""
         super().connection_made(transport)
         # Count every unsent byte as unread. Otherwise a connection that is closed while less than
-        # 64 KiB wait would stay open for ever. The limit is not 0, because asyncio's TLS would then
-        # always pause.
+        # 64 KiB are unsent would stay open for ever. The limit is not 0, because asyncio's TLS
+        # would then always pause.
         transport.set_write_buffer_limits(high=1)
         self._connection.held = self
         self._await_head()
@@ -83,19 +86,19 @@ class TimedH11(H11Protocol):
             self._await_head()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
+        """Start the time limit for the next request."""
         self._waited_since = time.monotonic()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Start the write timer: the client reads more slowly than the answer is written."""
+        """Start the write timer, because the client reads more slowly than the server writes."""
         super().pause_writing()
         if self._write is None:
             self._waited_since = time.monotonic()
             self._write = self.loop.call_later(self._limits.write_s, self._abort)
 
     def resume_writing(self) -> None:
-        """Stop the write timer: the client has read everything."""
+        """Stop the write timer, because the client has read everything."""
         super().resume_writing()
         self._waited_since = time.monotonic()
         if self._write is not None:
@@ -103,7 +106,7 @@ class TimedH11(H11Protocol):
             self._write = None
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection, even if its last answer has not been read."""
+        """Close an idle connection, even if the client has not read the last response."""
         if self.transport.get_write_buffer_size():
             self._abort()
         else:
@@ -135,7 +138,7 @@ class TimedH11(H11Protocol):
 
 
 class _CountedChunks(h11.Connection):
-    """h11 that aborts the connection when the chunks of a body are too small."""
+    """An h11 connection that aborts if the chunks of a body are too small."""
 
     def __init__(self, give_up: Callable[[], None]) -> None:
         super().__init__(h11.SERVER, MAX_HEAD_BYTES)
@@ -143,12 +146,12 @@ class _CountedChunks(h11.Connection):
         self._chunks = self._bytes = 0
 
     def start_next_cycle(self) -> None:
-        """Begin the count of the next request's chunks."""
+        """Begin to count the chunks of the next request."""
         super().start_next_cycle()
         self._chunks = self._bytes = 0
 
     def next_event(self) -> Any:
-        """Return the next event, unless there were too many small chunks."""
+        """Return the next event, or abort if there were too many small chunks."""
         event = super().next_event()
         if type(event) is h11.Data:
             self._chunks += 1

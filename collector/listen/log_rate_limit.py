@@ -1,4 +1,4 @@
-"""Limits how often the same line of code logs, so that a client cannot fill the disk."""
+"""Limits how often one line of code logs, so that a client cannot fill the disk."""
 
 import logging
 import time
@@ -7,7 +7,7 @@ from typing import Final
 
 LINES: Final = 5
 PERIOD_S: Final = 60.0
-"""Each line of code may log five lines in this time, so at most 7,200 a day."""
+"""Each line of code may log five lines in this period, at most 7,200 per day."""
 
 LIMITED: Final = (
     "asyncio",
@@ -21,7 +21,7 @@ LIMITED: Final = (
 
 
 class LogLimit(logging.Filter):
-    """Passes a limited number of records per line of code and period, and counts the others.
+    """Writes a limited number of records per line of code and period, and counts the other records.
 
     Args:
         clock: monotonic seconds.
@@ -30,13 +30,13 @@ class LogLimit(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        # The number of entries is limited, because the key is a line of code.
+        # The number of keys is limited, because a key is a line of code.
         self._seen: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to write a record.
+        """Return whether to write this record.
 
-        The first record of a period states how many were left out.
+        The first record of a period states how many records were omitted in the previous one.
         """
         place, now = (record.pathname, record.lineno), self._clock()
         began, count = self._seen.get(place, (now, 0))

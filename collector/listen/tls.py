@@ -1,4 +1,4 @@
-"""TLS for servers: a certificate, its key, and the authority of clients' certificates."""
+"""TLS settings of servers: certificate, key, and the authority for client certificates."""
 
 import ssl
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from collector.errors import SecurityError
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files, checked when the object is created.
+    """Paths of PEM files, checked when the object is created.
 
     Raises:
         SecurityError: a file cannot be read or is not PEM, or the key does not match.
     """
 
     certificate: Path
-    """The certificate, followed by intermediate certificates if necessary."""
+    """The certificate, followed by the intermediate certificates, if any."""
     key: Path
-    """The private key, without encryption."""
+    """The private key, which must not be encrypted."""
     client_ca: Path | None = None
-    """The certificate authority of clients.
+    """The certificate authority for client certificates.
 
-    If set, clients need a certificate that it has signed (mutual TLS).
+    If it is set, clients need a certificate that this authority signed (mutual TLS).
     """
 
     def __post_init__(self) -> None:
@@ -34,7 +34,7 @@ class Tls:
             if path is not None:
                 _read(path)
         try:
-            # With a wrong password, an encrypted key fails instead of asking on the terminal.
+            # With a wrong password, an encrypted key fails instead of prompting on the terminal.
             context.load_cert_chain(self.certificate, self.key, password="")
         except (ssl.SSLError, ValueError) as error:
             why = getattr(error, "reason", None) or str(error)

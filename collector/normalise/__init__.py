@@ -1,1 +1,3 @@
-"""Converts OTLP to the types of `telemetry/`: functions that refuse items and never raise."""
+"""Converts OTLP items to the types of `telemetry/`. Invalid items are refused and raise no
+exception.
+"""

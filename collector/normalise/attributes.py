@@ -1,9 +1,9 @@
-"""Reads encoded attributes into a row's fields, and caches decoded values.
+"""Reads encoded attributes into a row's fields, and caches the decoded values.
 
-Most attributes of a span, such as labels and small counts, have the same bytes in many spans. Their
-decoded values are cached by their bytes. A double differs only in its last eight bytes, so the
-bytes before these are cached. All other bytes are decoded by protobuf and checked by
-`values.Reader`.
+Many spans contain the same attribute bytes, for example the same labels and small counts. The cache
+maps these bytes to decoded values. Two doubles of one attribute differ only in the last eight
+bytes, so the cache stores the bytes before them. protobuf decodes all other bytes, and
+`values.Reader` checks the values.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,21 +18,23 @@ from collector.normalise.values import MAX_DURATION_S, Reader, RefusalError, rat
 
 _MAX_CACHED: Final = 16_384
 _MAX_CACHED_BYTES: Final = 384
-"""Maximum size of a cached attribute. It limits the cache to a few MB."""
+"""Maximum size of a cached attribute in bytes. The maximum limits the cache to a few MB."""
 
 _DOUBLE = Struct("<d").unpack_from
 _DOUBLE_BYTES: Final = 8
 
 Read = Callable[[Reader, str], Any]
-"""Reads an attribute. It is a method of `Reader`, or another function that raises RefusalError."""
+"""Reads an attribute. Such a function is a method of `Reader`, or another function that raises
+RefusalError.
+"""
 
 
 REFUSED: Final = object()
-"""Replaces a value that was given and is invalid."""
+"""Marks an attribute that was sent with an invalid value."""
 
 
 class _Cached(NamedTuple):
-    """The meaning of an attribute's bytes: a value for a field, or `REFUSED` and the reason."""
+    """A decoded attribute: the field's position and value, or `REFUSED` and the reason."""
 
     place: int
     value: Any
@@ -41,7 +43,9 @@ class _Cached(NamedTuple):
 
 
 class _Number(NamedTuple):
-    """The meaning of the bytes before a double: its field, and the allowed values."""
+    """The attribute that certain bytes before a double belong to: its field, and the allowed
+    values.
+    """
 
     place: int
     most: float
@@ -55,12 +59,12 @@ _NUMBERS: Final[Mapping[Read, tuple[float, Callable[[float], float]]]] = {
 
 
 class AttributeTable:
-    """Maps attributes to the fields of a row.
+    """Reads the attributes of an item into the fields of a row.
 
     Args:
         fields: the row's fields, in order.
-        table: attribute name → its field, and how it is read.
-        unique: attributes that are not cached, because their values seldom repeat.
+        table: maps an attribute name to its field and to the function that reads it.
+        unique: attributes that are not cached, because their values rarely repeat.
     """
 
     def __init__(
@@ -73,15 +77,15 @@ class AttributeTable:
         self._unique = frozenset(unique)
         self._cached: dict[bytes, _Cached] = {}
         self._numbers: dict[bytes, _Number] = {}
-        # One value more than there are fields, for attributes without a field.
+        # One value more than there are fields, used for attributes without a field.
         self._blank: list[Any] = [None] * (len(fields) + 1)
 
     def read(self, attributes: Iterable[bytes]) -> tuple[list[Any], Refusal | None, int]:
-        """Read the attributes of one item. If a key is repeated, its last value is used.
+        """Read the attributes of one item. If a key is repeated, the last value is used.
 
         Returns:
-            The values by field, None for absent ones, and one more value at the end; the first
-            reason to refuse the item, or None; the number of truncated texts.
+            The values in the order of the fields, None for absent values, and one extra value at
+            the end; the first reason to refuse the item, or None; the number of truncated texts.
 
         Raises:
             MalformedError: the bytes are not an attribute.
@@ -137,7 +141,7 @@ def _read(place: int, read: Read, pair: KeyValue) -> _Cached:
 
 
 def _before_a_double(key: str) -> bytes:
-    """Return a `KeyValue`'s bytes before its double, for a key below 128 bytes, as ours are."""
+    """Return the bytes of a `KeyValue` before its double; the key must be below 128 bytes."""
     name = key.encode()
     return b"\x0a" + bytes([len(name) & 0x7F]) + name + b"\x12\x09\x21"
 

@@ -1,4 +1,4 @@
-"""The content of one OTLP message: the rows to keep, and counts of the other items by reason."""
+"""The content of one OTLP message: the rows to store, and counts of the other items by reason."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -29,21 +29,23 @@ class Batch:
     refused: Counter[Refusal] = field(default_factory=Counter)
     truncated_texts: int = 0
     sample_points: list[int] = field(default_factory=list)
-    """The number of data points of each of `samples`."""
+    """The number of data points in each row of `samples`."""
     gpu_points: list[int] = field(default_factory=list)
-    """The number of data points of each of `gpus`."""
+    """The number of data points in each row of `gpus`."""
     why: dict[Refusal, str] = field(default_factory=dict)
-    """Explanations of refusals, for the sender."""
+    """Explanations of refusals for the sender, by reason."""
 
     @property
     def empty(self) -> bool:
-        """Return whether there are no rows to keep."""
+        """Return whether there are no rows to store."""
         rows = (self.requests, self.samples, self.starts, self.gpus, self.in_flight)
         return not any(rows)
 
     @property
     def complaint(self) -> str:
-        """The message to the sender about refused items: `2 ends_before_start, 1 negative`."""
+        """Return the message to the sender about refused items, such as `2 ends_before_start, 1
+        negative`.
+        """
         why = {**WHY, **self.why}
         return ", ".join(
             f"{count} {reason}" + (f" ({why[reason]})" if reason in why else "")

@@ -1,12 +1,12 @@
-"""The table of spans that an application's OpenAI client creates for its requests.
+"""The span table for the requests of an application's OpenAI client.
 
-One table serves OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT: most of their names
-are the same, and a name means the same in each. Times include the network and the client's own
-work; retries are inside the span of the call.
+One table serves OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT, because most of their
+attribute names are the same, and no name has two meanings. Latencies include the network and the
+client's own work. The span of a call includes the call's retries.
 
-Source: OpenTelemetry semantic conventions, "Generative client AI spans", and the spans of
-opentelemetry-instrumentation-openai-v2 2.1b0, opentelemetry-instrumentation-openai
-(OpenLLMetry) 0.33.12 and 0.62.4, openlit 1.45.0, as recorded in tests/collector/samples.
+Sources: OpenTelemetry semantic conventions, "Generative client AI spans", and the spans of
+opentelemetry-instrumentation-openai-v2 2.1b0, opentelemetry-instrumentation-openai (OpenLLMetry)
+0.33.12 and 0.62.4, and openlit 1.45.0, as recorded in tests/collector/samples.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,8 @@ from telemetry.requests import Basis, Source
 
 OPERATION: Final = ("gen_ai.operation.name", "llm.request.type")
 GENERATES: Final = frozenset({"chat", "text_completion", "completion", "generate_content"})
-"""Operations that generate tokens, unlike tools, agents, embeddings and retrievals."""
+"""Operations that generate tokens. Operations of tools, agents, embeddings and retrievals do not.
+"""
 
 
 def _is_a_call(scope: str, span: Span, attributes: Mapping[str, AnyValue]) -> bool:

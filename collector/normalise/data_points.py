@@ -1,6 +1,6 @@
-"""Reads the data points of a metric, and checks each against its field.
+"""Reads the data points of a metric, and checks each value against its field.
 
-Pure. An invalid point is counted; other points are not affected.
+Pure. An invalid point is counted, and does not affect other points.
 """
 
 import math
@@ -30,7 +30,7 @@ from telemetry.fields import Quantity, on_the_wire
 
 
 class Field(NamedTuple):
-    """The field of a sample that a metric fills, and its type."""
+    """The sample field that a metric sets, and the field's type."""
 
     name: str
     shape: Literal["gauge", "sum"]
@@ -38,7 +38,7 @@ class Field(NamedTuple):
 
 
 def targets(row_type: type) -> dict[str, Field]:
-    """Return the field of each metric of a sample, by the metric's name."""
+    """Return the target field of each metric of a sample type, by metric name."""
     return {
         wire: Field(each.name, "sum" if each.is_total else "gauge", each.quantity)
         for wire, each in on_the_wire(row_type).items()
@@ -52,9 +52,9 @@ def points_in(metric: Metric) -> int:
 
 
 def measured(batch: Batch, metric: Metric, target: Field) -> Iterator[NumberDataPoint]:
-    """Yield the points to read.
+    """Yield the points that have a readable value.
 
-    Count points of an unexpected type, and points without a recorded value.
+    Points of an unexpected type, and points without a recorded value, are counted instead.
     """
     if metric.WhichOneof("data") != target.shape:
         batch.refused[Refusal.WRONG_TYPE] += points_in(metric)
@@ -75,7 +75,7 @@ def measured(batch: Batch, metric: Metric, target: Field) -> Iterator[NumberData
 
 
 def value_of(point: NumberDataPoint, target: Field) -> float:
-    """Return the point's value in its field's type, or raise RefusalError."""
+    """Return the point's value in the type of its field, or raise RefusalError."""
     match point.WhichOneof("value"):
         case "as_int":
             value: float = point.as_int

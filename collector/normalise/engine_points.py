@@ -1,7 +1,7 @@
 """Converts OTLP data points to engine samples. `gpu_points.py` converts GPU samples.
 
-Pure. The points of one (replica, engine, process, time) form one sample. A refused point does not
-affect the others. No message that can be decoded raises an exception.
+Pure. All points with the same replica, engine, process and timestamp form one sample. A refused
+point does not affect other points. No decodable message raises an exception.
 """
 
 from collections.abc import Iterator
@@ -34,10 +34,9 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Gathered:
-    """A sample that is being assembled.
+    """A partly assembled sample.
 
-    Points of different hooks are added up to one total, and so are points of different drop
-    reasons.
+    Points of different hooks are added to one total, and so are points of different drop reasons.
     """
 
     origin: Origin
@@ -49,11 +48,11 @@ class _Gathered:
 
 
 def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
-    """Return the engine and GPU samples in a metrics export.
+    """Return the engine and GPU samples of an OTLP metrics message.
 
     Raises:
-        MalformedError: the body is not a metrics export.
-        TooLargeError: it has too many items.
+        MalformedError: the body is not an OTLP metrics message.
+        TooLargeError: the message has too many items.
     """
     batch = Batch()
     gathered: dict[_Key, _Gathered] = {}
@@ -63,7 +62,8 @@ def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
         origin = origin_of(resource)
         batch.truncated_texts += origin.truncated_texts
         for metric in (decoded(Metric, raw) for raw in metrics):
-            # A metric may consist of empty points, two bytes each. Each point counts as an item.
+            # A metric may consist of empty points of two bytes each, so each point counts as an
+            # item.
             points += (number := points_in(metric))
             not_too_many(points)
             if scope != names.SCOPE:
@@ -105,7 +105,7 @@ def _take(
     if origin.process is None:
         raise RefusalError(Refusal.MISSING_PROCESS)
     at_unix_ns = instant(point.time_unix_nano, now_unix_ns)
-    # OpenTelemetry's exporters send no start time with a gauge; only totals have one.
+    # OpenTelemetry's exporters send a start timestamp with totals only, not with gauges.
     started_unix_ns = point.start_time_unix_nano
     if started_unix_ns == 0 and target.shape == "sum":
         raise RefusalError(Refusal.MISSING_START)
@@ -129,7 +129,7 @@ def _take(
 def _sample(key: _Key, each: _Gathered) -> EngineSample:
     return EngineSample(
         **key._asdict(),
-        # A sample that has only gauges gets its own time as the start time of totals.
+        # A sample that has only gauges uses its own timestamp as the start of totals.
         started_unix_ns=each.started_unix_ns or key.at_unix_ns,
         simulated=each.origin.simulated,
         source=Source.SIMULATOR if each.origin.simulated else Source.INSTRUMENTATION,

@@ -1,7 +1,7 @@
 """Converts OTLP data points to GPU samples.
 
-Pure. The points of one (replica, GPU, time) form one sample, in any order. A refused point does not
-affect the others.
+Pure. All points with the same replica, GPU and timestamp form one sample, in any order. A refused
+point does not affect other points.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Gathered:
-    """A sample that is being assembled."""
+    """A partly assembled sample."""
 
     simulated: bool
     source: GpuSource | None = None
@@ -38,13 +38,13 @@ class _Gathered:
 
 
 class GpuPoints:
-    """Collects the points of one message, and forms samples from them."""
+    """Collects the points of one message, and assembles samples from them."""
 
     def __init__(self) -> None:
         self._gathered: dict[_Key, _Gathered] = {}
 
     def take(self, batch: Batch, metric: Metric, origin: Origin, now_unix_ns: int) -> None:
-        """Add the points of a metric in `FIELDS`; count invalid points."""
+        """Add the points of a metric in `FIELDS`, and count invalid points."""
         target = FIELDS[metric.name]
         for point in measured(batch, metric, target):
             try:
@@ -55,7 +55,7 @@ class GpuPoints:
                 batch.accepted += 1
 
     def samples(self) -> list[GpuSample]:
-        """Return one sample for each GPU and time."""
+        """Return one sample for each GPU and timestamp."""
         return [
             GpuSample(
                 **key._asdict(),
@@ -68,7 +68,7 @@ class GpuPoints:
         ]
 
     def points(self) -> list[int]:
-        """Return the number of points of each sample."""
+        """Return the number of points in each sample."""
         return [each.points for each in self._gathered.values()]
 
     def _take(
@@ -103,7 +103,7 @@ class GpuPoints:
 
 
 def _source(given: str | None, origin: Origin) -> GpuSource | None:
-    """Return the source; None if it is unknown. The values of the GPU are used in both cases."""
+    """Return the source, or None if it is unknown. The GPU's values are stored in both cases."""
     if origin.simulated:
         return GpuSource.SIMULATOR
     return next((source for source in GpuSource if source == given), None)

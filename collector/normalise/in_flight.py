@@ -1,4 +1,4 @@
-"""Converts OTLP log records to requests in flight."""
+"""Converts OTLP log records to reports of requests in flight."""
 
 from typing import Final
 
@@ -19,10 +19,10 @@ _YOUNGEST_S: Final = REPORTED_FROM_S - TOLERANCE_S
 def in_flight_of(
     record: LogRecord, reader: Reader, origin: Origin, now_unix_ns: int
 ) -> InFlightRequest:
-    """Read the report of a request in flight.
+    """Return the report of a request in flight from a log record.
 
     Raises:
-        RefusalError: its values contradict each other, or its ids are missing.
+        RefusalError: the record's values contradict each other, or its ids are missing.
     """
     if origin.replica is None:
         raise RefusalError(Refusal.MISSING_REPLICA)

@@ -1,7 +1,6 @@
-"""Converts OTLP log records to engine starts and requests in flight.
+"""Converts OTLP log records to engine starts and reports of requests in flight.
 
-Pure. Records that are not our events are skipped. No message that can be decoded raises an
-exception.
+Pure. Records that are not Tailspan's events are skipped. No decodable message raises an exception.
 """
 
 from typing import Final
@@ -18,15 +17,17 @@ from collector.normalise.values import Reader, RefusalError, attributes_of, inst
 from telemetry.starts import Argument, EngineStart, written
 
 MOST_ARGUMENTS: Final = 256
-"""vLLM has about fifty that matter; more are a mistake or an attack."""
+"""Maximum number of options in an engine's configuration. vLLM has about fifty relevant options;
+more than the maximum are a mistake or an attack.
+"""
 
 
 def normalise_events(body: bytes, now_unix_ns: int) -> Batch:
-    """Return the engine starts and the requests in flight of a log export.
+    """Return the engine starts and the requests in flight of an OTLP logs message.
 
     Raises:
-        MalformedError: the body is not a log export.
-        TooLargeError: it has too many items.
+        MalformedError: the body is not an OTLP logs message.
+        TooLargeError: the message has too many items.
     """
     batch = Batch()
     for resource, scope, records in unfold(body):

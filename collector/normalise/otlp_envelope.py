@@ -1,8 +1,8 @@
 """Decodes OTLP messages level by level, so that only one item at a time is a Python object.
 
-An empty span takes 2 bytes in a message and 150 bytes once decoded, so a message within the size
-limit could fill the memory. All signals have the same nesting (resources, scopes, items), so they
-share one outline, in which nested messages stay bytes.
+An empty span takes 2 bytes in a message and 150 bytes once it is decoded, so a message within the
+size limit could fill the memory. All signals have the same nesting (resources, scopes, items), so
+one outline describes all of them. In this outline, nested messages remain bytes.
 
 Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding": a bytes field
 and a message field have the same encoding.
@@ -21,13 +21,17 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from collector.errors import MalformedError, TooLargeError
 
 MAX_PARTS: Final = 2**14
-"""Resources, scopes and items of one message together, and also its data points. Exporters send
-512, an OpenTelemetry Collector 8,192 (the default `send_batch_size`)."""
+"""Maximum number of resources, scopes and items in one message, and of data points. Exporters send
+512 items in a message; an OpenTelemetry Collector sends 8,192 (the default `send_batch_size`).
+"""
 MAX_PART_BYTES: Final = 2**20
-"""Maximum size of one resource, scope or item; ours have about two thousand bytes."""
+"""Maximum size of one resource, scope or item in bytes. The plugin's items have about two thousand
+bytes.
+"""
 MAX_ATTRIBUTES: Final = 1024
 """Maximum number of attributes of one resource, item or data point. OpenTelemetry's SDKs keep 128
-by default. An empty one is two bytes, so 1 MiB could hold half a million."""
+by default. An empty attribute has two bytes, so an item of 1 MiB could contain half a million.
+"""
 
 _ONE, _MANY = Described.LABEL_OPTIONAL, Described.LABEL_REPEATED
 _BYTES, _FIXED64 = Described.TYPE_BYTES, Described.TYPE_FIXED64
@@ -44,7 +48,7 @@ _OUTLINES: Final = {
         ("attributes", 9, _MANY, _BYTES),
     ),
 }
-"""Fields of the protocol: name, number, label, type."""
+"""Fields of the OTLP messages: name, number, label, type."""
 
 
 def _outlines() -> dict[str, Any]:
@@ -60,11 +64,11 @@ def _outlines() -> dict[str, Any]:
 
 _CLASSES = _outlines()
 SpanOutline: Any = _CLASSES["outline.Span"]
-"""A partly decoded span: ids, times, and the bytes of its attributes."""
+"""A partly decoded span: ids, timestamps, and the bytes of its attributes."""
 
 
 class Scoped(NamedTuple):
-    """The encoded items of one scope of one resource, and the scope's name."""
+    """The encoded items of one scope, with the scope's name and its resource."""
 
     resource: bytes
     scope: str
@@ -72,11 +76,12 @@ class Scoped(NamedTuple):
 
 
 def unfold(body: bytes) -> Iterator[Scoped]:
-    """Yield the scopes of a message in order.
+    """Yield the scopes of a message in their order.
 
     Raises:
         MalformedError: the body is not an OTLP message.
-        TooLargeError: it has more than `MAX_PARTS` parts, or one above `MAX_PART_BYTES`.
+        TooLargeError: the message has more than `MAX_PARTS` parts, or a part above
+        `MAX_PART_BYTES`.
     """
     groups = decoded(_CLASSES["outline.Envelope"], body).groups
     parts = len(groups)
@@ -96,7 +101,7 @@ def unfold(body: bytes) -> Iterator[Scoped]:
 
 
 def decoded(kind: Any, body: bytes) -> Any:
-    """Decode a message of this class, or raise MalformedError."""
+    """Return a message of this class, decoded, or raise MalformedError."""
     try:
         return kind.FromString(body)
     except DecodeError as error:
@@ -110,7 +115,9 @@ def not_too_many(items: int) -> None:
 
 
 def few_enough(attributes: Sequence[Any]) -> Sequence[Any]:
-    """Return the attributes of one item; raise TooLargeError above `MAX_ATTRIBUTES`."""
+    """Return the attributes of one item, or raise TooLargeError if there are more than
+    `MAX_ATTRIBUTES`.
+    """
     if len(attributes) > MAX_ATTRIBUTES:
         raise TooLargeError(
             f"an item with {len(attributes)} attributes exceeds the limit of {MAX_ATTRIBUTES}"
@@ -126,5 +133,5 @@ def _counted(parts: Sequence[bytes], of_all: int) -> Sequence[bytes]:
 def _fit(part: bytes) -> None:
     if len(part) > MAX_PART_BYTES:
         raise TooLargeError(
-            f"an item of {len(part)} bytes exceeds the limit of {MAX_PART_BYTES} for one"
+            f"an item of {len(part)} bytes exceeds the limit of {MAX_PART_BYTES} bytes"
         )

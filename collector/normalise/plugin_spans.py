@@ -1,4 +1,4 @@
-"""The spans of our own instrumentation, which the simulator sends as well."""
+"""Reads the spans of Tailspan's plugin. The simulator sends the same spans."""
 
 from collections.abc import Mapping
 from operator import itemgetter
@@ -29,8 +29,9 @@ from telemetry.requests import (
 )
 
 TOLERANCE_S: Final = 1e-3
-"""Tolerance of the checks. Rounding to a nanosecond causes much smaller differences, and a missing
-phase causes a much larger difference."""
+"""Tolerance of the checks of sums. Rounding to a nanosecond causes a much smaller difference, and a
+missing phase causes a much larger one.
+"""
 
 _OUTCOMES: Final = {outcome.value: outcome.value for outcome in Outcome}
 _BASES: Final = {basis.value: basis.value for basis in Basis}
@@ -69,7 +70,7 @@ _TRACE_ID, _SPAN_ID = _AT["trace_id"], _AT["span_id"]
 _RECEIVED, _E2E = _AT["received_unix_ns"], _AT["e2e_s"]
 _REGION, _REPLICA = _AT["region"], _AT["replica"]
 _WITHIN = itemgetter(_AT["ttft_s"], _AT["itl_max_s"], _AT["reported_in_flight_s"])
-"""Values that cannot be longer than the request."""
+"""Latencies that cannot be longer than the request."""
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
@@ -79,7 +80,7 @@ _decode_parts = itemgetter(*(_AT[part] for part in DECODE_PARTS))
 
 
 def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> Row | None:
-    """Return the row of the request in one of our spans; None if it has no outcome."""
+    """Return the row of the request in a plugin's span, or None if the span has no outcome."""
     span = decoded(SpanOutline, raw)
     values, refusal, truncated_texts = _ATTRIBUTES.read(few_enough(span.attributes))
     if values[_OUTCOME] is None:
@@ -116,7 +117,10 @@ def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> R
 def _check_sum(
     parts: tuple[float | None, ...], of_s: float | None, reason: Refusal, *, whole: bool = True
 ) -> None:
-    """Check that the parts add up; with `whole`, either all parts must be present or none."""
+    """Check that the parts sum to the whole.
+
+    With `whole`, either all parts or none must be present.
+    """
     present = parts if None not in parts else [part for part in parts if part is not None]
     if not present:
         return

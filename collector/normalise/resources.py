@@ -11,7 +11,7 @@ from collector.normalise.values import Reader, attributes_of
 
 
 class Origin(NamedTuple):
-    """The labels of one resource; None if unknown."""
+    """The labels of a resource, as fields of the rows. None if unknown."""
 
     replica: str | None
     region: str | None
@@ -25,12 +25,14 @@ _MAX_CACHED: Final = 256
 
 
 def origin_of(resource: bytes) -> Origin:
-    """Read a resource. A label of the wrong type is treated as absent, because operators set labels
-    by hand and a mistake must not make the telemetry unusable.
+    """Read a resource.
+
+    A label of the wrong type is treated as absent. Operators set labels by hand, and a mistake
+    should not make the telemetry unusable.
 
     Raises: MalformedError: the bytes are not a resource.
     """
-    # A server's resource is the same in all its messages.
+    # A server sends the same resource in all its messages.
     return _cached(resource) if len(resource) <= _MAX_CACHED_BYTES else _read(resource)
 
 
@@ -52,7 +54,7 @@ def _read(resource: bytes) -> Origin:
             if pid is not None and pid.WhichOneof("value") == "int_value" and pid.int_value >= 0
             else None
         ),
-        # OTEL_RESOURCE_ATTRIBUTES can only set it as text.
+        # OTEL_RESOURCE_ATTRIBUTES can set it only as text.
         simulated=simulated is not None
         and (simulated.bool_value or simulated.string_value.lower() == "true"),
         truncated_texts=reader.truncated_texts,

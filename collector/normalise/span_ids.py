@@ -1,4 +1,6 @@
-"""The trace id and span id, which are the key of a request's row and of its in-flight reports."""
+"""Reads the trace id and the span id, which are the key of a request's row and of its in-flight
+reports.
+"""
 
 from typing import Final
 
@@ -13,12 +15,12 @@ _SPAN_ID_BYTES: Final = 8
 
 
 def trace_id_of(span: Span | LogRecord) -> str:
-    """Return the trace id in hexadecimal; refuse a missing one."""
+    """Return the trace id in hexadecimal; raise RefusalError if it is missing."""
     return _identity(span.trace_id, _TRACE_ID_BYTES)
 
 
 def span_id_of(span: Span | LogRecord) -> str:
-    """Return the span id in hexadecimal; refuse a missing one."""
+    """Return the span id in hexadecimal; raise RefusalError if it is missing."""
     return _identity(span.span_id, _SPAN_ID_BYTES)
 
 

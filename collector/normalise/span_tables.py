@@ -1,8 +1,8 @@
 """Converts spans of other instrumentations to request timelines, with one table per source.
 
-Pure. A table defines how to recognise the spans of a source, and the attribute of each field. No
-value is derived: a phase that a span does not report is None. Only the attributes in a table are
-read, never a prompt or an answer.
+Pure. A table defines how to recognise a source's spans, and which attribute contains each field. No
+value is derived: a phase that a span does not report is None. The reader uses only the attributes
+in a table, so it never reads a prompt or a response.
 """
 
 import json
@@ -30,28 +30,34 @@ from collector.normalise.values import (
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 Names = tuple[str, ...]
-"""Names of an attribute, the current one first. The first name that is present is used."""
+"""Names of an attribute; the current name comes first. The reader uses the first name that is
+present.
+"""
 
 SLACK_S: Final = 1e-3
-"""Tolerance by which phases may exceed the total, because they are measured on different clocks."""
+"""Tolerance by which the sum of the phases may exceed the total, because they are measured on
+different clocks.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanTable:
-    """One source: how to recognise its spans, and its names of fields. A field without a name here
-    is unknown for this source.
+    """A source of spans: how to recognise them, and the attribute names of each field.
+
+    If a field has no names here, it is unknown for this source.
 
     Attributes:
-        is_request: whether a span is a request of this source, by its scope's name and
-            its attributes.
-        latencies: field of `RequestTimeline` → names; in seconds, or in nanoseconds if a value
-            is too large for seconds.
-        counts: field → names; numbers of tokens.
-        texts: field → names.
-        flags: field → names.
-        most_output_tokens: names of the request's token limit.
+        is_request: returns whether a span is a request of this source, from the scope's name and
+            the attributes.
+        latencies: maps fields of `RequestTimeline` to names; values are in seconds, or in
+            nanoseconds if they are too large for seconds.
+        counts: maps fields to names; values are numbers of tokens.
+        texts: maps fields to names.
+        flags: maps fields to names.
+        most_output_tokens: names of the token limit of the request.
         finish_reasons: names.
-        first_chunk_events: names of the span event at each chunk of the answer.
+        first_chunk_events: names of the span event that a client adds for each chunk of the
+            response.
     """
 
     source: Source
@@ -73,9 +79,9 @@ def read_foreign(
     now_unix_ns: int,
     tables: tuple[SpanTable, ...],
 ) -> tuple[RequestTimeline, int] | None:
-    """Read a span by the first table that recognises it.
+    """Return the request of a span, according to the first table that recognises it.
 
-    Returns: the request and the number of truncated texts; None if no table recognises the span.
+    Returns: the request and the number of truncated texts, or None if no table recognises the span.
 
     Raises:
         RefusalError: the span is a request, but invalid.
@@ -89,18 +95,18 @@ def read_foreign(
 
 
 class _Given:
-    """A span's attributes, read by one of several names."""
+    """A span's attributes. Each method tries several names."""
 
     def __init__(self, attributes: Mapping[str, AnyValue]) -> None:
         self._attributes = attributes
         self.reader = Reader(attributes)
 
     def named(self, names: Names) -> str | None:
-        """Return the name that is present, or None."""
+        """Return the first of the names that is present, or None."""
         return next((name for name in names if name in self._attributes), None)
 
     def text(self, names: Names) -> str | None:
-        """Return a label. Client instrumentations are not strict about types."""
+        """Return a text, even if the client sent another type by mistake."""
         name = self.named(names)
         return None if name is None else self.reader.label(name)
 
@@ -128,7 +134,7 @@ class _Given:
         return finite(value)
 
     def texts(self, names: Names) -> list[str]:
-        """Return texts from an array, from one text, or from a text with a JSON array."""
+        """Return texts that were sent as an array, as one text, or as a text with a JSON array."""
         name = self.named(names)
         if name is None:
             return []
@@ -157,7 +163,7 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # A request cannot end in the future, by the span's end or by its latency.
+    # A request cannot end in the future, whether its end comes from the span or from its latency.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
     if sum(phases_s) > e2e_s + SLACK_S:
@@ -181,7 +187,7 @@ def _timeline(
         source=Source.SIMULATOR if origin.simulated else table.source,
         basis=table.basis,
         region=origin.region,
-        # A client's own name is not a replica's.
+        # A client's own name is not the name of a replica.
         replica=None if table.basis is Basis.CLIENT else origin.replica,
         **fields,
     )
@@ -203,14 +209,14 @@ def _latencies(
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)
-    # Some forks sent nanoseconds. The value shows the unit: no request takes a week, and no request
-    # ends within 0.6 ms.
+    # Some forks sent nanoseconds. The size of the value shows the unit: no request takes a week,
+    # and no request ends within 0.6 ms.
     unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
     return {field: seconds(value * unit_s) for field, value in found.items()}
 
 
 def _outcome(given: _Given, table: SpanTable, output_tokens: int | None) -> Outcome:
-    """Return the reported outcome, or else an outcome that depends on the token limit."""
+    """Return the reported outcome. Without one, derive it from the token limit."""
     reasons = given.texts(table.finish_reasons)
     if reasons:
         if "length" in reasons or "max_tokens" in reasons:

@@ -1,8 +1,8 @@
-"""Converts OTLP spans to request timelines.
+"""Converts OTLP trace messages to request timelines.
 
 Pure. Every span is stored, skipped (not a request) or refused (an invalid request).
-`plugin_spans.py` reads our instrumentation's spans; `span_tables.py` reads all others, with the
-tables in `FOREIGN`.
+`plugin_spans.py` reads the spans of Tailspan's plugin; `span_tables.py` reads all other spans, with
+the tables in `FOREIGN`.
 """
 
 from typing import Final
@@ -22,15 +22,15 @@ from collector.normalise.values import RefusalError
 from telemetry.request_rows import Row, row_of
 
 FOREIGN: Final = (VLLM, SGLANG, CLIENT)
-"""The tables of all sources except our instrumentation."""
+"""The tables of all sources except Tailspan's plugin."""
 
 
 def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
-    """Return the requests in a trace export.
+    """Return the requests of an OTLP trace message.
 
     Raises:
-        MalformedError: the body is not a trace export.
-        TooLargeError: it has too many items.
+        MalformedError: the body is not an OTLP trace message.
+        TooLargeError: the message has too many items.
     """
     batch = Batch()
     keep = batch.requests.rows.append

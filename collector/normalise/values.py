@@ -1,6 +1,7 @@
-"""Typed reading of OTLP attributes; each value is checked once.
+"""Typed reading of OTLP attributes. Each value is checked once, here.
 
-A function raises `RefusalError` with the reason; the code that reads an item catches and counts it.
+A function raises `RefusalError` with the reason. The code that reads an item catches this error and
+counts the item.
 """
 
 import math
@@ -13,19 +14,22 @@ from collector.drop_reasons import Refusal
 from collector.normalise.otlp_envelope import few_enough
 
 MAX_TEXT_CHARS: Final = 256
-"""Longer texts are truncated. Names are far shorter; a longer text is a mistake or an attack."""
+"""Maximum number of characters of a text; longer texts are truncated. Names are much shorter. A
+longer text is a mistake or an attack.
+"""
 MAX_DURATION_S: Final = 7 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
-"""Maximum count of one request or engine, more than any context or queue can have."""
+"""Maximum count of one request or engine. No context or queue is larger."""
 MAX_TOTAL: Final = 2**63 - 1
-"""Maximum running total: the maximum of a database's integer."""
+"""Maximum running total, which is the largest integer of a database."""
 MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
 """Maximum running total of seconds: a century, much longer than an engine can run."""
 MAX_NUMBER: Final = 1e30
-"""Maximum of any other number. An exaflop per second for a century is 3e27 FLOPs. Sums of numbers
-near the largest float would be infinite."""
+"""Maximum of any other number. An exaflop per second for a century is 3e27 FLOPs, which is below
+this limit. Above this limit, the sum of several numbers could be infinite.
+"""
 EARLIEST_UNIX_NS: Final = 1_577_836_800 * 10**9
-"""2020-01-01, before vLLM existed: an earlier time comes from an unset clock."""
+"""2020-01-01, before vLLM existed. An earlier timestamp comes from an unset clock."""
 MAX_AHEAD_NS: Final = 86_400 * 10**9
 
 
@@ -38,11 +42,12 @@ class RefusalError(Exception):
 
 
 def attributes_of(pairs: Sequence[KeyValue]) -> dict[str, AnyValue]:
-    """Return attributes by key. The protocol forbids repeated keys; if a key is repeated, its last
-    value is used.
+    """Return attributes by key.
+
+    The protocol forbids repeated keys; if a key is repeated, the last value is used.
 
     Raises:
-        TooLargeError: there are too many.
+        TooLargeError: there are too many attributes.
     """
     return {pair.key: pair.value for pair in few_enough(pairs)}
 
@@ -72,7 +77,7 @@ def seconds(value: float, most_s: float = MAX_DURATION_S) -> float:
 
 
 def ratio(value: float) -> float:
-    """Return a ratio from 0 to 1, or raise RefusalError, for example for a percentage."""
+    """Return a ratio from 0 to 1, or raise RefusalError, for example for 50 instead of 0.5."""
     if finite(value) > 1:
         raise RefusalError(Refusal.OUT_OF_RANGE)
     return value
@@ -95,7 +100,10 @@ def number(value: float) -> float:
 
 
 class Reader:
-    """Reads one set of attributes. An absent one is None; one of the wrong type is refused."""
+    """Reads the attributes of one item.
+
+    An absent attribute gives None. An attribute of the wrong type is refused.
+    """
 
     __slots__ = ("_attributes", "truncated_texts")
 
@@ -107,7 +115,7 @@ class Reader:
         return name in self._attributes
 
     def text(self, name: str) -> str | None:
-        """Return a text, truncated to `MAX_TEXT_CHARS`; None if absent or empty."""
+        """Return a text truncated to `MAX_TEXT_CHARS`, or None if it is absent or empty."""
         value = self._attributes.get(name)
         if value is None:
             return None
@@ -116,7 +124,10 @@ class Reader:
         return self.cleaned(value.string_value)
 
     def label(self, name: str) -> str | None:
-        """Return a text that may be configured by hand. Accept numbers; ignore other types."""
+        """Return the text of a label, which an operator may have configured by hand.
+
+        Numbers are converted to text; values of other types are ignored.
+        """
         value = self._attributes.get(name)
         kind = None if value is None else value.WhichOneof("value")
         if value is None or kind not in ("string_value", "int_value"):
@@ -124,7 +135,7 @@ class Reader:
         return self.cleaned(value.string_value if kind == "string_value" else str(value.int_value))
 
     def scalar(self, name: str) -> str | int | float | bool | None:
-        """Return a text, a boolean or a finite number of either sign."""
+        """Return a text, a boolean or a finite number, which may be negative."""
         value = self._attributes.get(name)
         if value is None:
             return None

@@ -1,12 +1,13 @@
 """OTLP over gRPC: the Export methods of the three services.
 
-The methods take bytes, not decoded messages. Both transports then read messages in one place, off
-the event loop. For a malformed message the answer is INVALID_ARGUMENT. gRPC itself would answer
-INTERNAL, which senders treat as a failure of the collector.
+The methods take bytes, not decoded messages. The same code then reads the messages of both
+transports, off the event loop. The response to a malformed message is INVALID_ARGUMENT. gRPC itself
+would respond with INTERNAL, which senders treat as a failure of the collector.
 
-Clients call unary methods. They are served as methods with a stream of requests, because gRPC then
-passes on the call before the message. First a call is authenticated and its memory is reserved;
-then its message is read. Before that, gRPC reads at most a window of 64 KiB of the message.
+Clients call unary methods. The server registers them as methods with a stream of requests, because
+gRPC then announces the call before it reads the message. The server first authenticates the call
+and reserves memory, and then reads the message. Until then, gRPC reads at most a window of 64 KiB
+of the message.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -41,8 +42,9 @@ READ_S: Final = 10.0
 """Time limit for a message to arrive. Exporters time out after 10 s by default
 (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 MAX_READS: Final = 8
-"""Messages that arrive at once. gRPC does not report a message's length before it is complete, so
-each reserves the maximum size: 8 messages of 16 MiB are half of the memory.
+"""Number of messages that may arrive at the same time. gRPC does not report a message's length
+before it is complete, so each message reserves the maximum size: 8 messages of 16 MiB are half of
+the memory limit.
 """
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -55,10 +57,10 @@ class GrpcReceiver:
 
     Args:
         host: address to listen on.
-        port: 0 for a free one.
-        option: the command-line option that sets the port, for the error.
-        limits: of messages and connections.
-        tokens: the valid tokens; None if none is required.
+        port: port, or 0 for a free port.
+        option: the command-line option that sets the port, named in the error.
+        limits: limits of messages and connections.
+        tokens: the valid tokens, or None if no token is required.
         tls: None for plaintext.
     """
 
@@ -86,9 +88,9 @@ class GrpcReceiver:
         self.port = port
 
     async def start(self) -> None:
-        """Listen; afterwards `port` is the actual one."""
+        """Start to listen; afterwards `port` is the port in use."""
         if self.port:
-            # gRPC does not report why it cannot bind, but a plain socket does.
+            # gRPC does not report why binding failed, but a plain socket does.
             listen(self._host, self.port, self._option).close()
         server = grpc.aio.server(
             options=[
@@ -122,7 +124,7 @@ class GrpcReceiver:
         self._server = server
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no new calls; finish current calls for up to `grace_s`."""
+        """Accept no new calls, and finish current calls for up to `grace_s`."""
         if self._server is not None:
             await self._server.stop(grace_s)
             self._server = None
@@ -161,7 +163,7 @@ class GrpcReceiver:
 
 
 class _Reads:
-    """Limits how many messages are read from the network at once, in total and per sender."""
+    """Limits how many messages are read from the network concurrently, in total and per sender."""
 
     def __init__(self, limits: Limits) -> None:
         of_room = limits.max_waiting_bytes // (2 * limits.max_body_bytes)
@@ -172,7 +174,10 @@ class _Reads:
 
     @asynccontextmanager
     async def turn(self, peer: str) -> AsyncIterator[None]:
-        """Wait until a message may be read; one sender has at most half of the reads."""
+        """Wait until the next message of this sender may be read.
+
+        One sender may use at most half of the concurrent reads.
+        """
         own = self._peers.setdefault(peer, asyncio.Semaphore(self._each))
         self._users[peer] += 1
         try:
@@ -188,17 +193,19 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
     """Channel arguments that limit memory, calls and connections."""
     return [
         # Without this option, the window of an unread call grows to megabytes. 60 unread calls of
-        # 15 MB used 896 MB, and use 40 MB with it. While a message is read, its window grows to the
-        # size of the message.
+        # 15 MB used 896 MB without it, and 40 MB with it. While a message is read, its window grows
+        # to the size of the message.
         ("grpc.http2.bdp_probe", 0),
-        # Concurrent calls of one connection; exporters have one, a gateway about ten.
+        # Concurrent calls of one connection. An exporter makes one call at a time, a gateway about
+        # ten.
         ("grpc.max_concurrent_streams", 128),
         ("grpc.max_metadata_size", 16 * 1024),
         ("grpc.absolute_max_metadata_size", 32 * 1024),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
-        # TLS and the first frames. 120 s by default.
+        # Time limit for TLS and the first frames; gRPC's default is 120 s.
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
-        # Without a call. Exporters send at least once a minute, and reconnect automatically.
+        # Time limit without a call. Exporters send at least once a minute, and reconnect
+        # automatically.
         ("grpc.max_connection_idle_ms", IDLE_S * 1000),
     ]
 
@@ -222,6 +229,6 @@ def _details(error: IntakeError) -> tuple[tuple[str, bytes], ...]:
     status.details.append(packed)
     return (
         ("grpc-status-details-bin", status.SerializeToString()),
-        # OpenTelemetry's Python exporter reads this one.
+        # OpenTelemetry's Python exporter reads this entry.
         ("google.rpc.retryinfo-bin", retry.SerializeToString()),
     )

@@ -1,4 +1,4 @@
-"""HTTP bodies: read as they arrive, and decompressed within limits against compression bombs."""
+"""Reads HTTP bodies as they arrive, and decompresses them with limits for compression bombs."""
 
 import asyncio
 import zlib
@@ -9,17 +9,22 @@ from collector.errors import MalformedError, TooLargeError, UnsupportedError
 from collector.limits.message_memory import Reservation
 
 BODY_S: Final = 30.0
-"""Time limit for a whole body. Exporters time out after 10 s by default
-(OTEL_EXPORTER_OTLP_TIMEOUT). A body of 16 MiB arrives in 30 s at 4.5 Mbit/s."""
+"""Time limit for a whole body to arrive. Exporters time out after 10 s by default
+(OTEL_EXPORTER_OTLP_TIMEOUT). At 4.5 Mbit/s, a body of 16 MiB arrives in 30 s.
+"""
 STALL_S: Final = 5.0
-"""Time limit for the next bytes. Retransmission after a lost packet takes a second or two."""
+"""Time limit for the next bytes to arrive. Retransmission after a lost packet takes one or two
+seconds.
+"""
 MAX_MEMBERS: Final = 1024
-"""Maximum number of gzip members in a body. Exporters send one; bgzip writes one per 64 KiB, so 256
-for 16 MiB. Members can be empty, so a million of them can be a small body."""
+"""Maximum number of gzip members in a body. Exporters send one member. bgzip writes one per 64 KiB,
+so 256 for 16 MiB. Members can be empty, so a small body could contain a million members.
+"""
 
 _BLOCK_BYTES: Final = 64 * 1024
 
-# zlib's window bits: 31 expects gzip's wrapper, 15 zlib's, which HTTP calls deflate.
+# zlib's window bits: 31 expects the gzip format, 15 expects zlib's format, which HTTP calls
+# deflate.
 _WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
 
 
@@ -45,10 +50,10 @@ async def read_body(
     """Return the whole body as it was sent.
 
     Args:
-        chunks: as they arrive.
+        chunks: the chunks of the body as they arrive.
         max_bytes: maximum size of the body.
-        room: the memory that is reserved for each chunk before it is stored.
-        timeout: a running timeout; moved forward with each chunk.
+        room: the memory reservation, which grows for each chunk before the chunk is stored.
+        timeout: a running timeout, which each chunk postpones.
 
     Raises:
         TooLargeError: the body exceeds `max_bytes`. At most `max_bytes` were in memory.
@@ -68,10 +73,12 @@ async def read_body(
 
 
 def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    """Return a decompressed body. Do not call it on an event loop.
+    """Return a decompressed body.
+
+    Decompression takes long, so do not call this function on an event loop.
 
     Args:
-        body: as it was sent.
+        body: the body as it was sent.
         encoding: gzip or deflate.
         max_bytes: maximum size of the result.
 
@@ -83,7 +90,7 @@ def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
     members = 1
     stream = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
-        # The body is read in blocks, because zlib copies all bytes after a gzip member.
+        # The body is read in blocks, because zlib copies all bytes that follow a gzip member.
         for start in range(0, len(body), _BLOCK_BYTES):
             left = body[start : start + _BLOCK_BYTES]
             while left:
@@ -97,7 +104,8 @@ def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
                 found += stream.decompress(left, max_bytes + 1 - len(found))
                 if len(found) > max_bytes:
                     raise TooLargeError(
-                        f"the body exceeds {max_bytes} bytes decompressed; send smaller batches"
+                        f"the body exceeds {max_bytes} bytes after decompression; send smaller"
+                        f" batches"
                     )
                 left = stream.unconsumed_tail or stream.unused_data
     except zlib.error as error:

@@ -1,4 +1,6 @@
-"""OTLP over HTTP: POST /v1/traces, /v1/metrics and /v1/logs; protobuf or JSON; gzip or deflate.
+"""Receives OTLP over HTTP: POST /v1/traces, /v1/metrics and /v1/logs.
+
+The body is protobuf or JSON, compressed with gzip or deflate or not compressed.
 
 Source: OpenTelemetry protocol specification, "OTLP/HTTP".
 """
@@ -37,13 +39,13 @@ _log = logging.getLogger(__name__)
 def http_app(
     intake: Intake, counters: Counters, max_body_bytes: int, tokens: Tokens | None = None
 ) -> Starlette:
-    """Return the receiver as an ASGI application.
+    """Return the OTLP/HTTP receiver as an ASGI application.
 
     Args:
         intake: stores received messages.
-        counters: count each message's result.
-        max_body_bytes: maximum size of a message, decompressed.
-        tokens: the valid tokens; None if none is required.
+        counters: count the result of each message.
+        max_body_bytes: maximum size of a message after decompression.
+        tokens: the valid tokens, or None if no token is required.
     """
     return Starlette(
         routes=[
@@ -122,7 +124,7 @@ def _refusal(error: IntakeError, kind: str) -> Response:
 def _response(
     message: Message, kind: str, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """Return an answer in the encoding of the request."""
+    """Return a response in the encoding of the request."""
     if kind == _JSON:
         return Response(to_json(message), status, headers, _JSON)
     return Response(message.SerializeToString(), status, headers, _PROTOBUF)

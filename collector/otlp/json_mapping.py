@@ -1,7 +1,8 @@
-"""Converts OTLP's JSON to protobuf, so that one reader serves both.
+"""Converts OTLP's JSON to protobuf, so that the same code reads both.
 
-protobuf's own JSON mapping, with OTLP's exceptions: trace and span ids are hexadecimal, and
-unknown fields are ignored. Both spellings of a field are accepted, and 64-bit integers as text.
+The format is protobuf's JSON mapping with OTLP's exceptions: trace and span ids are hexadecimal,
+and unknown fields are ignored. Both spellings of a field name are accepted. 64-bit integers may be
+texts.
 
 Source: OpenTelemetry protocol specification, "JSON Protobuf Encoding".
 """
@@ -19,8 +20,9 @@ from google.protobuf.message import Message
 from collector.errors import MalformedError, TooLargeError
 
 MAX_VALUES: Final = 2**18
-"""Maximum number of objects, arrays and values in one message. Each takes at least 100 bytes and
-2.5 µs. 512 of our spans have 94,000 values and take 0.3 s; the maximum takes 0.65 s."""
+"""Maximum number of objects, arrays and values in one message. Each one takes at least 100 bytes
+and 2.5 µs. 512 spans of the plugin have 94,000 values and take 0.3 s; the maximum takes 0.65 s.
+"""
 
 _IDS: Final = (
     ("traceId", "trace_id"),
@@ -31,11 +33,11 @@ _PATH: Final = re.compile(r"at ([\w.\[\]]{1,200})")
 
 
 def from_json(kind: type[Message], body: bytes) -> bytes:
-    """Return a message in protobuf.
+    """Return the JSON message in protobuf.
 
     Raises:
-        MalformedError: the body is not JSON, or not of this message.
-        TooLargeError: it has more than `MAX_VALUES` values.
+        MalformedError: the body is not JSON, or not a message of this class.
+        TooLargeError: the message has more than `MAX_VALUES` values.
     """
     if body.count(b",") + body.count(b"{") + body.count(b"[") > MAX_VALUES:
         raise TooLargeError(f"more than {MAX_VALUES} values in a message; send smaller batches")
@@ -49,9 +51,9 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
             raise ParseError("not an object")
         ParseDict(given, message, ignore_unknown_fields=True)
         return message.SerializeToString()
-    # Other exceptions than ParseError occur: protobuf raises OverflowError for an integer beyond
-    # any double, and SystemError for a lone surrogate in a key. Its message may contain a value,
-    # even a prompt.
+    # protobuf also raises other exceptions than ParseError: OverflowError for an integer beyond any
+    # double, and SystemError for a lone surrogate in a key. The exception's message may contain a
+    # value, even a prompt.
     except Exception as error:
         where = _PATH.search(str(error))
         raise MalformedError(
@@ -61,7 +63,7 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
 
 
 def to_json(message: Message) -> bytes:
-    """Return a message as OTLP's JSON; for answers, which contain no ids."""
+    """Return a message as OTLP's JSON. Used only for responses, which contain no ids."""
     return MessageToJson(message, indent=None).encode()
 
 
@@ -83,7 +85,7 @@ def _base64(given: Any, key: str) -> Any:
 
 
 class _IdError(ValueError):
-    """A value that OTLP's JSON does not allow."""
+    """The JSON contains a value that OTLP does not allow."""
 
 
 def _refuse(constant: str) -> None:

@@ -1,14 +1,16 @@
-"""Reads messages in this process or in a separate one. Reading is the largest part of the work.
+"""Reads messages in this process or in a separate one.
 
-A Python process uses one core. A separate process reads messages on another core: it receives
-bodies and returns rows. It has no state. It ends when its input ends, which happens when its parent
-ends; if it ends earlier, a new one is started. In this process a message may use 0.75 s of
-processor time, because a small message can be crafted to take any time, and the messages of other
-senders wait for it.
+Reading is the largest share of the work, and a Python process uses only one core. A separate
+process can therefore read messages on another core: it receives bodies and returns rows. The
+separate process has no state. It ends when its input ends, which happens when its parent process
+ends. If it ends earlier, a new one is started.
 
-If reading a message fails, the message is refused permanently, so that its sender does not repeat
-it. This happens immediately if an exception was raised, and after a second attempt if the process
-ended.
+Reading a message may use 0.75 s of CPU time. A small message can be crafted to take any time, and
+the messages of other senders wait meanwhile.
+
+If reading a message fails, the collector refuses the message permanently, so that its sender does
+not send it again. It refuses the message at once if an exception was raised, and after a second
+attempt if the process ended.
 """
 
 import fcntl
@@ -37,20 +39,23 @@ from telemetry.request_rows import MEASURES, RequestRows
 from telemetry.tasks import Task
 
 MAX_CPU_S: Final = 0.75
-"""Processor time for one message. 16 MiB of our spans take 0.35 s, the maximum of JSON 0.65 s. It
-is processor time, so a busy machine refuses no more than an idle one."""
+"""CPU time limit for one message. 16 MiB of the plugin's spans take 0.35 s, the largest JSON
+message takes 0.65 s. It is a limit of CPU time, so a busy machine refuses no more messages than an
+idle one.
+"""
 
 _QUESTION: Final = Struct("<IQ?B")
-"""The body's length, the time in unix ns, whether it is JSON, the signal's index in `SIGNALS`; the
-body follows."""
+"""The head of a question: the body's length, the time in unix ns, whether it is JSON, and the
+signal's index in `SIGNALS`. The body follows.
+"""
 _PIPE_BYTES: Final = 2**20
 """Pipe buffer.
 
-Messages have hundreds of kB. With the default of 64 KiB, the two processes would wait for each
-other often.
+Messages have hundreds of kB. With the default of 64 KiB, the two processes would often wait for
+each other.
 """
 _ANSWER: Final = Struct("<I")
-"""The answer's length; a pickle follows."""
+"""The head of an answer: its length. A pickle follows."""
 MOST_S: Final = 60
 """Maximum time for one message, after which the process is killed. The largest message
 (`Limits.max_body_bytes`) takes about three seconds on a busy core."""
@@ -59,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 
 class MessageReader(Protocol):
-    """Converts a message to a batch. Called from one thread."""
+    """Converts a message to a batch. Use it from one thread only."""
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
         """Read a message; raise IntakeError if it cannot be read."""
@@ -80,10 +85,10 @@ class LocalReader:
 
 
 class ProcessReader(LocalReader):
-    """Reads messages in a separate process, which is started when needed.
+    """Reads messages in a separate process, which starts at the first message.
 
     Args:
-        max_cpu_s: maximum processor time for one message.
+        max_cpu_s: maximum CPU time for one message.
     """
 
     def __init__(self, max_cpu_s: float = MAX_CPU_S) -> None:
@@ -98,7 +103,7 @@ class ProcessReader(LocalReader):
         if isinstance(answer, UnreadableError):
             self.task.failed(answer)
             _log.error("a message of %s could not be read: %s", signal.name, answer)
-            raise UnreadableError("reading this message failed; it is not accepted")
+            raise UnreadableError("reading this message failed, so it is refused")
         self.task.succeeded(time.time())
         if isinstance(answer, IntakeError):
             raise answer
@@ -114,7 +119,7 @@ class ProcessReader(LocalReader):
         )
 
     def close(self) -> None:
-        """End the process, even while it reads a message. Call it from any thread."""
+        """End the process, even if it is reading a message. Thread-safe."""
         self._closed = True
         self._end()
 
@@ -140,8 +145,8 @@ class ProcessReader(LocalReader):
                 ) from error
             try:
                 return self._ask(process, signal, body, json, now_unix_ns)
-            # UnpicklingError: the process ended while it wrote its answer.
-            # ValueError: `close` was called meanwhile.
+            # UnpicklingError: the process ended while it wrote its answer. ValueError: another
+            # thread called `close`.
             except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
                 self._end()
                 if self._stopped():
@@ -153,8 +158,8 @@ class ProcessReader(LocalReader):
                 )
                 if attempt == 2:
                     raise UnreadableError(
-                        "the process that reads messages ended twice on this message; it is not"
-                        " accepted"
+                        "the process that reads messages ended twice on this message, so it is"
+                        " refused"
                     ) from error
         raise BusyError("the collector is stopping; send again")
 
@@ -197,13 +202,14 @@ def serve(
     max_cpu_s: float | None = None,
     limit: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """Answer questions until their stream ends.
+    """Answer questions until the input stream ends.
 
     Args:
-        questions: in the format `_QUESTION`.
-        answers: in the format `_ANSWER`.
-        max_cpu_s: maximum processor time for one message; None for no limit.
-        limit: receives the seconds after which the kernel ends this process; 0 for never.
+        questions: stream of questions in the format `_QUESTION`.
+        answers: stream of answers in the format `_ANSWER`.
+        max_cpu_s: maximum CPU time for one message, or None for no limit.
+        limit: called with the number of seconds after which the kernel ends this process, or 0 for
+            no limit.
     """
     here = LocalReader()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
@@ -233,19 +239,22 @@ def serve(
 
 
 def _where(error: Exception) -> str:
-    """Describe an error without its message, which may contain a span's content."""
+    """Describe an error by its type and position.
+
+    The error's message may contain a span's content.
+    """
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
 
 def _rows(batch: Batch) -> Any:
-    """Return the content of a traces message in a form that pickles fast."""
+    """Return the content of a batch of requests in a form that pickles fast."""
     rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
     return rows, measures, dict(batch.skipped), dict(batch.refused), batch.truncated_texts
 
 
 class _TakesTooLongError(BaseException):
-    """Not an Exception, so that the code that reads a message does not catch it."""
+    """Derived from BaseException, so that the code that reads a message does not catch it."""
 
 
 @contextmanager
@@ -253,7 +262,7 @@ def _at_most(cpu_s: float | None) -> Iterator[None]:
     if cpu_s is None:
         yield
         return
-    # Processor time in user mode. The signal is handled between two steps of Python.
+    # CPU time in user mode. Python handles the signal between two of its instructions.
     signals.setitimer(signals.ITIMER_VIRTUAL, cpu_s)
     try:
         yield

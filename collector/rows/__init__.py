@@ -1,1 +1,1 @@
-"""Processing of normalised rows before they are stored: age, clocks, engine starts, prices."""
+"""Checks and corrects rows before they are stored: age, clocks, engine starts, prices."""

@@ -1,4 +1,6 @@
-"""Sets a message's rows back by the clock lead that `collector/rows/sender_clocks.py` measured."""
+"""Subtracts the clock lead that `collector/rows/sender_clocks.py` measured from a message's
+timestamps.
+"""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, MutableMapping, Sequence
@@ -13,7 +15,7 @@ from telemetry.request_rows import PLACE, RequestRows, Row
 from telemetry.requests import Basis
 
 TOLERANCE_NS: Final = 10**9
-"""NTP keeps clocks within milliseconds. A lead of less than a second is ignored."""
+"""NTP keeps clocks accurate to milliseconds. A lead of less than a second is ignored."""
 
 _REPLICA, _RECEIVED, _BASIS = PLACE["replica"], PLACE["received_unix_ns"], PLACE["basis"]
 _TRACE, _SPAN = PLACE["trace_id"], PLACE["span_id"]
@@ -22,25 +24,27 @@ _CLIENT: Final = Basis.CLIENT.value
 
 
 def sender_of(row: Row) -> str | None:
-    """Return the replica that sent a request's row; always None for a client."""
+    """Return the replica that sent a request's row, or None for a client's row."""
     replica: str | None = None if row[_BASIS] == _CLIENT else row[_REPLICA]
     return replica
 
 
 def end_unix_ns(row: Row) -> int:
-    """Return when a request ended, from the uncorrected row."""
+    """Return the timestamp of a request's end, from the uncorrected row."""
     return int(row[_RECEIVED] + int(row[_E2E] * 1e9))
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """How far a sender's message is ahead of its arrival; the defaults are for unnamed rows.
+    """How far a sender's timestamps are ahead of a message's arrival.
+
+    The defaults are for rows without a replica name.
 
     Attributes:
         lead_ns: the lead of the message, without outliers.
-        known_ns: by how much the sender's earlier rows were set back.
-        proven_ns: by how much to set back rows that are not ahead of their arrival.
-        shared_ns: by how much our own clock is ahead, for a sender on the same clock; else 0.
+        known_ns: the correction of the sender's earlier rows.
+        proven_ns: the correction of rows that are not ahead of their arrival.
+        shared_ns: the lead of Tailspan's clock if the sender uses the same clock, otherwise 0.
     """
 
     lead_ns: int = 0
@@ -50,11 +54,11 @@ class Lead:
 
     @property
     def moves(self) -> bool:
-        """Return whether rows are moved even if they are not ahead of their arrival."""
+        """Return whether rows are corrected even if they are not ahead of their arrival."""
         return bool(self.proven_ns or self.shared_ns)
 
     def ahead_ns(self, row_lead_ns: int) -> int | None:
-        """Return by how much to set a row back; None if it is ahead of the rest of its message."""
+        """Return a row's correction, or None if the row is ahead of the rest of its message."""
         base_ns = self.shared_ns or self.proven_ns
         if row_lead_ns - base_ns <= TOLERANCE_NS:
             return base_ns
@@ -65,13 +69,13 @@ class Lead:
 
 
 class Correction:
-    """Subtracts the lead of the sender's clock from the times of one message's rows.
+    """Corrects the timestamps in the rows of one message.
 
     Args:
         leads: the leads of the senders whose rows may have to be corrected.
-        set_back: by how much earlier rows were set back, by their key as sent; updated.
-        arrived_unix_ns: when the message arrived.
-        own_ns: by how much our own clock is ahead.
+        set_back: the corrections of earlier rows, by key as sent; `apply` adds to it.
+        arrived_unix_ns: arrival timestamp of the message.
+        own_ns: the lead of Tailspan's own clock.
     """
 
     def __init__(
@@ -86,7 +90,7 @@ class Correction:
         self._arrived_unix_ns = arrived_unix_ns
         self._own_ns = own_ns
         self.rows: Counter[str | None] = Counter()
-        """The number of moved rows, by sender."""
+        """The number of corrected rows, by sender."""
 
     def apply(self, batch: Batch) -> None:
         """Correct the rows of a batch in place. Refuse and count rows that cannot be corrected."""
@@ -128,7 +132,7 @@ class Correction:
     def _request_ahead_ns(
         self, batch: Batch, sent: Hashable, sender: str | None, end_ns: int
     ) -> int | None:
-        """Return by how much to set a request back; None if it is refused."""
+        """Return the correction of a request, or None if the request is refused."""
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
@@ -144,7 +148,9 @@ class Correction:
     def _samples(
         self, batch: Batch, rows: Sequence[Any], points: Sequence[int], *instants: str
     ) -> tuple[list[Any], list[int]]:
-        """Return the rows to keep, and the number of data points of each if `points` has them."""
+        """Return the rows to keep, and the number of data points of each row if `points` contains
+        them.
+        """
         kept: list[Any] = []
         kept_points: list[int] = []
         for place, row in enumerate(rows):

@@ -1,9 +1,8 @@
-"""Limits engine starts: drops repeats, and refuses more starts than real engines could make.
+"""Limits engine starts: drops repeated starts, and refuses more starts than real engines cause.
 
-Engine starts are the only rows that retention does not delete at their age, because a start is
-valid for as long as its engine runs. Therefore each replica has an allowance of starts, and all
-replicas together have another one. Both are refilled over time; further starts are refused as
-`too_many_starts`.
+Retention does not delete engine starts by age, because a start is valid while its engine runs.
+Therefore each replica has an allowance of starts, and all replicas together have another one. Both
+allowances are refilled over time; starts beyond them are refused as `too_many_starts`.
 """
 
 from collections import OrderedDict
@@ -15,22 +14,27 @@ from collector.normalise.batch import Batch
 from telemetry.starts import EngineStart
 
 REPLICA_BURST: Final = 256
-"""Starts of one replica at once: each process reports each engine, and 16 API servers in front of
-16 engines may start together."""
+"""Number of starts that one replica may send at once. Each process reports each engine, and 16 API
+servers in front of 16 engines may start together.
+"""
 REPLICA_REFILL_NS: Final = 10 * 10**9
 """A replica may send one more start every 10 s.
 
-No server loads a model faster (`exporters.totals.engines.GONE_NS`), so no engine restarts more
-often.
+No server loads a model faster than in 10 s (`exporters.totals.engines.GONE_NS`), so no engine
+restarts more often.
 """
 ALL_BURST: Final = 4_096
-"""Enough for 16 replicas with 256 starts, or for four starts of each of 1,000 engines."""
+"""Number of starts that all replicas may send at once: enough for 16 replicas with 256 starts each,
+or for four starts of each of 1,000 engines.
+"""
 ALL_REFILL_NS: Final = 5 * 10**9
-"""Enough to replace all engines of a fleet of 1,000 within 90 minutes."""
+"""With one more start every 5 s, all engines of a fleet of 1,000 can restart within 90 minutes."""
 MOST_REPLICAS: Final = 1_000
-"""Maximum number of remembered replicas; the one that was silent longest is forgotten."""
+"""Maximum number of remembered replicas; a new replica replaces the one that was silent the
+longest.
+"""
 MOST_REMEMBERED: Final = 2 * REPLICA_BURST
-"""Maximum number of remembered starts of one replica: the last of each engine and process."""
+"""Maximum number of remembered starts of one replica: the last start of each engine and process."""
 
 _COMPARED: Final = tuple(
     each.name for each in fields(EngineStart) if each.name not in ("at_unix_ns", "clock_ahead_s")
@@ -39,7 +43,7 @@ _COMPARED: Final = tuple(
 
 @dataclass(slots=True)
 class Allowance:
-    """Allows `burst` at once, and one more each time `refill_ns` have passed."""
+    """Allows `burst` starts at once, and one more per `refill_ns`."""
 
     burst: int
     refill_ns: int
@@ -65,20 +69,20 @@ class _Replica:
         default_factory=lambda: Allowance(REPLICA_BURST, REPLICA_REFILL_NS)
     )
     last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
-    """For each process of an engine: the time of its last start, and a hash of the start's other
-    values.
+    """Maps each process of an engine to the timestamp of its last start and a hash of the start's
+    other values.
     """
 
 
 class EngineStartLimits:
-    """Removes repeats, and starts beyond the limits, from a message."""
+    """Removes repeated starts, and starts beyond the limits, from a message."""
 
     def __init__(self) -> None:
         self._all = Allowance(ALL_BURST, ALL_REFILL_NS)
         self._replicas: OrderedDict[str, _Replica] = OrderedDict()
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
-        """Keep the starts that are new and within the limits."""
+        """Keep the starts that are not repeated and within the limits."""
         kept = []
         for start in batch.starts:
             replica = self._replica(start.replica)

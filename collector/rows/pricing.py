@@ -1,4 +1,4 @@
-"""Computes the cost of requests before they are stored, from the data of their engines."""
+"""Computes the cost of requests before they are stored, from samples of their engines."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,14 @@ from cost.pricing import Pricing
 
 @dataclass(frozen=True, slots=True)
 class RequestPricing:
-    """Prices a message's requests. Engine data of the same message is applied first."""
+    """Computes the costs of the requests in a message.
+
+    Engine samples of the same message are applied first.
+    """
 
     pricing: Pricing
 
     def __call__(self, batch: Batch, _arrived_unix_ns: int) -> None:
-        """Update the engines' prices, then price the requests."""
+        """Update the engines' prices, then compute the requests' costs."""
         self.pricing.update(batch.starts, batch.samples, batch.gpus)
         self.pricing.price(batch.requests)

@@ -1,32 +1,32 @@
-"""Corrects the timestamps of senders whose clock is ahead.
+"""Corrects the timestamps of senders with a fast clock.
 
-A timestamp later than its arrival was read on a clock that is ahead of ours by at least the
-difference: the lead. A clock that is behind cannot be detected in this way, because the message may
-have been delayed. Such a clock is reported, but its timestamps are not corrected.
+A timestamp later than its arrival comes from a clock that is ahead of Tailspan's by at least the
+difference: the lead. A slow clock cannot be detected in this way, because a message may have been
+delayed. Its lag is reported, but its timestamps are not corrected.
 
-A sender is a replica. The lead of a message is the lead of its newest rows without outliers, so
-that one malformed row does not count. The sender's lead is the median of its last messages, so
-that one late message does not count either.
+Each replica is a separate sender. The lead of a message is the lead of its newest rows without
+outliers, so that one malformed row has no effect. The sender's lead is the median over its last
+messages, so that one late message has no effect.
 
 - Rows that are ahead of their arrival are set back by their message's lead.
 - After `FEWEST` messages with a median above `TOLERANCE_NS`, all rows of the sender are set back,
   including rows that are not ahead of their arrival. The correction does not change while it is
-  about right. The start time of totals is corrected, too, so a new correction would give totals a
-  new start time and begin a new series.
+  about right. The reason is that the start of totals is also corrected, so a new correction would
+  give totals a new start and begin a new series.
 - A row that is further ahead than the rest of its message is corrected separately: a request is set
   back by its own lead. A sample or start is refused, because several such rows would get the same
   timestamp.
 - A row without a replica name, such as a client's row, may come from any sender. It is corrected
   separately and does not affect other rows.
 
-Each row records the correction: sent = stored + `clock_ahead_s`. A row that is sent again, because
-its answer was lost, gets the same correction as the first time. Its timestamps are part of its
-key, so another correction would store it twice.
+Each row stores its correction: sent timestamp = stored timestamp + `clock_ahead_s`. If a sender
+sends a row again because the response was lost, the row gets the same correction as the first time.
+The timestamps are part of the row's key, so another correction would store the row twice.
 
-If our own clock jumped (`telemetry.corroborated_time`), senders on the same clock jumped with it.
-Their rows are moved by that jump, forwards or backwards.
+If Tailspan's own clock jumped (`telemetry.corroborated_time`), senders on the same clock jumped
+with it. Their timestamps are corrected by this jump, forwards or backwards.
 
-Pure except for the senders that it remembers; called on one event loop.
+Pure, except that it remembers senders; used from one event loop.
 """
 
 from collections import OrderedDict, defaultdict, deque
@@ -40,26 +40,28 @@ from collector.rows.clock_correction import TOLERANCE_NS, Correction, Lead, end_
 from telemetry.corroborated_time import CorroboratedClock
 
 REMEMBERED: Final = 16
-"""Messages remembered for each sender. A server sends about once a second."""
+"""Number of messages remembered for each sender. A server sends about once a second."""
 FEWEST: Final = 3
-"""Only after this number of messages are all rows of a sender set back.
+"""All rows of a sender are corrected only after this number of messages.
 
-Before that, only rows that are ahead of their arrival are set back, because with fewer messages a
-single wrong one could be the median.
+Before that, only rows that are ahead of their arrival are corrected. With fewer messages, a single
+wrong lead could be the median.
 """
 SPREAD_NS: Final = 600 * 10**9
-"""If a row is later than the median of its message by more than this, it is ignored when the
-message's lead is computed. An exporter's queue holds minutes of data, not hours.
+"""If a row's lead exceeds the median of its message by more than this, the row does not count in
+the message's lead. An exporter's queue holds minutes of data, not hours.
 """
 MOST_SOURCES: Final = 1_000
-"""Maximum number of tracked senders, the same as the limit of engines on /metrics.
+"""Maximum number of tracked senders, equal to the limit of engines on /metrics.
 
-Messages of other senders are corrected one by one.
+Messages of other senders are corrected individually.
 """
 SILENT_NS: Final = 600 * 10**9
-"""A sender that is silent for this long is not reported, and a new one may replace it."""
+"""A sender that was silent for this time is not reported, and a new sender may replace it."""
 MOST_REPEATS: Final = 100_000
-"""Maximum number of rows whose correction is remembered for repeats; 20 MB when full."""
+"""Maximum number of rows whose correction is remembered in case they are sent again; 20 MB when
+full.
+"""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
 """Senders beyond `MOST_SOURCES`."""
@@ -72,14 +74,14 @@ class Source:
     name: str
     leads_ns: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     ahead_ns: int = 0
-    """Nanoseconds by which its timestamps are set back."""
+    """Nanoseconds subtracted from the sender's timestamps."""
     rows: int = 0
-    """The number of rows that were set back."""
+    """The number of corrected rows."""
     last_seen_unix_ns: int = 0
 
     @property
     def lead_s(self) -> float:
-        """Return how far its newest timestamps are ahead of their arrival; usually negative."""
+        """Return the lead of the newest timestamps over their arrival; usually negative."""
         return median_high(self.leads_ns) / 1e9 if self.leads_ns else 0.0
 
     @property
@@ -89,7 +91,7 @@ class Source:
 
     @property
     def proven_ns(self) -> int:
-        """Return by how much to set back rows that are not ahead themselves."""
+        """Return the correction of rows that are not ahead of their own arrival."""
         return self.ahead_ns if len(self.leads_ns) >= FEWEST else 0
 
     def learn(self, lead_ns: int, at_unix_ns: int) -> None:
@@ -108,10 +110,11 @@ class Source:
 
 
 class SenderClocks:
-    """Corrects the timestamps of senders whose clock is fast, and remembers these senders.
+    """Corrects the timestamps of senders with a fast clock, and remembers these senders.
 
     Args:
-        own: our own clock, which named senders corroborate; None for one that never jumps.
+        own: Tailspan's own clock, which named senders corroborate, or None for a clock that never
+            jumps.
     """
 
     def __init__(self, own: CorroboratedClock | None = None) -> None:
@@ -121,10 +124,10 @@ class SenderClocks:
         self._now_unix_ns = 0
         self._set_back: OrderedDict[Hashable, int] = OrderedDict()
         self.overflows = 0
-        """Messages of senders beyond `MOST_SOURCES`."""
+        """The number of messages from senders beyond `MOST_SOURCES`."""
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
-        """Set back the rows of a message that are ahead."""
+        """Correct the rows of a message that are ahead."""
         self._now_unix_ns = arrived_unix_ns
         ends: dict[str | None, list[int]] = defaultdict(list)
         for row in batch.requests.rows:
@@ -167,7 +170,7 @@ class SenderClocks:
         source = self._source(sender, arrived_unix_ns)
         if self._own is not None:
             self._own.hear(sender, newest_unix_ns)
-            # A sender that is new since the jump cannot be observed to have jumped.
+            # A sender first seen after the jump cannot be observed to have jumped.
             new = not source.leads_ns and own_ns > 0 and abs(lead_ns - own_ns) < lead_ns
             if own_ns and (self._own.shares(sender) or new):
                 source.last_seen_unix_ns = arrived_unix_ns

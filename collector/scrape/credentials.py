@@ -1,9 +1,9 @@
-"""Credentials for a target: a bearer token, and the certificates for TLS.
+"""Credentials for a scrape target: a bearer token, and the certificates for TLS.
 
-A token is read from its file for each scrape, so a new one takes effect at once. It is sent to
-loopback or over TLS only, unless the user allows otherwise, and never appears in a log or an error.
-Certificates are read once. The files that a file of targets names must lie in one folder, so that
-someone who may edit the targets cannot have another file read and sent to a target.
+A token is read from its file for each scrape, so a changed token takes effect at once. The token is
+sent to loopback or over TLS only, unless the user allows otherwise. It never appears in a log or an
+error. Certificates are read once. The files that a target file names must lie in one folder.
+Otherwise a person who may edit the targets could have another file read and sent to a target.
 """
 
 import ssl
@@ -25,7 +25,7 @@ _LABELS: Final = {
     "__tls_key_file__": "key_file",
     "__tls_server_name__": "server_name",
 }
-"""Maps a label in a file of targets to a field."""
+"""Maps a label in a target file to a field."""
 INSECURE_LABEL: Final = f"__{INSECURE_KEY}__"
 LABELS: Final = (*_LABELS, INSECURE_LABEL)
 _LONGEST_TOKEN: Final = 16_384
@@ -37,12 +37,12 @@ class Access:
 
     Attributes:
         token: the token from the environment.
-        token_file: the file with the token, instead.
+        token_file: the file with the token, used instead of `token`.
         ca_file: the authority that signed the target's certificate, in PEM.
-        cert_file: our certificate, for mutual TLS, with `key_file`.
+        cert_file: Tailspan's certificate for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.
-        within: the folder that must contain the token's file, after links are resolved; None for
-            any folder.
+        within: the folder that must contain the token's file after symbolic links are resolved, or
+            None for any folder.
         insecure: whether the token may be sent over an unencrypted connection.
     """
 
@@ -59,16 +59,16 @@ class Access:
     def of_labels(
         cls, labels: Mapping[str, Any], folder: Path, within: Path | None = None, *, insecure: bool
     ) -> Self:
-        """Return the credentials in the labels of a file of targets.
+        """Return the credentials in the labels of a target file.
 
         Args:
-            labels: of a group of targets.
-            folder: the file's folder; paths are relative to it.
+            labels: the labels of a group of targets.
+            folder: the folder of the target file; paths are relative to it.
             within: the folder that must contain the named files; None for `folder`.
             insecure: whether all tokens may be sent over unencrypted connections.
 
         Raises:
-            SecurityError: see `check`; or a label is not a text, or a file is in another folder.
+            SecurityError: a label is not a text, a file lies in another folder, or `check` fails.
         """
         within = (within or folder).resolve()
         given: dict[str, Any] = {}
@@ -94,14 +94,14 @@ class Access:
 
     @property
     def has_token(self) -> bool:
-        """Return whether a token is sent."""
+        """Return whether a token is sent with requests."""
         return self.token is not None or self.token_file is not None
 
     def check(self) -> None:
         """Check that all files are usable.
 
         Raises:
-            SecurityError: one is not; names the file.
+            SecurityError: a file is not usable; the message names the file.
         """
         if (self.cert_file is None) != (self.key_file is None):
             raise SecurityError("a client certificate and its key: set both, or neither")
@@ -109,7 +109,7 @@ class Access:
         self.context()
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of each request; reads the token's file.
+        """Return the headers for a request; reads the token file.
 
         Raises:
             SecurityError: the file cannot be read, or contains no token.
@@ -126,7 +126,7 @@ class Access:
         return {"Authorization": f"Bearer {token}"}
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the TLS context; None for the default one.
+        """Return the TLS context, or None for the default context.
 
         Raises:
             SecurityError: a file cannot be read, or is not PEM.
@@ -136,7 +136,8 @@ class Access:
         return _context(self.ca_file, self.cert_file, self.key_file)
 
     def may_go(self, scheme: str, host: str) -> None:
-        """Check that the token is sent to loopback or over TLS only, unless the user allows more.
+        """Check that the token is sent only to loopback or over TLS, unless the user allows plain
+        http.
 
         Raises:
             ValueError: the token would be sent unencrypted.
@@ -176,7 +177,7 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLCon
         raise SecurityError(f"{ca} contains no certificate in PEM: {why}") from error
     if cert is not None and key is not None:
         try:
-            # With a wrong password, an encrypted key fails instead of asking on the terminal.
+            # With a wrong password, an encrypted key fails instead of prompting on the terminal.
             context.load_cert_chain(cert, key, password="")
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)

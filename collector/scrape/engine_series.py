@@ -1,8 +1,8 @@
-"""The series of engines on /metrics: one table per kind of engine, for all versions.
+"""The series that engines export on /metrics: one table per kind of engine, for all versions.
 
-A field has alternatives, the best first, because names change and newer versions split series. The
-first alternative that an answer contains is used. If the answer contains none of them, the field is
-unknown.
+A field has several alternatives, because names change and newer versions split series. The reader
+uses the first alternative that the response contains. If the response contains no alternative, the
+field is unknown.
 Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and
 its documentation for names before 0.12; SGLang, "Production metrics" and
 `srt/observability/metrics_collector.py`; Text Generation Inference, "Metrics"; Triton's
@@ -16,12 +16,12 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A series, or the series of a family with certain labels.
+    """A series name, optionally limited to certain labels.
 
     Attributes:
-        name: the sample's full name, including `_total`.
-        where: labels that it must have; values are summed over other labels.
-        over: a series by which this one is divided; None for no division.
+        name: the full name of the samples, including `_total`.
+        where: labels that the series must have; the values are summed over all other labels.
+        over: a series that the value is divided by, or None for no division.
     """
 
     name: str
@@ -31,15 +31,15 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineTable:
-    """One kind of engine.
+    """The table of one kind of engine.
 
     Attributes:
-        name: of the software.
-        engine_labels: labels that contain the engine's number; a series without these labels
+        name: the name of the engine software.
+        engine_labels: labels that contain the engine's number. A series without these labels
             belongs to engine 0.
-        model_label: label with the model's name; None without such a label.
-        rank_labels: labels of workers that report the same value; the highest value is used.
-        fields: field of `EngineSample` → its alternatives.
+        model_label: label with the model's name, or None if there is none.
+        rank_labels: labels of workers that each report the same value; the highest value is used.
+        fields: maps fields of `EngineSample` to their alternatives.
     """
 
     name: str
@@ -103,7 +103,7 @@ SGLANG: Final = EngineTable(
             Series("sglang:prompt_tokens_total"),
         ),
         "decode_tokens_total": (Series("sglang:generation_tokens_total"),),
-        # Every prompt is looked up in its radix cache.
+        # SGLang looks up every prompt in its radix cache.
         "prefix_cache_queries_tokens_total": (Series("sglang:prompt_tokens_total"),),
         "prefix_cache_hits_tokens_total": (Series("sglang:cached_tokens_total"),),
         "preemptions_total": (
@@ -150,7 +150,9 @@ TRITON: Final = EngineTable(
 ENGINES: Final = (VLLM, SGLANG, TGI, TRITON)
 
 STARTED: Final = "process_start_time_seconds"
-"""Start time of the server's process in unix seconds, in Prometheus' own clients."""
+"""Start timestamp of the server's process in unix seconds, as Prometheus' own client libraries
+export it.
+"""
 
 
 def _named(series: Series) -> set[str]:
@@ -167,4 +169,4 @@ NAMES: Final = frozenset(
         )
     )
 )
-"""Every series that is read; other lines of an answer are not parsed."""
+"""Names of all series that are read. Other lines of a response are not parsed."""

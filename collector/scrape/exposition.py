@@ -1,7 +1,7 @@
-"""Parses an answer of /metrics to the state of its engines.
+"""Parses a response of /metrics to the gauges and totals of its engines.
 
-Pure. prometheus_client parses only the lines that a table names, because an answer may have a
-hundred thousand others. An impossible value is left unknown, and counted.
+Pure. prometheus_client parses only the lines that a table names, because a response may have a
+hundred thousand other lines. An impossible value is counted, and its field stays unknown.
 """
 
 import math
@@ -35,12 +35,12 @@ class Engine(NamedTuple):
 
 @dataclass(slots=True)
 class Answer:
-    """The content of an answer."""
+    """The parsed content of a response."""
 
     software: str
-    """The name of the table that recognised it."""
+    """The name of the table that matched the response."""
     engines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Engine → field of `EngineSample` → value; also `model`, if known."""
+    """Maps an engine to its values by field of `EngineSample`; also by `model`, if known."""
     started_unix_s: float | None = None
     unusable_values: int = 0
 
@@ -49,7 +49,7 @@ def read(body: bytes) -> Answer:
     """Read an answer.
 
     Raises:
-        ScrapeError: the answer is malformed, too long, or of no known engine.
+        ScrapeError: the response is malformed, too long, or not from a known engine.
     """
     series: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples_of(body, NAMES):
@@ -65,14 +65,14 @@ def read(body: bytes) -> Answer:
 
 
 def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
-    """Yield the samples with these names.
+    """Yield the samples with the given names.
 
     Args:
-        body: an answer of /metrics.
+        body: a response of /metrics.
         names: full names of samples, including `_total`.
 
     Raises:
-        ScrapeError: the answer is malformed or too long.
+        ScrapeError: the response is malformed or too long.
     """
     try:
         wanted = list(_wanted(body.decode(), names))
@@ -80,7 +80,7 @@ def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
             yield from family.samples
     except ScrapeError:
         raise
-    # The parser has no error class; a malformed line may raise any exception.
+    # The parser has no error class of its own; a malformed line may raise any exception.
     except Exception as error:
         raise ScrapeError(Reason.MALFORMED) from error
 
@@ -135,7 +135,7 @@ def _fill(
 def _values(
     table: EngineTable, wanted: Series, series: Mapping[str, list[Sample]]
 ) -> dict[Engine, float]:
-    """Return each engine's value: the highest among its ranks, summed over other labels."""
+    """Return the value of each engine: the highest value among ranks, summed over other labels."""
     parts: dict[tuple[Engine, tuple[tuple[str, str], ...]], float] = {}
     for sample in series.get(wanted.name, ()):
         labels = dict(sample.labels)

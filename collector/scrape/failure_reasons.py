@@ -1,42 +1,44 @@
-"""Why a scrape failed: the reasons in counters and messages."""
+"""The reasons why a scrape can fail, as used in counters and messages."""
 
 from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """The kind of a failure."""
+    """The reason for a failed scrape."""
 
     UNREACHABLE = "unreachable"
     """The name does not resolve, or the connection fails."""
     TLS = "tls"
-    """TLS fails: the certificate is not trusted or has another name, or the target has no TLS."""
+    """TLS fails: the certificate is not trusted or has another name, or the target does not use
+    TLS.
+    """
     NO_TOKEN = "no_token"
-    """The token for this target is not available here."""
+    """The token for this target is not available on this machine."""
     UNAUTHORISED = "unauthorised"
-    """The target requires a token, or another one: 401 or 403."""
+    """The target requires a token, or a different one: status 401 or 403."""
     TIMEOUT = "timeout"
-    """The answer was not complete in time."""
+    """The response was not complete within the time limit."""
     REDIRECT = "redirect"
-    """The target redirects, which is not followed."""
+    """The target sends a redirect, which the scraper does not follow."""
     HTTP_STATUS = "http_status"
-    """The status of the answer is not 200."""
+    """The status of the response is not 200."""
     TOO_LARGE = "too_large"
-    """The answer has more bytes or series than the limit."""
+    """The response has more bytes or series than the limit."""
     MALFORMED = "malformed"
-    """The answer is not HTTP, not text, or not in the exposition format."""
+    """The response is not HTTP, not text, or not in the exposition format."""
     UNKNOWN_ENGINE = "unknown_engine"
-    """The answer has no series of a known engine."""
+    """The response has no series of a known engine."""
     NOT_STORED = "not_stored"
     """The store did not accept the samples."""
     FAILED = "failed"
-    """A defect of Tailspan; the log has details."""
+    """Tailspan has a defect; the log has details."""
 
 
 class ScrapeError(Exception):
     """A scrape failed.
 
     Args:
-        reason: the kind of failure.
+        reason: the reason for the failure.
         detail: details for the log.
     """
 
@@ -46,4 +48,4 @@ class ScrapeError(Exception):
 
 
 class DiscoveryError(Exception):
-    """Targets cannot be discovered at the moment; the message has the reason."""
+    """Targets cannot be discovered at the moment; the message states the reason."""

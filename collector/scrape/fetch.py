@@ -1,7 +1,8 @@
-"""Fetches one answer of a target, with limits on time and size.
+"""Fetches a target's response, with limits on time and size.
 
-No proxy, no redirect, no compression (a small answer must not become a large one). The time limit
-is for the whole answer, so one byte per second does not extend it.
+Uses no proxy, follows no redirect, and accepts no compression, because a small response could
+decompress to a large one. The time limit applies to the whole response, so a target cannot extend
+it by sending one byte per second.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from collector.scrape.credentials import OPEN, Access
 from collector.scrape.failure_reasons import Reason, ScrapeError
 
 MOST_BYTES: Final = 8 * 2**20
-"""A hundred times the size of vLLM's answer."""
+"""Maximum size of a response, a hundred times the size of vLLM's."""
 
 _HEADERS: Final = {
     "Accept": "text/plain;version=0.0.4",
@@ -26,7 +27,7 @@ _HEADERS: Final = {
 
 
 def http_client(access: Access = OPEN) -> httpx.AsyncClient:
-    """Return a client for all targets with the same certificates.
+    """Return an HTTP client for all targets with the same certificates.
 
     Raises:
         SecurityError: the certificates are not usable.
@@ -42,13 +43,13 @@ def http_client(access: Access = OPEN) -> httpx.AsyncClient:
 
 
 class Clients:
-    """One client per set of certificates, created when first needed."""
+    """One HTTP client per set of certificates, created when first needed."""
 
     def __init__(self) -> None:
         self._clients: dict[tuple[Path | None, ...], httpx.AsyncClient] = {}
 
     def of(self, access: Access) -> httpx.AsyncClient:
-        """Return the client for this access.
+        """Return the client for these credentials.
 
         Raises:
             ScrapeError: the certificates are not usable.
@@ -70,7 +71,7 @@ class Clients:
 async def fetch(
     client: httpx.AsyncClient, url: str, timeout_s: float, access: Access = OPEN
 ) -> bytes:
-    """Return the body of an answer with status 200.
+    """Return the body of a response with status 200.
 
     Raises:
         ScrapeError: the request failed, or has another status.

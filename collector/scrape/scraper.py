@@ -1,8 +1,8 @@
-"""Scrapes each target every few seconds and passes the samples to the sink.
+"""Scrapes each target every few seconds, and passes the samples to the sink.
 
-Each target has a separate task, so a slow target does not delay others. A target's next scrape
-waits until its last answer is stored. If the store does not accept an answer, the answer is lost
-and counted; the next one has the totals.
+Each target has a separate task, so a slow target does not delay other targets. The next scrape of a
+target waits until the samples of the last one are stored. If the store does not accept the samples,
+they are lost and counted. The next scrape reports the totals again.
 """
 
 import asyncio
@@ -31,20 +31,22 @@ QUIET_S: Final = 300.0
 """Maximum usual time between two successful discoveries. A discovery takes 5 s without DNS."""
 MOST_TIMEOUT_S: Final = 5.0
 OURS_NS: Final = 60 * 10**9
-"""Scrapes of a replica are ignored for this time after the last sample of its instrumentation."""
+"""If a replica's instrumentation sends samples, scrapes of the replica are ignored until this time
+after the last one.
+"""
 PROCESS: Final = 0
-"""The process number of scraped samples, because a scrape describes a server and not one of its
-processes.
+"""The process number of scraped samples, because a scrape describes a server, not one of the
+server's processes.
 """
 
 
 @dataclass(slots=True)
 class TargetState:
-    """The state of one target."""
+    """The last results of one target."""
 
     target: Target
     up: bool | None = None
-    """Whether the last scrape succeeded; None before the first scrape."""
+    """Whether the last scrape succeeded, or None before the first scrape."""
     software: str | None = None
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
@@ -60,19 +62,21 @@ class TargetState:
 
 @dataclass(slots=True)
 class _Counting:
-    """An engine's last reported totals, and since when they count."""
+    """The last totals that an engine reported, and the timestamp from which they count."""
 
     started_unix_ns: int
     totals: dict[str, float]
 
 
 class Scraper(Listener):
-    """Scrapes until it is stopped. As a listener it notes which replicas are instrumented.
+    """Scrapes all targets until it is cancelled.
+
+    It is also a listener, which records the instrumented replicas.
 
     Args:
         discoveries: sources of targets.
-        sink: stores the rows.
-        listeners: receive the rows after their commit.
+        sink: stores the samples.
+        listeners: receive the samples after their commit.
         every_s: seconds between two scrapes of a target.
         clock_unix_ns: returns the current time.
     """
@@ -93,11 +97,11 @@ class Scraper(Listener):
         self._timeout_s = min(every_s, MOST_TIMEOUT_S)
         self._clock_unix_ns = clock_unix_ns
         self._clients = Clients()
-        # Discovery runs every few seconds, whether or not the targets answer.
+        # Discovery runs every few seconds, whether or not the targets respond.
         self.task = Task("scrape", quiet_s=QUIET_S)
         self._found: dict[str, Sequence[Target]] = {}
         self.lost: dict[str, str] = {}
-        """Discoveries that currently fail, and why."""
+        """The discoveries that currently fail, with the reason."""
         self._states: dict[Target, TargetState] = {}
         self._counting: dict[tuple[Target, int], _Counting] = {}
         self._tasks: dict[Target, asyncio.Task[None]] = {}
@@ -106,10 +110,12 @@ class Scraper(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the instrumented replicas, because their own samples are preferred to scrapes."""
+        """Record which replicas are instrumented, because the samples of instrumented replicas are
+        preferred to scrapes.
+        """
         now_unix_ns = self._clock_unix_ns()
         ours = {each.replica for each in samples if each.source is not Source.SCRAPE}
-        # Only targets, because senders could invent any number of names.
+        # Only replicas of targets are stored, because senders could invent any number of names.
         for replica in ours & {target.replica for target in self._states}:
             self._ours_unix_ns[replica] = now_unix_ns
 
@@ -122,8 +128,8 @@ class Scraper(Listener):
         }
 
     def report(self) -> list[TargetState]:
-        """Return the state of each target, sorted by address."""
-        # Copied first, because /metrics calls this on another thread while targets change.
+        """Return the last results of each target, sorted by address."""
+        # Copied first, because /metrics calls this method on another thread while targets change.
         states = list(self._states.values())
         return sorted(states, key=lambda state: str(state.target))
 
@@ -151,7 +157,7 @@ class Scraper(Listener):
             await clients.aclose()
 
     async def look(self) -> None:
-        """Discover targets once. If a discovery fails, its previous targets stay."""
+        """Discover targets once. If a discovery fails, its previous targets stay in use."""
         for discovery in self._discoveries:
             try:
                 self._found[discovery.name] = await discovery.targets()
@@ -185,13 +191,13 @@ class Scraper(Listener):
             await asyncio.sleep(due_s - loop.time())
 
     async def ask(self, target: Target) -> None:
-        """Scrape one target once and store its samples; count a failure."""
+        """Scrape one target once and store its samples, or count the failure."""
         state = self._states[target]
         begun = time.monotonic()
         try:
             client = self._clients.of(target.access)
             body = await fetch(client, target.url, self._timeout_s, target.access)
-            # On a thread: a large answer must not block the event loop.
+            # On a thread: parsing a large response must not block the event loop.
             answer = await asyncio.to_thread(exposition.read, body)
             await self._keep(target, answer)
         except ScrapeError as error:
@@ -202,7 +208,7 @@ class Scraper(Listener):
             return
         except Exception as error:  # a defect: the target counts as down, and is scraped again
             if state.up is not False:
-                _log.exception("scrape: %s is down: reading its answer failed", target.url)
+                _log.exception("scrape: %s is down: parsing its response failed", target.url)
             self.task.failed(error)
             state.up = False
             state.failures[Reason.FAILED] += 1
@@ -259,8 +265,8 @@ class Scraper(Listener):
         process_started_s: float | None,
         at_unix_ns: int,
     ) -> int:
-        """Return the start time of the totals: the server's start time if known, otherwise the time
-        of the first scrape. If a total decreased, return a new time.
+        """Return the start timestamp of the totals: the server's start if it is known, otherwise
+        the first scrape. If a total decreased, return a new start timestamp.
         """
         reported_unix_ns = 0
         # Compared as seconds, because infinity cannot be an integer.

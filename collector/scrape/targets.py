@@ -1,7 +1,8 @@
-"""Targets to scrape: a fixed address, a watched file, or a name in the DNS.
+"""Discovers targets to scrape: a fixed address, the targets in a file, or the addresses of a DNS
+name.
 
-Sources: Prometheus, "<file_sd_config>" (the file's form, and the labels that set scheme and
-path) and "<dns_sd_config>"; the prefixes `dns+` and `dnssrv+` are Thanos'.
+Source: Prometheus, "<file_sd_config>" (the file format, and the labels that set scheme and
+path) and "<dns_sd_config>". The prefixes `dns+` and `dnssrv+` come from Thanos.
 """
 
 import asyncio
@@ -27,12 +28,12 @@ LOOKUP_S: Final = 5.0
 PATH: Final = "/metrics"
 ALLOWED: Final = (
     "http://HOST:PORT[/metrics], dns+http://NAME:PORT[/metrics] for each address of a name,"
-    " dnssrv+http://NAME[/metrics] for each of its SRV records; the same with https"
+    " dnssrv+http://NAME[/metrics] for each SRV record of a name; the same with https"
 )
 
 
 class Target(NamedTuple):
-    """One address, the labels of its samples, and its credentials."""
+    """A target: its address, the labels of its samples, and its credentials."""
 
     url: str
     replica: str
@@ -51,15 +52,16 @@ class Discovery(Protocol):
         """Return the current targets.
 
         Raises:
-            DiscoveryError: discovery fails at the moment; the previous targets stay.
+            DiscoveryError: the targets cannot be discovered at the moment; the previous targets
+            stay in use.
         """
 
 
 def place(given: str, access: Access = OPEN) -> Discovery:
-    """Return the discovery for a value of `--scrape`.
+    """Return the discovery for an argument of `--scrape`.
 
     Raises:
-        ValueError: the address is invalid, or the token must not be sent to it.
+        ValueError: the address is invalid, or the token must not be sent to this address.
     """
     kind, plus, rest = given.partition("+")
     url = rest if plus else given
@@ -87,7 +89,8 @@ def place(given: str, access: Access = OPEN) -> Discovery:
     if kind == "dns" and port is None:
         raise ValueError(f"{given!r}: the port is missing; allowed: {ALLOWED}")
     if kind == "dns" and access.server_name is None:
-        # The addresses of a name are requested by IP, and the certificate has the name.
+        # The addresses of a name are requested by IP address, but the certificate contains the
+        # name.
         access = replace(access, server_name=host)
     return Name(given, kind, parts.scheme, host, port, path, access=access)
 
@@ -106,7 +109,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name in the DNS: each of its addresses, or each host and port of its SRV records."""
+    """A DNS name: each of its addresses, or the host and port of each of its SRV records."""
 
     name: str
     kind: str
@@ -115,7 +118,7 @@ class Name:
     port: int | None
     path: str
     resolver: dns.asyncresolver.Resolver | None = None
-    """The DNS resolver; None for the system's."""
+    """The DNS resolver. The DNS resolver, or None for the system's."""
     access: Access = OPEN
 
     async def targets(self) -> Sequence[Target]:
@@ -147,16 +150,17 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file in the format of Prometheus' file_sd, JSON or YAML, read each time.
+    """A file in the format of Prometheus' file_sd, JSON or YAML, which is read again at each
+    discovery.
 
-    In addition to Prometheus' own `__scheme__` and `__metrics_path__`, the labels `replica` and
-    `region` name a target, and those of `credentials.LABELS` are its credentials; other labels are
+    Tailspan reads Prometheus' own labels `__scheme__` and `__metrics_path__`, the labels `replica`
+    and `region` of a target's samples, and the labels in `credentials.LABELS`. Other labels are
     ignored.
 
     Attributes:
-        path: of the file.
-        secrets: the folder that must contain the files that it names; None for the folder of the
-            file itself.
+        path: the path of the file.
+        secrets: the folder that must contain the files named in the target file, or None for the
+            folder of the target file.
         insecure: whether tokens may be sent over unencrypted connections.
     """
 
@@ -177,7 +181,7 @@ class File:
         """Return the targets in the file.
 
         Raises:
-            DiscoveryError: it cannot be read, or has another format.
+            DiscoveryError: the file cannot be read, or has another format.
         """
         try:
             with self.path.open("rb") as file:

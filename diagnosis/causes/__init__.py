@@ -1,1 +1,2 @@
-"""One detector per cause. A detector claims a share of the excess and gives evidence and levers."""
+"""One detector per cause. A detector returns the share of the growth that its cause explains, with
+evidence and levers."""

@@ -31,10 +31,11 @@ _FULLER: Final = 1.1
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the growth of requests received around a start, except the growth that the
-    workload caused."""
+    """Return a claim on the growth of the requests that were received around a start. The growth
+    that the workload caused is excluded."""
     started = restarts(case)
-    if new_config_stays_slow(case):  # The cause of a deploy includes the restart that it needs.
+    # The restarts of a slow deploy belong to the cause config_change.
+    if new_config_stays_slow(case):
         brought = deploys(case)
         started = [start for start in started if start not in brought]
     if not started:
@@ -46,23 +47,23 @@ def detect(case: Case) -> Claim | None:
     anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)
     if not _fuller(case):
-        # With an empty cache, requests wait for blocks only if the cache has fewer blocks than
-        # before. Too few blocks are a separate cause.
+        # After a start, the KV cache is empty. Requests then wait for blocks only if the cache has
+        # fewer blocks than before, which is a separate cause.
         anyway["queue_kv"] = 1.0
     weights: dict[str, float | FloatArray] = {
         term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))
         for term in TERMS
     }
     for term, share in wait_weights(case, drivers.AWAY).items():
-        # Meanwhile the other replicas serve the requests of the restarted one, so their adapters
-        # and links are busier as well.
+        # During a restart, the other replicas serve the requests of the restarted replica, so their
+        # adapters and links are busier too.
         weights[term] = np.maximum(weights.get(term, 0.0), fresh * share)
     return Claim(
         cause=ID,
         weights=weights,
         tier=ROOT,
         evidence=[
-            Evidence("starts of the slow requests' servers", 0.0, float(len(started))),
+            Evidence("engine starts at the slow requests' servers", 0.0, float(len(started))),
             Evidence("share of slow requests received around a start", 0.0, float(fresh.mean())),
             Evidence("requests waiting, mean", *case.mean("waiting")),
         ],
@@ -76,6 +77,7 @@ def detect(case: Case) -> Claim | None:
 
 
 def _fuller(case: Case) -> bool:
-    """Return whether more requests run at a time than in the baseline, as after a backlog."""
+    """Return whether more requests run concurrently than in the baseline, for example after a
+    backlog."""
     before, now = case.p99("running")
     return before is None or now is None or now > _FULLER * before

@@ -1,4 +1,4 @@
-"""Since a deploy, the servers run with other arguments."""
+"""Since a deploy, the servers run with different arguments."""
 
 from math import log
 from typing import Final
@@ -15,7 +15,7 @@ from diagnosis.inputs.requests import FloatArray
 from telemetry.starts import Difference, differences
 
 ID = "config_change"
-SUMMARY = "since a deploy, the servers run with other arguments"
+SUMMARY = "since a deploy, the servers run with different arguments"
 
 _PREEMPTED = ("prefill_preempted", "decode_preempted")
 _OF_CACHE: Final = ("cache.", "parallel.", "kv_transfer.", "lora.")
@@ -29,20 +29,20 @@ _AFFECTED: Final = (
         ),
     ),
 )
-"""Terms that only certain arguments can lengthen, and the prefixes of the names of these
-arguments."""
+"""Pairs of terms and argument-name prefixes. Only arguments with one of these prefixes can lengthen
+the terms."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the growth of requests with a new configuration, except the growth that the
-    workload caused."""
+    """Return a claim on the growth of the requests with a new configuration. The growth that the
+    workload caused is excluded."""
     configs = new_configs(case)
     if not configs or not new_config_stays_slow(case):
         return None
     new = case.slow.label("config").is_any(configs)
     if not new.any():
         return None
-    # The cause of a deploy includes the restart that it needs.
+    # A deploy needs a restart, so this cause includes the restart.
     restarted = around_starts(case, deploys(case))
     deployed = new | restarted
     changed = _changed(case, configs)
@@ -50,8 +50,8 @@ def detect(case: Case) -> Claim | None:
     weights: dict[str, float | FloatArray] = dict.fromkeys(
         (*TERMS, *_PREEMPTED), np.where(deployed, 1.0, 0.0)
     )
-    # Once the servers are warm again, the change explains neither the growth that the traffic
-    # caused nor terms that no changed argument affects.
+    # When the servers are warm again, the change does not explain the growth that the traffic
+    # caused, or terms that no changed argument affects.
     warm = deployed & ~restarted
     others = [*drivers.TRAFFIC]
     if changed and not any(_affects(difference, _OF_CACHE) for difference in changed):
@@ -80,8 +80,8 @@ def detect(case: Case) -> Claim | None:
 
 
 def _log_of_fewer_seats(case: Case, changed: list[Difference]) -> float:
-    """Return the logarithm of a ratio: the requests that ran at a time in the baseline, divided by
-    the number that is allowed now."""
+    """Return the logarithm of a ratio: the number of concurrent requests in the baseline, divided
+    by the number that is allowed now."""
     seats = next(
         (each.after for each in changed if each.argument == "scheduler.max_num_seqs"), None
     )

@@ -13,18 +13,18 @@ SUMMARY = "more sequences, or longer ones, decode in the same steps: each token 
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the step time that decodes of other requests add."""
+    """Return a claim on the step time that other requests' decodes add."""
     shares = drivers.for_seats(case)
     chosen = [drivers.LOAD, drivers.PROMPTS, drivers.OUTPUTS]
     if case.question.metric is Metric.E2E and case.workload.outputs_grew:
-        chosen.remove(drivers.OUTPUTS)  # For E2E, longer answers are the root cause.
-    # If no other driver grew, more tokens of other requests in a step are the growth of the batch
+        chosen.remove(drivers.OUTPUTS)  # For E2E, longer outputs are the root cause.
+    # If no other driver grew, more tokens of other requests in a step are a growth of the batch
     # itself.
     share = sum(shares.get(driver, 0.0) for driver in chosen) if shares else 1.0
     if case.grown_s("prefill_others_decode", "decode_others_decode") <= 0 or not share:
         return None
-    # More concurrent requests also add prefills to the steps of running decodes. As long as these
-    # prefills are the smaller part, they are attributed to the growth of the batch.
+    # More concurrent requests also add prefills to the steps of running decodes. If these prefills
+    # add less time than the decodes do, they are attributed to the growth of the batch.
     prefills = drivers.for_prefill(case).get(drivers.LOAD, 0.0) * (1.0 - prefill_share(case))
     where, who, limit = tenant_evidence(case, "output_tokens")
     return Claim(

@@ -11,12 +11,12 @@ from diagnosis.evidence.waits import OF_SEATS, wait_weights
 from diagnosis.growth.case import Case
 
 ID = "engine_stall"
-SUMMARY = "the engine stood still: all its requests waited at the same time, whatever their work"
+SUMMARY = "the engine stopped for a moment: all of its requests waited at the same time"
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the part of the step time that no work explains, and on the waiting during
-    that time."""
+    """Return a claim on the step time that the scheduled work does not explain, and on the waits
+    during that time."""
     if steady_surplus(case) or adapters_are_loading(case):
         return None
     standing = stalled_while_queued_s(case)
@@ -44,10 +44,8 @@ def detect(case: Case) -> Claim | None:
             "decode_stall": 1.0,
         },
         evidence=[
-            Evidence(
-                "seconds that the engine stood still, per second", *case.rate("stall_s_total")
-            ),
-            Evidence("longest step of a second, s", *case.p99("longest_step_s")),
+            Evidence("stall time of the engine, seconds per second", *case.rate("stall_s_total")),
+            Evidence("longest step in each second, s", *case.p99("longest_step_s")),
             Evidence("preemptions/s", *case.rate("preemptions_total")),
         ],
         levers=[

@@ -11,8 +11,8 @@ SUMMARY = "the API server's own work (parsing, templates, tokenising) delays req
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the time before the engine, and on the time to write answers if that time
-    grew as well."""
+    """Return a claim on the time before the engine. If the time to write responses also grew, the
+    claim includes it."""
     frontend, delivery = case.grown_s("frontend"), case.grown_s("delivery")
     to_first_byte = case.question.metric is Metric.TTFT
     if max(frontend, delivery if to_first_byte else 0.0) <= 0:

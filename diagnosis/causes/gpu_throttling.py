@@ -9,13 +9,12 @@ ID = "gpu_throttling"
 SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down equally"
 
 _CLOCK = 0.95
-"""A clock below this share of the baseline's clock is lower than ordinary boost variation
-explains."""
+"""Ordinary boost variation does not lower the clock below this share of the baseline's clock."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of replicas whose clocks or throttle reasons show this
-    cause."""
+    """Return a claim on the slowdown of the replicas that report lower clocks or throttle
+    reasons."""
     times = slow_replicas_showing(case, _shows)
     if not times:
         return None
@@ -25,10 +24,10 @@ def detect(case: Case) -> Claim | None:
         cause=ID,
         weights=weights_of_slow_replicas(case, times),
         evidence=[
-            Evidence("times longer for the same work", 1.0, max(times.values())),
+            Evidence("slowdown for the same work, factor", 1.0, max(times.values())),
             Evidence("SM clock, Hz", *gpu_mean(where, "sm_clock_hz")),
             Evidence(
-                "samples with a reason to throttle, ratio",
+                "share of samples with a throttle reason",
                 *gpu_share_with(where, "throttle_reasons"),
             ),
             Evidence("power, W", *gpu_mean(where, "power_w")),

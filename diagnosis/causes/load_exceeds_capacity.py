@@ -1,5 +1,4 @@
-"""The servers receive more requests than they have places for, so requests of every size wait in
-the queue."""
+"""The load exceeds the servers' capacity, so requests of every size wait in the queue."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -8,11 +7,11 @@ from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
 
 ID = "load_exceeds_capacity"
-SUMMARY = "more requests than the servers have places for: requests of every size queue"
+SUMMARY = "the load exceeds the servers' capacity: requests of every size wait in the queue"
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the queueing that the growth of the request rate caused."""
+    """Return a claim on the queueing time that the growth of the request rate caused."""
     weights = {
         term: share
         for term, share in wait_weights(case, drivers.LOAD).items()
@@ -33,6 +32,6 @@ def detect(case: Case) -> Claim | None:
         levers=[
             Lever("add replicas, or route traffic elsewhere"),
             lever(case, "allow more sequences in the batch", "--max-num-seqs", factor=2.0),
-            Lever("reject early what cannot be served in time", "--max-num-queued-reqs"),
+            Lever("reject requests early that cannot be served in time", "--max-num-queued-reqs"),
         ],
     )

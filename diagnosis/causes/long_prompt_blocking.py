@@ -11,8 +11,8 @@ SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the part of the wait before the first token that the prefill of a few long
-    prompts causes."""
+    """Return a claim on the wait before the first token that the prefill of a few long prompts
+    causes."""
     of_few = few_prompts_share(case)
     before = {
         name: share * of_few
@@ -33,7 +33,7 @@ def detect(case: Case) -> Claim | None:
             ),
             Evidence("prompt tokens, median", *case.quantiles("prompt_tokens", 0.5)),
             Evidence(
-                "most prompt tokens of others in one step, mean over the slow requests",
+                "most prompt tokens of other requests in one step, mean over the slow requests",
                 *case.slow_means("others_prefill_tokens_max"),
             ),
         ],

@@ -1,4 +1,4 @@
-"""The answers became longer. Each token is as quick as before, but there are more of them."""
+"""The outputs became longer. Each token takes as long as before, but there are more tokens."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -7,18 +7,18 @@ from diagnosis.growth.case import Case
 from diagnosis.question import Metric
 
 ID = "longer_outputs"
-SUMMARY = "the answers became longer: each token is as quick as before, but there are more of them"
+SUMMARY = "the outputs became longer: each token takes as long as before, but there are more tokens"
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the time of the additional tokens, and on the wait for the places in the
-    batch that longer answers occupy."""
+    """Return a claim on the time of the additional tokens, and on the wait for places in the batch,
+    which longer outputs occupy for longer."""
     if not case.workload.outputs_grew:
         return None
     weights = {**wait_weights(case, drivers.OUTPUTS), "decode_longer": 1.0}
     if case.question.metric is Metric.E2E:
-        # For E2E, the delay by concurrent longer answers belongs to this cause. For the time per
-        # token, decode_batch_growth claims this delay.
+        # For E2E, this cause claims the delay by concurrent requests with longer outputs. For the
+        # time per token, decode_batch_growth claims this delay.
         weights |= dict.fromkeys(OF_BATCH, drivers.for_seats(case).get(drivers.OUTPUTS, 0.0))
     return Claim(
         cause=ID,
@@ -32,7 +32,7 @@ def detect(case: Case) -> Claim | None:
             ),
         ],
         levers=[
-            Lever("cap the answer's length in the request (max_tokens)"),
-            Lever("set the objective on time per token (TPOT) instead of the whole answer"),
+            Lever("cap the output length in the request (max_tokens)"),
+            Lever("define the objective on the time per token (TPOT) instead of E2E"),
         ],
     )

@@ -1,4 +1,4 @@
-"""The prompts became longer: the servers run as before but have more to compute."""
+"""The prompts became longer. The servers are as fast as before but have more to compute."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -8,14 +8,14 @@ from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
 
 ID = "longer_prompts"
-SUMMARY = "the prompts became longer: the servers run as before but have more to compute"
+SUMMARY = "the prompts became longer: the servers are as fast as before but have more to compute"
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the prefill time of the additional tokens. If all prompts grew, the claim
-    includes the delay that they cause each other."""
+    """Return a claim on the prefill time of the additional tokens. If all prompts became longer,
+    the claim includes the time by which they delay each other."""
     if not case.workload.prompts_grew:
-        return None  # Only the slow requests have longer prompts, not all requests.
+        return None  # Only the slow requests have longer prompts.
     weights: dict[str, float | FloatArray] = {"prefill_longer": 1.0}
     of_all = 1.0 - few_prompts_share(case)
     if of_all:

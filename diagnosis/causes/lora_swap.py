@@ -1,4 +1,4 @@
-"""Requests for rare adapters wait until their adapter has replaced another."""
+"""Requests for rare adapters wait until their adapter has replaced another adapter."""
 
 from diagnosis.claim import Claim, Evidence
 from diagnosis.evidence import drivers
@@ -7,7 +7,7 @@ from diagnosis.evidence.levers import lever
 from diagnosis.growth.case import Case
 
 ID = "lora_swap"
-SUMMARY = "requests for rare adapters wait until their adapter has replaced another"
+SUMMARY = "requests for rare adapters wait until their adapter has replaced another adapter"
 
 
 def detect(case: Case) -> Claim | None:
@@ -16,7 +16,7 @@ def detect(case: Case) -> Claim | None:
     loading = adapters_are_loading(case)
     if not adapter.any() or not (loading or case.grown_s("queue_held") > 0):
         return None
-    # An adapter is loaded between two steps, and all requests wait meanwhile.
+    # An adapter is loaded between two steps, and all requests wait until it is loaded.
     still = dict.fromkeys(("prefill_stall", "decode_stall", "queue_step"), 1.0 if loading else 0.0)
     return Claim(
         cause=ID,

@@ -1,16 +1,17 @@
-"""Find causes that a larger cause hides: their requests are slow, but not among the slowest.
+"""Find causes that a larger cause hides: the requests that they delay are slow, but not the
+slowest.
 
 Pure. The slowest requests show the cause with the largest delay per request. Another cause may have
 delayed many more requests, and would be found only after the first is fixed. So the detectors run
 again on a wider tail. For each claim, two numbers are computed: the time that its cause adds to the
 slow requests' mean when it is the only cause, and the time that it adds when all other causes are
-present. Shares of the slowest requests do not show these numbers, because removing a cause may move
-other requests into the tail. A masked cause adds much when it is alone, but little when the other
-causes are present. Its share is the mean of the two numbers, divided by the time that all causes
-add together.
+present. These numbers cannot be computed from the shares of the slowest requests, because without a
+cause, other requests may be the slowest. A masked cause adds much time when it is the only cause,
+but little when the other causes are present. Its share is the mean of the two numbers, divided by
+the time that all causes add together.
 
-Source: the mean of the two is the Shapley value (1953) of a two-player game: the cause against all
-others.
+Source: the mean of the two numbers is the Shapley value (1953) of a two-player game, in which one
+player is the cause and the other player is all other causes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,22 +26,23 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.latency.tail import FULLY_SORTED_UP_TO, Stretch
 
 WIDE: Final = 0.5
-"""Share of the window that is searched for masked causes."""
+"""The slowest share of the window's requests that is searched for masked causes."""
 
 LEAST: Final = 0.08
-"""Smaller shares are not reported: in a wide tail, small claims are mostly noise."""
+"""Minimum share of a reported masked cause, because small claims in a wide tail are mostly
+noise."""
 
 _MASKED_BELOW: Final = 0.25
-"""A cause is masked if the time that it adds to the other causes is below this share of the time
-that it adds alone."""
+"""A cause is masked if the time that it adds when all other causes are present is below this share
+of the time that it adds as the only cause."""
 
 _SAME_CAUSE: Final = 0.3
-"""Minimum share that the first cause must have in the wider tail. Below it, the wider tail has a
+"""Minimum share of the first cause in the wider tail. If its share is smaller, the wider tail has a
 different problem, and only the slowest requests are explained."""
 
 
 class MaskedCause(NamedTuple):
-    """A claim that the slowest requests do not show."""
+    """A claim whose cause is hidden in the slowest requests."""
 
     claim: Claim
     share: float
@@ -49,7 +51,8 @@ class MaskedCause(NamedTuple):
 
 
 def wide_share(slow: Stretch, share: float) -> float | None:
-    """Return the share of the window to search; None if the tail is already that wide."""
+    """Return the share of the window to search for masked causes. Return None if the tail is
+    already as wide."""
     wide = min(WIDE, FULLY_SORTED_UP_TO / max(len(slow), 1))
     return wide if wide > share else None
 
@@ -88,7 +91,7 @@ def masked_causes(
 
 
 class _WithoutCauses:
-    """Computes the slow requests' mean as if some causes had not occurred."""
+    """Computes the mean latency that the slow requests would have without some of the causes."""
 
     def __init__(self, wide: Case, claims: Sequence[Claim], slow: Stretch, share: float) -> None:
         weights = divide_terms(claims, len(wide.slow))
@@ -96,26 +99,27 @@ class _WithoutCauses:
         self._slow, self._share = slow, share
         self._latency_s = slow.latency_s[: len(wide.slow)]
         usual_s = float((self._latency_s - wide.terms.sum(axis=1)).mean())
-        # Requests outside the wider tail would become quicker as well, but not quicker than usual.
+        # Without a cause, a request's latency is at least the usual latency, or that of the fastest
+        # request in the wider tail.
         self._least_s = min(usual_s, float(self._latency_s[-1]))
         self._all = self._taken.sum(axis=0)
         self.whole_s = self._mean(self._latency_s)
         self.nothing_s = self._mean(self._without(self._all))
 
-    def adds_s(self, place: int) -> tuple[float, float]:
-        """Return the seconds that a cause adds when it is alone, and the seconds that it adds when
+    def adds_s(self, cause: int) -> tuple[float, float]:
+        """Return the seconds that a cause adds as the only cause, and the seconds that it adds when
         all other causes are present."""
-        alone, others = self._with_and_without(place)
+        alone, others = self._with_and_without(cause)
         return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
 
-    def of_all(self, place: int) -> float:
+    def of_all(self, cause: int) -> float:
         """Return a cause's share: the mean of the two numbers of `adds_s`, divided by the time that
         all causes add together."""
         both_s = self.whole_s - self.nothing_s
-        return sum(self.adds_s(place)) / 2.0 / both_s if both_s > 0 else 0.0
+        return sum(self.adds_s(cause)) / 2.0 / both_s if both_s > 0 else 0.0
 
-    def _with_and_without(self, place: int) -> Iterator[FloatArray]:
-        mine = self._taken[place]
+    def _with_and_without(self, cause: int) -> Iterator[FloatArray]:
+        mine = self._taken[cause]
         yield self._without(self._all - mine)
         yield self._without(mine)
 

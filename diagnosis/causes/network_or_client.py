@@ -1,17 +1,17 @@
-"""The answer is ready, but the client or the network is slow to receive it."""
+"""The response is ready, but the client or the network receives it slowly."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.growth.case import Case
 from diagnosis.question import Metric
 
 ID = "network_or_client"
-SUMMARY = "the answer is ready, but the client or the network takes it slowly"
+SUMMARY = "the response is ready, but the client or the network receives it slowly"
 
 
 def detect(case: Case) -> Claim | None:
     """Return a claim on the time between the last token and the last byte."""
     delivery = case.grown_s("delivery")
-    # Only the API server itself can delay the delivery of the first byte.
+    # The delivery of the first byte is not claimed, because only the API server can delay it.
     if (
         case.question.metric is not Metric.E2E
         or delivery <= 0
@@ -28,6 +28,8 @@ def detect(case: Case) -> Claim | None:
             ),
         ],
         levers=[
-            Lever("check the client, its region and the proxies between: the server had finished"),
+            Lever(
+                "check the client, its region and the proxies in between: the server had finished"
+            ),
         ],
     )

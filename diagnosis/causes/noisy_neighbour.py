@@ -9,12 +9,12 @@ ID = "noisy_neighbour"
 SUMMARY = "another process uses the same GPU or CPUs; their clocks are unchanged"
 
 _FOREIGN_CPUS = 0.3
-"""Minimum increase of the CPUs used by other processes, compared with the baseline."""
+"""Minimum increase, in CPUs, of the CPU use by other processes."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of replicas with foreign GPU processes, a busy host or stolen
-    CPU time."""
+    """Return a claim on the slowdown of the replicas with other processes on the GPU, a busy host
+    or stolen CPU time."""
     times = slow_replicas_showing(case, _shows)
     if not times:
         return None
@@ -24,7 +24,7 @@ def detect(case: Case) -> Claim | None:
         cause=ID,
         weights=weights_of_slow_replicas(case, times),
         evidence=[
-            Evidence("times longer for the same work", 1.0, max(times.values())),
+            Evidence("slowdown for the same work, factor", 1.0, max(times.values())),
             Evidence("other processes on the GPU", *gpu_mean(where, "foreign_processes")),
             Evidence("CPUs used by other processes", *foreign_cpus(where)),
             Evidence("CPUs stolen by the hypervisor", *where.rate("host_cpu_steal_s_total")),
@@ -32,7 +32,7 @@ def detect(case: Case) -> Claim | None:
         ],
         levers=[
             Lever("give the server exclusive use of its GPU and cores (MIG, cpuset, a taint)"),
-            Lever("find the neighbour with nvidia-smi and top, and move it"),
+            Lever("find the other process with nvidia-smi and top, and move it"),
         ],
         where={"replica": replicas[0]} if len(replicas) == 1 else {},
     )

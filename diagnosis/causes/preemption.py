@@ -7,16 +7,17 @@ from diagnosis.evidence.waits import OF_BLOCKS, wait_weights
 from diagnosis.growth.case import Case
 
 ID = "preemption"
-SUMMARY = "running requests lose their KV blocks to others and are computed again"
+SUMMARY = "running requests lose their KV blocks to other requests and are computed again"
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the time that requests are evicted or computed again, and on the wait for
-    places in the batch that evicted requests will take."""
+    """Return a claim on the time in which requests are evicted or computed again, and on the wait
+    for places in the batch that evicted requests take again."""
     seats = wait_weights(case, drivers.PREEMPTION)
     if case.grown_s("prefill_preempted", "decode_preempted") <= 0:
-        # A request that was never evicted may wait for the place of an evicted request. A wait for
-        # blocks has the same reason as an eviction: there is too little memory.
+        # The slow requests were not evicted themselves, but may wait for a place in the batch that
+        # an evicted request took. Their wait for blocks is not claimed: too little memory causes
+        # it, as it causes the evictions.
         seats = {term: share for term, share in seats.items() if term not in OF_BLOCKS}
         if not seats:
             return None

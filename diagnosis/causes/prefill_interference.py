@@ -12,8 +12,8 @@ SUMMARY = "prefills of other requests share the steps of running decodes and str
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the delay of decodes by other requests' prefills, to the extent that longer
-    or more prompts cause it."""
+    """Return a claim on the time by which other requests' prefills delay decodes. Only the delay
+    that longer or more prompts cause is claimed."""
     shares = drivers.for_prefill(case)
     share = shares.get(drivers.PROMPTS, 0.0) + shares.get(drivers.LOAD, 0.0) * prefill_share(case)
     if case.grown_s("decode_others_prefill") <= 0 or not share:
@@ -25,7 +25,7 @@ def detect(case: Case) -> Claim | None:
         evidence=[
             *who,
             Evidence(
-                "most prompt tokens of others in one step, mean over the slow requests",
+                "most prompt tokens of other requests in one step, mean over the slow requests",
                 *case.slow_means("others_prefill_tokens_max"),
             ),
             Evidence(

@@ -1,4 +1,4 @@
-"""Fewer prompt tokens are found in the prefix cache, so more of them are computed."""
+"""Fewer prompt tokens are found in the prefix cache, so more tokens are computed."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -7,12 +7,12 @@ from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
 
 ID = "prefix_cache_miss"
-SUMMARY = "fewer prompt tokens are found in the prefix cache; they are computed instead"
+SUMMARY = "fewer prompt tokens are found in the prefix cache, so more tokens are computed"
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the prefill time of tokens that are no longer cached, and on the delay by
-    the misses of other requests."""
+    """Return a claim on the prefill time of tokens that are no longer cached, and on the delay that
+    other requests' misses cause."""
     if case.demand.log_uncached <= 0.02:
         return None
     return Claim(
@@ -20,12 +20,12 @@ def detect(case: Case) -> Claim | None:
         weights={**wait_weights(case, drivers.MISSES), "prefill_uncached": 1.0},
         evidence=[
             Evidence(
-                "prompt tokens found in the cache, ratio",
+                "share of prompt tokens found in the cache",
                 1.0 - case.demand.uncached_expected_ratio,
                 1.0 - case.demand.uncached_now_ratio,
             ),
             Evidence(
-                "hits per query of the engine's cache, tokens",
+                "hit ratio of the engine's prefix cache",
                 *case.ratio("prefix_cache_hits_tokens_total", "prefix_cache_queries_tokens_total"),
             ),
             Evidence("prompt tokens computed/s", *case.rate("prefill_tokens_total")),

@@ -62,4 +62,4 @@ DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
 SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
     {module.ID: module.SUMMARY for module in _MODULES}
 )
-"""Each cause in one sentence."""
+"""A one-sentence summary of each cause, by cause id."""

@@ -1,4 +1,4 @@
-"""The router sends one replica more than its share, and requests wait only there."""
+"""The router sends more than its share to one replica, and requests wait only there."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -6,12 +6,12 @@ from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
 
 ID = "replica_imbalance"
-SUMMARY = "the router sends one replica more than its share, and requests wait only there"
+SUMMARY = "the router sends more than its share to one replica, and requests wait only there"
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the delay that the growth of a replica's traffic causes, to the extent that
-    it exceeds the fleet's growth."""
+    """Return a claim on the delay that a replica's additional traffic causes. Only growth beyond
+    the fleet's growth counts."""
     weights = wait_weights(case, drivers.SKEW)
     if not weights or not case.slow_replicas:
         return None

@@ -1,4 +1,4 @@
-"""One GPU of a replica is slow; the other GPUs of its group wait for it in every step."""
+"""One GPU of a replica is slow. The other GPUs of its group wait for it in every step."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence.gpus_and_hosts import gpu_mean, gpu_outlier
@@ -6,7 +6,7 @@ from diagnosis.evidence.slow_machines import slow_replicas_showing, weights_of_s
 from diagnosis.growth.case import Case
 
 ID = "slow_rank"
-SUMMARY = "one GPU of a replica lags; the others of its group wait for it in every step"
+SUMMARY = "one GPU of a replica is slow: the other GPUs of its group wait for it in every step"
 
 _APART = 0.15
 """A rank is an outlier if its activity differs from its peers' median by at least this share of the
@@ -14,8 +14,8 @@ median."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of replicas where one GPU's activity differs from its peers'
-    activity."""
+    """Return a claim on the slowdown of the replicas in which one GPU's activity differs from that
+    of its peers."""
     times = slow_replicas_showing(case, _shows)
     if not times:
         return None
@@ -26,7 +26,7 @@ def detect(case: Case) -> Claim | None:
         cause=ID,
         weights=weights_of_slow_replicas(case, times),
         evidence=[
-            Evidence("times longer for the same work", 1.0, max(times.values())),
+            Evidence("slowdown for the same work, factor", 1.0, max(times.values())),
             Evidence(
                 f"SM activity of GPU {gpu}, difference from its peers, ratio",
                 apart_before,

@@ -7,12 +7,14 @@ from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
 
 ID = "spec_decode_rejection"
-SUMMARY = "fewer drafted tokens are accepted: a step yields fewer tokens, so each takes longer"
+SUMMARY = (
+    "fewer drafted tokens are accepted: a step yields fewer tokens, so each token takes longer"
+)
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the time of slower tokens if prefill is as fast as before, and on the wait
-    for the places in the batch that slower requests occupy longer."""
+    """Return a claim on the additional time per token if prefill is as fast as before, and on the
+    wait for places in the batch, which slower requests occupy for longer."""
     share = drivers.drafts_share(case)
     if not share:
         return None
@@ -31,11 +33,11 @@ def detect(case: Case) -> Claim | None:
         },
         evidence=[
             Evidence(
-                "drafted tokens accepted, ratio",
+                "share of drafted tokens that are accepted",
                 *case.ratio("accepted_tokens_total", "draft_tokens_total"),
             ),
-            Evidence("times longer for a token's own work", 1.0, decode),
-            Evidence("times longer for a prompt's own work", 1.0, prefill),
+            Evidence("slowdown of a token's own work, factor", 1.0, decode),
+            Evidence("slowdown of a prompt's own work, factor", 1.0, prefill),
         ],
         levers=[
             lever(

@@ -1,4 +1,4 @@
-"""One tenant sends many times its usual traffic, and the others wait behind it."""
+"""One tenant sends many times its usual traffic, and the other tenants' requests wait."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -11,7 +11,7 @@ SUMMARY = "one tenant sends many times its usual traffic, and the others wait be
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the delay that the growth of one tenant's request rate causes."""
+    """Return a claim on the delay that the growth of a single tenant's request rate causes."""
     tenant = case.demand.tenant
     if tenant is None or not flooded(case):
         return None

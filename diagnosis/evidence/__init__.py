@@ -1,2 +1,2 @@
-"""Measurements that several detectors use: drivers of each kind of wait, restarts, stalls,
+"""Measurements that several detectors use: drivers of each type of wait, restarts, stalls,
 levers."""

@@ -1,6 +1,6 @@
-"""A cache of the results that several detectors use.
+"""A decorator that caches results for each case, because several detectors use the same results.
 
-Pure: the cache is part of the case.
+Pure, because the cache is part of the case.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _Found = TypeVar("_Found")
 
 
 def cached_per_case(find: Callable[[Case], _Found]) -> Callable[[Case], _Found]:
-    """Wrap a function of a case, so that it runs only once for each case."""
+    """Return a function that calls `find` once for each case and caches its result."""
 
     @wraps(find)
     def found(case: Case) -> _Found:

@@ -1,10 +1,10 @@
-"""The drivers of each kind of wait. A driver is a change that raised the demand for the resource
-that requests wait for.
+"""Divide the growth of each type of wait among its drivers. A driver is a change that raised the
+demand for the resource that requests wait for.
 
 Pure. The cause of a queue is usually outside the queue: more requests, longer prompts, fewer cache
-hits, slower steps. The demand is a product of factors, so the logarithms of their growth add up.
-Each driver's share is its logarithm divided by the sum of the logarithms. Only drivers that grew
-get a share. If no driver grew, the wait stays unexplained.
+hits, slower steps. The demand is a product of factors, so its logarithmic growth is the sum of the
+factors' logarithmic growths. A driver's share is its logarithm divided by the sum. Only drivers
+that grew get a share. If no driver grew, the wait stays unexplained.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ STALL, PREEMPTION, DRAFTS = "stall", "preemption", "drafts"
 FRONTEND, ADAPTERS, BLOCKS, LINK = "frontend", "adapters", "blocks", "link"
 
 MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
-"""Drivers that add work to a batch. The other drivers lengthen the same work or move it to another
-replica."""
+"""Drivers that add work to a batch. All other drivers make the same work take longer, or move it to
+another replica."""
 
 TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW)
 """Drivers that come from outside the server."""
@@ -39,14 +39,15 @@ DriverShares = Mapping[str, float]
 """Shares by driver; they sum to 1."""
 
 _NOISE: Final = 0.08
-"""A logarithm up to this value occurs by chance in an ordinary hour."""
+"""A logarithmic growth up to this value can occur by chance and is ignored."""
 
 _FEWER_ACCEPTED: Final = 0.9
-"""An acceptance rate below this multiple of the baseline's is a drop."""
+"""Fewer drafted tokens are accepted if the acceptance rate is below this multiple of the baseline's
+rate."""
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
 _FEWEST: Final = 20
-"""Minimum number of requests for a quickest twentieth."""
+"""Minimum number of requests to compute the quantile `_QUICK`."""
 
 
 @cached_per_case
@@ -96,8 +97,8 @@ def for_frontend(case: Case) -> DriverShares:
 
 
 def _quick_s_a_token(requests: Requests) -> float | None:
-    """Return the API server's seconds per prompt token, from requests that did not wait in the API
-    server."""
+    """Return the API server's seconds per prompt token, measured on requests that did not wait in
+    the API server. Return None if there are too few requests."""
     each_s = requests.number("frontend_s") / np.maximum(requests.number("prompt_tokens"), 1.0)
     known = each_s[np.isfinite(each_s) & (each_s > 0)]
     return float(np.quantile(known, _QUICK)) if known.size >= _FEWEST else None
@@ -110,8 +111,8 @@ def for_adapters(case: Case) -> DriverShares:
     before, now = (_adapters(requests) for requests in (case.before, case.hot_requests))
     more = log(now / before) if before and now else 0.0
     seats = dict(for_seats(case))
-    # Loading an adapter stops the engine, so the adapters themselves cause the longer use due to
-    # stalls.
+    # Loading an adapter stops the engine, so stalls that lengthen the use of adapters are
+    # attributed to the adapters themselves.
     own = seats.pop(STALL, 0.0)
     if more <= _NOISE:
         return _summing_to_one({**seats, ADAPTERS: own})
@@ -144,8 +145,8 @@ def for_blocks(case: Case) -> DriverShares:
     if demand.log_slow_replicas > _NOISE:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * demand.log_slow_replicas
-    # Load beyond the cache's capacity is the cause kv_cache_exhausted itself. So it is a driver
-    # only if the cache also has fewer blocks.
+    # If load alone exceeds the cache's capacity, the cause is kv_cache_exhausted. So load is a
+    # driver only if the cache also has fewer blocks.
     fewer, load = _log_of_fewer_blocks(case, more), logs.pop(LOAD, 0.0)
     logs[LOAD] = min(load, fewer)
     logs[BLOCKS] = max(fewer, _NOISE) + load - logs[LOAD]
@@ -153,7 +154,7 @@ def for_blocks(case: Case) -> DriverShares:
 
 
 def _held_tokens(requests: Requests) -> float | None:
-    """Return the mean number of tokens that a request alone keeps in the cache, halfway through its
+    """Return the mean number of cached tokens that only one request uses, halfway through its
     run."""
     held = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
     known = held[np.isfinite(held)]
@@ -161,8 +162,8 @@ def _held_tokens(requests: Requests) -> float | None:
 
 
 def _log_of_fewer_blocks(case: Case, more: float) -> float:
-    """Return the logarithm of the decrease in cache capacity. It is computed from the cache usage
-    and the number of running requests."""
+    """Return the logarithm of the factor by which the cache capacity fell. The capacity is computed
+    from the cache usage and the number of running requests."""
     (running_before, running_now), (used_before, used_now) = (
         case.mean("running"),
         case.mean("kv_usage_ratio"),
@@ -176,7 +177,7 @@ def demand_share(case: Case, log_of_another: float) -> float:
     """Return the share of a wait that the growth of demand causes. A loss of capacity causes the
     rest.
 
-    `log_of_another` is the logarithm by which capacity fell.
+    `log_of_another` is the logarithm of the factor by which capacity fell.
     """
     growth = max(case.demand.log_slow_replicas, 0.0) + _log_residence(case)
     whole = growth + log_of_another
@@ -189,11 +190,11 @@ def _log_residence(case: Case) -> float:
 
 
 def _adapters(requests: Requests) -> float | None:
-    """Return the effective number of adapters in use, times the share of requests that need an
-    adapter.
+    """Return the effective number of adapters in use, multiplied by the share of requests that need
+    an adapter.
 
-    The effective number is the number of equally used adapters whose distribution has the same
-    entropy.
+    The effective number is the exponential of the entropy of the adapters' shares. This effective
+    number equals the number of adapters if all adapters are used equally.
     """
     lora = requests.label("lora")
     counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
@@ -209,7 +210,7 @@ def for_link(case: Case) -> DriverShares:
     """Return the share of each driver in the growth of the demand for the network link. The demand
     is a product: rate × tokens fetched × time per token.
 
-    The time per token is measured on the quickest transfers, which did not wait.
+    The time per token is measured on the fastest transfers, because these did not wait.
     """
     fetched, each_s = [], []
     for requests in (case.before, case.hot_requests):
@@ -229,8 +230,8 @@ def for_link(case: Case) -> DriverShares:
 
 @cached_per_case
 def for_step(case: Case) -> DriverShares:
-    """Return the share of each driver in the growth of the wait for the current step, by the
-    seconds that it adds to an ordinary step."""
+    """Return the share of each driver in the growth of the wait for the current step. The shares
+    are proportional to the seconds that each driver adds to an ordinary step."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -248,8 +249,7 @@ def for_seats(case: Case) -> DriverShares:
     """Return the share of each driver in the growth of the demand for places in the batch. The
     demand is a product: rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
-    # More decodes of other requests are the growth of the batch itself, so they are not a driver. A
-    # smaller batch does not offset longer own work.
+    # More decodes of other requests are the growth of the batch itself, so they are not a driver.
     longer = _why_longer_s(case)
     whole_s = sum(longer.values())
     if before_s > 0 and whole_s > 0:
@@ -271,8 +271,9 @@ def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> DriverS
 def _of_rate(case: Case) -> DriverShares:
     """Return the share of each driver in the growth of the request rate.
 
-    The fleet's growth is attributed to one tenant or to all. Growth of the slow replicas' share is
-    attributed to the router, or to a server that is away while the others serve its share.
+    The fleet's growth is attributed to one tenant or to all tenants. The growth of the slow
+    replicas' share is attributed to the router, or to a server that is away while the other servers
+    serve its requests.
     """
     demand = case.demand
     skew = away = 0.0
@@ -308,7 +309,8 @@ def _engine_s(requests: Requests) -> float:
 
 
 def _why_longer_s(case: Case) -> dict[str, float]:
-    """Return the seconds that each driver adds to the time that a request keeps its place."""
+    """Return the seconds that each driver adds to the time that a request keeps its place in the
+    batch."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -335,8 +337,8 @@ def _why_longer_s(case: Case) -> dict[str, float]:
 def drafts_share(case: Case) -> float:
     """Return the share of the decode slowdown caused by fewer accepted drafts.
 
-    This is the part of the decode slowdown that prefill does not show. 0 if as many drafts are
-    accepted as before.
+    This share is the decode slowdown beyond the prefill slowdown. The result is 0 if the acceptance
+    rate did not fall.
     """
     before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
     prefill, decode = case.slowdowns

@@ -16,13 +16,13 @@ def _both(case: Case) -> tuple[BoolArray, BoolArray]:
 
 
 def gpu_mean(case: Case, name: str) -> Pair:
-    """Return a GPU gauge's mean over the slow requests' GPUs."""
+    """Return the mean of a GPU gauge over the GPUs of the slow replicas."""
     before, now = _both(case)
     return case.servers.gpus.mean(name, before), case.servers.gpus.mean(name, now)
 
 
 def gpu_share_with(case: Case, name: str) -> Pair:
-    """Return the share of samples in which this text field is not empty."""
+    """Return the share of GPU samples in which a text field is not empty."""
     before, now = _both(case)
     return _share_with(case, name, before), _share_with(case, name, now)
 
@@ -43,7 +43,8 @@ def gpu_outlier(case: Case, name: str) -> tuple[float | None, float | None, str 
     """Return the largest deviation of a GPU from its replica's other GPUs, before and now, and the
     GPU's name.
 
-    The deviation is relative to the others' median. None if no replica has several GPUs.
+    The deviation is relative to the median of the other GPUs. All are None if no replica has
+    several GPUs.
     """
     before, now = _both(case)
     apart, gpu = _farthest(case, name, now)
@@ -95,7 +96,7 @@ def _apart_of(case: Case, name: str, rows: BoolArray, gpu: str) -> float | None:
 
 
 def foreign_cpus(case: Case) -> Pair:
-    """Return the host's CPU use by processes other than the API server and the engine."""
+    """Return the number of CPUs that processes other than the API server and the engine use."""
     (busy_before, busy_now) = case.rate("host_cpu_busy_s_total")
     (api_before, api_now) = case.rate("process_cpu_s_total")
     (core_before, core_now) = case.rate("core_cpu_s_total")

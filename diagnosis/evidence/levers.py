@@ -1,5 +1,5 @@
-"""Levers: actions with a flag, its present value and the value to try. The engine's start reports
-the present value.
+"""Levers: actions with a flag, the flag's current value and the value to try. The engine's start
+reports the current value.
 
 Pure.
 """
@@ -20,11 +20,11 @@ ARGUMENT_OF: Final = {
     "--max-cpu-loras": "lora.max_cpu_loras",
     "--speculative-config num_speculative_tokens": "speculative.num_speculative_tokens",
 }
-"""The engine argument that each flag sets."""
+"""For each flag, the engine argument that it sets."""
 
 
 def in_force(case: Case, flag: str) -> Argument | None:
-    """Return a flag's present value at the slow requests' servers; None if no start reports it."""
+    """Return a flag's current value at the slow requests' servers; None if no start reports it."""
     starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns, reverse=True)
     for start in starts:
         if start.at_unix_ns < case.question.window.to_unix_ns and (
@@ -35,7 +35,7 @@ def in_force(case: Case, flag: str) -> Argument | None:
 
 
 def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Lever:
-    """Return a lever on a flag: "512 → 1024" if the value is known, else the flag alone."""
+    """Return a lever with a flag, and with "512 → 1024" if the flag's current value is known."""
     value = in_force(case, flag)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return Lever(action, flag)
@@ -45,5 +45,6 @@ def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Le
 
 
 def lever_if(case: Case, action: str, flag: str, value: Argument) -> list[Lever]:
-    """Return the lever only if the flag is known to have this value."""
+    """Return a list with the lever if the flag is known to have this value, otherwise an empty
+    list."""
     return [Lever(action, flag)] if in_force(case, flag) == value else []

@@ -1,7 +1,7 @@
-"""Measure changes outside the times when a server was away or not yet warm.
+"""Measure changes of the traffic while no server was away or warming up.
 
-Pure. A restart causes cache misses and skew. If such a change has another cause, it also appears
-outside the restart.
+Pure. A restart causes cache misses and routing skew. If they also occur outside the restart, they
+have another cause.
 """
 
 from math import log
@@ -19,7 +19,7 @@ _FEWEST = 20
 def prompts_grew_over_window(case: Case) -> bool:
     """Return whether prompts became longer over the whole window.
 
-    One minute contains too few very long prompts to decide.
+    The whole window is used, because a minute contains too few very long prompts.
     """
     before, now = (each.number("prompt_tokens") for each in (case.before, case.now))
     return case.workload.prompts_grew or grew(before, now)
@@ -27,10 +27,10 @@ def prompts_grew_over_window(case: Case) -> bool:
 
 @cached_per_case
 def log_skew_outside_restarts(case: Case) -> float:
-    """Return the logarithm of the growth of the slow replicas' share of the traffic, while no
-    server is away.
+    """Return the logarithmic growth of the slow replicas' share of the traffic while no server is
+    away.
 
-    While a server is away, the others receive its share.
+    While a server is away, the other servers receive its share.
     """
     apart = case.now.rows(~while_a_server_was_away(case))
     if len(apart) < _FEWEST:
@@ -46,7 +46,7 @@ def _share_of_slow_replicas(case: Case, requests: Requests) -> float:
 
 @cached_per_case
 def log_misses_outside_restarts(case: Case) -> float:
-    """Return the logarithm by which misses lengthened prefill, measured on requests that did not
-    meet an empty cache."""
+    """Return the logarithm of the factor by which cache misses lengthened prefill. The factor is
+    measured on requests that did not meet an empty cache."""
     apart = case.now.rows(~cold(case))
     return log_of_misses(apart, case.work) if len(apart) >= _FEWEST else 0.0

@@ -15,14 +15,14 @@ from diagnosis.latency.tail import BODY_GROWTH_RATIOS
 from telemetry.starts import EngineStart
 
 _LEAD_S = 120.0
-"""A start up to this many seconds before the window may still affect the window."""
+"""A start can affect the window if it was at most this many seconds before."""
 _WARM_S = 120.0
 _ENOUGH = 20
 _FEWEST = 8
 _MORE = 1.5
 _ERRORS = 2.0
-"""The number of slow requests must exceed `_MORE` times the baseline's number by this many standard
-errors."""
+"""Required excess, in standard errors, of the number of slow requests over `_MORE` times the
+baseline's number."""
 _LEAST_WARM_S = 15.0
 _AWAY_S = 30.0
 """If no outage is reported, a server is assumed to be away for this many seconds before its
@@ -31,8 +31,8 @@ _PAUSE_S = 5.0
 
 
 def restarts(case: Case) -> list[EngineStart]:
-    """Return the starts in or just before the window. Include only replicas that also served
-    requests in the baseline."""
+    """Return the engine starts in the window or shortly before it. Only replicas that also served
+    requests in the baseline are included."""
     window, baseline = case.question.window, case.question.baseline
     earliest = max(window.from_unix_ns - int(_LEAD_S * 1e9), baseline.from_unix_ns)
     replica = case.before.label("replica")
@@ -49,10 +49,10 @@ def restarts(case: Case) -> list[EngineStart]:
 
 
 def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatArray:
-    """Return the seconds from the nearest start of a request's engine to the request, shape (n,);
-    negative before the start.
+    """Return the seconds from the nearest start of a request's engine to the request: (n,).
 
-    If that engine did not start, the nearest start of another replica is used.
+    Negative if the request was before the start. If the engine did not start, the nearest start of
+    another replica is used.
     """
     at = requests.received_unix_ns
     nearest = np.full(at.size, np.inf)
@@ -66,7 +66,7 @@ def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatAr
 
 
 def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
-    """Return how many seconds after a start the queue is back to normal; at most 120."""
+    """Return after how many seconds from a start the queue is back to normal; at most 120."""
     engines, window = case.servers.engines, case.question.window
     usual, _ = case.p99("waiting")
     longest = 0.0
@@ -94,7 +94,7 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
 def around_starts(
     case: Case, started: Sequence[EngineStart], requests: Requests | None = None
 ) -> BoolArray:
-    """Return whether each request arrived while a server was away or not yet warm, shape (n,).
+    """Return whether each request arrived while a server was away or not yet warm: (n,).
 
     `requests` defaults to the slow requests.
     """
@@ -103,8 +103,8 @@ def around_starts(
 
 
 def cold(case: Case) -> BoolArray:
-    """Return whether each of the window's requests met a server within two minutes of its start,
-    shape (n,)."""
+    """Return whether each of the window's requests reached a server within two minutes after its
+    start: (n,)."""
     at = case.now.received_unix_ns
     found = np.zeros(at.size, dtype=np.bool_)
     for start in restarts(case):
@@ -119,7 +119,7 @@ def cold(case: Case) -> BoolArray:
 
 def while_a_server_was_away(case: Case) -> BoolArray:
     """Return whether each of the window's requests arrived while a server was away or had just
-    returned, shape (n,)."""
+    returned: (n,)."""
     at = case.now.received_unix_ns
     found = np.zeros(at.size, dtype=np.bool_)
     for start in restarts(case):
@@ -129,10 +129,10 @@ def while_a_server_was_away(case: Case) -> BoolArray:
 
 
 def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[str, float]:
-    """Return, by term, the share of the growth around starts that also appears at other times.
+    """Return, by term, the share of the growth around starts that also occurs at other times.
 
-    The share is measured over the slowest requests at other times, so the starts do not cause it.
-    Empty if there are too few such requests.
+    The share is measured on the slowest requests at other times, which the starts did not delay.
+    The result is empty if there are too few such requests.
     """
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)
@@ -147,9 +147,10 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     ).mean(axis=0)
     here = case.terms[around_starts(case, started)].mean(axis=0)
     return {
-        term: min(max(float(elsewhere[place] / here[place]), 0.0), 1.0)
-        for place, term in enumerate(TERMS)
-        if here[place] > 0 and not term.endswith("_stall")  # the first batch shapes may come late
+        term: min(max(float(elsewhere[index] / here[index]), 0.0), 1.0)
+        for index, term in enumerate(TERMS)
+        # Stalls stay with the start, because the first batch shapes may occur long after it.
+        if here[index] > 0 and not term.endswith("_stall")
     }
 
 
@@ -162,8 +163,8 @@ def new_configs(case: Case) -> tuple[str, ...]:
 
 
 def deploys(case: Case) -> list[EngineStart]:
-    """Return the starts that introduced a new configuration: on each engine, the first start with
-    it.
+    """Return the starts that introduced a new configuration: for each engine, the first start with
+    new arguments.
 
     A later start with the same arguments is not a deploy.
     """
@@ -178,10 +179,11 @@ def deploys(case: Case) -> list[EngineStart]:
 
 
 def new_config_stays_slow(case: Case) -> bool:
-    """Return whether requests with a new configuration stay slower than before, once the servers
-    are warm.
+    """Return whether requests with a new configuration are still slower than before when the
+    servers are warm.
 
-    Most of the slowest requests arrive before the servers are warm, so they do not show this.
+    The tail does not show this, because most of the slowest requests arrive before the servers are
+    warm.
     """
     configs = new_configs(case)
     if not configs:

@@ -1,4 +1,4 @@
-"""Measure the slowdown of a machine: a slower GPU or CPU lengthens every part of a step.
+"""Measure the slowdown of a machine, in which a slower GPU or CPU lengthens every part of a step.
 
 Pure. The detectors use clocks, GPU activity and foreign processes to distinguish the reasons.
 """
@@ -15,17 +15,17 @@ from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
 
 _SLOWER = 1.08
-"""Two ordinary hours may differ by up to this slowdown."""
+"""Minimum slowdown that counts. Two ordinary hours may differ by less."""
 _MOST_REPLICAS = 16
-"""Maximum number of replicas that are examined one by one."""
+"""Maximum number of replicas that are examined separately."""
 _STEADY = 0.5
-"""Minimum ratio of the surplus in a median second to the mean surplus. Below it, the surplus is a
-stall and not a slowdown."""
+"""Minimum ratio of the median surplus to the mean surplus. If the ratio is lower, the surplus comes
+from stalls and not from a slowdown."""
 
 
 def slowdown_of(case: Case) -> float | None:
-    """Return how many times slower the machine is; None if it is not slower or the data is
-    missing."""
+    """Return the factor by which the machine is slower. Return None if it is not slower, or if the
+    data is missing."""
     pace = case.machine_slowdown
     if pace is not None and pace > _SLOWER:
         return pace
@@ -45,10 +45,10 @@ def steady_surplus(case: Case) -> bool:
 
 
 def slow_replicas_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str, float]:
-    """Return the slowdown of each slow replica that shows a cause's evidence.
+    """Return the slowdown of each slow replica for which `shows` finds a cause's evidence.
 
-    Replicas are examined one by one. Two machines may be slow for different reasons, and the median
-    over a slow and a quick machine describes neither machine.
+    Replicas are examined separately, because two machines may be slow for different reasons, and
+    the median over a slow and a fast machine describes neither of them.
     """
     alone = len(case.slow_replicas) <= 1
     found = {}
@@ -63,7 +63,8 @@ def slow_replicas_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str
 def weights_of_slow_replicas(
     case: Case, times: Mapping[str, float]
 ) -> dict[str, float | FloatArray]:
-    """Return the weights of these slowdowns, applied to the requests that each replica served."""
+    """Return the weights of a claim on these slowdowns. Each slowdown applies to the requests that
+    its replica served."""
     if len(case.slow_replicas) <= 1:
         return weights_of_slowdown(case, *times.values())
     found: dict[str, float | FloatArray] = {}
@@ -75,7 +76,7 @@ def weights_of_slow_replicas(
 
 
 def weights_of_slowdown(case: Case, times: float) -> dict[str, float | FloatArray]:
-    """Return the weights of a machine that is this many times slower."""
+    """Return the weights of a claim for a machine that is slower by the factor `times`."""
     beyond = 1.0 - 1.0 / times
     weights = wait_weights(case, drivers.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}

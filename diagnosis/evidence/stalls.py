@@ -10,14 +10,13 @@ from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
 _NOTICEABLE = 0.02
-"""A surplus below this share of a sample's time is noise of the fit."""
+"""A surplus below this share of a sample's time is an error of the step model."""
 
 
 def stalled_while_queued_s(case: Case) -> FloatArray:
-    """Return the seconds that the engine was stopped while each slow request waited for it, shape
-    (n,).
+    """Return the seconds that the engine was stalled while each slow request waited for it: (n,).
 
-    If a request's engine is unknown, use the mean over the replica's engines.
+    If a request's engine is unknown, the mean over the replica's engines is used.
     """
     engines = case.servers.engines
     rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s)
@@ -40,7 +39,7 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
             order = np.argsort(at_s)
             at_s, total = at_s[order], np.concatenate([[0.0], np.cumsum(rise[rows][order])])
             begun = case.slow.received_unix_ns[mine] / 1e9
-            # The sample after a stall reports it.
+            # A stall is reported in the sample after it.
             until = np.searchsorted(at_s, begun + waited_s[mine] + 1.5, side="right")
             since = np.searchsorted(at_s, begun, side="left")
             share = np.where(np.isnan(served_by[mine]), 1.0 / max(of_replica.size, 1), 1.0)
@@ -52,7 +51,7 @@ def steadiness(case: Case) -> float | None:
     """Return the median surplus of the hot samples, divided by their mean surplus.
 
     The ratio is near 1 if all seconds have a similar surplus, and near 0 if a few seconds have
-    nearly all of it. None if there is no noticeable surplus.
+    nearly all of the surplus. The result is None if the surplus is below `_NOTICEABLE`.
     """
     rise, busy = _hot(case)
     at_work = busy > 0.05
@@ -64,7 +63,7 @@ def steadiness(case: Case) -> float | None:
 
 
 def surplus_ratio(case: Case) -> float | None:
-    """Return the surplus divided by the time that the work explains, in the hot samples."""
+    """Return the surplus of the hot samples, divided by the step time that their work explains."""
     rise, busy = _hot(case)
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None

@@ -15,22 +15,22 @@ from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
 
 _NOISE: Final = 0.08
-"""A growth, or its logarithm, up to this value occurs by chance in an ordinary hour."""
+"""A relative or logarithmic growth up to this value can occur by chance and is ignored."""
 
 _FLOOD_SHARE: Final = 0.35
-"""Minimum share of the rate's growth that one tenant must cause."""
+"""Minimum share of the growth of the request rate that a flooding tenant causes."""
 _MOST: Final = 0.6
-"""If the other tenants only fluctuate, one tenant must cause at least this share of the tenants'
-growth."""
+"""Minimum share of all tenants' growth that a flooding tenant causes, if the rate of the other
+tenants only fluctuates."""
 _FLOOD_RISE: Final = 1.5
 _FLOOD_SHARE_RISE: Final = 1.15
 _OTHER_KIND: Final = 2.0
-"""The requests of a flood may be larger than the tenant's usual requests by up to this factor.
-Larger requests are a different kind of traffic."""
+"""Maximum factor by which the requests of a flood are larger than the tenant's usual requests. Even
+larger requests are a different type of traffic."""
 _OTHERS_GREW: Final = 1.3
-"""A growth of the other tenants' rate up to this value counts as fluctuation between minutes."""
+"""Maximum growth of the other tenants' rate that counts as fluctuation."""
 _WAITS: Final = 0.1
-"""Minimum share of the growth that is waiting time."""
+"""Minimum share of waiting time in the growth of the latency."""
 _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
@@ -38,15 +38,16 @@ _WAITED_FOR: Final = (
 _FEWEST: Final = 10
 """Minimum number of requests for a mean or median."""
 _CHANCE_SHARE: Final = 0.25
-"""Mean and median may differ by chance by up to this share of the prompts' growth."""
+"""Maximum difference between mean and median growth that can occur by chance, as a share of the
+prompts' growth."""
 
 
 @cached_per_case
 def flooded(case: Case) -> bool:
     """Return whether one tenant floods the servers.
 
-    A tenant floods the servers if three conditions hold: it sends more of its usual requests, its
-    traffic grew more than the other tenants' traffic, and other requests wait behind its requests.
+    Three conditions must hold: the tenant sends more of its usual requests, its traffic grew more
+    than the other tenants' traffic, and other requests wait behind the tenant's requests.
     """
     tenant = case.demand.tenant
     return (
@@ -62,9 +63,9 @@ def flooded(case: Case) -> bool:
 
 
 def _others_wait(case: Case) -> bool:
-    """Return whether requests wait. If none waits, a tenant's growth only fills the batch."""
+    """Return whether requests wait. If no request waits, a tenant's growth only fills the batch."""
     if case.question.metric in (Metric.TPOT, Metric.ITL_MAX):
-        return False  # these latencies contain no waiting
+        return False  # these latencies contain no waiting time
     waits = case.grown_s(*_WAITED_FOR)
     if waits > _WAITS * max(float(case.terms.sum(axis=1).mean()), 0.0):
         return waits > 0
@@ -73,8 +74,8 @@ def _others_wait(case: Case) -> bool:
 
 
 def all_tenants_share(case: Case) -> float:
-    """Return the share of the rate's growth that all tenants have in common. One tenant's flood is
-    the rest."""
+    """Return the share of the growth of the request rate that all tenants have in common. The rest
+    is one tenant's flood."""
     demand, tenant = case.demand, case.demand.tenant
     if tenant is None:
         return 1.0
@@ -92,8 +93,7 @@ def all_tenants_share(case: Case) -> float:
 def few_prompts_share(case: Case) -> float:
     """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
-    This is the growth that exceeds the growth of the median prompt and of the other tenants'
-    prompts.
+    This share is the growth beyond that of the median prompt and of the other tenants' prompts.
     """
     mean = _growth(case, None, np.mean)
     if mean is None or mean <= _NOISE:
@@ -108,8 +108,8 @@ def few_prompts_share(case: Case) -> float:
 
 
 def _growth(case: Case, without: str | None, of: Callable[[FloatArray], float]) -> float | None:
-    """Return the growth ratio of prompt tokens without those of one tenant; None if there are too
-    few requests."""
+    """Return the growth ratio of prompt tokens over all requests except those of the tenant
+    `without`. Return None if there are too few requests."""
     before, now = (_prompts(requests, without) for requests in (case.before, case.hot_requests))
     if min(before.size, now.size) < _FEWEST:
         return None
@@ -148,9 +148,10 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
 
 
 def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """Return the driving tenant's label, evidence and first lever for a claim.
+    """Return the label, the evidence and the first lever of a claim about the tenant that drives
+    the growth.
 
-    All are empty if no single tenant drives the growth.
+    All are empty if no single tenant drives it.
     """
     tenant = driving_tenant(case, tokens)
     if tenant is None:

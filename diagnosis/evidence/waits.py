@@ -1,4 +1,4 @@
-"""Weights of the waiting terms, by the drivers of each kind of wait.
+"""Weights of the waiting terms in a claim, from the drivers of each type of wait.
 
 Pure.
 """
@@ -24,9 +24,9 @@ OF_SEATS: Final = ("queue_seats", "queue_unsplit")
 """Terms of waiting for a place in the batch."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
-"""Terms of the time that a fuller batch adds to a step. They belong to decode_batch_growth if more
-work fills the batch. They belong to another cause if the same work runs longer or is routed
-here."""
+"""Terms of the time that a fuller batch adds to a step. decode_batch_growth claims these terms if
+more work fills the batch. Another cause claims them if the same work takes longer or is routed to
+these replicas."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
 """Terms of waiting for a share of the step, and of other requests' prefill within the step."""
@@ -38,12 +38,13 @@ OF_BLOCKS: Final = ("queue_kv",)
 """Terms of waiting for KV blocks."""
 
 _SURELY_MORE: Final = 0.25
-"""A logarithm above this value is certainly not chance. Logarithms of rates are already reduced by
-two standard errors."""
+"""A logarithmic growth above this value is not chance. The logarithms of rates are already reduced
+by two standard errors."""
 
 _AS_MUCH: Final = 1.0
-"""More concurrent requests delay prefills by up to this multiple of the delay of decodes. Only a
-larger delay counts as prefill interference."""
+"""If other requests' prefills lengthen decodes by more than this multiple of the time by which
+other requests' decodes lengthen them, the difference counts as prefill interference. More
+concurrent requests alone explain a smaller delay."""
 
 OF_FRONTEND: Final = ("frontend",)
 """Terms of waiting for the API server."""
@@ -81,11 +82,11 @@ def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
 
 
 def shared_with_traffic(case: Case) -> dict[str, float]:
-    """Return, by term, the share of a restart's claim that belongs to simultaneous changes of the
-    traffic.
+    """Return, by term, the share of a restart's claim that belongs to changes of the traffic at the
+    same time.
 
-    The share is half of the growth that these changes cause, if they are certain: longer prompts,
-    more load, a tenant's flood, a router's skew, cache misses.
+    The share is half of the growth that these changes cause. Only changes beyond chance count:
+    longer prompts, more load, a tenant's flood, routing skew, cache misses.
     """
     sure = [drivers.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
     if prompts_grew_over_window(case):
@@ -102,12 +103,12 @@ def shared_with_traffic(case: Case) -> dict[str, float]:
 
 @cached_per_case
 def prefill_share(case: Case) -> float:
-    """Return the share of the decodes' delay through more traffic that counts as prefill
+    """Return the share of the additional decode time by more traffic that counts as prefill
     interference.
 
-    The share is 1 if other requests' prefills lengthen decodes at least twice as much as other
-    requests' decodes do. It is 0 if they lengthen decodes at most as much, and linear between the
-    two.
+    The share depends on the ratio of two delays: the time by which other requests' prefills
+    lengthen decodes, and the time by which other requests' decodes do. The share is 0 up to a ratio
+    of 1, is 1 from a ratio of 2, and grows linearly in between.
     """
     prefills, decodes = (
         max(case.grown_s(f"decode_others_{work}"), 0.0) for work in ("prefill", "decode")

@@ -1,1 +1,1 @@
-"""Growth between baseline and window: terms of the latency, traffic, backlog."""
+"""The growth from baseline to window: terms of the latency, changes of the traffic, the backlog."""

@@ -1,8 +1,8 @@
-"""Extend the period of the slow requests back to the time when their queue began to build.
+"""Extend the period of the slow requests back to the time at which their queue began to grow.
 
-Pure. A request that waits for a minute waits behind requests of the minutes before, so the traffic
-at its own arrival does not explain its wait. A backlog lasts as long as at least one request is
-waiting (in queueing theory: a busy period).
+Pure. A request that waits for a minute waits behind earlier requests, so the traffic at its own
+arrival does not explain its wait. A backlog lasts as long as at least one request waits (in
+queueing theory: a busy period).
 """
 
 import numpy as np
@@ -11,7 +11,8 @@ from diagnosis.inputs.requests import BoolArray, FloatArray
 
 
 def backlogged(hot: BoolArray, begun: FloatArray, ended: FloatArray) -> BoolArray:
-    """Return the hot blocks, and the blocks before them in which their backlog built up.
+    """Return the blocks with slow requests, and the earlier blocks in which their backlog grew:
+    (blocks,).
 
     Args:
         hot: (blocks,) blocks with slow requests.

@@ -1,8 +1,8 @@
 """A case: a question with the requests and samples that the detectors examine.
 
-Pure. `before` always means the baseline. `now` always means the hot blocks: the part of the window
-that contains its slow requests. So an incident of five minutes in an hour is measured over these
-five minutes.
+Pure. In results, "before" means the baseline, and "now" means the hot blocks: the blocks of the
+window that contain its slow requests. So an incident of five minutes in an hour is measured over
+these five minutes.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,19 +21,20 @@ from diagnosis.latency.tail import Stretch
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
-"""Maximum number of ordinary requests from which a mean is computed; more do not improve it."""
+"""Maximum number of ordinary requests from which a mean is computed. More requests do not improve
+the mean."""
 _COVERED = 0.9
 """Share of the slow requests that the hot blocks contain."""
 _USUAL = 0.99
 _LEAST_WAIT_S = 0.5
-"""A shorter wait does not count as a backlog."""
+"""Minimum wait in seconds that counts as a backlog."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One question about requests and servers.
+    """A question with the requests and samples that detectors examine.
 
-    `now` and `before` are the requests of window and baseline; `slow` and `usual` are their tails.
+    `now` and `before` are the requests of window and baseline. `slow` and `usual` are their tails.
     """
 
     question: Question
@@ -46,7 +47,7 @@ class Case:
     block_count: int
     work: OwnWork
     only: str | None = None
-    """Restricts the case to one replica instead of all replicas with slow requests."""
+    """The only replica to examine. None examines all replicas with slow requests."""
     cache: dict[object, Any] = field(default_factory=dict)
     """Results that several detectors use, keyed by the function that computed them."""
 
@@ -62,13 +63,13 @@ class Case:
 
     @cached_property
     def terms(self) -> FloatArray:
-        """Return the seconds by which each slow request's terms exceed those of the usual tail: (n,
-        len(TERMS))."""
+        """Return the seconds by which each term of each slow request exceeds its mean in the usual
+        tail: (n, len(TERMS))."""
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
-        """Return the mean growth of terms over the slow requests, in seconds; negative if they
-        shrank."""
+        """Return the growth of the sum of these terms in seconds, as a mean over the slow requests;
+        negative if they shrank."""
         return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
 
     def at(self, replica: str) -> "Case":
@@ -91,10 +92,10 @@ class Case:
         return backlogged(hot, *self._waiting())
 
     def _waiting(self) -> tuple[FloatArray, FloatArray]:
-        """Return when each request at the slow replicas began to wait and stopped waiting. Times
-        are in blocks since the start of the window.
+        """Return when the requests at the slow replicas began to wait and stopped waiting, in
+        blocks since the start of the window.
 
-        Includes only requests that waited longer than usual.
+        Only requests that waited longer than usual are included.
         """
         usual_s = _quantile(_waited_s(self.before), _USUAL) or 0.0
         waited_s = _waited_s(self.now)
@@ -201,7 +202,7 @@ class Case:
 
     @cached_property
     def demand(self) -> Demand:
-        """The change of the traffic."""
+        """The changes of the traffic."""
         return demand_of(
             self.before,
             self.baseline_observed_s,
@@ -213,8 +214,8 @@ class Case:
 
     @property
     def baseline_observed_s(self) -> float:
-        """Seconds of the baseline since its first request. Before its first request, the store may
-        have no data, which does not mean that there was little traffic."""
+        """Seconds from the baseline's first request to its end. The time before is not counted,
+        because the store may have no data from it."""
         whole = self.question.baseline
         received = self.before.received_unix_ns
         first = int(received.min()) if received.size else whole.from_unix_ns
@@ -233,8 +234,8 @@ class Case:
 
     @cached_property
     def body(self) -> FloatArray:
-        """Return the mean seconds by which the terms of an ordinary request in the hot blocks
-        exceed those of the baseline: (len(TERMS),)."""
+        """Return the mean seconds by which each term of an ordinary request in the hot blocks
+        exceeds its mean in the baseline: (len(TERMS),)."""
         now, before = _some(self._of(self.hot_requests)), _some(self._of(self.before))
         if not len(now) or not len(before):
             return np.zeros(len(TERMS))
@@ -249,9 +250,9 @@ class Case:
 
     @cached_property
     def slowdowns(self) -> tuple[float | None, float | None]:
-        """Slowdown of the machine in prefill and in decode, for a request's own work.
+        """Slowdown factors of a request's own prefill and own decode.
 
-        It is a median over ordinary requests of the hot blocks.
+        The factors are medians over ordinary requests of the hot blocks.
         """
         now = self._of(self.hot_requests)
         now = _some(now.rows(self.work.seen(now)))
@@ -265,10 +266,11 @@ class Case:
 
     @property
     def machine_slowdown(self) -> float | None:
-        """The smaller of the two slowdowns, of prefill and of decode. If one is unknown, the other
-        is returned.
+        """The smaller slowdown factor of prefill and decode. If one of them is unknown, it is the
+        other factor.
 
-        If only prefill or only decode is slower, the machine is not the cause.
+        The smaller one is used because the machine is not the cause if only prefill or only decode
+        is slower.
         """
         return min((pace for pace in self.slowdowns if pace is not None), default=None)
 

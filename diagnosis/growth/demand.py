@@ -1,8 +1,8 @@
 """Changes of the traffic between baseline and window: request rate, tenants, replicas, request
 sizes.
 
-Pure. Growth is the logarithm of a ratio, so that the factors rate × prompt × uncached share become
-a sum.
+Pure. A growth is the logarithm of the ratio of now to before. So the growths of the factors in rate
+× prompt × uncached share add up.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _FEWEST: Final = 5
 _ENOUGH: Final = 20
 """Minimum number of requests to compute a hit ratio."""
 _MOST: Final = 0.6
-"""Minimum share of the rate's growth that one tenant must cause."""
+"""Minimum share of the growth of the request rate that a single tenant must cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class TenantGrowth:
     share_of_growth: float
     """This tenant's share of all tenants' growth, in (0, 1]."""
     size_ratio: float
-    """Growth of this tenant's median request (prompt or answer tokens), relative to that of the
-    other tenants. At 1, the tenant sends more requests, and they have the same size."""
+    """Growth of this tenant's median request size (prompt or output tokens), relative to that of
+    the other tenants. If it is 1, the tenant sends more requests of the same size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Demand:
     prompt_before_tokens: float
     prompt_now_tokens: float
     log_prompt: float
-    """Growth of the mean prompt's prefill time at the baseline's hit ratio. Attention makes a long
-    prompt cost more than in proportion to its tokens."""
+    """Growth of the mean prefill time by longer prompts, at the baseline's hit ratio. Because of
+    attention, prefill time grows faster than the token count."""
     log_uncached: float
-    """Growth of the mean prefill time that the change of the hit ratio causes. Prompts longer than
-    any in the baseline do not count as misses."""
+    """Growth of the mean prefill time by the change of the hit ratio. Prompts that are longer than
+    any prompt in the baseline do not count as misses."""
     log_new_traffic_misses: float
-    """Part of `log_uncached` that one tenant's added requests cause: no cache contained their
-    prompts."""
+    """The part of `log_uncached` that one tenant's additional requests cause, because no cache
+    contained their prompts."""
     output_before_tokens: float
     output_now_tokens: float
     uncached_expected_ratio: float
@@ -64,8 +64,9 @@ class Demand:
     tenant: TenantGrowth | None
 
     log_fleet: float
-    """Growth of the whole fleet's rate, reduced by two standard errors of the counts. Slow requests
-    are more frequent when many requests arrive by chance, so the raw growth is too high."""
+    """Growth of the whole fleet's request rate, reduced by two standard errors of the counts.
+    Without the reduction it would be too high, because slow requests are more frequent when many
+    requests arrive by chance."""
     log_slow_replicas: float
     """Growth of the rate at the slow replicas, reduced in the same way."""
 
@@ -76,12 +77,12 @@ class Demand:
 
     @property
     def log_output(self) -> float:
-        """Growth of the mean answer's tokens."""
+        """Growth of the mean number of output tokens."""
         return _log_ratio(self.output_now_tokens, self.output_before_tokens)
 
 
 def grew(before: FloatArray, now: FloatArray) -> bool:
-    """Return whether a mean rose by more than 3 standard errors and by more than 5 %."""
+    """Return whether the mean rose by more than 3 standard errors and by more than 5 %."""
     before, now = before[np.isfinite(before)], now[np.isfinite(now)]
     if min(before.size, now.size) < _FEWEST:
         return False
@@ -146,8 +147,8 @@ def _log_of_prefill(before: Requests, now: Requests, work: OwnWork) -> float:
 
 
 def log_of_misses(now: Requests, work: OwnWork) -> float:
-    """Return the logarithm of a ratio: the mean own prefill time at the present hit ratio, divided
-    by that at the baseline's hit ratio."""
+    """Return the logarithm of a ratio: the mean own prefill time at the current hit ratio, divided
+    by the mean own prefill time at the baseline's hit ratio."""
     expected = _mean(work.expected_prefill_s(now))
     actual = _mean(work.prefill_s(now.number("prompt_tokens"), uncached_tokens(now)))
     if not (expected and actual):
@@ -156,10 +157,10 @@ def log_of_misses(now: Requests, work: OwnWork) -> float:
 
 
 def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work: OwnWork) -> float:
-    """Return the part of the misses that one tenant's additional requests cause.
+    """Return the part of `log_uncached` that one tenant's additional requests cause.
 
-    No cache contains a prompt that was never sent before, so this is more work and not a cache
-    miss.
+    No cache contains a prompt that was never sent before, so such prompts are more work and not
+    cache misses.
     """
     others = now.rows(~now.label("tenant").is_value(tenant))
     if len(others) < _ENOUGH:
@@ -222,10 +223,10 @@ def _tenant(before: Requests, before_s: float, now: Requests, now_s: float) -> T
 
 
 def _size_ratio(tokens: str, tenant: str, before: Requests, now: Requests) -> float:
-    """Return the growth of a tenant's median request.
+    """Return the growth ratio of a tenant's median request size.
 
-    The mean would be misleading, because a few very long requests may arrive together with a flood
-    of usual requests.
+    The mean is not used, because a few very long requests may arrive together with a flood of usual
+    requests.
     """
     grew_by = []
     for own in (True, False):

@@ -1,10 +1,10 @@
-"""A model of how long a request's own work takes, fitted to the baseline's requests.
+"""A model of the duration of a request's own work, fitted to the baseline's requests.
 
 Pure. Own prefill takes g + α·u + κ·q, where u is the number of prompt tokens computed and q =
 u·(prompt − u/2) is their attention. Own decode takes (γ + β·c)·n, where n is the number of tokens
-after the first and c the mean context that they read. The fit predicts how long a present request
-would have taken in the baseline. Time beyond the prediction is attributed to a slower machine. The
-costs of a longer prompt and of a lower hit ratio are computed separately.
+after the first and c is their mean context length. The model predicts how long a request of the
+window would have taken in the baseline. Time beyond the prediction is attributed to a slower
+machine. The additional times for a longer prompt and for a lower hit ratio are computed separately.
 
 Method: non-negative least squares by normal equations, over two or three columns.
 """
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
 
 _FIT_ROWS: Final = 20_000
-"""Maximum number of rows for the fit. They are enough for three coefficients; more rows only take
-longer."""
+"""Maximum number of rows for the fit. More rows would not improve the three coefficients."""
 _FEWEST: Final = 20
 
 
@@ -30,22 +29,21 @@ class OwnWork:
     prefill: FloatArray | None
     decode: FloatArray | None
     cached_by_size: FloatArray
-    """Mean cached tokens of a prompt, by the bit length of its token count; NaN if the baseline has
-    few."""
+    """Mean number of cached tokens of a prompt, by the bit length of its token count. NaN if the
+    baseline has too few prompts of this length."""
     prompt_range: tuple[float, float]
     uncached_range: tuple[float, float]
     output_range: tuple[float, float]
 
     def prefill_s(self, prompt_tokens: FloatArray, uncached_tokens: FloatArray) -> FloatArray:
-        """Return the own prefill time on the baseline's machine in seconds, (n,); NaN if
-        unknown."""
+        """Return the seconds of own prefill on the baseline's machine: (n,); NaN if unknown."""
         if self.prefill is None:
             return np.full(prompt_tokens.size, np.nan)
         seconds: FloatArray = _prefill_columns(prompt_tokens, uncached_tokens) @ self.prefill
         return seconds
 
     def decode_s(self, prompt_tokens: FloatArray, output_tokens: FloatArray) -> FloatArray:
-        """Return the own decode time on the baseline's machine in seconds, (n,); NaN if unknown."""
+        """Return the seconds of own decode on the baseline's machine: (n,); NaN if unknown."""
         if self.decode is None:
             return np.full(prompt_tokens.size, np.nan)
         seconds: FloatArray = _decode_columns(prompt_tokens, output_tokens) @ self.decode
@@ -54,25 +52,25 @@ class OwnWork:
     def expected_cached_tokens(
         self, prompt_tokens: FloatArray, cached_tokens: FloatArray
     ) -> FloatArray:
-        """Return the cached tokens at the baseline's hit ratio, (n,).
+        """Return the number of cached tokens at the baseline's hit ratio: (n,).
 
-        For prompt sizes that the baseline lacks, the observed number is returned.
+        For prompt sizes that the baseline does not have, the observed number is returned.
         """
         usual = self.cached_by_size[_sizes(prompt_tokens)]
         cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
 
     def expected_prefill_s(self, requests: Requests) -> FloatArray:
-        """Return the own prefill time in seconds, on the baseline's machine and at the baseline's
-        hit ratio, (n,)."""
+        """Return the seconds of own prefill on the baseline's machine and at the baseline's hit
+        ratio: (n,)."""
         prompt = requests.number("prompt_tokens")
         expected = self.expected_cached_tokens(prompt, requests.number("cached_tokens"))
         return self.prefill_s(prompt, prompt - expected)
 
     def seen(self, requests: Requests) -> BoolArray:
-        """Return whether the baseline had requests of this size, (n,).
+        """Return whether the baseline had requests of each request's size: (n,).
 
-        Outside this range, the prediction is an extrapolation.
+        For other sizes, the prediction is an extrapolation.
         """
         uncached, output = uncached_tokens(requests), requests.number("output_tokens")
         return np.asarray(
@@ -93,7 +91,7 @@ def _sizes(tokens: FloatArray) -> NDArray[np.intp]:
 
 
 def uncached_tokens(requests: Requests) -> FloatArray:
-    """Return the prompt tokens that had to be computed, (n,). Without a reported hit, these are all
+    """Return the number of computed prompt tokens: (n,). If no cache hit is reported, these are all
     prompt tokens."""
     cached = np.nan_to_num(requests.number("cached_tokens"))
     return np.asarray(np.maximum(requests.number("prompt_tokens") - cached, 0.0))
@@ -149,8 +147,8 @@ def _cached_by_size(prompt: FloatArray, cached: FloatArray) -> FloatArray:
 
 
 def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
-    """Fit the relative errors by non-negative least squares. Reweight twice, so that large errors
-    count less."""
+    """Return the coefficients that minimise the relative errors, by non-negative least squares. The
+    rows are reweighted twice, so that large errors have less weight."""
     known = np.isfinite(columns).all(axis=1) & np.isfinite(seconds) & (seconds > 0)
     if known.sum() < _FEWEST:
         return None
@@ -165,8 +163,8 @@ def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
 
 
 def _nonnegative(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the best non-negative coefficients, by trying every choice of coefficients that are
-    zero."""
+    """Return the best non-negative coefficients. Every subset of the coefficients is set to zero in
+    turn."""
     scale = np.sqrt((x**2).sum(axis=0))
     scale[scale == 0] = 1.0
     gram, target = (x / scale).T @ (x / scale), (x / scale).T @ y

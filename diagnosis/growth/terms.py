@@ -1,13 +1,13 @@
-"""Divide the time by which each slow request exceeds the baseline's slow requests into terms.
+"""Divide each slow request's excess over the baseline's slow requests into terms.
 
-Pure. Each term has one mechanism. The terms are the parts of a row, except that two parts are
-divided further. Own prefill is divided into longer prompt, fewer cache hits and slower machine. Own
-decode is divided into longer answer and slower tokens. Each request's terms sum to its latency
-minus the mean of the baseline's tail, so their means sum to the gap.
+Pure. Each term has a single mechanism. The terms are the latency parts of a request's row, but two
+parts are divided further. Own prefill is divided into longer prompt, fewer cache hits and slower
+machine. Own decode is divided into longer output and slower tokens. Each request's terms sum to its
+latency minus the mean of the baseline's tail, so their means sum to the gap.
 
-The window's tail is compared with the baseline's tail and not with its median. Otherwise the usual
-long prompts and answers of a tail would be explained together with the new delays. Source: the
-decode is split by Δ(n·tpot) = Δn·tpot₀ + n·Δtpot.
+The window's tail is compared with the baseline's tail and not with its median, because every tail
+contains long prompts and outputs, which are not new delays. Source: the decode is split by
+Δ(n·tpot) = Δn·tpot₀ + n·Δtpot.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,9 @@ from diagnosis.latency.parts import PART_INDEX, PARTS, STEP_PARTS, split_s
 from diagnosis.question import Metric
 
 SPLIT_TERMS: Final = ("prefill_longer", "prefill_uncached", "decode_longer")
-"""Terms in addition to the parts: more prompt tokens, fewer cached tokens, more output tokens.
-`prefill_own` and `decode_own` keep the rest, which is the slowdown of the machine."""
+"""The terms that the parts do not have: more prompt tokens, fewer cached tokens, more output
+tokens. The rest of own work stays in `prefill_own` and `decode_own`: the slowdown of the
+machine."""
 
 TERMS: Final = (*PARTS, *SPLIT_TERMS)
 TERM_INDEX: Final = {term: place for place, term in enumerate(TERMS)}
@@ -32,10 +33,10 @@ _DECODE: Final = tuple(PART_INDEX[f"decode_{part}"] for part in (*STEP_PARTS, "u
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Whether prompts and answers became longer over all requests.
+    """Whether prompts and outputs became longer over all requests.
 
-    If they did not, the slow requests are longer only because their cause delays long requests
-    most. Their additional length is then attributed to that cause.
+    If they did not, the slow requests are longer only because their cause delays long requests the
+    most. Then the additional length of the slow requests is attributed to that cause.
     """
 
     prompts_grew: bool
@@ -82,8 +83,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
     terms[:, TERM_INDEX["prefill_longer"]] = longer
     terms[:, TERM_INDEX["prefill_uncached"]] = missed
     terms[:, TERM_INDEX["prefill_own"]] -= longer + missed
-    # Outside the baseline's range, the model extrapolates. The extrapolation error is attributed to
-    # the growth of tokens and not to the machine.
+    # For sizes outside the baseline's range, the model extrapolates. The extrapolation error is
+    # attributed to the growth of tokens and not to the machine.
     guessed = uncached_tokens(now) > work.uncached_range[1]
     long = now.number("prompt_tokens") > work.prompt_range[1]
     for term, chosen in (("prefill_longer", guessed & long), ("prefill_uncached", guessed & ~long)):
@@ -93,8 +94,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
 
 
 def _merge_prompt_length(terms: FloatArray) -> None:
-    """Add the term of longer prompts to the terms of misses and slowdown, in proportion to the
-    growth of the two."""
+    """Add the term of longer prompts to the terms of cache misses and slowdown, in proportion to
+    the growth of these two terms."""
     missed, slower = (
         max(float(terms[:, TERM_INDEX[term]].mean()), 0.0)
         for term in ("prefill_uncached", "prefill_own")

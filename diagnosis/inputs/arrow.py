@@ -16,17 +16,17 @@ from telemetry.counter_series import IntArray, series_numbers
 from telemetry.starts import EngineStart
 
 REQUEST_COLUMNS: Final = ("received_unix_ns", *NUMBERS, *LABELS)
-"""The columns of each request that an explanation reads."""
+"""The columns of requests that an explanation needs."""
 
 _SERIES: Final = ("replica", "engine", "gpu", "process", "started_unix_ns")
 
 
 def requests_of(table: pa.Table, beside: Sequence[str] = ()) -> Requests:
-    """Read requests from a table. `received_unix_ns` is required, other columns are optional.
+    """Read requests from a table. Only the column `received_unix_ns` is required.
 
     Args:
         table: one row per request.
-        beside: additional columns to read as labels, of any type.
+        beside: additional columns, of any type, to read as labels.
     """
     names = table.column_names
     return Requests(

@@ -1,8 +1,9 @@
-"""Check the data for contradictions with Little's law.
+"""Check whether the data contradicts Little's law.
 
 Pure. By Little's law, the mean number of waiting requests is the arrival rate times the waiting
 time. Engines report the number of waiting requests, and requests report their waiting time. If the
-two disagree, rows are missing or clocks are wrong, and an explanation of this data is not reliable.
+two contradict each other, rows are missing or a clock is wrong, and an explanation of this data is
+not reliable.
 
 Source: Little, A Proof for the Queuing Formula L = λW, Operations Research 9 (3), 1961.
 """
@@ -16,20 +17,21 @@ from diagnosis.inputs.servers import Samples
 from diagnosis.question import Span
 
 OFF: Final = 0.20
-"""Allowed difference as a share of the larger value, in addition to the sampling error."""
+"""Allowed difference as a share of the larger number, in addition to the sampling error."""
 ERRORS: Final = 4.0
 """Allowed difference in standard errors of the samples' mean. Neighbouring samples are correlated,
 so the factor is large."""
 WAITING: Final = 1.0
-"""Minimum mean number of waiting requests. Below it, one sample per second is too coarse to
-compare."""
+"""Minimum mean number of waiting requests. With fewer, one sample per second is too coarse for a
+comparison."""
 
 
 def contradictions(requests: Requests, engines: Samples, window: Span) -> list[str]:
     """Return one sentence for each replica whose queue contradicts its requests.
 
     Args:
-        requests: requests of the window, and earlier requests that may still wait in the window.
+        requests: the requests of the window, and earlier requests that may still have waited in the
+            window.
         engines: engine samples.
         window: the time range to compare.
     """
@@ -44,15 +46,16 @@ def contradictions(requests: Requests, engines: Samples, window: Span) -> list[s
             continue
         if abs(sampled.mean - counted) > OFF * max(sampled.mean, counted) + ERRORS * sampled.error:
             found.append(
-                f"{name} reports {sampled.mean:.1f} waiting requests on average, but its requests"
-                f" add up to {counted:.1f}: some are missing or still running, or a clock is wrong."
+                f"{name} reports {sampled.mean:.1f} waiting requests on average, but the requests'"
+                f" waiting times give {counted:.1f}: requests are missing or still running, or a"
+                " clock is wrong."
             )
     return found
 
 
 def _waited_within_s(requests: Requests, window: Span) -> FloatArray:
-    """Return the seconds that each request waited within the window, (n,). The samples do not cover
-    waits outside."""
+    """Return the seconds that each request waited within the window: (n,). The engine samples do
+    not cover waits outside the window."""
     received_s = (requests.received_unix_ns - window.from_unix_ns) / 1e9
     handoff_s = np.nan_to_num(requests.number("handoff_s"))
     begun_s = received_s + np.nan_to_num(requests.number("frontend_s")) - handoff_s
@@ -69,7 +72,7 @@ class _WaitingMean(NamedTuple):
 
 
 def _waiting(engines: Samples, inside: BoolArray, replica: str) -> _WaitingMean | None:
-    """Return the mean number of requests waiting at a replica, summed over its engines."""
+    """Return the mean number of waiting requests at a replica, summed over its engines."""
     if replica not in engines.replica.values:
         return None
     rows = inside & (engines.replica.codes == engines.replica.values.index(replica))

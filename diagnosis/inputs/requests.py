@@ -1,7 +1,7 @@
 """Requests of a time range, as columns.
 
-Pure. A million requests are thirty arrays, not a million objects. In these columns an unknown
-number is NaN and is left out of sums.
+Pure. Columns use less memory than objects: a million requests need thirty arrays. An unknown number
+is NaN, and sums exclude it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,7 +19,7 @@ _Column = TypeVar("_Column")
 _Given = TypeVar("_Given")
 
 LABELS = ("outcome", "model", "lora", "route", "tenant", "region", "replica", "config", "operation")
-"""The labels of a request. Any of them may be missing."""
+"""The label columns of requests. Each of them is optional."""
 
 NUMBERS = (
     *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
@@ -34,12 +34,13 @@ NUMBERS = (
     "others_prefill_tokens_max",
     "engine",
 )
-"""The measurements of a request. Each name contains the unit. Any of them may be missing."""
+"""The numeric columns of requests. Each name contains the unit. Each of them is optional."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A column of names: row i has the name `values[codes[i]]`. A code of −1 means unknown."""
+    """A dictionary-encoded column of labels: row i has the label `values[codes[i]]`. A code of −1
+    means unknown."""
 
     codes: NDArray[np.int32]
     values: tuple[str, ...]
@@ -57,8 +58,8 @@ class Labels:
 
 
 class LazyColumns(Mapping[str, _Column]):
-    """Columns that are converted on first use. A request has thirty columns; a question reads about
-    five."""
+    """Columns that are converted on first use, because a question uses about five of the thirty
+    columns."""
 
     def __init__(self, given: Mapping[str, _Given], make: Callable[[_Given], _Column]) -> None:
         self._given: Mapping[str, Any] = given
@@ -79,7 +80,7 @@ class LazyColumns(Mapping[str, _Column]):
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Requests in any order; all columns have the same length.
+    """Requests in any order, as columns of equal length.
 
     Raises:
         ValueError: columns differ in length, or a name is unknown.
@@ -91,7 +92,7 @@ class Requests:
 
     def __post_init__(self) -> None:
         if isinstance(self.numbers, LazyColumns):
-            return  # These are columns of one table, or columns that were checked before.
+            return  # These columns come from one table, or were checked before.
         for name in self.numbers:
             if name not in NUMBERS:
                 raise ValueError(f"column: {name!r}; allowed: {', '.join(NUMBERS)}")
@@ -113,15 +114,15 @@ class Requests:
         return np.full(len(self), np.nan) if found is None else found
 
     def label(self, name: str) -> Labels:
-        """Return a column of names; all unknown if there is no such column."""
+        """Return a column of labels; all unknown if there is no such column."""
         found = self.labels.get(name)
         return Labels(np.full(len(self), -1, dtype=np.int32), ()) if found is None else found
 
     def of_engine(self, replica: str, engine: float | None = None) -> BoolArray:
-        """Return whether this engine of a replica served each request, (n,). An engine of None
-        means any engine.
+        """Return whether this engine of a replica served each request: (n,). If `engine` is None,
+        every engine of the replica counts.
 
-        A request whose engine is unknown counts for every engine of its replica.
+        A request with an unknown engine counts for every engine of its replica.
         """
         there = self.label("replica").is_value(replica)
         if engine is None:
@@ -138,8 +139,8 @@ class Requests:
         )
 
     def matching(self, where: Mapping[str, str | None]) -> BoolArray:
-        """Return whether each request has these labels, (n,). None selects requests whose label is
-        unknown."""
+        """Return whether each request has these labels: (n,). A label of None matches requests
+        whose label is unknown."""
         found = np.ones(len(self), dtype=np.bool_)
         for name, value in where.items():
             label = self.label(name)
@@ -149,7 +150,7 @@ class Requests:
     def within(self, from_unix_ns: int, to_unix_ns: int) -> "Requests":
         """Return the requests received in [from, to)."""
         at = self.received_unix_ns
-        # the store returns rows in this order, so no copy is needed
+        # the store returns rows in order of receipt, so a slice is enough and no copy is needed
         if at.size and (np.diff(at) >= 0).all():
             low, high = np.searchsorted(at, [from_unix_ns, to_unix_ns])
             return self.rows(slice(int(low), int(high)))

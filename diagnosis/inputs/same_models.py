@@ -1,8 +1,7 @@
-"""Select the requests that compete with the requests in question: those to servers of the same
-models.
+"""Select the requests to servers that serve the same models as the question's requests.
 
-Pure. Other tenants' requests to the same servers are evidence. Requests to servers of other models
-are excluded: they would look like skewed routing.
+Pure. Other tenants' requests to these servers are evidence. Requests to servers of other models are
+excluded, because they would look like skewed routing.
 """
 
 import numpy as np
@@ -16,8 +15,7 @@ def same_model_requests(
 ) -> tuple[Requests, Requests]:
     """Return window and baseline without requests to servers of other models.
 
-    Servers are identified by their replica. Without a filter in the question, all requests are
-    returned.
+    A server is identified by its replica. If the question has no filter, all requests are returned.
     """
     if not question.where:
         return now, before

@@ -19,7 +19,7 @@ from telemetry.starts import EngineStart
 class Samples:
     """Engine or GPU samples in order of time.
 
-    `series` identifies the source of a counter: replica, engine or GPU, process, start.
+    `series` identifies the source of a counter by replica, engine or GPU, process, and start.
     """
 
     at_unix_ns: IntArray
@@ -28,7 +28,7 @@ class Samples:
     numbers: Mapping[str, FloatArray] = field(default_factory=dict)
     texts: Mapping[str, Labels] = field(default_factory=dict)
     _rises: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
-    """A cache, because several detectors use the same counter."""
+    """A cache of `rises`, because several detectors use the same counter."""
 
     def __len__(self) -> int:
         return int(self.at_unix_ns.size)
@@ -41,7 +41,7 @@ class Samples:
     def rises(self, name: str) -> FloatArray:
         """Return the counter's increase since the previous sample of the same series, (n,).
 
-        NaN for the first sample of a series and for samples without the counter.
+        The increase is NaN for the first sample of a series and for samples without the counter.
         """
         known = self._rises.get(name)
         if known is not None:
@@ -51,8 +51,8 @@ class Samples:
 
     @property
     def spans_s(self) -> FloatArray:
-        """Return the seconds since the previous sample of the same series, (n,); NaN for the
-        first."""
+        """Return the seconds since the previous sample of the same series: (n,); NaN for the first
+        sample."""
         return self._counters.apart_s
 
     @cached_property
@@ -60,8 +60,8 @@ class Samples:
         return CounterSeries.of(self.series, self.at_unix_ns)
 
     def rate(self, name: str, rows: BoolArray) -> float | None:
-        """Return a counter's increase per second over the selected samples; None if not
-        reported."""
+        """Return a counter's increase per second over the selected samples; None if no sample
+        reports it."""
         rise, spans = self.rises(name)[rows], self.spans_s[rows]
         known = np.isfinite(rise) & np.isfinite(spans)
         seconds = float(spans[known].sum())
@@ -76,13 +76,13 @@ class Samples:
         return float(above[known].sum()) / total if total > 0 else None
 
     def mean(self, name: str, rows: BoolArray) -> float | None:
-        """Return a gauge's mean over the selected samples; None if not reported."""
+        """Return a gauge's mean over the selected samples; None if no sample reports it."""
         values = self.number(name)[rows]
         values = values[np.isfinite(values)]
         return float(values.mean()) if values.size else None
 
     def quantile(self, name: str, q: float, rows: BoolArray) -> float | None:
-        """Return a gauge's quantile over the selected samples; None if not reported."""
+        """Return a gauge's quantile over the selected samples; None if no sample reports it."""
         values = self.number(name)[rows]
         values = values[np.isfinite(values)]
         return float(np.quantile(values, q)) if values.size else None

@@ -1,1 +1,1 @@
-"""The parts of a latency and its slow tail; when the latency grew, and for which requests."""
+"""Latencies: their parts, the slow tail, the start of a growth, and the groups that it affects."""

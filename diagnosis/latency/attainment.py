@@ -2,18 +2,19 @@
 
 Pure. A request is slow when it exceeds the objective's threshold for the latency in question.
 Attainment fell when both conditions hold: the window misses the target, and the share of slow
-requests rose beyond chance. A window that meets its target is no incident. A target that is missed
-as often as before is no new incident.
+requests rose beyond chance. If the window meets its target, there is no incident. If the target is
+missed as often as before, there is no new incident.
 
-The test compares two proportions with one correction. Requests of the same minute share their
-server's state, so slow requests come in bursts. Kish's design effect converts the counts to an
-effective number of independent requests. It is measured between neighbouring blocks of the
-baseline, so that a drift within the baseline does not count as noise. It is not measured in the
-window: an incident is a burst itself, so the correction would hide it.
+The test compares two proportions, with one correction. Requests of the same minute share their
+server's state, so slow requests occur in bursts. Kish's design effect converts the counts to an
+effective number of independent requests. The design effect is measured between neighbouring blocks
+of the baseline, so that a drift within the baseline does not count as noise. The effect is not
+measured in the window, because an incident is itself a burst, and the correction would hide the
+incident.
 
-Sources: Agresti and Caffo, The American Statistician 54, 2000 (adding one slow and one quick
-request to each side keeps the test's level at small counts); Kish, Survey Sampling, 1965; von
-Neumann, Annals of Mathematical Statistics 12, 1941 (mean square successive difference).
+Sources: Agresti and Caffo, The American Statistician 54, 2000 (adding one slow and one fast request
+to each range keeps the test's level for small counts); Kish, Survey Sampling, 1965; von Neumann,
+Annals of Mathematical Statistics 12, 1941 (mean square successive difference).
 """
 
 from collections.abc import Callable
@@ -29,21 +30,21 @@ from diagnosis.question import Metric, Question
 
 FEWEST: Final = 30
 """Minimum number of requests in each time range. With fewer requests, a single slow request would
-be more than 3 % of them."""
+be a share of more than 3 %."""
 
 CRITICAL_Z: Final = 1.645
-"""Critical value of a one-sided test, in standard errors. Without a change, one test in 20 finds a
-rise by chance. The test runs only if the window misses its target, so the requests are slow even if
-the rise is chance."""
+"""Critical value of a one-sided test, in standard errors. If nothing changed, one test in 20 still
+finds a rise. This error rate is acceptable, because the rise counts only if the window also misses
+its target."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
-"""Minimum share of the baseline's requests that must meet a threshold for the test to use it. A
-threshold that most of the usual traffic exceeds does not separate usual from slow. Such a threshold
-is used only if even more requests exceed it now. Otherwise the size of the growth decides."""
+"""Minimum share of the baseline's requests within a threshold. If most of the baseline's requests
+exceed the threshold, it does not separate slow from usual requests. Such a threshold is used only
+if even more requests exceed it in the window. Otherwise the size of the growth decides."""
 
 _BLOCKS: Final = 12
-"""Minimum number of blocks in the baseline, each of at most a minute. The tail's interval uses the
-same number."""
+"""Minimum number of blocks in the baseline. A block lasts at most a minute. The interval of the
+tail's mean uses the same minimum."""
 _BLOCK_S: Final = 60.0
 
 
@@ -53,9 +54,9 @@ class Threshold:
 
     Args:
         slo: the objective's name.
-        seconds: slower requests exceed the threshold.
-        budget: the share of requests that may exceed it.
-        counts: selects the requests that the objective counts.
+        seconds: the threshold in seconds.
+        budget: the share of requests that may exceed the threshold.
+        counts: a function that selects the requests that the objective counts.
     """
 
     slo: str
@@ -66,7 +67,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """Counts of requests and slow requests by an objective's threshold, in the baseline and the
+    """The number of requests, and of requests above an objective's threshold, in baseline and
     window."""
 
     slo: str
@@ -114,11 +115,11 @@ class Attainment:
 def attainment(
     now: Requests, before: Requests, question: Question, threshold: Threshold
 ) -> Attainment:
-    """Count one objective's slow requests in window and baseline.
+    """Count the requests that exceed one objective's threshold, in window and baseline.
 
     Args:
         now: the window's requests.
-        before: the baseline's.
+        before: the baseline's requests.
         question: the latency, and the requests that the question selects.
         threshold: the objective's threshold.
     """
@@ -143,15 +144,16 @@ def attainment(
 def _slow(
     requests: Requests, question: Question, threshold: Threshold
 ) -> tuple[BoolArray, BoolArray]:
-    """Return which requests exceeded the threshold and which are counted, both (n,)."""
+    """Return two masks, both (n,): the requests that exceeded the threshold, and the counted
+    requests."""
     latency = selected_latency_s(requests, question)
     meant = threshold.counts(requests) & requests.matching(question.where)
     slow = latency > threshold.seconds
     counted = np.isfinite(latency)
     if question.metric in (Metric.TTFT, Metric.E2E, Metric.QUEUE):
-        # A client that cancelled before the threshold gives no information, so its request is not
-        # counted. One that cancelled later waited longer than the threshold, so its request is
-        # slow.
+        # If the client cancelled before the threshold, the request gives no information and is not
+        # counted. If the client cancelled later, it waited longer than the threshold, so its
+        # request is slow.
         left = requests.label("outcome").is_value("abort") & ~counted
         left &= requests.number("e2e_s") > threshold.seconds
         if question.metric is Metric.TTFT:
@@ -161,8 +163,8 @@ def _slow(
 
 
 def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, seconds: float) -> float:
-    """Return how many of the correlated requests have as much information as one independent
-    request; at least 1."""
+    """Return the design effect: the number of correlated requests with as much information as one
+    independent request; at least 1."""
     number, hits = int(counted.sum()), int(slow.sum())
     if not 0 < hits < number:
         return 1.0
@@ -180,7 +182,8 @@ def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, second
 
 
 def _rise(counted: tuple[int, int], slow: tuple[int, int], effect: float) -> float:
-    """Return the increase of the share of slow requests in standard errors; negative if it fell."""
+    """Return the increase of the share of slow requests in standard errors; negative if the share
+    fell."""
     if not all(counted):
         return 0.0
     shares, variance = [], 0.0

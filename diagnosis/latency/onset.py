@@ -1,9 +1,9 @@
-"""Find when a latency began to grow: the time at which the share of slow requests changed most
-clearly.
+"""Find when a latency began to grow: the time at which the share of slow requests changed.
 
-Pure. For each block of time, count all requests and the requests slower than the start of the
-baseline's tail. The onset is the split into two parts with constant probabilities that has the
-highest likelihood. It is returned only if it is clearly more likely than no change.
+Pure. For each block of time, the requests and the slow requests (slower than the start of the
+baseline's tail) are counted. The model assumes one probability of a slow request before the onset
+and another probability after it. The onset is the block with the highest likelihood. The onset is
+returned only if it is clearly more likely than no change.
 
 Source: likelihood ratio for a change in a binomial proportion, with Schwarz's penalty.
 """
@@ -17,12 +17,12 @@ from diagnosis.latency.tail import Stretch
 from diagnosis.question import Span
 
 USUAL: Final = 3.0
-"""Before the onset, the share of slow requests is at most this multiple of the baseline's."""
+"""Maximum share of slow requests before the onset, as a multiple of the baseline's share."""
 
 
 def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> int | None:
-    """Return when slow requests became more frequent than usual; None if they were more frequent
-    during the whole window."""
+    """Return the time at which slow requests became more frequent than usual. Return None if they
+    were more frequent during the whole window."""
     threshold_s = float(usual.latency_s[usual.tail(share) - 1])
     slow = now.blocks[now.latency_s > threshold_s]
     bad = np.bincount(slow, minlength=now.block_count).astype(np.float64)
@@ -33,7 +33,7 @@ def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> i
             return window.from_unix_ns + int(
                 block / now.block_count * (window.to_unix_ns - window.from_unix_ns)
             )
-        # The latency was already high before this block and only grew further, so the onset is
+        # The latency was already high before this block and only grew further here, so the onset is
         # earlier.
         end = block
     return None
@@ -56,8 +56,8 @@ def _change(bad: FloatArray, whole: FloatArray) -> int | None:
 
 
 def _likelihood(bad: FloatArray, whole: FloatArray) -> FloatArray:
-    """Return the log likelihood of `bad` slow requests among `whole`, if the probability is bad /
-    whole; shape (n,)."""
+    """Return the log likelihood of `bad` slow requests among `whole` requests, for the probability
+    bad / whole: (n,)."""
     good = whole - bad
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.where(bad > 0, bad * np.log(bad / whole), 0.0)

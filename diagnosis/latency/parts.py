@@ -1,7 +1,7 @@
-"""Split latencies into parts that sum to them.
+"""Split latencies into parts. The parts of a latency sum to the latency.
 
-Pure. The parts are the row's own measurements. Only the longest gap between two tokens is an
-estimate.
+Pure. The parts are measured and stored in each request's row. Only the parts of the longest gap
+between two tokens are estimated.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ PARTS: Final = (
     "unsplit",
 )
 """`handoff` is the wait until the engine accepts a request, which happens between two steps.
-`unsplit` is time of a phase, or of the whole latency, that no ledger divides."""
+`unsplit` is the time of a phase, or of the whole latency, if no step ledger divides it."""
 
 PART_INDEX: Final = {part: place for place, part in enumerate(PARTS)}
 
@@ -35,8 +35,8 @@ PHASE: Final = {part: "frontend" if part == "handoff" else part.split("_")[0] fo
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
     """Return the latency in seconds, (n,); NaN where unknown or undefined.
 
-    TTFT is defined for streamed answers only, because otherwise the first byte is also the last.
-    TPOT and E2E are defined for complete answers only.
+    TTFT is defined only for streamed responses, because otherwise the first byte is also the last.
+    TPOT and E2E are defined only for complete responses.
     """
     number = requests.number
     if metric is Metric.TTFT:
@@ -54,7 +54,8 @@ def latency_s(requests: Requests, metric: Metric) -> FloatArray:
 
 
 def selected_latency_s(requests: Requests, question: Question) -> FloatArray:
-    """Return the latency of the requests that the question selects, (n,); NaN for all others."""
+    """Return the latency of the requests that the question selects: (n,); NaN for all other
+    requests."""
     latency = latency_s(requests, question.metric)
     if not question.where:
         return latency
@@ -71,10 +72,10 @@ def _answered(requests: Requests) -> BoolArray:
 def split_s(requests: Requests, metric: Metric) -> FloatArray:
     """Return the seconds of each part, (n, len(PARTS)); every row sums to `latency_s`.
 
-    The row has no parts for the longest gap (ITL max). The gap is therefore filled with the
-    interruptions of the decode, the rarest kind first: preemption, stall, other requests' prefill.
-    Each kind gets at most its total time in the decode. The rest of the gap is attributed to an
-    ordinary step. So the shares of the rare kinds are upper bounds.
+    A request's row has no parts for the longest gap (ITL max). So the gap is attributed to the
+    interruptions of the decode, the rarest type first: preemption, stall, other requests' prefill.
+    Each type gets at most its total time in the decode. The rest of the gap is attributed to an
+    ordinary step. So the shares of the rare types are upper bounds.
     """
     total = latency_s(requests, metric)
     parts = np.zeros((len(requests), len(PARTS)))
@@ -95,7 +96,8 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
             _fill_phase(requests, "decode", STEP_PARTS, parts)
         if metric is Metric.TPOT:
             parts /= np.maximum(requests.number("output_tokens") - 1.0, 1.0)[:, None]
-    # Time that no phase covers is delivery. If the phases are unknown, all of it is unsplit.
+    # Time that no phase covers is delivery. If the phases are unknown, the whole latency is
+    # unsplit.
     rest = np.nan_to_num(total) - parts.sum(axis=1)
     known = np.isfinite(requests.number("decode_s" if metric is Metric.TPOT else "queue_s"))
     edge = metric in (Metric.TTFT, Metric.E2E)

@@ -1,9 +1,10 @@
-"""Find the groups of requests that are slow more often than the rest, by risk ratios over labels
-and sizes.
+"""Find the groups of requests that are slow more often than other requests, by risk ratios over
+labels and sizes.
 
-Pure. The risk ratio of a value is the probability of being slow with this value divided by the
-probability without it. A combination of up to three values is reported only if its ratio exceeds
-the ratios of its parts. The false discovery rate is controlled over all tested groups.
+Pure. The risk ratio of a value is the probability that a request with this value is slow, divided
+by the probability that a request without it is slow. A combination of up to three values is
+reported only if its ratio exceeds the ratios of all smaller combinations in it. The false discovery
+rate is controlled over all tested groups.
 
 Sources: MacroBase, Bailis et al., SIGMOD 2017; DIFF, Abuzaid et al., VLDB 2019; Benjamini and
 Hochberg 1995.
@@ -25,13 +26,13 @@ from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 LABELS: Final = ("replica", "tenant", "model", "lora", "route", "region", "config")
 ORDER: Final = 3
 SUPPORT: Final = 0.01
-"""A value is tested only if at least this share of the slow requests have it."""
+"""Minimum share of the slow requests that must have a value for the value to be tested."""
 FALSE_DISCOVERIES: Final = 0.05
 _FEWEST: Final = 5
 _Z: Final = 1.96
 _MOST_VALUES: Final = 40
-"""Maximum number of values tested per dimension: the most frequent ones among the slow requests. A
-label may have thousands of values."""
+"""Maximum number of values that are tested per dimension, because a label may have thousands of
+values. The values that are most frequent among the slow requests are tested."""
 
 _SIZES: Final = {
     "prompt_tokens": (0, 256, 1024, 4096, 16384),
@@ -59,11 +60,12 @@ class _Risk:
 
 
 def risk_ratios(requests: Requests, slow: BoolArray) -> tuple[list[RiskRatio], int]:
-    """Return the groups of requests that are slow more often beyond chance, highest ratio first.
+    """Return the groups of requests that are slow more often than chance explains, highest ratio
+    first.
 
     Args:
         requests: all requests of the window.
-        slow: (n,) whether each is slow.
+        slow: (n,) whether each request is slow.
 
     Returns: the groups, and the number of groups tested.
     """
@@ -127,8 +129,8 @@ def _frequent(name: str, codes: Codes, fewest: int) -> list[Item]:
 def _grown(
     found: list[tuple[Item, ...]], singles: list[Item], order: int
 ) -> Iterator[tuple[Item, ...]]:
-    """Yield sets of `order` values of different dimensions. All subsets of such a set were found
-    before."""
+    """Yield the sets of `order` values from different dimensions of which all subsets are in
+    `found`."""
     if order == 1:
         yield from ((item,) for item in singles)
         return

@@ -1,8 +1,9 @@
 """Select the slow tail of the requests, and compute intervals of its mean.
 
-Pure. The tail is the slowest share of the requests of a time range. Its mean (the expected
-shortfall) is additive over parts; percentiles are not. Requests of the same minute share their
-server's state, so the intervals come from resampling minutes, not requests.
+Pure. The tail is the slowest share of a time range's requests. The mean of the tail (the expected
+shortfall) is the sum of the means of its parts. Percentiles cannot be added in this way. Requests
+of the same minute share their server's state, so the intervals come from resampling minutes, not
+requests.
 
 Sources: expected-shortfall allocation, Tasche 1999; block bootstrap, Künsch 1989.
 """
@@ -15,35 +16,36 @@ import numpy as np
 from diagnosis.inputs.requests import FloatArray, IntArray
 
 SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
-"""Candidate tail shares. The first share that gives at least `MIN_TAIL_REQUESTS` requests is
+"""Candidate tail shares. The first share whose tail has at least `MIN_TAIL_REQUESTS` requests is
 used."""
 
 MIN_TAIL_REQUESTS: Final = 15
 """Minimum number of slow requests for a meaningful mean."""
 
 BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
-"""Required growth of the number of requests that are slower than the start of the baseline's slower
-quarter (0.25) or slower half (0.5). This detects a growth of all requests, which the tail alone
+"""Factor by which the number of requests slower than the start of the baseline's slower quarter
+(0.25) or slower half (0.5) must grow. This detects a growth of all requests, which the tail alone
 does not show."""
 
 FULLY_SORTED_UP_TO: Final = 20_000
-"""Up to this number, all requests are sorted. Above it, only the slowest `SORTED_SHARE` of them are
-sorted."""
+"""Maximum number of requests that are sorted completely. Of more requests, only the slowest
+`SORTED_SHARE` are sorted."""
 SORTED_SHARE: Final = 0.12
 
 REPLICATES: Final = 400
 GROUPS: Final = 1_000
 BLOCK_S: Final = 60.0
 MIN_BLOCKS: Final = 12
-"""Minimum number of blocks. A time range shorter than twelve minutes is cut into this many."""
+"""Minimum number of blocks. Blocks last a minute, but a time range shorter than twelve minutes is
+divided into this many blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The known latencies of a time range. The slowest latencies come first and are sorted, at
-    least those in the largest tail of `SHARES`.
+    """The known latencies of a time range, slowest first. At least the largest tail in `SHARES` is
+    sorted.
 
-    `rows` are positions in the requests; `blocks` are the numbers of their minutes.
+    `rows` are the indices of the requests. `blocks` are the indices of their blocks (minutes).
     """
 
     rows: IntArray
@@ -55,7 +57,8 @@ class Stretch:
         return int(self.rows.size)
 
     def tail(self, share: float) -> int:
-        """Return the number of requests in the slowest share, which come first."""
+        """Return the number of requests in the tail with this share. The tail's requests come
+        first."""
         return max(1, int(np.ceil(len(self) * share))) if len(self) else 0
 
 
@@ -65,7 +68,7 @@ def stretch(
     """Sort the known latencies of one time range.
 
     Args:
-        latency_s: (n,) NaN where unknown.
+        latency_s: (n,) latencies in seconds; NaN where unknown.
         received_unix_ns: (n,) when each request was received.
         from_unix_ns: start of the range.
         seconds: length of the range.
@@ -79,8 +82,8 @@ def stretch(
 
 
 def _slowest_first(latency_s: FloatArray) -> IntArray:
-    """Return row numbers in order of descending latency. Rows beyond the sorted share are in no
-    order."""
+    """Return row indices in order of descending latency. Rows beyond the sorted share are in no
+    particular order."""
     sorted_ = int(np.ceil(latency_s.size * SORTED_SHARE))
     if latency_s.size <= FULLY_SORTED_UP_TO:
         return np.argsort(-latency_s, kind="stable")
@@ -96,12 +99,12 @@ def share_for(now: Stretch, baseline: Stretch) -> float | None:
 
 
 def needed() -> int:
-    """Return how many requests each range needs for a verdict."""
+    """Return the minimum number of requests in each range for a verdict."""
     return int(np.ceil(MIN_TAIL_REQUESTS / SHARES[-1]))
 
 
 def resampled_blocks(count: int, replicates: int = REPLICATES, seed: int = 0) -> FloatArray:
-    """Return how often each block is drawn: (replicates, count)."""
+    """Return how often each block is drawn in each bootstrap replicate: (replicates, count)."""
     draw = np.random.default_rng([seed, count])
     return draw.multinomial(count, np.full(count, 1.0 / count), size=replicates).astype(float)
 
@@ -131,10 +134,10 @@ def _ranked(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Group the slowest requests by rank.
 
-    Returns the number of requests of each group in each replicate and the sum of their latencies,
-    both (replicates, groups), and each group's lowest latency.
+    Return the number of requests of each group in each replicate and the sum of their latencies,
+    both (replicates, groups), and the lowest latency of each group.
 
-    A small set has groups of one request. A large set has larger groups. The resulting error of the
+    If there are few requests, each group has a single request. With larger groups, the error of the
     tail's mean is smaller than the spread of latencies in the group that contains the threshold.
     """
     # Requests beyond this rank are never in a resampled tail.

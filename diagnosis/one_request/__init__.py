@@ -1,1 +1,1 @@
-"""The account of a single request: where its time went, and which requests delayed it."""
+"""Explain a single request: the parts of its latency, and the requests that delayed it."""

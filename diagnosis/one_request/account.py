@@ -2,7 +2,8 @@
 
 Pure. The parts sum to the end-to-end time. The delays sum to the seconds that the row attributes to
 the prefill of other requests. The delays by tenant also include the decode of other requests. All
-numbers come from the row. Only their division among other requests is an estimate.
+totals come from the request's row. Only the division of a total among other requests is an
+estimate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from diagnosis.one_request.delayers import Delayer, TenantDelay, delayers, tenan
 from diagnosis.question import Metric
 
 ROUNDING_S: Final = 1e-9
-"""Instants have nanosecond resolution. A smaller difference is a rounding error."""
+"""Instants have nanosecond resolution, so a smaller difference is a rounding error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +26,32 @@ class Account:
     """The parts of one request's latency, and the requests that delayed it."""
 
     parts_s: Mapping[str, float]
-    """Seconds by part of `diagnosis.latency.parts.PARTS`, in order. Empty parts are left out."""
+    """Seconds by part, in the order of `diagnosis.latency.parts.PARTS`. Parts of 0 s are
+    omitted."""
     delayed_by: Sequence[Delayer]
-    """Requests whose prefill delayed this request, largest delay first. `row` is the position in
-    the requests given."""
+    """The requests whose prefill delayed this request, largest delay first. `row` is the index in
+    the argument `requests`."""
     by_tenant: Sequence[TenantDelay] = ()
-    """Delays by tenant, through prefill and decode, largest first. They include all requests, not
-    only those in `delayed_by`."""
+    """Delays by the prefill and decode of other requests, by tenant, largest first. All requests
+    are included, not only those in `delayed_by`."""
 
 
 def account(requests: Requests, victim: int, most: int = 10) -> Account:
     """Return the parts of one request's latency and its delayers.
 
-    A request with an incomplete answer has parts as well, because it also waited.
+    A request with an incomplete response also has parts, because it also waited.
 
     Args:
-        requests: the requests that shared its engine at that time, including the request itself.
-        victim: its position in `requests`.
+        requests: the requests that ran on the same engine at that time, including the request
+            itself.
+        victim: the index of the request in `requests`.
         most: the largest number of delayers to return.
     """
     alone = requests.rows(np.array([victim]))
     labels = {name: alone.labels[name] for name in alone.labels if name != "outcome"}
     itself = Requests(alone.received_unix_ns, alone.numbers, labels)
     split = split_s(itself, Metric.E2E)[0]
-    # The remainder counts as delivery only if delivery was measured.
+    # The rest of the latency counts as delivery only if delivery was measured.
     delivery_s = float(np.nan_to_num(itself.number("delivery_s")[0]))
     beyond_s = max(0.0, float(split[PART_INDEX["delivery"]]) - delivery_s)
     split[PART_INDEX["delivery"]] -= beyond_s

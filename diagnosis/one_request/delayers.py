@@ -1,10 +1,11 @@
 """Find the requests that delayed another request.
 
-Pure. The row reports how many seconds the prefills and the decodes of other requests cost. The
-seconds of prefills are divided among the requests whose prefill overlapped, in proportion to the
-prompt tokens computed in the overlap. The seconds of decodes are divided among the requests whose
-decode overlapped, in proportion to the output tokens. So the delays sum to the reported seconds. A
-finer division within one step is impossible.
+Pure. The request's row reports by how many seconds the prefills and the decodes of other requests
+delayed it. The seconds of prefills are divided among the requests whose prefill overlapped with it,
+in proportion to the prompt tokens computed in the overlap. The seconds of decodes are divided among
+the requests whose decode overlapped with it, in proportion to the output tokens. So the delays sum
+to the reported seconds. The work of individual steps is not recorded, so a finer division is
+impossible.
 """
 
 from collections import defaultdict
@@ -22,7 +23,7 @@ _QUEUE: Final = ("queue_budget_s", "queue_step_s")
 
 @dataclass(frozen=True, slots=True)
 class Delayer:
-    """One request that delayed another. `row` is its position in the requests given."""
+    """A request that delayed another request. `row` is its index in the argument `requests`."""
 
     row: int
     cost_s: float
@@ -35,7 +36,7 @@ class TenantDelay:
     """The delay of another request by the requests of one tenant."""
 
     tenant: str | None
-    """None if the requests have no tenant."""
+    """The tenant; None if the requests have no tenant."""
     requests: int
     prefill_s: float
     decode_s: float
@@ -47,12 +48,12 @@ class TenantDelay:
 
 
 def delayers(requests: Requests, victim: int, most: int = 10) -> list[Delayer]:
-    """Return the requests whose prefill delayed one request, largest delay first.
+    """Return the requests whose prefill delayed a request, largest delay first.
 
     Args:
-        requests: the requests of its replica and engine around that time, including the request
-            itself.
-        victim: its position in `requests`.
+        requests: the requests of the same replica and engine around that time, including the
+            request itself.
+        victim: the index of the request in `requests`.
         most: the largest number of delayers to return.
     """
     cost_s, met = _Overlaps(requests, victim).prefills()
@@ -61,12 +62,11 @@ def delayers(requests: Requests, victim: int, most: int = 10) -> list[Delayer]:
 
 
 def tenant_delays(requests: Requests, victim: int) -> list[TenantDelay]:
-    """Return the delays of one request by the tenant of the requests that caused them, largest
-    first.
+    """Return how much each tenant's requests delayed a request, largest delay first.
 
     Args:
-        requests: as for `delayers`.
-        victim: its position in `requests`.
+        requests: the same as for `delayers`.
+        victim: the index of the request in `requests`.
     """
     overlaps = _Overlaps(requests, victim)
     prefill_s, _ = overlaps.prefills()
@@ -100,7 +100,8 @@ class _Overlaps:
         self._last_token_s = self._first_token_s + np.nan_to_num(number("decode_s"))
 
     def prefills(self) -> tuple[FloatArray, FloatArray]:
-        """Return seconds of delay by row, and prompt tokens computed in the overlaps."""
+        """Return the seconds of delay by each row's prefill, and the prompt tokens computed in the
+        overlap."""
         at = self._victim
         queued_s, scheduled_s = self._queued_s[at], self._scheduled_s[at]
         first_s, last_s = self._first_token_s[at], self._last_token_s[at]
@@ -116,7 +117,7 @@ class _Overlaps:
         )
 
     def decodes(self) -> FloatArray:
-        """Return seconds of delay by row."""
+        """Return the seconds of delay by each row's decode."""
         at = self._victim
         first_s = self._first_token_s[at]
         cost_s, _ = self._divided(
@@ -135,16 +136,16 @@ class _Overlaps:
         work: tuple[FloatArray, FloatArray],
         lost: Sequence[tuple[Sequence[str], float, float]],
     ) -> tuple[FloatArray, FloatArray]:
-        """Divide the seconds of each stretch among the requests that worked in it.
+        """Divide the lost seconds of each stretch of time among the requests whose work overlaps
+        it.
 
         Args:
-            tokens: the tokens of each row's work.
+            tokens: the number of tokens of each row's work.
             work: when each row's work began and ended.
-            lost: the columns with the seconds lost in each stretch, and the stretch's start and
-                end.
+            lost: for each stretch, the columns with the lost seconds, and its start and end.
 
         Returns:
-            Seconds by row, and tokens computed in the stretches.
+            The seconds by row, and the tokens by row that were computed in the stretches.
         """
         tokens = self._of_its_engine(np.nan_to_num(tokens))
         begun_s, ended_s = work
@@ -163,7 +164,8 @@ class _Overlaps:
         return cost_s, met
 
     def _of_its_engine(self, tokens: FloatArray) -> FloatArray:
-        """Return a copy without the request itself, and without other engines' requests."""
+        """Return a copy of `tokens` that is 0 for the request itself and for requests of other
+        engines."""
         ours, at = tokens.copy(), self._victim
         ours[at] = 0.0
         replica, engine = self._requests.label("replica").codes, self._requests.number("engine")

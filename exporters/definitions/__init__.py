@@ -1,1 +1,1 @@
-"""Every series of `/metrics` as data: name, help, labels, bounds."""
+"""Definitions of every series of `/metrics`: name, help, labels, bounds."""

@@ -1,10 +1,10 @@
-"""The series of the cost of engines, and of its wasted part.
+"""The series of the cost of engines and of repeated work.
 
     engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + unbilled cost
 
 for replicas with a price. These series are omitted for a replica without a price, because unknown
-is not $0.
-Engines send no samples while they load; only the bill of `tailspan cost` includes that time.
+is not $0. Engines send no samples while they load, so only the bill of `tailspan cost` includes the
+loading time.
 """
 
 from typing import Final
@@ -13,8 +13,8 @@ from exporters.definitions.series_types import ENGINE_LABELS, REQUEST_LABELS, TE
 
 PRICED_REQUESTS: Final = Series(
     "tailspan_priced_requests_total",
-    "Ended requests that tailspan_cost_usd_total includes, by method: from the engine's ledger, or"
-    " from weighted tokens if the ledger has no data.",
+    "Ended requests with a cost in tailspan_cost_usd_total, by pricing method: from the engine's"
+    " ledger, or from weighted tokens if the ledger has no data.",
     (*REQUEST_LABELS, "priced_by"),
 )
 WASTED: Final = Series(
@@ -30,28 +30,32 @@ TENANT_PRICED_REQUESTS: Final = Series(
 )
 ENGINE_PRICE: Final = Series(
     "tailspan_engine_price_usd_per_second",
-    "Price of a second of the engine with all its GPUs, in US dollars. Times 3,600: per hour."
-    " Absent if no price list has its device.",
+    "Price per second of the engine with all its GPUs, in US dollars. Multiply by 3,600 for the"
+    " price per hour."
+    " Absent if no price list contains the engine's device.",
     ENGINE_LABELS,
 )
 ENGINE_UP: Final = Series(
     "tailspan_engine_up_seconds_total",
-    "Time in which the engine sent samples, in seconds, without gaps of more than a minute.",
+    "Time in which the engine sent samples, in seconds. Gaps of more than a minute between samples"
+    " do not count.",
     ENGINE_LABELS,
 )
 ENGINE_IDLE: Final = Series(
     "tailspan_engine_idle_seconds_total",
-    "Part of that time between steps, in seconds. Absent if the engine does not report busy time.",
+    "Time between steps while the engine sent samples, in seconds. Absent if the engine does not"
+    " report busy time.",
     ENGINE_LABELS,
 )
 ENGINE_COST: Final = Series(
     "tailspan_engine_cost_usd_total",
-    "The bill: cost of the engine while it sent samples, busy or idle, in US dollars.",
+    "Cost of the engine while it sent samples, busy or idle, in US dollars.",
     ENGINE_LABELS,
 )
 ENGINE_IDLE_COST: Final = Series(
     "tailspan_engine_idle_cost_usd_total",
-    "Part of the bill for time between steps, in US dollars.",
+    "Cost of the engine's time between steps, in US dollars. It is part of"
+    " tailspan_engine_cost_usd_total.",
     ENGINE_LABELS,
 )
 

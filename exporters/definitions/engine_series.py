@@ -1,4 +1,4 @@
-"""The series of engines; each corresponds to a field of `EngineSample`."""
+"""The series of engines. Each series corresponds to a field of `EngineSample`."""
 
 from typing import Final
 
@@ -13,20 +13,20 @@ ENGINE_GAUGES: Final = {
     ),
     "in_flight": Series(
         "tailspan_engine_in_flight_requests",
-        "Requests sent to the engine that have not ended, over all front ends. A front end with"
-        " several engines reports all of its requests for each of them: take the maximum over"
-        " engines, not the sum.",
+        "Requests sent to the engine that have not ended, from all front ends. A front end with"
+        " several engines reports the same total for each of them: take the maximum over engines,"
+        " not the sum.",
         ENGINE_LABELS,
     ),
     "oldest_request_age_s": Series(
         "tailspan_engine_oldest_request_age_seconds",
-        "Time since the oldest request in flight was received; 0 without requests in flight.",
+        "Time since the oldest request in flight was received; 0 if no request is in flight.",
         ENGINE_LABELS,
     ),
     "last_step_age_s": Series(
         "tailspan_engine_last_step_age_seconds",
-        "Time for which a front end with requests in flight has received no engine step. Absent if"
-        " no request is in flight.",
+        "Time since the last engine step that a front end with requests in flight received. Absent"
+        " if no request is in flight.",
         ENGINE_LABELS,
     ),
     "kv_usage_ratio": Series(
@@ -51,52 +51,59 @@ ENGINE_GAUGES: Final = {
     ),
     "waiting_loras": Series(
         "tailspan_engine_waiting_loras",
-        "Waiting requests for an adapter.",
+        "Waiting requests that use a LoRA adapter.",
         ENGINE_LABELS,
     ),
     "running_loras": Series(
         "tailspan_engine_running_loras",
-        "Requests in the batch that use an adapter.",
+        "Requests in the batch that use a LoRA adapter.",
         ENGINE_LABELS,
     ),
     "step_model_error_ratio": Series(
         "tailspan_engine_step_model_error_ratio",
-        "Typical error of the step model on held-out steps, relative to its prediction.",
+        "Typical error of the step model, relative to its prediction, on steps that were not used"
+        " to fit it.",
         ENGINE_LABELS,
     ),
     "step_model_r_squared": Series(
         "tailspan_engine_step_model_r_squared",
-        "Share of the variance of held-out steps that the step model predicted.",
+        "Share of the variance that the step model predicted, on steps that were not used to fit"
+        " it.",
         ENGINE_LABELS,
     ),
     "host_cpus": Series(
         "tailspan_engine_host_cpus",
-        "CPUs of the engine's machine.",
+        "Number of CPUs of the engine's machine.",
         ENGINE_LABELS,
     ),
 }
-"""Gauges by field of `EngineSample`; absent once the engine has stopped sending samples."""
+"""Gauges by field of `EngineSample`. They are absent after the engine has stopped sending
+samples.
+"""
 
 ROOFLINES: Final = {
     "modelled_bytes_per_s": Series(
         "tailspan_engine_modelled_bytes_per_second",
-        "Upper bound of the bytes per second that each of its GPUs moves, over the last minute, by"
-        " the model's shape: weights, KV cache, activations.",
+        "Upper bound of the bytes per second that each GPU of the engine moves, over the last"
+        " minute, computed from the model's shape: weights, KV cache, activations.",
         ENGINE_LABELS,
     ),
     "mbu": Series(
         "tailspan_engine_mbu_ratio",
-        "Share of the peak memory bandwidth that its steps needed while running, over the last"
-        " minute: active weights and KV cache.",
+        "Share of the peak memory bandwidth that the engine's steps needed while they ran, over"
+        " the last minute: active weights and KV cache.",
         ENGINE_LABELS,
     ),
     "mfu": Series(
         "tailspan_engine_mfu_ratio",
-        "Share of the peak FLOP/s that its steps needed while running, over the last minute.",
+        "Share of the peak FLOP/s that the engine's steps needed while they ran, over the last"
+        " minute.",
         ENGINE_LABELS,
     ),
 }
-"""Gauges by field of `roofline.windows.Window`; absent if shape, device or steps are unknown."""
+"""Gauges by field of `roofline.windows.Window`. They are absent if shape, device or steps are
+unknown.
+"""
 
 ENGINE_TOTALS: Final = {
     "steps_total": Series("tailspan_engine_steps_total", "Engine steps.", ENGINE_LABELS),
@@ -131,17 +138,17 @@ ENGINE_TOTALS: Final = {
     ),
     "stall_s_total": Series(
         "tailspan_engine_stall_seconds_total",
-        "Step time that no scheduled work explains, in seconds.",
+        "Step time that the step model does not attribute to scheduled work, in seconds.",
         ENGINE_LABELS,
     ),
     "scheduled_prefill_tokens_total": Series(
         "tailspan_engine_scheduled_prefill_tokens_total",
-        "Prompt tokens scheduled, including those computed again after a preemption.",
+        "Prompt tokens scheduled, including tokens computed again after a preemption.",
         ENGINE_LABELS,
     ),
     "local_cached_prompt_tokens_total": Series(
         "tailspan_engine_local_cached_prompt_tokens_total",
-        "Prompt tokens from the engine's own cache.",
+        "Prompt tokens found in the engine's own cache.",
         ENGINE_LABELS,
     ),
     "external_cached_prompt_tokens_total": Series(
@@ -156,7 +163,7 @@ ENGINE_TOTALS: Final = {
     ),
     "kv_transfer_s_total": Series(
         "tailspan_engine_kv_transfer_seconds_total",
-        "Time of KV-cache transfers in seconds; overlapping transfers are added.",
+        "Time of KV-cache transfers in seconds. The durations of overlapping transfers are added.",
         ENGINE_LABELS,
     ),
     "kv_transfer_failures_total": Series(
@@ -181,22 +188,22 @@ ENGINE_TOTALS: Final = {
     ),
     "modelled_flops_total": Series(
         "tailspan_engine_modelled_flops_total",
-        "FLOPs of each GPU by vLLM's own model.",
+        "FLOPs of each GPU, estimated by vLLM.",
         ENGINE_LABELS,
     ),
     "modelled_read_bytes_total": Series(
         "tailspan_engine_modelled_read_bytes_total",
-        "Bytes read from each GPU's memory by vLLM's own model.",
+        "Bytes read from each GPU's memory, estimated by vLLM.",
         ENGINE_LABELS,
     ),
     "modelled_write_bytes_total": Series(
         "tailspan_engine_modelled_written_bytes_total",
-        "Bytes written to each GPU's memory by vLLM's own model.",
+        "Bytes written to each GPU's memory, estimated by vLLM.",
         ENGINE_LABELS,
     ),
     "process_cpu_s_total": Series(
         "tailspan_engine_server_cpu_seconds_total",
-        "CPU time of the API servers, in seconds. The same for each engine of a process.",
+        "CPU time of the API servers, in seconds. All engines of a process report the same value.",
         ENGINE_LABELS,
     ),
     "core_cpu_s_total": Series(
@@ -206,13 +213,14 @@ ENGINE_TOTALS: Final = {
     ),
     "host_cpu_busy_s_total": Series(
         "tailspan_engine_host_cpu_busy_seconds_total",
-        "Busy time of all CPUs of the machine, in seconds. The same for all engines of a machine.",
+        "Busy time of all CPUs of the machine, in seconds. All engines of a machine report the"
+        " same value.",
         ENGINE_LABELS,
     ),
     "host_cpu_steal_s_total": Series(
         "tailspan_engine_host_cpu_steal_seconds_total",
-        "Time for which a hypervisor withheld CPUs from the machine, in seconds. The same for all"
-        " engines of a machine.",
+        "Time in which a hypervisor withheld CPUs from the machine, in seconds. All engines of a"
+        " machine report the same value.",
         ENGINE_LABELS,
     ),
     "preemptions_total": Series(
@@ -222,41 +230,42 @@ ENGINE_TOTALS: Final = {
     ),
     "spans_dropped_total": Series(
         "tailspan_instrumentation_spans_dropped_total",
-        "Requests that the instrumentation did not report. The same for each engine of a process:"
-        " take the maximum over engines, not the sum.",
+        "Requests that the instrumentation did not report. All engines of a process report the"
+        " same value: take the maximum over engines, not the sum.",
         ENGINE_LABELS,
     ),
     "hook_failures_total": Series(
         "tailspan_instrumentation_hook_failures_total",
-        "Failures inside the instrumentation's hooks, all contained. The same for each engine of a"
-        " process: take the maximum over engines, not the sum.",
+        "Exceptions inside the instrumentation's hooks, which did not affect the engine. All"
+        " engines of a process report the same value: take the maximum over engines, not the sum.",
         ENGINE_LABELS,
     ),
     "accounts_dropped_total": Series(
         "tailspan_instrumentation_accounts_dropped_total",
-        "Messages of the engine core that no front end read in time. The same for each engine of a"
-        " process: take the maximum over engines, not the sum.",
+        "Messages of the engine core that no front end read in time. All engines of a process"
+        " report the same value: take the maximum over engines, not the sum.",
         ENGINE_LABELS,
     ),
 }
-"""Counters by field of `EngineSample`; each engine counts since its own start."""
+"""Counters by field of `EngineSample`. Each engine counts since its own start."""
 
 LAST_SAMPLE: Final = Series(
     "tailspan_engine_last_sample_timestamp_seconds",
-    "Time of the engine's latest sample by its own clock, in unix seconds.",
+    "Timestamp of the engine's latest sample by the engine's clock, in unix seconds.",
     ENGINE_LABELS,
 )
 
 COMMON_TOTALS: Final = frozenset(
     {"core_cpu_s_total", "host_cpu_busy_s_total", "host_cpu_steal_s_total"}
 )
-"""Totals that are not added up over the processes of an engine, because each process reports the
+"""Totals that are not summed over the processes of an engine, because each process reports the
 whole total.
 """
 
 ENGINE_INFO: Final = Series(
     "tailspan_engine_info",
-    "Always 1; the engine's region, and config, the fingerprint of its arguments, which"
-    " `tailspan config` prints. Join it on model, replica and engine.",
+    "Always 1. The labels have the engine's region, its sample source, and config, the fingerprint"
+    " of the engine's arguments, which `tailspan config` prints. Join it with other series on"
+    " model, replica and engine.",
     (*ENGINE_LABELS, "region", "config", "source"),
 )

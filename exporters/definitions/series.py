@@ -1,12 +1,12 @@
-"""Every series of `/metrics`: name, meaning, unit and labels, as data.
+"""Definitions of every series of `/metrics`: name, help, unit and labels.
 
 Bounds of histograms: six per decade (1, 1.5, 2, 3, 5, 7.5), so that neighbours differ by at most a
-factor of 1.67, and usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
-bounds. Each histogram begins near its quantity's minimum: a queue at 0.1 ms (an idle server's;
-vLLM's own first bound is 300 ms), and a duration of at least one step at 1 ms. Quantiles and
-objectives are not computed from these buckets; they are for heatmaps. Quantiles of the last minutes
-are separate summaries. They have other names, because a name has one type. Do not average or sum
-them.
+factor of 1.67. Usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are among
+the bounds. Each histogram begins near the minimum of its latency. Queue times begin at 0.1 ms, the
+queue time of an idle server (vLLM's own first bound is 300 ms). Durations of at least one step
+begin at 1 ms. These buckets are for heatmaps; quantiles and objectives are not computed from them.
+Quantiles of the last minutes are separate summaries with other names, because a name can have only
+one type. Do not average or sum these quantiles.
 
 An unknown value is not counted. An unknown label has an empty value, which Prometheus treats as an
 absent label.
@@ -39,7 +39,7 @@ from exporters.definitions.series_types import (
 HISTOGRAMS: Final = (
     Histogram(
         "tailspan_ttft_seconds",
-        "Time from the request's receipt to the first byte of its answer, in seconds.",
+        "Time from the request's receipt to the first byte of its response, in seconds.",
         "ttft_s",
         False,
         bounds_s("-3", "300"),
@@ -47,7 +47,7 @@ HISTOGRAMS: Final = (
     ),
     Histogram(
         "tailspan_itl_max_seconds",
-        "Longest gap between two tokens of an answer, in seconds.",
+        "Longest gap between two tokens of a response, in seconds.",
         "itl_max_s",
         False,
         bounds_s("-3", "100"),
@@ -55,7 +55,8 @@ HISTOGRAMS: Final = (
     ),
     Histogram(
         "tailspan_tpot_seconds",
-        "Mean time per output token after the first, in seconds; only answers of several tokens.",
+        "Mean time per output token after the first, in seconds. Only responses with several"
+        " tokens are counted.",
         "tpot_s",
         False,
         bounds_s("-3", "10"),
@@ -63,7 +64,8 @@ HISTOGRAMS: Final = (
     ),
     Histogram(
         "tailspan_e2e_seconds",
-        "Time from receipt to delivery of requests answered in full, in seconds.",
+        "Time from receipt to delivery of the response, in seconds. Only completely answered"
+        " requests are counted.",
         "e2e_s",
         True,
         bounds_s("-3", "1000"),
@@ -71,21 +73,22 @@ HISTOGRAMS: Final = (
     ),
     Histogram(
         "tailspan_queue_seconds",
-        "Time in the engine's queue, including requests aborted in the queue, in seconds.",
+        "Time in the engine's queue, in seconds. Requests aborted in the queue are included.",
         "queue_s",
         False,
         bounds_s("-4", "300"),
     ),
     Histogram(
         "tailspan_prefill_seconds",
-        "Time from first scheduling to first token of requests answered in full, in seconds.",
+        "Time from first scheduling to first token, in seconds. Only completely answered requests"
+        " are counted.",
         "prefill_s",
         True,
         bounds_s("-3", "300"),
     ),
     Histogram(
         "tailspan_decode_seconds",
-        "Time from first to last token of requests answered in full, in seconds.",
+        "Time from first to last token, in seconds. Only completely answered requests are counted.",
         "decode_s",
         True,
         bounds_s("-3", "1000"),
@@ -94,7 +97,7 @@ HISTOGRAMS: Final = (
 
 
 def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
-    """Return the histograms, with the thresholds of these objectives among their bounds."""
+    """Return the histograms, whose bounds include the thresholds of these objectives."""
     wanted: dict[str, set[float]] = {}
     for objective in objectives:
         for field, threshold in objective.thresholds():
@@ -107,10 +110,10 @@ def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
 
 RECENT_S: Final = 300
 QUANTILES: Final = {"0.5": 0.5, "0.95": 0.95, "0.99": 0.99}
-"""Quantiles by their label."""
+"""Maps the label of each quantile to the quantile."""
 
 _RECENTLY: Final = (
-    f"of requests that ended in the last {RECENT_S // 60} min, to within 1 %, in seconds."
+    f"of requests that ended in the last {RECENT_S // 60} min, accurate to 1 %, in seconds."
     " A quantile is absent below its minimum sample size."
 )
 RECENT: Final = (
@@ -118,7 +121,7 @@ RECENT: Final = (
         "tailspan_recent_ttft_seconds",
         "tailspan_recent_model_ttft_seconds",
         "tailspan_recent_tenant_ttft_seconds",
-        f"Quantiles of the time from receipt to first byte, of streamed answers, {_RECENTLY}",
+        f"Quantiles of the time from receipt to first byte, for streamed responses {_RECENTLY}",
         "ttft_s",
         streamed_only=True,
     ),
@@ -133,14 +136,14 @@ RECENT: Final = (
         "tailspan_recent_itl_max_seconds",
         "tailspan_recent_model_itl_max_seconds",
         "tailspan_recent_tenant_itl_max_seconds",
-        f"Quantiles of the longest gap between two tokens of an answer, {_RECENTLY}",
+        f"Quantiles of the longest gap between two tokens of a response, {_RECENTLY}",
         "itl_max_s",
     ),
     Recent(
         "tailspan_recent_e2e_seconds",
         "tailspan_recent_model_e2e_seconds",
         "tailspan_recent_tenant_e2e_seconds",
-        f"Quantiles of the time from receipt to delivery, of whole answers, {_RECENTLY}",
+        f"Quantiles of the time from receipt to delivery, for complete responses {_RECENTLY}",
         "e2e_s",
         answered_only=True,
     ),
@@ -148,7 +151,7 @@ RECENT: Final = (
         "tailspan_recent_queue_seconds",
         "tailspan_recent_model_queue_seconds",
         "tailspan_recent_tenant_queue_seconds",
-        f"Quantiles of the time waited in the engine's queue, {_RECENTLY}",
+        f"Quantiles of the time in the engine's queue, {_RECENTLY}",
         "queue_s",
     ),
 )
@@ -161,8 +164,8 @@ RECENT_BY_MODEL: Final = {
 }
 """Quantiles by model.
 
-They are computed from all requests of the model, because they cannot be derived from the quantiles
-of its replicas.
+These quantiles are computed from all requests of the model, because they cannot be derived from the
+quantiles of the model's replicas.
 """
 RECENT_BY_TENANT: Final = {
     each.field: Series(each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile"))
@@ -171,7 +174,7 @@ RECENT_BY_TENANT: Final = {
 
 REQUESTS: Final = Series(
     "tailspan_requests_total",
-    "Requests ended, by outcome: stop, length, abort, error or rejected.",
+    "Ended requests, by outcome: stop, length, abort, error or rejected.",
     (*REQUEST_LABELS, "outcome"),
 )
 
@@ -181,7 +184,7 @@ TOKENS: Final = {
     ),
     "cached_tokens": Series(
         "tailspan_cached_prompt_tokens_total",
-        "Prompt tokens of ended requests found in a prefix cache.",
+        "Prompt tokens of ended requests that were found in a prefix cache.",
         REQUEST_LABELS,
     ),
     "output_tokens": Series(
@@ -193,26 +196,27 @@ TOKENS: Final = {
 COSTS: Final = {
     "cost_usd": Series(
         "tailspan_cost_usd_total",
-        "Cost of ended requests with a known price, in USD: the request's share of engine steps at"
-        " the engine's price on arrival. Excludes idle time and repeated computation.",
+        "Cost of ended requests with a known price, in USD: the request's share of engine steps,"
+        " at the engine's price when the request arrived. Excludes idle time and repeated"
+        " computation.",
         REQUEST_LABELS,
     ),
     "billed_s": Series(
         "tailspan_billed_engine_seconds_total",
-        "Time in engine steps that was the work of ended requests, in seconds.",
+        "Engine time of steps for ended requests, in seconds.",
         REQUEST_LABELS,
     ),
     "wasted_s": Series(
         "tailspan_wasted_engine_seconds_total",
-        "Time in engine steps for work that a preemption discarded, in seconds.",
+        "Engine time for work that was discarded by a preemption, in seconds.",
         REQUEST_LABELS,
     ),
 }
-"""By field of `RequestTimeline`."""
+"""Counters of costs and engine time by field of `RequestTimeline`."""
 
 TENANT_REQUESTS: Final = Series(
     "tailspan_tenant_requests_total",
-    "Requests ended, by tenant and outcome.",
+    "Ended requests, by tenant and outcome.",
     (*TENANT_LABELS, "outcome"),
 )
 TENANT_TOKENS: Final = {
@@ -228,8 +232,9 @@ TENANT_TOKENS: Final = {
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""Token counters by field of `RequestTimeline`. Tenants are combined with models, not with
-replicas, because hundreds of both would make tens of thousands of series."""
+"""Token counters by field of `RequestTimeline`. The label tenant is combined with model, not with
+replica, because hundreds of tenants and replicas would make tens of thousands of series.
+"""
 
 TENANT_COSTS: Final = {
     "cost_usd": Series(
@@ -243,23 +248,23 @@ TENANT_COSTS: Final = {
         TENANT_LABELS,
     ),
 }
-"""By field of `RequestTimeline`."""
+"""Counters of costs and engine time of tenants, by field of `RequestTimeline`."""
 
 PHASE_SECONDS: Final = Series(
     "tailspan_phase_seconds_total",
-    "Time that ended requests spent in each phase, in seconds; the phases of a request sum to"
-    " its end-to-end time. Divided by tailspan_phased_requests_total: seconds a request.",
+    "Time that ended requests spent in each phase, in seconds. The phases of a request sum to its"
+    " end-to-end time. Divide by tailspan_phased_requests_total for the mean seconds per request.",
     (*REQUEST_LABELS, "phase"),
 )
 PHASED_REQUESTS: Final = Series(
     "tailspan_phased_requests_total",
-    "Ended requests with all phases known, which tailspan_phase_seconds_total includes.",
+    "Ended requests with all phases known, which are counted in tailspan_phase_seconds_total.",
     REQUEST_LABELS,
 )
 PART_SECONDS: Final = Series(
     "tailspan_phase_part_seconds_total",
-    "Time of queue, prefill and decode by part, in seconds; the parts of a phase sum to it. Only"
-    " requests with known parts.",
+    "Time of queue, prefill and decode by part, in seconds. The parts of a phase sum to the phase."
+    " Only requests with known parts are counted.",
     (*REQUEST_LABELS, "phase", "part"),
 )
 
@@ -275,19 +280,19 @@ SLO_TARGET: Final = Series(
 )
 SLO_GROUPS: Final = Series(
     "tailspan_slo_groups",
-    f"Groups with a budget of their own, of an objective with `by`; at most {PLACES}. Requests of"
-    " all others count in the group `other`.",
+    f"Groups of an objective with `by` that have their own error budget; at most {PLACES}."
+    " Requests of all other groups count in the group `other`.",
     (vocabulary.SLO,),
 )
 SLO_GOOD_EVENTS: Final = Series(
     vocabulary.GOOD_EVENTS,
-    "Requests that met the objective, by its exact threshold.",
+    "Requests that met the objective, compared with its exact threshold.",
     (vocabulary.SLO,),
 )
 SLO_EXCLUDED_EVENTS: Final = Series(
     vocabulary.EXCLUDED_EVENTS,
-    "Requests that the objective applies to and that cannot be counted, by reason: aborted before"
-    " the outcome was certain, client_error, unknown, or late (reported too late).",
+    "Requests of the objective that cannot be counted, by reason: aborted before the outcome was"
+    " certain, client_error, unknown, or late (reported too late).",
     (vocabulary.SLO, vocabulary.REASON),
 )
 
@@ -301,49 +306,52 @@ NOTIFICATIONS: Final = Series(
 ITEMS: Final = Series(
     "tailspan_collector_items_total",
     "Spans and data points received, by result: stored (repeats included), skipped (not for"
-    " Tailspan), refused (invalid) or unstored (to be sent again).",
+    " Tailspan), refused (invalid) or unstored (the sender sends them again).",
     ("signal", "result", "reason"),
 )
 MESSAGES: Final = Series(
     "tailspan_collector_messages_total",
-    "Export messages answered, by result.",
+    "Export messages that were answered, by result.",
     ("transport", "signal", "result"),
 )
 TRUNCATED_TEXTS: Final = Series(
-    "tailspan_collector_truncated_texts_total", "Label values truncated because of their length."
+    "tailspan_collector_truncated_texts_total",
+    "Label values that were truncated because they were too long.",
 )
 LISTENER_FAILURES: Final = Series(
     "tailspan_collector_listener_failures_total",
-    "Batches that were stored but that a listener failed on, so that series here may lack them.",
+    "Batches that were stored but that a listener failed to process, so that series of this"
+    " process may lack them.",
 )
 WAITING_MESSAGES: Final = Series(
-    "tailspan_collector_waiting_messages", "Messages received and not yet answered."
+    "tailspan_collector_waiting_messages", "Messages that were received and are not yet answered."
 )
 WAITING_BYTES: Final = Series(
-    "tailspan_collector_waiting_bytes", "Size of the messages not yet answered, in bytes."
+    "tailspan_collector_waiting_bytes", "Size of the messages that are not yet answered, in bytes."
 )
 LAST_COMMIT: Final = Series(
     "tailspan_collector_last_commit_timestamp_seconds",
-    "Time of the store's last commit, in unix seconds; absent before the first.",
+    "Timestamp of the store's last commit, in unix seconds; absent before the first commit.",
 )
 LABEL_OVERFLOWS: Final = Series(
     "tailspan_exporter_label_overflows_total",
-    "Rows with a label value beyond the limit: counted as 'other', or left out for engines.",
+    "Rows with a label value beyond the limit: counted as 'other', or left out for engines and"
+    " GPUs.",
     ("label",),
 )
 LABEL_VALUES: Final = Series(
     "tailspan_exporter_label_values",
-    "Number of values that a label, or a combination of labels, currently has.",
+    "Current number of values of a label, or of a combination of labels.",
     ("label",),
 )
 LABEL_VALUES_LIMIT: Final = Series(
     "tailspan_exporter_label_values_limit",
-    "Maximum number of values; further values become 'other'.",
+    "Maximum number of values of a label or combination; further values become 'other'.",
     ("label",),
 )
 METRIC_SERIES: Final = Series(
     "tailspan_exporter_series",
-    "Series in the last scrape, by metric (each bucket of a histogram is one).",
+    "Series in the last scrape, by metric. Each bucket of a histogram is one series.",
     ("metric",),
 )
 SCRAPE_SECONDS: Final = Series(
@@ -356,14 +364,14 @@ SCRAPE_BYTES: Final = Series(
 )
 REPEATED_REQUESTS: Final = Series(
     "tailspan_exporter_repeated_requests_total",
-    "Requests received again, such as after a retry, and not counted again.",
+    "Requests that were received again, for example after a retry, and were not counted again.",
 )
 SIMULATED: Final = Series(
     "tailspan_simulated_data",
-    "1 once any simulated request, engine or GPU has been received since start, otherwise 0.",
+    "1 if a simulated request, engine or GPU has been received since the start, otherwise 0.",
 )
 BUILD: Final = Series(
-    "tailspan_build_info", "Always 1; the running version.", ("version", "python")
+    "tailspan_build_info", "Always 1. The label has the running version.", ("version", "python")
 )
 
 ALL: Final[tuple[Series | Histogram, ...]] = (

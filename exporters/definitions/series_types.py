@@ -1,9 +1,9 @@
-"""The types of series of `/metrics`: name, help, unit and labels, as data."""
+"""The types of the series of `/metrics`: name, help, unit and labels."""
 
 from typing import Final, NamedTuple
 
 OTHER: Final = "other"
-"""The label value that replaces all values beyond the limit."""
+"""The label value that replaces all label values beyond the limit."""
 
 
 class Series(NamedTuple):
@@ -21,10 +21,14 @@ class Histogram(NamedTuple):
     help: str
     field: str
     answered_only: bool
-    """Whether only complete answers count, because an abort or error shortens this duration."""
+    """Whether only completely answered requests count, because an abort or error shortens this
+    latency.
+    """
     bounds_s: tuple[float, ...]
     exemplars: bool = False
-    """Whether each bucket has an exemplar; only for latencies that clients experience."""
+    """Whether each bucket has an exemplar. Only latencies that clients experience have
+    exemplars.
+    """
 
 
 class Recent(NamedTuple):
@@ -32,25 +36,26 @@ class Recent(NamedTuple):
 
     name: str
     by_model: str
-    """Name of the same quantiles over all replicas of a model."""
+    """Name of the series with quantiles over all replicas of a model."""
     by_tenant: str
-    """Name of the same quantiles by model and tenant."""
+    """Name of the series with quantiles by model and tenant."""
     help: str
     field: str
     answered_only: bool = False
     streamed_only: bool = False
-    """Whether only streamed answers count, because others have their first byte at the end
-    (docs/decisions/001)."""
+    """Whether only streamed responses count, because the first byte of other responses arrives at
+    the end (docs/decisions/001).
+    """
 
 
 def bounds_s(lowest: str, highest: str) -> tuple[float, ...]:
-    """Return six bounds per decade from `lowest` to `highest`.
+    """Return bucket bounds, six per decade, from `lowest` to `highest`.
 
     Args:
-        lowest: exponent of ten of the first decade, as text.
+        lowest: the power of ten at which the first decade begins, as text such as "1e-3".
         highest: the last bound, as text.
     """
-    # Parsed from text, each bound is the double nearest to the decimal number.
+    # The bounds are parsed from text, so each one is the double nearest to the decimal number.
     steps = (
         float(f"{mantissa}e{exponent}")
         for exponent in range(int(lowest), 5)

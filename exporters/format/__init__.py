@@ -1,1 +1,1 @@
-"""Metric families as Prometheus text, OpenMetrics and protobuf."""
+"""Writes metric families as Prometheus text, OpenMetrics and protobuf."""

@@ -1,4 +1,4 @@
-"""A whole scrape: all families in one format, and the cost of writing it."""
+"""Writes a whole scrape: all families in one format, and metrics about the scrape itself."""
 
 import resource
 import sys
@@ -15,16 +15,17 @@ from exporters.format.text import Families, Family, write
 CPU: Final = Series("process_cpu_seconds_total", "CPU time of this process, in seconds.")
 MEMORY: Final = Series("process_resident_memory_bytes", "Memory of this process, in bytes.")
 START: Final = Series(
-    "process_start_time_seconds", "When this process began to export metrics, in unix seconds."
+    "process_start_time_seconds",
+    "Timestamp at which this process began to export metrics, in unix seconds.",
 )
-"""These names are the same in every Prometheus client library."""
+"""Metrics of this process, with the names that all Prometheus client libraries use."""
 
 
 class Exposition:
-    """Writes the families of its sources, and metrics of this process and of the scrape.
+    """Writes the families of its sources, and the metrics of this process and of the scrape.
 
     Args:
-        sources: in output order; no two have a family of the same name.
+        sources: the sources in output order. Their families must have different names.
     """
 
     def __init__(self, sources: Iterable[Families]) -> None:
@@ -33,7 +34,7 @@ class Exposition:
         self._last: tuple[float, int] | None = None
 
     def write(self, format_: Format) -> bytes:
-        """Return a scrape in this format."""
+        """Return a scrape in the given format."""
         begun = time.perf_counter()
         families = [family for source in self._sources for family in source.families()]
         families += self._own()
@@ -59,7 +60,7 @@ class Exposition:
 
 
 def _memory_bytes() -> int | None:
-    """Return the resident memory; None if the system does not report it."""
+    """Return the resident memory in bytes, or None if the system does not report it."""
     if sys.platform != "linux":
         return None
     with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 -- no file to keep

@@ -1,13 +1,13 @@
-"""The cells in which latencies are counted, from which both kinds of buckets are computed.
+"""The cells in which latencies are counted. Classic and native buckets are computed from them.
 
-A classic histogram has configured bounds; a native histogram has eight buckets per doubling. Each
-latency is counted once, in cells that are cut at the bounds of both kinds, so both kinds together
-cost as much as one. A histogram has about 200 cells, independent of the data:
+A classic histogram has configured bounds. A native histogram has eight buckets per factor of two.
+The cells have the bounds of both kinds, so each latency is counted only once for both. A histogram
+has about 200 cells, which does not depend on the data:
 
     up to the zero threshold | 8 per doubling, cut at the classic bounds | the rest
 
-The zero threshold is the power of two below the first classic bound; the native buckets end at the
-power of two above the last. Beyond it values are in one cell, as in a classic histogram.
+The zero threshold is the power of two below the first classic bound. The native buckets end at the
+power of two above the last classic bound. Larger values are in one cell, as in a classic histogram.
 
 Source: Prometheus, "Native histograms" specification, standard schemas.
 """
@@ -28,21 +28,24 @@ IntArray = NDArray[np.int64]
 SCHEMA: Final = 3
 _A_DOUBLING: Final = 2**SCHEMA
 GROWTH: Final = 2 ** (1 / _A_DOUBLING)
-"""Ratio of neighbouring native bounds: 1.09, so a value is known to within 9 %."""
+"""Ratio of neighbouring native bounds: 1.09, so a value is known with an error of at most 9 %."""
 
 
 class Cells(NamedTuple):
-    """The cells of one histogram. A value on a bound belongs to the cell below it."""
+    """The cells of one histogram.
+
+    A value that equals a bound belongs to the cell below the bound.
+    """
 
     bounds_s: tuple[float, ...]
-    """The bounds of the cells, ascending.
+    """The bounds of the cells, in ascending order.
 
     One more cell contains the values above the last bound.
     """
     buckets: tuple[int, ...]
-    """The classic bucket of each cell."""
+    """The index of the classic bucket of each cell."""
     ends: IntArray
-    """(classic buckets,) the last cell of each."""
+    """(classic buckets,) the last cell of each classic bucket."""
     begins: IntArray
     """(1 + native buckets,) the first cell of the zero bucket, and of each native bucket."""
     zero_threshold_s: float
@@ -54,26 +57,29 @@ class Cells(NamedTuple):
         return np.searchsorted(self.bounds_s, values_s)
 
     def none(self) -> "array[int]":
-        """Return counts of zero."""
+        """Return a count of zero for each cell."""
         return array("q", bytes(8 * len(self.buckets)))
 
     def cumulative(self, counts: IntArray) -> IntArray:
-        """Return cumulative classic buckets: (n, cells) → (n, buckets); the last is the total."""
+        """Return cumulative counts of classic buckets: (n, cells) → (n, buckets).
+
+        The last count is the total.
+        """
         summed: IntArray = np.cumsum(counts, axis=1)[:, self.ends]
         return summed
 
     def native(self, counts: IntArray) -> IntArray:
-        """Return the zero bucket and the native buckets: (n, cells) → (n, 1 + buckets)."""
+        """Return counts of the zero bucket and native buckets: (n, cells) → (n, 1 + buckets)."""
         summed: IntArray = np.add.reduceat(counts, self.begins, axis=1)
         return summed
 
 
 @lru_cache(maxsize=64)
 def cells(bounds_s: tuple[float, ...]) -> Cells:
-    """Return the cells of a histogram.
+    """Return the cells for a histogram's bounds.
 
     Args:
-        bounds_s: the classic bounds, ascending, all above 0.
+        bounds_s: the classic bounds in ascending order, all above 0.
     """
     lowest, highest = floor(log2(bounds_s[0])), ceil(log2(bounds_s[-1]))
     first = lowest * _A_DOUBLING
@@ -91,6 +97,6 @@ def cells(bounds_s: tuple[float, ...]) -> Cells:
 
 
 def matrix(counts: Iterable["array[int]"]) -> IntArray:
-    """Return the counts of several histograms with the same cells: (n, cells)."""
+    """Return the counts of several histograms with the same cells as one array: (n, cells)."""
     rows = list(counts)
     return np.frombuffer(b"".join(rows), dtype=np.int64).reshape(len(rows), -1)

@@ -18,10 +18,11 @@ from exporters.format.label_cache import LabelCache, Labels
 from exporters.format.text import head, labels_text
 
 Exemplar = tuple[str, float, float]
-"""An example request of a bucket: trace id (hex), latency in seconds, end in unix seconds.
+"""An example request of a bucket: trace id (hex), latency in seconds, end timestamp in unix
+seconds.
 
-The Prometheus text format has no exemplars. This is not a named tuple, because each request has
-seven exemplars and named tuples are slower.
+The text format of Prometheus has no exemplars. The type is not a named tuple, because named tuples
+are slower and each request has seven exemplars.
 """
 
 
@@ -33,10 +34,10 @@ class Distribution:
     counts: "array[int]"
     sum_s: float = 0.0
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
-    """The latest request of each classic bucket."""
+    """The exemplar of each classic bucket, from its latest request."""
 
     def add(self, observed: "Observed") -> None:
-        """Add observations; the caller sets the exemplars."""
+        """Add the new latencies; the caller sets the exemplars."""
         held = np.frombuffer(self.counts, np.int64)
         held += observed.counts
         self.sum_s += observed.sum_s
@@ -53,22 +54,22 @@ def distribution(of: Histogram) -> Distribution:
 
 
 class Observed(NamedTuple):
-    """The observations of several latencies in one histogram."""
+    """New latencies for one histogram."""
 
     at: int
     """The histogram's number."""
     counts: IntArray
     sum_s: float
     latest: dict[int, int]
-    """The index of the last latency in each classic bucket."""
+    """Maps each classic bucket to the index of its last latency."""
 
 
 def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Observed]:
-    """Count many latencies at once.
+    """Count the latencies of many requests at once.
 
     Args:
-        of: the cells of their histograms.
-        place: (n,) the number of each latency's histogram.
+        of: the cells of the histograms.
+        place: (n,) the index of each latency's histogram.
         values_s: (n,) latencies, without NaN.
     """
     numbers, which = np.unique(place, return_inverse=True)
@@ -76,7 +77,7 @@ def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Obser
     counts = np.bincount(which * width + found, minlength=numbers.size * width)
     sums_s = np.bincount(which, values_s, numbers.size).tolist()
     latest = np.full((numbers.size, buckets), -1)
-    # If several values are assigned to one index, the last value remains.
+    # If several latencies have the same index, the last assignment remains.
     latest[which, np.array(of.buckets)[found]] = np.arange(values_s.size)
     for row, at in enumerate(numbers.tolist()):
         [filled] = np.nonzero(latest[row] >= 0)
@@ -89,7 +90,7 @@ def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Obser
 
 
 class _Bounds(NamedTuple):
-    """Bounds as text and as protobuf."""
+    """The bounds of a histogram as text and as protobuf."""
 
     texts: tuple[str, ...]
     encoded: tuple[bytes, ...]
@@ -102,7 +103,7 @@ class Distributions:
     of: Histogram
     values: Mapping[tuple[str, str], Distribution]
     created_unix_s: float
-    """Start time of the counts."""
+    """Start timestamp of the counts."""
 
     @property
     def name(self) -> str:
@@ -111,11 +112,11 @@ class Distributions:
 
     @property
     def series(self) -> int:
-        """Number of text series: buckets, sum and count."""
+        """The number of series in the text format: buckets, sum and count."""
         return len(self.values) * (len(self.of.bounds_s) + 3)
 
     def text(self, openmetrics: bool) -> str:
-        """Return the family's lines."""
+        """Return the lines of the family in the text format."""
         output, lines = [head(self.name, self.of.help, "histogram", openmetrics)], _lines(self.of)
         for (pair, each), cumulative in zip(self.values.items(), self._cumulative(), strict=True):
             buckets: list[int | str] = [*cumulative]
@@ -130,7 +131,7 @@ class Distributions:
         return "".join(output)
 
     def protobuf(self) -> bytes:
-        """Return the family with classic and native buckets of the same counts."""
+        """Return the family in protobuf, with the same counts in classic and native buckets."""
         bounds = _bounds(self.of.bounds_s).encoded
         sparse = protobuf.native(
             cells(self.of.bounds_s),
@@ -155,7 +156,7 @@ class Distributions:
         return protobuf.family(self.name, self.of.help, protobuf.HISTOGRAM, metrics)
 
     def metric(self) -> Metric:
-        """Return the family as prometheus_client's metric."""
+        """Return the family as a metric of prometheus_client."""
         metric = Metric(self.name, self.of.help, "histogram")
         bounds = _bounds(self.of.bounds_s).texts
         for (pair, each), cumulative in zip(self.values.items(), self._cumulative(), strict=True):
@@ -172,7 +173,7 @@ class Distributions:
         return metric
 
     def _cumulative(self) -> list[list[int]]:
-        """Return each histogram's classic buckets, cumulative; the last is the total."""
+        """Return the cumulative classic buckets of each histogram; the last bucket is the total."""
         counted = matrix(each.counts for each in self.values.values())
         buckets: list[list[int]] = cells(self.of.bounds_s).cumulative(counted).tolist()
         return buckets
@@ -180,7 +181,7 @@ class Distributions:
 
 @lru_cache(maxsize=64)
 def _lines(of: Histogram) -> LabelCache[str]:
-    """Return the lines of a histogram, with placeholders for its buckets, count and sum."""
+    """Return the lines of a histogram, with placeholders for bucket counts, total count and sum."""
 
     def make(pair: Labels) -> str:
         labels = labels_text(REQUEST_LABELS, pair).replace("%", "%%")

@@ -1,4 +1,4 @@
-"""A cache of values that depend on a metric's labels only."""
+"""A cache of values that depend only on a metric's labels."""
 
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
@@ -7,15 +7,16 @@ Labels = tuple[str, ...]
 """Label values in the order of the series' labels."""
 
 MAX_ENTRIES: Final = 1 << 15
-"""Entries per metric, several times the number in one scrape."""
+"""Maximum number of entries per metric, several times the number in one scrape."""
 
 _Made = TypeVar("_Made")
 
 
 class LabelCache(dict[Labels, _Made], Generic[_Made]):
-    """Values by labels, created when first needed.
+    """Maps labels to values, which are created when first needed.
 
-    When it is full, all entries are dropped; the next scrape creates those still in use.
+    When the cache is full, all entries are dropped. The next scrape recreates the entries that it
+    needs.
     """
 
     def __init__(self, make: Callable[[Labels], _Made]) -> None:

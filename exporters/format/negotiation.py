@@ -1,7 +1,8 @@
-"""Chooses the format of a scrape from the request's headers.
+"""Selects the format of a scrape from the request's headers.
 
-Only protobuf has native histograms. A scraper gets protobuf if its Accept header lists protobuf
-with all of its parameters, and with at least the weight of text. All other scrapers get text.
+Only the protobuf format has native histograms. A scraper receives protobuf if its Accept header
+lists protobuf with all its parameters, and with a weight not below the weight of text. All other
+scrapers receive text.
 """
 
 import re
@@ -23,7 +24,7 @@ class Format(StrEnum):
 
 
 def wanted(accept: str) -> Format:
-    """Return the format for an `Accept` header."""
+    """Return the format to use for an `Accept` header."""
     protobuf = text = 0.0
     for entry in accept.split(","):
         media, *rest = (part.strip() for part in entry.split(";"))
@@ -39,7 +40,7 @@ def wanted(accept: str) -> Format:
             text = max(text, weight)
     if protobuf > 0 and protobuf >= text:
         return Format.PROTOBUF
-    # Prometheus requests OpenMetrics; a browser and curl do not.
+    # Prometheus requests OpenMetrics, but browsers and curl do not.
     return Format.OPENMETRICS if _OPENMETRICS in accept else Format.PLAIN
 
 
@@ -58,7 +59,7 @@ def _pairs(parameters: list[str]) -> list[tuple[str, str, str]]:
 
 
 def _weight(given: str | None) -> float:
-    """Return a weight from 0 to 1; 0 if malformed."""
+    """Return a weight from 0 to 1, or 0 if it is malformed."""
     if given is None:
         return 1.0
     return float(given) if _WEIGHT.match(given) else 0.0

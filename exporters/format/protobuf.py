@@ -1,8 +1,8 @@
-"""Metric families in Prometheus' protobuf format, the only one with native histograms.
+"""Writes metric families in Prometheus' protobuf format, the only format with native histograms.
 
-prometheus_client does not write it, and a protobuf library's objects would cost ten times as much:
-a scrape is tens of thousands of messages of two numbers. Each message is a prefix, cached between
-scrapes, and the numbers. Field numbers are those of `MetricFamily`.
+prometheus_client does not write this format. A protobuf library would take ten times as long,
+because a scrape has tens of thousands of messages with two numbers each. Each message is a prefix,
+which is cached between scrapes, and the numbers. Field numbers are those of `MetricFamily`.
 
 Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """
@@ -22,18 +22,20 @@ BoolArray = NDArray[np.bool_]
 
 COUNTER, GAUGE, HISTOGRAM = 0, 1, 4
 _VALUE_FIELDS: Final = {COUNTER: b"\x1a\x09\x09", GAUGE: b"\x12\x09\x09"}
-"""The bytes before the value of each kind: the field with the value's message, the length of that
-message, and the field in it."""
+"""The bytes before the value of a counter or gauge: the tag of the value's message, the message's
+length, and the tag of the value in it.
+"""
 _value: Final = Struct("<3sd").pack
 _double: Final = Struct("<d").pack
 _bound: Final = Struct("<cd").pack
 GAP: Final = 5
-"""Up to this number of empty buckets are written as zeros of one byte each. After a longer gap a
-new span begins, which takes six bytes."""
+"""Up to this number of consecutive empty buckets are written as zeros of one byte each. A longer
+gap begins a new span, which takes six bytes.
+"""
 
 
 def varint(number: int) -> bytes:
-    """Encode a non-negative integer, seven bits a byte, lowest first."""
+    """Encode a non-negative integer as a varint: seven bits per byte, lowest bits first."""
     return _SMALL[number] if number < len(_SMALL) else _written(number)
 
 
@@ -62,14 +64,14 @@ def _sized(field: bytes, body: bytes) -> bytes:
 
 
 def family(name: str, help_: str, kind: int, metrics: Iterable[bytes]) -> bytes:
-    """Encode a family, with its length first."""
+    """Encode a family, preceded by its length."""
     head = _sized(b"\x0a", name.encode()) + _sized(b"\x12", help_.encode()) + b"\x18" + varint(kind)
     body = b"".join((head, *metrics))
     return varint(len(body)) + body
 
 
 def scalars(kind: int, names: Labels, values: Mapping[Labels, float]) -> Iterator[bytes]:
-    """Encode a metric for each labelled value."""
+    """Encode a metric for each value with its labels."""
     field, begins = _VALUE_FIELDS[kind], _scalars(names)
     for labels, value in values.items():
         yield begins[labels] + _value(field, value)
@@ -77,7 +79,7 @@ def scalars(kind: int, names: Labels, values: Mapping[Labels, float]) -> Iterato
 
 @lru_cache(maxsize=64)
 def _scalars(names: Labels) -> LabelCache[bytes]:
-    """Return metrics of one value without that value, which takes eleven bytes."""
+    """Return the encoded metrics without their values, which take eleven bytes each."""
 
     def make(labels: Labels) -> bytes:
         pairs = label_pairs(names, labels)
@@ -101,7 +103,7 @@ def histogram(labels: bytes, *parts: bytes) -> bytes:
 
 
 def total(count: int, sum_s: float) -> bytes:
-    """Encode the count and the sum."""
+    """Encode the count and the sum of a histogram."""
     return b"\x08" + varint(count) + b"\x11" + _double(sum_s)
 
 
@@ -111,9 +113,9 @@ def classic(
     """Encode the buckets of a classic histogram.
 
     Args:
-        bounds: each bucket's bound, from `upper_bound`.
-        cumulative: each bucket's count, including all lower buckets.
-        exemplars: exemplars of some buckets, by index, from `exemplar`.
+        bounds: the encoded bound of each bucket, from `upper_bound`.
+        cumulative: the count of each bucket, including all lower buckets.
+        exemplars: encoded exemplars of some buckets, by bucket index, from `exemplar`.
     """
     numbers = varints(cumulative)
     buckets = [
@@ -126,16 +128,16 @@ def classic(
 
 
 _BUCKETS: Final = tuple(b"\x1a" + bytes((size + 10,)) + b"\x08" for size in range(11))
-"""The bytes before a bucket's count, by the length of the count."""
+"""The bytes before a bucket's count, by the encoded length of the count."""
 
 
 def upper_bound(bound_s: float) -> bytes:
-    """Encode a classic bucket's bound."""
+    """Encode the bound of a classic bucket."""
     return _bound(b"\x11", bound_s)
 
 
 def exemplar(trace_id: str, value_s: float, at_unix_s: float) -> bytes:
-    """Encode an exemplar; Prometheus uses it for the native histogram, too."""
+    """Encode an exemplar. Prometheus also uses it for the native histogram."""
     encoded_id, at = trace_id.encode(), timestamp(at_unix_s)
     label = _trace_label(len(encoded_id)) + encoded_id
     return _sized(b"\x1a", label + _exemplar(b"\x11", value_s, b"\x1a", len(at)) + at)
@@ -146,13 +148,13 @@ _exemplar: Final = Struct("<cdcB").pack
 
 @lru_cache(maxsize=8)
 def _trace_label(size: int) -> bytes:
-    """Return the label `trace_id` without its value, which has this length."""
+    """Return the encoded label `trace_id` without its value, which has this length."""
     name = b"\x0a\x08trace_id\x12" + varint(size)
     return b"\x0a" + varint(len(name) + size) + name
 
 
 def timestamp(at_unix_s: float) -> bytes:
-    """Encode a time, to the millisecond; times before 1970 become 1970."""
+    """Encode a timestamp with a precision of 1 ms. Timestamps before 1970 become 1970."""
     whole, milli = divmod(max(0, round(at_unix_s * 1000)), 1000)
     return _second(whole) + _MILLIS[milli]
 
@@ -166,17 +168,20 @@ _MILLIS: Final = tuple(b"\x10" + varint(milli * 10**6) for milli in range(1000))
 
 
 def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
-    """Encode the native buckets of several histograms. They are written after the classic buckets.
+    """Encode the native buckets of several histograms.
+
+    Native buckets are written after the classic buckets.
 
     Args:
-        of: their cells.
+        of: the cells of the histograms.
         counts: (n, cells).
-        created_unix_s: start time of the counts.
+        created_unix_s: start timestamp of the counts.
     """
     summed = of.native(counts)
     zeros, buckets = summed[:, 0].tolist(), summed[:, 1:]
     written = _closed(buckets > 0)
-    # Each bucket is written as the difference to the previous one; the first one is not changed.
+    # Each bucket is written as the difference from the previous one; the first one is written
+    # unchanged.
     owners, _ = np.nonzero(written)
     heights = buckets[written]
     steps = np.diff(heights, prepend=0)
@@ -187,7 +192,8 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     spans: list[list[bytes]] = [[] for _ in zeros]
     past = 0
     for row, begin, end in _runs(written):
-        # The first span has the index of its bucket, the others the distance to the previous span.
+        # The first span has the index of its bucket; later spans have the distance from the
+        # previous span.
         gap = begin - past if spans[row] else begin + of.first
         past = end
         offset = b"\x08" + varint(gap << 1 if gap >= 0 else -gap * 2 - 1)
@@ -209,7 +215,7 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
 
 
 def _closed(filled: BoolArray) -> BoolArray:
-    """Return the non-empty buckets and short gaps between them: (n, buckets)."""
+    """Return which buckets to write, (n, buckets): non-empty ones and short gaps between them."""
     filled = np.pad(filled, ((0, 0), (GAP, GAP)))
     near = filled.copy()
     for by in range(1, GAP + 1):
@@ -221,7 +227,7 @@ def _closed(filled: BoolArray) -> BoolArray:
 
 
 def _runs(written: BoolArray) -> Iterator[tuple[int, int, int]]:
-    """Return row, begin and end of each run of neighbouring buckets."""
+    """Return row, begin and end of each run of consecutive buckets to write."""
     edges = np.diff(np.pad(written, ((0, 0), (1, 1))).astype(np.int8), axis=1)
     rows, begins = np.nonzero(edges == 1)
     _, ends = np.nonzero(edges == -1)

@@ -1,8 +1,8 @@
-"""Metric families, and how they are written: Prometheus text, OpenMetrics, protobuf.
+"""Metric families, and how to write them: Prometheus text, OpenMetrics, protobuf.
 
-prometheus_client creates an object for each sample and a dictionary for its labels, which takes at
-least 90 ms instead of 15 ms (docs/decisions/029). A family can still be converted to its model
-(`metric`); a test compares this module's text with prometheus_client's parsers and writer.
+prometheus_client creates an object for each sample and a dictionary for its labels. This takes at
+least 90 ms instead of 15 ms (docs/decisions/029). `metric` converts a family to prometheus_client's
+model. A test compares this module's text with prometheus_client's parsers and writer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from exporters.format.negotiation import Format
 
 
 class Family(Protocol):
-    """All series with one name."""
+    """All series with the same name."""
 
     @property
     def name(self) -> str:
@@ -28,33 +28,33 @@ class Family(Protocol):
 
     @property
     def series(self) -> int:
-        """The number of series."""
+        """The number of series in the family."""
 
     def text(self, openmetrics: bool) -> str:
-        """Return the family's lines."""
+        """Return the lines of the family in the text format."""
 
     def protobuf(self) -> bytes:
-        """Return the family as one message, with its length first."""
+        """Return the family as a protobuf message, preceded by its length."""
 
     def metric(self) -> Metric:
-        """Return the family as prometheus_client's metric."""
+        """Return the family as a metric of prometheus_client."""
 
 
 class Families(Collector):
-    """A source of families; also a collector of prometheus_client."""
+    """A source of families. It is also a collector of prometheus_client."""
 
     def families(self) -> Iterator[Family]:
         """Yield every family with its current values."""
         raise NotImplementedError
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the same as prometheus_client's metrics."""
+        """Yield every family as a metric of prometheus_client."""
         return (family.metric() for family in self.families())
 
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """Series of one value each: a counter, a gauge, or a summary's quantiles."""
+    """Series with a single value: a counter, a gauge, or the quantiles of a summary."""
 
     of: Series
     kind: Literal["counter", "gauge", "summary"]
@@ -79,8 +79,11 @@ class Scalars:
         return head(self.of.name, self.of.help, self.kind, openmetrics) + "".join(lines)
 
     def protobuf(self) -> bytes:
-        """Return the family as one message. Quantiles become gauges, because Prometheus adds a sum
-        and a count of 0 to a summary without them."""
+        """Return the family as a protobuf message.
+
+        Quantiles are written as gauges, because Prometheus would add a sum and a count of 0 to a
+        summary without them.
+        """
         kind = protobuf.COUNTER if self.kind == "counter" else protobuf.GAUGE
         metrics = protobuf.scalars(kind, self.of.labels, self.values)
         return protobuf.family(self.name, self.of.help, kind, metrics)
@@ -94,7 +97,7 @@ class Scalars:
 
 
 def write(families: Iterable[Family], format_: Format) -> bytes:
-    """Write a whole scrape."""
+    """Write a whole scrape as text."""
     if format_ is Format.PROTOBUF:
         return b"".join([family.protobuf() for family in families])
     openmetrics = format_ is Format.OPENMETRICS
@@ -126,7 +129,7 @@ def labels_text(names: Labels, values: Labels) -> str:
 
 @lru_cache(maxsize=256)
 def _begins(of: Series) -> LabelCache[str]:
-    """Return the text before each value."""
+    """Return the text that precedes each value."""
     if not of.labels:
         return LabelCache(lambda _: f"{of.name} ")
     return LabelCache(lambda labels: f"{of.name}{{{labels_text(of.labels, labels)}}} ")

@@ -1,9 +1,9 @@
 """Forwards OTLP messages to another backend: Tempo, Jaeger, an OpenTelemetry Collector.
 
-A message is forwarded unchanged after this collector has stored it. Receiving never waits for the
-backend: a message that does not fit into the queue, or that the backend does not accept within
-`PATIENCE_S`, is dropped and counted. Messages are sent in order, so a retried message delays the
-messages behind it. The retry rules are those of `tailspan_vllm.export.retry`.
+A message is forwarded unchanged after this collector has stored it. The collector never waits for
+the backend: a message that does not fit into the queue, or that the backend does not accept within
+`PATIENCE_S`, is dropped and counted. Messages are sent in order, so the retries of one message
+delay all later messages. The rules for retries are those of `tailspan_vllm.export.retry`.
 """
 
 import logging
@@ -24,14 +24,14 @@ from telemetry.tasks import Task
 
 QUEUED_BYTES: Final = 64 * 2**20
 PATIENCE_S: Final = 300.0
-"""Age at which a message that the backend has not accepted is dropped."""
+"""A message that the backend has not accepted at this age is dropped."""
 LONGEST_REQUESTED_PAUSE_S: Final = 30.0
-"""The longest pause that the backend may request: a tenth of `PATIENCE_S`."""
+"""The longest pause that a backend may request, a tenth of `PATIENCE_S`."""
 
 MESSAGES: Final = Series(
     "tailspan_forward_messages_total",
     "Messages to forward, by result: sent, refused (by the backend), full (the queue is full),"
-    " expired (not accepted in time) or failed (a defect).",
+    " expired (not accepted in time) or failed (a defect of Tailspan).",
     ("result",),
 )
 QUEUED: Final = Series(
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Message(NamedTuple):
-    """One export request, unchanged."""
+    """One received export message, unchanged."""
 
     path: str
     body: bytes
@@ -66,9 +66,9 @@ class Forwarder(Families):
         post: sends one message once.
         queued_bytes: capacity of the queue.
         patience_s: age at which a message is dropped.
-        backoff: determines the pauses between attempts.
+        backoff: computes the pauses between attempts.
         clock: monotonic seconds.
-        pause: waits some seconds, or until the forwarder is closed.
+        pause: waits for a number of seconds, or until the forwarder is closed.
     """
 
     def __init__(
@@ -110,19 +110,19 @@ class Forwarder(Families):
         self._queue.put(Message(path, body, json, self._clock()))
 
     def close(self, within_s: float) -> None:
-        """Send each queued message once, for at most `within_s`, and end the thread."""
+        """Try to send each queued message once, for at most `within_s`, and end the thread."""
         self._queue.put(None)
         self._closed.set()
         if self._thread.ident is not None:
             self._thread.join(within_s)
 
     def counts(self) -> tuple[Mapping[str, int], int]:
-        """Return the messages by result, and the bytes in the queue."""
+        """Return the counts of messages by result, and the bytes in the queue."""
         with self._lock:
             return dict(self._results), self._queued_bytes
 
     def families(self) -> Iterator[Family]:
-        """Yield the counts as metrics."""
+        """Yield the counts as metric families."""
         results, queued_bytes = self.counts()
         yield counter(MESSAGES, {(result,): count for result, count in results.items()})
         yield gauge(QUEUED, {(): queued_bytes})

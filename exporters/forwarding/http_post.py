@@ -14,9 +14,9 @@ class HttpPost:
     """Sends messages to a backend.
 
     Args:
-        url: the backend's base address, without /v1/….
-        headers: sent with every message, such as a credential.
-        context: the trusted certificates; None for the system's.
+        url: the base address of the backend, without /v1/….
+        headers: headers of every message, such as a credential.
+        context: the trusted certificates, or None for the system's.
     """
 
     def __init__(
@@ -29,10 +29,10 @@ class HttpPost:
         )
 
     def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
-        """Send a message once."""
+        """Try to send a message once."""
         headers = {**self._headers, "Content-Type": content_type}
         try:
-            # A redirect is refused: it could send the credential to another address.
+            # A redirect is refused, because it could send the credential to another address.
             answer = self._pool.request(
                 "POST", f"{self._url}{path}", body=body, headers=headers, redirect=False
             )

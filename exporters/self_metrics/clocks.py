@@ -1,4 +1,4 @@
-"""Metrics of clocks that are off: the senders' and our own."""
+"""Metrics of wrong clocks: the senders' clocks and Tailspan's own."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
@@ -9,39 +9,40 @@ from exporters.format.text import Families, Family
 
 LEAD: Final = Series(
     "tailspan_clock_lead_seconds",
-    "How far a sender's newest timestamps are ahead of their arrival, as the median of its last"
-    " messages. About 0 or slightly below; above 0 the clock is ahead, far below it is behind, or"
-    " its messages are delayed.",
+    "How far a sender's newest timestamps are ahead of their arrival, in seconds, as the median of"
+    " its last messages. Normally about 0 or slightly below. Above 0, the sender's clock is ahead."
+    " Far below 0, the clock is behind, or messages are delayed.",
     ("source",),
 )
 AHEAD: Final = Series(
     "tailspan_clock_ahead_seconds",
-    "By how much a sender's timestamps are set back because its clock is ahead; 0 if it is not.",
+    "Seconds that are subtracted from a sender's timestamps because its clock is ahead; otherwise"
+    " 0.",
     ("source",),
 )
 ROWS: Final = Series(
     "tailspan_clock_corrected_rows_total",
-    "Rows of a sender whose timestamps were set back.",
+    "Rows of a sender whose timestamps were corrected.",
     ("source",),
 )
 OVERFLOWS: Final = Series(
     "tailspan_clock_untracked_messages_total",
-    "Messages of senders beyond the 1,000 that are tracked; each is corrected separately.",
+    "Messages of senders beyond the 1,000 tracked senders; each message is corrected separately.",
 )
 JUMP: Final = Series(
     "tailspan_clock_jump_seconds",
-    "Seconds by which Tailspan's own clock is ahead of the time that alerts and retention use. It"
-    " is 0 unless the clock jumped, or was wrong at the start, without confirmation by senders.",
+    "Seconds by which Tailspan's system clock is ahead of the time that alerts and retention use."
+    " It is 0 unless the clock jumped, or was wrong at the start, and senders do not confirm it.",
 )
 BEHIND: Final = Series(
     "tailspan_retention_behind_seconds",
-    "How far deletion is behind the time that alerts follow. It catches up at twice the speed of"
-    " time after Tailspan was down, or its clock jumped ahead.",
+    "How far the time that deletion uses is behind the time that alerts use, in seconds. If"
+    " Tailspan was down or its clock jumped ahead, deletion catches up at twice the speed of time.",
 )
 
 
 class Sender(Protocol):
-    """The measured state of a clock, such as `collector.rows.sender_clocks.Source`."""
+    """The measured clock of a sender, such as `collector.rows.sender_clocks.Source`."""
 
     @property
     def name(self) -> str:
@@ -49,26 +50,26 @@ class Sender(Protocol):
 
     @property
     def lead_s(self) -> float:
-        """Return how far its newest timestamps are ahead of their arrival."""
+        """Return the lead of the newest timestamps over their arrival."""
 
     @property
     def ahead_s(self) -> float:
-        """Return by how much its timestamps are set back."""
+        """Return the correction of the sender's timestamps."""
 
     @property
     def rows(self) -> int:
-        """The number of rows that were set back."""
+        """The number of corrected rows."""
 
 
 class OwnClock(Protocol):
-    """Our own clock, such as `telemetry.corroborated_time.CorroboratedClock`."""
+    """Tailspan's own clock, such as `telemetry.corroborated_time.CorroboratedClock`."""
 
     def __call__(self) -> int:
         """Return the current time in unix nanoseconds."""
 
     @property
     def ahead_ns(self) -> int:
-        """Return by how much the system clock is ahead of it."""
+        """Return the lead of the system clock over this clock."""
 
     @property
     def deletable_unix_ns(self) -> int:
@@ -76,12 +77,12 @@ class OwnClock(Protocol):
 
 
 class ClockMetrics(Families):
-    """Reports the senders that sent something lately, and our own clock.
+    """Reports the clocks of senders that recently sent messages, and Tailspan's own clock.
 
     Args:
         report: the senders.
-        own: our own clock.
-        overflows: number of messages of senders that are not tracked.
+        own: Tailspan's own clock.
+        overflows: returns the number of messages from untracked senders.
     """
 
     def __init__(
@@ -95,7 +96,10 @@ class ClockMetrics(Families):
         self._overflows = overflows
 
     def families(self) -> Iterator[Family]:
-        """Yield every family as of now; families of senders only if there are senders."""
+        """Yield every family with the current values.
+
+        Families of senders are omitted if there are no senders.
+        """
         yield gauge(JUMP, {(): self._own.ahead_ns / 1e9})
         yield gauge(BEHIND, {(): max(0, self._own() - self._own.deletable_unix_ns) / 1e9})
         yield counter(OVERFLOWS, {(): self._overflows()})

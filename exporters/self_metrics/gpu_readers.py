@@ -9,31 +9,34 @@ from exporters.format.text import Families, Family
 
 UP: Final = Series(
     "tailspan_gpu_reader_up",
-    "1 if the reader's last reading succeeded, 0 if not; absent if there is no GPU of its make.",
+    "1 if the reader's last attempt succeeded, 0 if it failed; absent if there is no GPU of its"
+    " vendor.",
     ("reader",),
 )
 FAILURES: Final = Series(
     "tailspan_gpu_reader_failures_total",
-    "Failed readings, and GPUs that failed in a reading, by reason.",
+    "Failed attempts to read GPUs, and failed GPUs in successful attempts, by reason.",
     ("reader", "reason"),
 )
 DURATION: Final = Series(
     "tailspan_gpu_reader_duration_seconds",
-    "Duration of its last successful reading.",
+    "Duration of the reader's last successful attempt.",
     ("reader",),
 )
 LAST_SUCCESS: Final = Series(
     "tailspan_gpu_reader_last_success_timestamp_seconds",
-    "Time of its last successful reading, in unix seconds.",
+    "Timestamp of the reader's last successful attempt, in unix seconds.",
     ("reader",),
 )
 GPUS: Final = Series(
-    "tailspan_gpu_reader_gpus", "GPUs and MIG slices in its last reading.", ("reader",)
+    "tailspan_gpu_reader_gpus",
+    "GPUs and MIG slices in the reader's last successful attempt.",
+    ("reader",),
 )
 
 
 class ReaderReport(Protocol):
-    """The state of a reader, such as `collector.gpus.sampler.ReaderState`."""
+    """The last results of a reader, such as `collector.gpus.sampler.ReaderState`."""
 
     @property
     def name(self) -> str:
@@ -41,11 +44,11 @@ class ReaderReport(Protocol):
 
     @property
     def up(self) -> bool | None:
-        """Return whether the last reading succeeded; None before it, and without GPUs."""
+        """Return whether the last attempt succeeded, or None before it and if there is no GPU."""
 
     @property
     def gpus(self) -> Sequence[object]:
-        """The GPUs of the last reading."""
+        """The GPUs of the last attempt."""
 
     @property
     def failures(self) -> Mapping[str, int]:
@@ -53,21 +56,21 @@ class ReaderReport(Protocol):
 
     @property
     def duration_s(self) -> float | None:
-        """Duration of the last successful reading."""
+        """Duration of the last successful attempt."""
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """Time of the last successful reading; None before it."""
+        """Timestamp of the last successful attempt; None before it."""
 
 
 class GpuReaderMetrics(Families):
-    """Reports the state of the readers."""
+    """Reports the last results of each reader."""
 
     def __init__(self, report: Callable[[], Sequence[ReaderReport]]) -> None:
         self._report = report
 
     def families(self) -> Iterator[Family]:
-        """Yield every family as of now; no family if there is no GPU."""
+        """Yield every family with the current values, or no family if there is no GPU."""
         states = {each.name: each for each in self._report() if each.up is not None}
         if not states:
             return

@@ -5,27 +5,27 @@ from typing import Protocol
 
 
 class CollectorReport(Protocol):
-    """The collector's counters at an instant."""
+    """The collector's counters at one point in time."""
 
     @property
     def items(self) -> Mapping[tuple[str, str, str], int]:
-        """Items by (signal, result, reason)."""
+        """Counts of items by (signal, result, reason)."""
 
     @property
     def messages(self) -> Mapping[tuple[str, str, str], int]:
-        """Messages by (transport, signal, result)."""
+        """Counts of messages by (transport, signal, result)."""
 
     @property
     def truncated_texts(self) -> int:
-        """Texts that were truncated."""
+        """Number of truncated texts."""
 
     @property
     def listener_failures(self) -> int:
-        """Stored batches that a listener failed on."""
+        """Number of stored batches that a listener failed to process."""
 
     @property
     def waiting_messages(self) -> int:
-        """Messages that are received and not yet answered."""
+        """Messages that were received and are not yet answered."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -33,4 +33,4 @@ class CollectorReport(Protocol):
 
     @property
     def last_commit_unix_ns(self) -> int | None:
-        """Time of the last commit; None before it."""
+        """Timestamp of the last commit; None before it."""

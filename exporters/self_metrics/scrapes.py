@@ -9,7 +9,7 @@ from exporters.format.text import Families, Family
 
 UP: Final = Series(
     "tailspan_scrape_up",
-    "1 if the target's last scrape succeeded, 0 if not; absent before the first.",
+    "1 if the target's last scrape succeeded, 0 if it failed; absent before the first scrape.",
     ("target",),
 )
 FAILURES: Final = Series(
@@ -18,29 +18,33 @@ FAILURES: Final = Series(
     ("target", "reason"),
 )
 DURATION: Final = Series(
-    "tailspan_scrape_duration_seconds", "Duration of its last successful scrape.", ("target",)
+    "tailspan_scrape_duration_seconds",
+    "Duration of the target's last successful scrape.",
+    ("target",),
 )
 LAST_SUCCESS: Final = Series(
     "tailspan_scrape_last_success_timestamp_seconds",
-    "Time of its last successful scrape, in unix seconds.",
+    "Timestamp of the target's last successful scrape, in unix seconds.",
     ("target",),
 )
 UNUSABLE: Final = Series(
     "tailspan_scrape_unusable_values_total",
-    "Impossible values in its answers, such as a ratio above 1; left unknown.",
+    "Impossible values in the target's responses, such as a ratio above 1. They are treated as"
+    " unknown.",
     ("target",),
 )
 
 
 DISCOVERY_UP: Final = Series(
     "tailspan_scrape_discovery_up",
-    "1 if the last discovery by a file or a name succeeded, 0 if not; then earlier targets stay.",
+    "1 if the last discovery from a file or a DNS name succeeded, 0 if it failed. After a failure,"
+    " the previous targets stay in use.",
     ("discovery",),
 )
 
 
 class ScrapedTarget(Protocol):
-    """The state of a target, such as `collector.scrape.scraper.TargetState`."""
+    """The last results of a target, such as `collector.scrape.scraper.TargetState`."""
 
     @property
     def url(self) -> str:
@@ -48,7 +52,7 @@ class ScrapedTarget(Protocol):
 
     @property
     def up(self) -> bool | None:
-        """Whether the last scrape succeeded; None before the first scrape."""
+        """Whether the last scrape succeeded, or None before the first scrape."""
 
     @property
     def failures(self) -> Mapping[str, int]:
@@ -60,7 +64,7 @@ class ScrapedTarget(Protocol):
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """Time of the last successful scrape; None before it."""
+        """Timestamp of the last successful scrape; None before it."""
 
     @property
     def unusable_values(self) -> int:
@@ -68,7 +72,7 @@ class ScrapedTarget(Protocol):
 
 
 class ScrapeMetrics(Families):
-    """Reports the state of the targets."""
+    """Reports the last results of each target."""
 
     def __init__(
         self,
@@ -79,7 +83,7 @@ class ScrapeMetrics(Families):
         self._discoveries = discoveries
 
     def families(self) -> Iterator[Family]:
-        """Yield every family as of now; no family without targets."""
+        """Yield every family with the current values, or no family if there are no targets."""
         if found := self._discoveries():
             yield gauge(DISCOVERY_UP, {(name,): int(up) for name, up in found.items()})
         states = {state.url: state for state in self._report()}

@@ -1,4 +1,4 @@
-"""Metrics of the components of Tailspan: whether each works."""
+"""Metrics of Tailspan's components: whether each one works."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -10,34 +10,34 @@ from telemetry.tasks import Task
 
 UP: Final = Series(
     "tailspan_task_up",
-    "1 if the part of this Tailspan works, 0 if its last attempt failed, it ended, or it has not"
-    " succeeded for a long time.",
+    "1 if the component works. 0 if its last attempt failed, it ended, or it has not succeeded for"
+    " a long time.",
     ("task",),
 )
 FAILURES: Final = Series(
     "tailspan_task_failures_total",
-    "Failed attempts of the part; it is restarted after each.",
+    "Failed attempts of the component, which is restarted after each failure.",
     ("task",),
 )
 LAST_SUCCESS: Final = Series(
     "tailspan_task_last_success_timestamp_seconds",
-    "When the part last succeeded, in unix seconds; absent before the first success.",
+    "Timestamp of the component's last success, in unix seconds; absent before the first success.",
     ("task",),
 )
 
 
 class TaskMetrics(Families):
-    """Reports the state of the components.
+    """Reports whether each component works.
 
     Args:
-        report: returns each component, and the reason if it does not work, or None if it works.
+        report: returns each component, with the reason why it does not work, or None if it works.
     """
 
     def __init__(self, report: Callable[[], Sequence[tuple[Task, str | None]]]) -> None:
         self._report = report
 
     def families(self) -> Iterator[Family]:
-        """Yield every family as of now."""
+        """Yield every family with the current values."""
         tasks = self._report()
         if not tasks:
             return

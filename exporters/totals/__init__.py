@@ -1,1 +1,1 @@
-"""Totals of requests, engines and GPUs that `/metrics` is computed from."""
+"""Totals of requests, engines and GPUs, from which `/metrics` is computed."""

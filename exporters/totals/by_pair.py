@@ -15,10 +15,10 @@ T = TypeVar("T", bound=_Copied)
 
 
 class ByPair(Generic[T]):
-    """The totals of each pair.
+    """Maps each pair of labels to its totals.
 
     Args:
-        empty: makes the totals of a new pair.
+        empty: creates the totals of a new pair.
     """
 
     def __init__(self, empty: Callable[[], T]) -> None:
@@ -26,21 +26,24 @@ class ByPair(Generic[T]):
         self._by_pair: dict[Pair, T] = {}
 
     def expect(self, pair: Pair) -> T:
-        """Return the totals of a pair. A pair created before its first request has series that are
-        0; otherwise a rate would miss that request."""
+        """Return the totals of a pair, and create them if necessary.
+
+        A pair created before its first request has series that are 0. Without them, a Prometheus
+        rate would miss the first request.
+        """
         totals = self._by_pair.get(pair)
         if totals is None:
             totals = self._by_pair[pair] = self._empty()
         return totals
 
     def forget(self, pairs: set[Pair]) -> None:
-        """Remove pairs beyond the limit."""
+        """Remove pairs that are no longer within the limit."""
         for pair in pairs:
             del self._by_pair[pair]
 
     @property
     def pairs(self) -> set[Pair]:
-        """The pairs with totals."""
+        """The pairs that have totals."""
         return set(self._by_pair)
 
     def copy(self) -> dict[Pair, T]:

@@ -1,12 +1,12 @@
-"""The cost of each engine while it was up, and the idle part of it.
+"""The cost of each engine while it was up, and the cost of its idle time.
 
-The rule is the same as for the bill (`cost.uptime`): the engine was up between two samples that are
-at most GAP_S apart. A longer gap is neither billed nor idle, because the machine may not have been
-rented then. One process of an engine sends the totals of its steps; other processes with the same
-name are its API servers and add no time. If two processes send such totals at the same time, and
-neither has replaced the other, two servers share the name. The time of both is billed. Idle time
-never decreases, although a long step is reported only when it has ended. The loading time of an
-engine is not included.
+Uptime follows the same rule as the bill (`cost.uptime`): an engine was up between two samples that
+are at most GAP_S apart. A longer gap counts neither as uptime nor as idle time, because the machine
+may not have been rented during the gap. One process of an engine sends the totals of its steps.
+Other processes with the same name are its API servers and add no uptime. If two processes send such
+totals at the same time, and neither has replaced the other, two servers share the name. The uptime
+of both servers is then billed. Idle time never decreases, although the time of a long step is
+reported only when the step has ended. The loading time of an engine is not included.
 """
 
 from collections.abc import Callable
@@ -19,15 +19,17 @@ from telemetry.engines import EngineSample
 
 _GAP_NS: Final = GAP_S * 10**9
 MOST_PROCESSES: Final = 64
-"""Maximum number of processes of one engine; a further one replaces the one that was seen first."""
+"""Maximum number of processes of one engine. A further process replaces the process that was seen
+first.
+"""
 
 
 class EngineBill(NamedTuple):
-    """The bill of one engine since the start of this process. None is unknown."""
+    """The bill of one engine since this exporter started. None is unknown."""
 
     model: str | None
     usd_per_s: float | None
-    """The current price; also None if the engine is silent."""
+    """The current price per second. None if the price is unknown or the engine sends no samples."""
     up_s: float
     idle_s: float | None
     usd: float | None
@@ -40,9 +42,11 @@ class _Report(NamedTuple):
     at_unix_ns: int
     busy_s: float | None
     first_unix_ns: int = 0
-    """Time of its first sample."""
+    """Timestamp of the process's first sample."""
     server: int = 0
-    """Number of its server among the servers that share the engine's name; 0 without a clash."""
+    """Number of the process's server among the servers that share the engine's name; 0 if only one
+    server has the name.
+    """
 
     @property
     def counts_steps(self) -> bool:
@@ -50,14 +54,14 @@ class _Report(NamedTuple):
 
 
 _Process = tuple[int, int]
-"""Process id and start time."""
+"""Key of a process: its id and start timestamp."""
 
 
 @dataclass(slots=True)
 class _Server:
     newest_unix_ns: int
     last: _Process | None = None
-    """The last process that sent totals of steps."""
+    """The last process that sent step totals."""
 
 
 @dataclass(slots=True)
@@ -68,7 +72,7 @@ class _Engine:
     processes: dict[_Process, _Report] = field(default_factory=dict)
     up_s: float = 0.0
     spare_s: float = 0.0
-    """Up time minus busy time. It grows during a step and decreases at the end of the step."""
+    """Uptime minus busy time. It grows during a step and decreases when the step ends."""
     idle_s: float | None = None
     usd: float | None = None
     spare_usd: float = 0.0
@@ -79,11 +83,11 @@ class _Engine:
         return max(each.newest_unix_ns for each in self.servers)
 
     def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
-        """Return the seconds that a sample adds to the time up, and the number of its server.
+        """Return the uptime in seconds that a sample adds, and the number of its server.
 
-        If a process still sends totals of steps after another process has begun to send them, the
-        other process did not replace it. It then counts as a separate server from its last sample
-        on.
+        If a process still sends step totals after another process has begun to send them, the other
+        process did not replace it. From its last sample on, the first process counts as a separate
+        server.
         """
         number = report.server
         before = self.processes.get(process)
@@ -132,8 +136,8 @@ class EngineBills:
     """The bills of all engines.
 
     Args:
-        clock_unix_ns: the current time.
-        usd_per_s: price of a second of a replica's engine; None if unknown.
+        clock_unix_ns: returns the current time.
+        usd_per_s: returns the price per second of a replica's engine; None if unknown.
     """
 
     def __init__(
@@ -146,7 +150,7 @@ class EngineBills:
         self._engines: dict[EngineKey, _Engine] = {}
 
     def add(self, sample: EngineSample) -> None:
-        """Add a sample; a sample that is older than the latest of its process is ignored."""
+        """Add a sample. A sample that is older than the latest one of its process is ignored."""
         key = sample.replica, sample.engine
         at, process = sample.at_unix_ns, (sample.process, sample.started_unix_ns)
         engine = self._engines.get(key)
@@ -174,17 +178,17 @@ class EngineBills:
         engine.processes[process] = now._replace(server=server)
 
     def forget(self, keys: set[EngineKey]) -> None:
-        """Remove engines beyond the limit."""
+        """Remove engines that are no longer within the limit."""
         for key in keys:
             self._engines.pop(key, None)
 
     @property
     def keys(self) -> set[EngineKey]:
-        """The engines with samples."""
+        """The engines that have sent samples."""
         return set(self._engines)
 
     def view(self) -> dict[EngineKey, EngineBill]:
-        """Return the bills of all engines as of now."""
+        """Return the current bills of all engines."""
         now_unix_ns = self._clock_unix_ns()
         return {
             key: EngineBill(
@@ -200,7 +204,9 @@ class EngineBills:
 
 
 def _grown(before: _Report, at_unix_ns: int, busy_s: float | None) -> float | None:
-    """Return the busy seconds since a process' previous sample; None if it does not report them."""
+    """Return the busy seconds since the process's previous sample, or None if it does not report
+    busy time.
+    """
     if busy_s is None:
         return None
     if before.busy_s is None or not 0 <= at_unix_ns - before.at_unix_ns <= _GAP_NS:

@@ -1,14 +1,14 @@
-"""Totals and gauges of engines, from the samples of one or several reporting processes.
+"""Totals and gauges of engines, from the samples of one or several processes per engine.
 
-Several processes (vLLM's API servers) may report one engine, each with a part of its steps. Totals
-are summed over them. For gauges the newest sample is used, except for the gauges in
-`_OVER_PROCESSES`.
+Several processes (vLLM's API servers) may report one engine. Each process reports a share of the
+engine's steps. Totals are summed over the processes. Gauges are taken from the newest sample,
+except for the gauges in `_OVER_PROCESSES`.
 
-A total decreases only when the server restarts: a process with a new start time reports, and no
-other process of the engine sent a sample shortly before that start. Then the old counts are
-dropped, as on the server's own /metrics, which Prometheus handles as a counter reset. If other
-processes still report, the counts of the ended process stay in the sum. Otherwise Prometheus would
-handle the decrease as a reset of the whole total.
+A total decreases only when the server restarts: a process with a new start timestamp reports, and
+no other process of the engine sent a sample shortly before that start. The old counts are then
+dropped, as on the server's own /metrics. Prometheus treats the decrease as a counter reset. If
+other processes still report, the counts of the ended process stay in the sum. Otherwise Prometheus
+would treat the decrease as a reset of the whole total.
 """
 
 import operator
@@ -22,15 +22,17 @@ from telemetry.engines import EngineSample
 STALE_NS: Final = 60 * 10**9
 """Time without samples after which an engine's gauges are omitted. Samples arrive every second."""
 GONE_NS: Final = 10 * 10**9
-"""If a process was silent for this time before another one started, it had ended, because no server
-loads a model in less time.
+"""If a process was silent for this time before another process started, the silent process had
+ended, because no server loads a model in less time.
 """
 AHEAD_NS: Final = 600 * 10**9
-"""A sample that is ahead of the current time by more than this was stored while our clock was
-ahead. Newer samples replace it, although their time is earlier."""
+"""A sample that is ahead of the current time by more than this was stored while Tailspan's clock
+was ahead. Newer samples replace it, although they have earlier timestamps.
+"""
 MAX_PROCESSES: Final = 64
-"""Maximum number of processes of one engine. For a further one, the process that was silent for the
-longest time is removed, and its totals are kept."""
+"""Maximum number of processes of one engine. A further process replaces the process that was silent
+for the longest time, whose totals are kept.
+"""
 
 _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "longest_step_s": max,
@@ -38,32 +40,35 @@ _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "oldest_request_age_s": max,
     "last_step_age_s": min,
 }
-"""Functions that combine a gauge over reporting processes; for other gauges the newest value is
-used. The age of the last step is the minimum, because the newest step of any process counts."""
+"""Functions that combine a gauge over the processes of an engine. Other gauges are taken from the
+newest sample. The minimum is used for the age of the last step, because the newest step of any
+process counts.
+"""
 
 EngineKey = tuple[str, int]
 """Replica and engine."""
 
 
 class EngineView(NamedTuple):
-    """The known values of one engine."""
+    """The last values of one engine."""
 
     model: str | None
     gauges: dict[str, float]
     totals: dict[str, float]
     last_sample_unix_ns: int
     info: tuple[str, str, str]
-    """Region, config and source; "" for unknown."""
+    """Region, config and source of the engine; "" for unknown."""
 
 
 @dataclass(slots=True)
 class _Process:
     newest: EngineSample
     last_seen_unix_ns: int
-    """The earlier of sample time and arrival, so that old samples do not look new if a clock is
-    fast or a delivery is late."""
+    """The earlier of sample timestamp and arrival, so that samples do not look newer than they are
+    if a clock is fast or a delivery is late.
+    """
     started_unix_ns: int | None = None
-    """Start time of the totals; None until totals are reported."""
+    """Start timestamp of the totals, or None until totals are reported."""
     totals: dict[str, float] = field(default_factory=dict)
 
     def take(self, sample: EngineSample, last_seen_unix_ns: int) -> None:
@@ -81,7 +86,7 @@ class _Engine:
     model: str | None = None
     processes: dict[int, _Process] = field(default_factory=dict)
     settled: dict[str, float] = field(default_factory=dict)
-    """Totals of processes that ended while others of the engine continued."""
+    """Totals of processes that ended while other processes of the engine continued."""
 
     def settle(self, process: int) -> None:
         for name, value in self.processes.pop(process).totals.items():
@@ -93,7 +98,7 @@ class EngineTotals:
     """The totals of all engines.
 
     Args:
-        clock_unix_ns: the current time.
+        clock_unix_ns: returns the current time.
     """
 
     def __init__(self, clock_unix_ns: Callable[[], int]) -> None:
@@ -101,7 +106,7 @@ class EngineTotals:
         self._engines: dict[EngineKey, _Engine] = {}
 
     def add(self, sample: EngineSample) -> None:
-        """Add a sample; a sample that is older than the latest is ignored."""
+        """Add a sample. A sample that is older than the latest one is ignored."""
         engine = self._engines.setdefault((sample.replica, sample.engine), _Engine())
         known = engine.processes.get(sample.process)
         now_unix_ns = self._clock_unix_ns()
@@ -122,22 +127,25 @@ class EngineTotals:
         engine.model = sample.model or engine.model
 
     def forget(self, keys: set[EngineKey]) -> None:
-        """Remove engines beyond the limit."""
+        """Remove engines that are no longer within the limit."""
         for key in keys:
             del self._engines[key]
 
     @property
     def keys(self) -> set[EngineKey]:
-        """The engines with samples."""
+        """The engines that have sent samples."""
         return set(self._engines)
 
     def view(self) -> dict[EngineKey, EngineView]:
-        """Return all engines as of now; a stale one has totals and no gauges."""
+        """Return all engines with their current values.
+
+        An engine without recent samples has totals but no gauges.
+        """
         now_unix_ns = self._clock_unix_ns()
         return {key: _view(engine, now_unix_ns) for key, engine in self._engines.items()}
 
     def _begin(self, engine: _Engine, sample: EngineSample) -> None:
-        """Prepare for a process that is new or has restarted."""
+        """Prepare the totals for a process that is new or has restarted."""
         others = [each for process, each in engine.processes.items() if process != sample.process]
         if all(each.newest.at_unix_ns + GONE_NS < sample.started_unix_ns for each in others):
             engine.processes.clear()

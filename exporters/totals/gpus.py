@@ -1,8 +1,8 @@
-"""GPUs as Prometheus metrics.
+"""The latest sample of each GPU, as Prometheus metrics.
 
-The latest sample of each GPU of each replica. A GPU without samples for a minute is omitted; an
-idle GPU sends samples. A GPU that changes its replica is exported for its new replica, and for ten
-more seconds for the old one; in a sum it would count twice for a minute otherwise.
+The key is the replica and the GPU. A GPU without samples for a minute is omitted. Idle GPUs also
+send samples. If a GPU changes its replica, it is exported for the new replica at once, and for the
+old replica for ten more seconds. Otherwise sums would count it twice for a minute.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ class GpuTotals:
     """The latest samples of all GPUs.
 
     Args:
-        clock_unix_ns: the current time.
+        clock_unix_ns: returns the current time.
     """
 
     def __init__(self, clock_unix_ns: Callable[[], int]) -> None:
@@ -40,7 +40,7 @@ class GpuTotals:
         self._latest: dict[GpuKey, GpuSample] = {}
 
     def add(self, sample: GpuSample) -> None:
-        """Add a sample; a sample that is older than the latest is ignored."""
+        """Add a sample. A sample that is older than the GPU's latest one is ignored."""
         key = sample.replica, sample.gpu
         known = self._latest.get(key)
         latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
@@ -48,8 +48,9 @@ class GpuTotals:
             self._latest[key] = sample
 
     def view(self, labels: Labels) -> list[GpuSample]:
-        """Return the latest sample of each GPU that is not stale, moved or beyond the limit; remove
-        the others."""
+        """Return the latest sample of each current GPU; remove GPUs that are stale, moved to
+        another replica, or beyond the limit.
+        """
         horizon = self._clock_unix_ns() - STALE_NS
         newest: dict[str, int] = {}
         for sample in self._latest.values():
@@ -64,7 +65,7 @@ class GpuTotals:
 
 
 def gpu_families(samples: Sequence[GpuSample]) -> Iterator[Family]:
-    """Yield the latest values of each GPU. Values that it does not report have no series."""
+    """Yield the latest values of each GPU. A value that the GPU does not report has no series."""
     by_labels = {(each.replica, each.gpu, each.model_name or ""): each for each in samples}
     if not by_labels:
         return

@@ -1,8 +1,9 @@
-"""Limits on label values, so that client-chosen values cannot fill Prometheus or our memory.
+"""Limits on label values, so that values chosen by clients cannot fill the memory of Prometheus or
+Tailspan.
 
-A label has a maximum number of values. When the maximum is reached, a new value replaces the value
-that was silent for the longest time, if that was for hours (replicas get new names with every
-rollout). Otherwise the new value is replaced by `other`, and is counted.
+Each label has a maximum number of values. At the maximum, a new value replaces the value that was
+silent for the longest time, if it was silent for hours. For example, replicas get new names with
+every rollout. Otherwise the label value `other` replaces the new value, and the row is counted.
 """
 
 from collections import OrderedDict
@@ -13,8 +14,9 @@ from exporters.definitions.series_types import OTHER
 
 LIMIT: Final = 200
 COMBINED_LIMIT: Final = 1_000
-"""Maximum number of pairs, and of engines; otherwise two labels with 200 values each would make
-40,000 pairs."""
+"""Maximum number of label pairs, and of engines. Without it, two labels with 200 values each could
+make 40,000 pairs.
+"""
 IDLE_NS: Final = 6 * 3_600 * 10**9
 """The longest window of a paging alert. A value that was silent for this time may be replaced."""
 
@@ -22,7 +24,7 @@ _Value = TypeVar("_Value", bound=Hashable)
 
 
 class LabelCap(Generic[_Value]):
-    """The admitted values, the least recently seen first."""
+    """The admitted values; the value that was not seen for the longest time is first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -30,7 +32,10 @@ class LabelCap(Generic[_Value]):
         self.overflows = 0
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
-        """Admit a value of this many rows, and mark it as seen; return False at the limit."""
+        """Admit a value that appears in this number of rows, and mark it as seen.
+
+        Return False if the limit is reached.
+        """
         seen = self._seen_unix_ns
         if value not in seen and len(seen) >= self._limit:
             oldest, at_unix_ns = next(iter(seen.items()))
@@ -44,7 +49,7 @@ class LabelCap(Generic[_Value]):
 
     @property
     def use(self) -> tuple[int, int]:
-        """The number of values, and the maximum."""
+        """The current number of values, and the maximum."""
         return len(self._seen_unix_ns), self._limit
 
     def __contains__(self, value: object) -> bool:
@@ -52,7 +57,7 @@ class LabelCap(Generic[_Value]):
 
 
 class Labels:
-    """The limits of one exporter."""
+    """The label limits of one exporter."""
 
     def __init__(self, limit: int = LIMIT, combined_limit: int = COMBINED_LIMIT) -> None:
         self._models: LabelCap[str] = LabelCap(limit)
@@ -78,21 +83,24 @@ class Labels:
     def customer(
         self, model: str, tenant: str | None, now_unix_ns: int, rows: int = 1
     ) -> tuple[str, str]:
-        """Return the labels for requests of a tenant; `model` is the label that `pair` returned."""
+        """Return the labels for requests of a tenant. `model` is the label that `pair` returned."""
         pair = model, _capped(self._tenants, tenant, now_unix_ns, rows)
         if OTHER in pair or self._customers.admits(pair, now_unix_ns, rows):
             return pair
         return OTHER, OTHER
 
     def engine(self, replica: str, engine: int, now_unix_ns: int) -> bool:
-        """Return whether an engine is admitted. There is no `other` engine, because a gauge or a
-        total of changing engines would be meaningless."""
+        """Return whether an engine is within the limit.
+
+        There is no `other` engine, because a gauge or a total over changing engines would have no
+        meaning.
+        """
         return self._replicas.admits(replica, now_unix_ns) and self._engines.admits(
             (replica, engine), now_unix_ns
         )
 
     def gpu(self, replica: str, gpu: str, now_unix_ns: int) -> bool:
-        """Return whether a replica's GPU is admitted; there is no `other` GPU either."""
+        """Return whether a replica's GPU is within the limit. There is no `other` GPU."""
         return self._replicas.admits(replica, now_unix_ns) and self._gpus.admits(
             (replica, gpu), now_unix_ns
         )
@@ -128,7 +136,7 @@ class Labels:
         return engine in self._engines and engine[0] in self._replicas
 
     def overflows(self) -> dict[str, int]:
-        """Return the rows beyond the limit, by label."""
+        """Return the number of rows beyond the limit, by label."""
         return {label: cap.overflows for label, cap in self._caps.items()}
 
     def use(self) -> dict[str, tuple[int, int]]:

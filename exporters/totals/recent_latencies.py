@@ -1,12 +1,13 @@
-"""Latencies of the last five minutes, in bins, in three groupings: by model and replica, by model,
+"""Latencies of the last five minutes as bins, in three groupings: by model and replica, by model,
 and by tenant.
 
-A window is the sum of slices of 15 s. When the window moves, the slices that leave it are
-subtracted, so a scrape does not add up slices. A request is counted in the slice in which it ended.
-If it ended before the window (in a replay, or after a sender was interrupted), it is not counted.
+A window consists of slices of 15 s. When the window moves, the oldest slices are subtracted from
+its total, so a scrape does not have to add up slices. A request is counted in the slice in which it
+ended. A request that ended before the window is not counted, for example in a replay or after a
+sender was interrupted.
 
-A window uses two bytes of memory per request and latency. If many requests share their bins, it
-uses six bytes per bin instead, for a few hundred bins. The limits on labels bound the number of
+A window uses two bytes of memory per request and latency. If many requests share their bins, the
+window uses six bytes per bin instead, for a few hundred bins. The label limits bound the number of
 windows (benchmarks/scrape.py). Windows without recent requests are dropped.
 """
 
@@ -25,15 +26,16 @@ from telemetry.sketches import IntArray, bins_within
 SLICE_NS: Final = 15 * 10**9
 SLICES: Final = RECENT_S * 10**9 // SLICE_NS
 _MANY: Final = 1_000
-"""Above this number of requests, most requests share their bin with others."""
+"""Above this number of requests, most requests share their bin with other requests."""
 
 Int16Array = NDArray[np.int16]
 _Key = TypeVar("_Key", Pair, str)
 
 
 class Counted(NamedTuple):
-    """A window at an instant: its bins (`telemetry.sketches`), ascending, and the requests in
-    each."""
+    """A copy of a window: its bins in ascending order (`telemetry.sketches`), and the number of
+    requests in each bin.
+    """
 
     bins: list[int]
     numbers: dict[int, int]
@@ -44,7 +46,7 @@ Latencies = dict[str, Counted]
 
 
 class RecentCounts(NamedTuple):
-    """All windows at an instant."""
+    """A copy of all windows."""
 
     by_pair: dict[Pair, Latencies]
     by_model: dict[str, Latencies]
@@ -52,7 +54,7 @@ class RecentCounts(NamedTuple):
 
 
 class _Slice:
-    """The bins of some requests: counts, and the most recent requests one by one."""
+    """The bins of some requests: counts per bin, and a list of the most recent requests."""
 
     __slots__ = ("_bins", "_fresh", "_numbers")
 
@@ -67,7 +69,7 @@ class _Slice:
             self._pack()
 
     def counts(self) -> Counter[int]:
-        """Return the requests by bin."""
+        """Return the number of requests in each bin."""
         counts = Counter(dict(zip(self._bins, self._numbers, strict=True)))
         counts.update(self._fresh)
         return counts
@@ -82,24 +84,25 @@ class _Slice:
 
 
 class SlidingCounts:
-    """Counts of the requests in the last slices, for each bin."""
+    """The number of requests in each bin, over the slices of the window."""
 
     __slots__ = ("_fresh", "_ordered", "_slices", "_total", "oldest")
 
     def __init__(self) -> None:
         self._total: Counter[int] = Counter()
         self._fresh: array[int] = array("h")
-        """Requests that are not in `_total` yet.
+        """The bins of recent requests that are not yet in `_total`.
 
-        Adding a thousand at once takes a tenth of the time of adding them one by one.
+        Adding a thousand requests at once takes a tenth of the time of adding them one by one.
         """
-        # The bins of `_total`, ascending, so that a scrape need not sort them for every window.
+        # The bins of `_total` in ascending order, so that a scrape does not have to sort the bins
+        # of each window.
         self._ordered: list[int] = []
         self._slices: dict[int, _Slice] = {}
         self.oldest = 0
 
     def add(self, bins: Int16Array, slice_: int) -> None:
-        """Count requests by their bins; slices are numbered since the epoch."""
+        """Count requests by their bins. Slices are numbered since the epoch."""
         held = self._slices.get(slice_)
         if held is None:
             held = self._slices[slice_] = _Slice()
@@ -109,17 +112,19 @@ class SlidingCounts:
             self._settle()
 
     def __bool__(self) -> bool:
-        """Return whether it has any requests."""
+        """Return whether the window has any requests."""
         return bool(self._fresh or self._total)
 
     def copy(self) -> Counted:
-        """Return the counts as of now."""
+        """Return a copy of the current counts."""
         self._settle()
         return Counted(self._ordered[:], dict(self._total))
 
     def slide(self, oldest: int) -> None:
-        """Drop the slices before this one, and those after the window, which come from a clock that
-        was ahead."""
+        """Drop the slices before this one.
+
+        Also drop slices after the window, which come from a clock that was ahead.
+        """
         if oldest == self.oldest:
             return
         self.oldest = oldest
@@ -146,15 +151,15 @@ class SlidingCounts:
 
 
 def _counted(several: "array[int]") -> tuple[IntArray, IntArray]:
-    """Return the distinct bins, ascending, and the number of each."""
+    """Return the distinct bins in ascending order, and the number of requests in each."""
     bins, numbers = np.unique(np.frombuffer(several, np.int16), return_counts=True)
     return bins.astype(int), numbers.astype(int)
 
 
 class RecentLatencies:
-    """The windows of every pair, every model and every tenant of a model.
+    """The windows of every pair, every model, and every tenant of a model.
 
-    It has no clock; the current time is an argument.
+    It has no clock; callers pass the current time.
     """
 
     def __init__(self) -> None:
@@ -185,7 +190,7 @@ class RecentLatencies:
             _take(self._by_tenant, bulk.customers.labels, customers, found)
 
     def counts(self, now_unix_ns: int) -> RecentCounts:
-        """Return all windows as of now, without empty ones."""
+        """Return a copy of all current windows, without empty ones."""
         self._sweep(now_unix_ns // SLICE_NS)
         return RecentCounts(
             _copies(self._by_pair), _copies(self._by_model), _copies(self._by_tenant)
@@ -199,7 +204,7 @@ class RecentLatencies:
 
 
 class _Found(NamedTuple):
-    """The bins of one latency, and the slices that they count in."""
+    """The bins of one latency of some requests, and the slice of each request."""
 
     field: str
     bins: Int16Array
@@ -213,7 +218,7 @@ def _take(
     place: IntArray,
     found: _Found,
 ) -> None:
-    """Count bins in the windows of their labels."""
+    """Count requests in the windows of their labels."""
     key = place * SLICES + found.slices % SLICES
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))

@@ -1,9 +1,9 @@
-"""Quantiles of many windows at once.
+"""Computes the quantiles of many windows at once.
 
-Computing the windows of a fleet one by one took a third of a scrape's time. This module adds up all
-windows as ranges of one long column. It uses lists instead of numpy, because converting the numbers
-of dictionaries to an array takes as long as adding them up. Ranks and estimates are those of
-`telemetry.sketches.quantiles_s`.
+Computing the windows of a fleet one by one took a third of the scrape duration. This module
+concatenates all windows to one long column and works on its ranges. It uses lists instead of numpy,
+because converting the numbers of dictionaries to an array takes as long as adding them up. Ranks
+and estimates are the same as in `telemetry.sketches.quantiles_s`.
 """
 
 from bisect import bisect_left
@@ -18,14 +18,14 @@ from telemetry.sketches import estimate_s
 def quantiles_s(
     windows: Iterable[Counted], labels: Iterable[str]
 ) -> Iterator[tuple[int, str, float]]:
-    """Yield the quantiles for which there are enough requests.
+    """Yield the quantiles of each window that has enough requests.
 
     Args:
         windows: non-empty windows.
-        labels: the quantiles as text, such as "0.99".
+        labels: the labels of the quantiles, such as "0.99".
 
     Yields:
-        The window's number, the quantile's label, and seconds; window by window.
+        Tuples of the window's index, the quantile's label, and seconds, window by window.
     """
     windows = list(windows)
     numbers: list[int] = []

@@ -1,9 +1,10 @@
-"""Remembers recent requests, so that a repeated one counts once.
+"""Remembers recent requests, so that a request that is sent again is counted once.
 
-A sender repeats a batch whose answer it did not receive. The store recognises a repeat by its key,
-the counters here by this memory. It is bounded: it has at least the last `capacity` requests and,
-in two generations, at most twice as many. At 1,000 requests a second the default covers 100 s;
-OpenTelemetry's exporters give up within 64 s.
+A sender sends a batch again if it did not receive the response. The store recognises a repeated
+request by its key; the counters recognise it with this memory. The memory is bounded: it contains
+at least the last `capacity` requests. It has two generations, so it contains at most twice this
+number. At 1,000 requests a second the default covers 100 s; OpenTelemetry's exporters give up
+within 64 s.
 """
 
 from collections.abc import Sequence
@@ -12,11 +13,11 @@ from typing import Final
 from telemetry.requests import Source
 
 CAPACITY: Final = 100_000
-"""About 10 MB per generation."""
+"""Maximum number of requests in a generation, about 10 MB."""
 
 
 class RecentIds:
-    """A bounded memory of (trace_id, span_id)."""
+    """A bounded set of (trace_id, span_id)."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -24,7 +25,7 @@ class RecentIds:
         self._older: set[bytes] = set()
 
     def new_among(self, trace_ids: Sequence[str], span_ids: Sequence[str]) -> Sequence[int]:
-        """Return the indices of ids that are not remembered, and remember them."""
+        """Return the indices of the ids that are not remembered, and remember them."""
         keys = list(map(bytes.fromhex, map("".join, zip(trace_ids, span_ids, strict=True))))
         fresh = set(keys)
         new: Sequence[int] = range(len(keys))
@@ -41,9 +42,10 @@ class RecentIds:
 
 
 class RecentSources:
-    """Remembers which source reported a request id; bounded, in two generations.
+    """Remembers which source reported a request id; bounded by two generations.
 
-    A server may report a request twice: by our instrumentation and by its own spans.
+    A server may report a request twice: by Tailspan's instrumentation and by the engine's own
+    spans.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -52,7 +54,7 @@ class RecentSources:
         self._older: dict[str, bool] = {}
 
     def from_another(self, request_id: str | None, source: str) -> bool:
-        """Return whether another source reported this request; if not, remember this source."""
+        """Return whether another source has reported this request. If not, remember this source."""
         if request_id is None:
             return False
         native = source == Source.NATIVE

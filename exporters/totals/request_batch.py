@@ -1,6 +1,6 @@
-"""A batch of requests that are counted together: their columns, and the labels of each request.
+"""A batch of requests that are counted together: their columns, and each request's labels.
 
-Adding up whole columns costs a fraction of counting requests one by one.
+Summing whole columns takes a fraction of the time of counting requests one by one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from telemetry.requests import Outcome
 from telemetry.sketches import IntArray
 
 Pair = tuple[str, str]
-"""Label values: a model and a replica, or a model and a tenant."""
+"""Two label values: a model and a replica, or a model and a tenant."""
 BoolArray = NDArray[np.bool_]
 
 OUTCOMES: Final = tuple(Outcome)
@@ -26,29 +26,31 @@ _ANSWERED: Final = np.array([outcome.answered for outcome in OUTCOMES])
 
 
 class Sum(NamedTuple):
-    """Sums of some columns over the requests with one pair of labels."""
+    """Sums of columns over the requests with one pair of labels."""
 
     at: int
     """Index of the pair."""
     requests: int
-    """The number of requests that have all of the columns."""
+    """The number of requests with a value in all of the columns."""
     totals: list[float]
     """The sum of each column."""
 
 
 class Under(NamedTuple):
-    """The label pairs of some requests; `place` (requests,) has each request's pair, by index."""
+    """The label pairs of some requests. `place` (requests,) is the index of each request's pair."""
 
     labels: list[Pair]
     place: IntArray
 
     def numbers(self, codes: IntArray, most: int) -> list[list[int]]:
-        """Return the number of requests of each code in [0, most), by pair."""
+        """Return the number of requests with each code in [0, most), by pair."""
         counts = np.bincount(self.place * most + codes, minlength=len(self.labels) * most)
         return counts.reshape(-1, most).tolist()
 
     def sums(self, *columns: FloatArray) -> Iterator[Sum]:
-        """Yield sums of columns over the requests that have all of them, by non-empty pair."""
+        """Yield the sums of columns for each pair, over the requests that have a value in all of
+        them. Pairs without such requests are left out.
+        """
         known = ~np.isnan(columns[0])
         for column in columns[1:]:
             known &= ~np.isnan(column)
@@ -64,8 +66,8 @@ class RequestBatch:
 
     Args:
         rows: the requests.
-        pairs: by model and replica.
-        customers: by model and tenant.
+        pairs: the labels of each request by model and replica.
+        customers: the labels of each request by model and tenant.
         now_unix_ns: the current time.
     """
 
@@ -76,14 +78,16 @@ class RequestBatch:
         self.now_unix_ns = now_unix_ns
         self.outcomes: IntArray = np.array([_CODES[each] for each in rows.column("outcome")], int)
         self.served: BoolArray = self.outcomes != _REJECTED
-        """Requests that reached the engine; the others have no meaningful latency."""
+        """Mask of the requests that reached the engine. The latencies of other requests have no
+        meaning.
+        """
         self.answered: BoolArray = _ANSWERED[self.outcomes]
         lasted_ns = np.rint(self.numbers("e2e_s") * 1e9).astype(np.int64)
         self.ended_unix_ns: IntArray = np.array(rows.column("received_unix_ns"), int) + lasted_ns
 
     @classmethod
     def under(cls, rows: RequestRows, labels: Labels, now_unix_ns: int) -> "RequestBatch":
-        """Return these requests with their labels, within the limits."""
+        """Return a batch of these requests, with labels within the limits."""
         combinations: dict[tuple[str | None, ...], int] = {}
         columns = [rows.column(each) for each in ("model", "replica", "tenant")]
         place = np.array(
@@ -101,7 +105,9 @@ class RequestBatch:
         return cls(rows, distinct(pairs, place), distinct(customers, place), now_unix_ns)
 
     def numbers(self, field: str, only: BoolArray | None = None) -> FloatArray:
-        """Return a field's values, NaN if unknown or not in `only`; do not modify them."""
+        """Return the values of a field, with NaN for unknown values and for requests outside
+        `only`. Do not modify the array.
+        """
         found = self.rows.numbers(field)
         return found if only is None else np.where(only, found, np.nan)
 
@@ -113,6 +119,6 @@ def distinct(labels: Sequence[Pair], place: IntArray) -> Under:
 
 
 def by_value(values: Sequence[object], of: Callable[..., float | None]) -> FloatArray:
-    """Return a number for each value, computed once for equal ones; NaN for None."""
+    """Return a number for each value, computed once for equal values; NaN for None."""
     known = {value: of(value) for value in set(values)}
     return np.array([known[value] for value in values], np.float64)

@@ -1,6 +1,6 @@
-"""Numbers of requests with a cost, and the cost of repeated computation, by replica and tenant.
+"""Numbers of requests with a cost, and the cost of repeated work, by replica and tenant.
 
-The costs of requests are totals in `requests.Counts`, as the tokens are.
+The costs of requests are totals in `requests.Counts`, like the tokens.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ _METHODS: Final = tuple(PricedBy)
 
 @dataclass(slots=True)
 class Spent:
-    """Requests by how they were priced, and the cost of repeated computation."""
+    """Numbers of requests by pricing method, and the cost of repeated work."""
 
     requests: dict[PricedBy, int] = field(default_factory=lambda: dict.fromkeys(_METHODS, 0))
     wasted_usd: float = 0.0
@@ -36,18 +36,18 @@ class Spent:
 
 
 class CostTotals(ByPair[Spent]):
-    """The totals of every pair of labels with a price."""
+    """The totals of every pair of labels that has a price."""
 
     def __init__(self) -> None:
         super().__init__(Spent)
 
     def add(self, under: Under, bulk: RequestBatch, usd_per_s: FloatArray) -> None:
-        """Count requests; requests without a price are not counted.
+        """Count requests that have a price.
 
         Args:
-            under: their labels.
+            under: the labels of the requests.
             bulk: the requests, with their costs.
-            usd_per_s: (requests,) price of a second of each one's engine; NaN if unknown.
+            usd_per_s: (requests,) price per second of the engine of each request; NaN if unknown.
         """
         priced_by = bulk.rows.column("priced_by")
         for method in _METHODS:
@@ -64,7 +64,9 @@ def cost_families(
     by_tenant: Mapping[Pair, Spent],
     engines: Mapping[EngineLabels, EngineBill],
 ) -> Iterator[Family]:
-    """Yield the number of requests with a cost, wasted cost, and the cost of engines."""
+    """Yield families of the number of requests with a cost, the cost of repeated work, and the cost
+    of engines.
+    """
     if by_replica:
         yield counter(
             series.PRICED_REQUESTS,

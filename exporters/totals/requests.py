@@ -1,6 +1,7 @@
 """Totals of requests: outcomes, tokens, latency histograms, and time by phase and part.
 
-Independent of Prometheus and of any clock. A scrape reads a copy, so it does not block counting.
+The totals depend neither on Prometheus nor on a clock. A scrape works on a copy, so it does not
+block counting.
 """
 
 from collections.abc import Sequence
@@ -28,13 +29,15 @@ _PARTS: Final = tuple(
         ("decode", DECODE_PARTS),
     )
 )
-"""The fields of each phase with parts, and their labels (phase, part)."""
+"""Maps each phase with parts to the fields of its parts and their labels (phase, part)."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Requests by outcome, their tokens and their costs. An amount is present after the first
-    request that reports it."""
+    """Number of requests by outcome, and totals of their tokens and costs.
+
+    A total exists after the first request that reports its field.
+    """
 
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     tokens: dict[str, int] = field(default_factory=dict)
@@ -47,13 +50,15 @@ class Counts:
 
 @dataclass(slots=True)
 class PairTotals:
-    """The totals of one model on one replica. A histogram, phase or part is present after the first
-    request that reports it."""
+    """The totals of one model on one replica.
+
+    A histogram, phase or part exists after the first request that reports it.
+    """
 
     counts: Counts = field(default_factory=Counts)
     histograms: dict[str, Distribution] = field(default_factory=dict)
     phased: int = 0
-    """Requests with all phases known."""
+    """Number of requests with all phases known."""
     phases_s: dict[str, float] = field(default_factory=dict)
     parts_s: dict[Pair, float] = field(default_factory=dict)
     """Seconds by phase and part."""
@@ -84,7 +89,7 @@ def _count(counts: Sequence[Counts], under: Under, bulk: RequestBatch) -> None:
 
 
 def _observe(totals: Sequence[PairTotals], bulk: RequestBatch, histogram: Histogram) -> None:
-    """Add one latency to the histograms of its labels."""
+    """Add one latency of requests to the histograms of their labels."""
     counted = bulk.answered if histogram.answered_only else bulk.served
     values_s = bulk.numbers(histogram.field)
     rows = np.flatnonzero(counted & ~np.isnan(values_s))
@@ -106,13 +111,13 @@ def _observe(totals: Sequence[PairTotals], bulk: RequestBatch, histogram: Histog
 
 
 def _spend(totals: Sequence[PairTotals], bulk: RequestBatch) -> None:
-    """Add the time of requests by phase and part."""
+    """Add the time of requests to the totals of phases and parts."""
     phases = [bulk.numbers(name, bulk.served) for name in PHASES]
     for at, requests, spent_s in bulk.pairs.sums(*phases):
         totals[at].phased += requests
         _add(totals[at].phases_s, _PHASES, spent_s)
     for names, labels in _PARTS:
-        # A request has either all parts of a phase, or no part.
+        # A request has either all parts of a phase, or none of them.
         parts = [bulk.numbers(name, bulk.served) for name in names]
         for at, _, spent_s in bulk.pairs.sums(*parts):
             _add(totals[at].parts_s, labels, spent_s)
@@ -127,7 +132,7 @@ class RequestTotals(ByPair[PairTotals]):
     """The totals of every pair of model and replica.
 
     Args:
-        histograms: the histograms, with their bounds.
+        histograms: the definitions of the histograms, with their bounds.
     """
 
     def __init__(self, histograms: tuple[Histogram, ...] = HISTOGRAMS) -> None:

@@ -1,8 +1,8 @@
-"""Utilisation of each engine's GPUs in the last minute, relative to their peaks.
+"""Utilisation of each engine's GPUs in the last minute, relative to the peaks of the GPUs.
 
-Computed from stored samples, and from the model shape and the device that engines reported when
-they started. Engines without a known shape or device are omitted, and so are idle engines. Bytes
-and FLOPs are those of one GPU, as a mean over the engine's GPUs.
+It is computed from stored samples, and from the model shape and the device that engines reported
+when they started. Idle engines and engines without a known shape or device are omitted. Bytes and
+FLOPs are those of one GPU, as the mean over the engine's GPUs.
 """
 
 import logging
@@ -35,17 +35,17 @@ SPAN_NS: Final = 60 * 10**9
 _APART_NS: Final = 2 * SPAN_NS + 10**9
 SWEEP_NS: Final = 10**9
 STARTS_KEPT_NS: Final = 30 * 10**9
-"""Time for which stored engine starts are cached."""
+"""Time for which the engine starts read from the store are cached."""
 MOST_ENGINES: Final = 1000
 MOST_ROWS: Final = 4_096
-"""Maximum number of stored samples of one engine: one minute of 64 processes that sample every
-second. A limit of age would not be enough, because samples may arrive at any rate.
+"""Maximum number of samples kept for one engine: one minute of 64 processes that send a sample
+every second. A limit of age alone would not be enough, because samples may arrive at any rate.
 """
 
 LEFT_OUT: Final = Series(
     "tailspan_roofline_left_out_samples_total",
-    "Samples that rooflines leave out: samples of engines beyond 1,000 (engine), and samples of one"
-    " engine beyond 4,096 in a minute (sample).",
+    "Samples that utilisation leaves out: samples of engines beyond 1,000 (engine), and samples of"
+    " one engine beyond 4,096 in a minute (sample).",
     ("of",),
 )
 
@@ -66,9 +66,9 @@ _log = logging.getLogger(__name__)
 
 EngineKey = tuple[str, int]
 _Row = tuple[int, int, int]
-"""Instant, process, start of the process."""
+"""Timestamp, process id, and start timestamp of the process."""
 _Kind = tuple[str | None, str | None, Chunks | None]
-"""Shape, device and chunks."""
+"""Key of engines that are computed together: shape, device and chunks."""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class _Engine:
     """The totals of each row, one row after another; NaN if unknown."""
 
     def add(self, row: _Row, totals: list[float]) -> bool:
-        """Add a sample. Return True if the oldest one was dropped for it."""
+        """Add a sample. Return True if the oldest sample was dropped to make room."""
         self.rows.append(row)
         self.totals.extend(totals)
         if len(self.rows) <= MOST_ROWS:
@@ -100,11 +100,11 @@ class _Engine:
 
 
 class RooflineMetrics(Families):
-    """Keeps the last minute of samples of every engine, and computes its utilisation.
+    """Keeps the last minute of samples of every engine, and computes the utilisation of its GPUs.
 
     Args:
-        starts: returns the latest start of each engine of some replicas.
-        clock_unix_ns: the current time.
+        starts: returns the latest start of each engine of the given replicas.
+        clock_unix_ns: returns the current time.
         peaks: configured peaks of devices (`roofline.peaks.device_named`).
     """
 
@@ -127,7 +127,7 @@ class RooflineMetrics(Families):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Add samples; engines beyond the limit are left out."""
+        """Add samples. Samples of engines beyond the limit are left out."""
         with self._lock:
             for sample in samples:
                 self._add(sample)
@@ -138,7 +138,7 @@ class RooflineMetrics(Families):
         with self._lock:
             self._forget(now_unix_ns - SPAN_NS)
             engines = {key: each.copy() for key, each in self._engines.items()}
-        # Only for engines that sent samples, because any sender can invent starts.
+        # Only for engines that sent samples, because any sender can invent engine starts.
         starts = self._in_force(now_unix_ns, {replica for replica, _ in engines})
         alike: dict[_Kind, dict[EngineKey, _Engine]] = {}
         for key, each in engines.items():
@@ -199,7 +199,7 @@ class RooflineMetrics(Families):
                     (start.replica, start.engine): start for start in self._ask(replicas)
                 }
             except Exception:  # a scrape must not fail because of it; earlier starts still hold
-                _log.warning("engine starts could not be read", exc_info=True)
+                _log.warning("the engine starts could not be read", exc_info=True)
         return self._starts
 
 
@@ -209,17 +209,17 @@ def _windows(
     device: Device | None,
     chunks: Chunks | None,
 ) -> Iterator[tuple[EngineKey, Window]]:
-    """Yield the utilisation of each engine, for engines with one shape on one device.
+    """Yield the utilisation of each of some engines that have the same shape and device.
 
-    All engines are computed together, each in a separate window of time. For a fleet, computing
-    them one by one takes five times as long.
+    All engines are computed together, each in a separate time window, because computing the engines
+    of a fleet one by one takes five times as long.
     """
     keys, series = list(group), dict[tuple[int, int, int], int]()
     at_ns: list[int] = []
     numbers: list[int] = []
     for place, each in enumerate(group.values()):
-        # Each window extends a minute before and after the engine's last sample, so a sample with
-        # a wrong clock does not affect the others.
+        # Each window extends a minute before and after the engine's last sample, so that a sample
+        # with a wrong timestamp does not affect other engines.
         begin_ns, end_ns = place * _APART_NS, (place + 1) * _APART_NS
         shift_ns = begin_ns + SPAN_NS - each.rows[-1][0]
         for at, process, started in each.rows:

@@ -1,13 +1,13 @@
-"""Good events and all events per objective, by the exact threshold, counted as requests arrive.
+"""Good events and all events per objective, compared with the exact threshold when requests arrive.
 
-The counters are 0 from the start; otherwise Prometheus would miss the first event. A request that
-ended long before it was received (a replay, or an interrupted sender) is left out and counted as
-`late`, because Prometheus cannot store it with its own time.
+The counters are 0 from the start. Otherwise Prometheus would miss the first event. A request that
+was received long after its end (in a replay, or after a sender was interrupted) is counted as
+`late` instead, because Prometheus cannot store it with its own timestamp.
 
-A request in flight that is already bad is counted with the first report that shows this, and never
-again. For this purpose each report, and finally the request's row, contains the age of the request
-at the previous report. Counters do not decrease. A request that was counted as bad
-and then ends with a client error stays bad.
+A request in flight that is already bad is counted with the first report that shows this, and is not
+counted again. For this purpose each report, and finally the request's row, contains the age of the
+request at the previous report. Counters do not decrease. A request that was counted as bad and then
+ends with a client error therefore stays bad.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,19 +37,19 @@ _BAD: Final = VERDICTS.index(Verdict.BAD)
 REASONS: Final = (*map(str, EXCLUDED), LATE)
 
 LATE_NS: Final = 300 * 10**9
-"""The shortest window of a paging alert; senders give up much earlier."""
+"""The shortest window of a paging alert. Senders give up much earlier."""
 
 
 @dataclass(slots=True)
 class SloTotals:
-    """The counts of one objective, or of one of its groups, since start."""
+    """The counts of one objective, or of one of its groups, since the start."""
 
     events: int = 0
     good: int = 0
     excluded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
     def add(self, codes: np.ndarray, late: int) -> None:
-        """Add requests by their verdicts, and the number of late ones."""
+        """Add requests by their verdicts, and the number of late requests."""
         self.excluded[LATE] += late
         numbers = np.bincount(codes, minlength=len(VERDICTS)).tolist()
         for verdict, number in zip(VERDICTS, numbers, strict=True):
@@ -65,7 +65,7 @@ class SloTotals:
 
 
 Key = tuple[str, Group]
-"""An objective's name, and a group; () if it has none."""
+"""An objective's name and a group; the group is () if the objective has no groups."""
 
 
 class SloCounts:
@@ -73,7 +73,7 @@ class SloCounts:
 
     Args:
         objectives: by name.
-        placed: the groups of an objective that are counted separately.
+        placed: the groups of each objective that are counted separately.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class SloCounts:
             self._add(name, goodput, table, codes, late)
 
     def add_in_flight(self, reports: Sequence[InFlightRequest], now_unix_ns: int) -> None:
-        """Count reports that are the first to show a missed objective."""
+        """Count reports that are the first to show that their request missed an objective."""
         late = _late(now_unix_ns, np.array([each.seen_unix_ns for each in reports], np.int64))
         for name, goodput in self._objectives.items():
             bad = newly_bad(goodput, reports)
@@ -107,9 +107,9 @@ class SloCounts:
     def _add(
         self, name: str, goodput: Goodput, table: pa.Table, codes: IntArray, late: BoolArray
     ) -> None:
-        """Count requests in their groups.
+        """Count an objective's requests in their groups.
         Args:
-            name: of the objective.
+            name: the name of the objective.
             goodput: the objective.
             table: the requests, with the fields of `by`.
             codes: (n,) indices in `VERDICTS`, or `NOT_SELECTED`.
@@ -123,7 +123,7 @@ class SloCounts:
             totals.add(codes[own & ~late], int(np.count_nonzero(own & late)))
 
     def copy(self) -> dict[Key, SloTotals]:
-        """Return the counts as of now; a new group is at 0."""
+        """Return the current counts. A new group has the counts 0."""
         keys = [
             (name, group) for name, each in self._objectives.items() for group in self._places(each)
         ]
@@ -131,7 +131,7 @@ class SloCounts:
         return {key: totals.copy() for key, totals in self._totals.items()}
 
     def _places(self, goodput: Goodput) -> tuple[Group, ...]:
-        """Return the groups; the group of all others is first."""
+        """Return the groups. The group of all other requests is first."""
         return (other(goodput.by), *self._placed(goodput)) if goodput.by else ((),)
 
 

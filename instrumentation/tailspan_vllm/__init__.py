@@ -1,1 +1,1 @@
-"""Tailspan's instrumentation for vLLM: one span per request, engine samples each second."""
+"""Tailspan's plugin for vLLM: one span per request, and engine samples each second."""

@@ -1,8 +1,8 @@
-"""Guards and wrappers. They count the exceptions of our code and keep them away from vLLM.
+"""Wrappers and guards, which count the exceptions of the plugin's code and keep them from vLLM.
 
-`Hooks` creates every wrapper that replaces a method of vLLM. A wrapper calls the original exactly
-once, with exactly the given arguments, and returns its result or raises its exception. Our own code
-runs before or after the original, inside a guard.
+`Hooks` creates every wrapper that replaces a method of vLLM. A wrapper calls the original method
+exactly once, with exactly the arguments that it received, and returns the method's result or raises
+its exception. The plugin's own code runs before or after the original method, inside a guard.
 """
 
 import inspect
@@ -23,17 +23,19 @@ Before = Callable[[Arguments, Keywords], Any]
 After = Callable[[Any, Any, Arguments, Keywords], Any]
 
 LIMIT: Final = 100
-"""Failures in a row after which hooks are switched off. One unusual request fails once. A hook
-that does not fit this vLLM fails every time, and reaches 100 after about a second of steps."""
+"""Number of consecutive failures after which hooks are switched off. A single unusual request
+causes a single failure. A hook that does not fit this vLLM fails every time, so it has 100 failures
+after about a second of steps.
+"""
 
 failures: Counter[str] = Counter()
-"""Failures of our own code by hook name, reported with every engine sample."""
+"""Failures of the plugin's own code by hook name, which are reported with every engine sample."""
 
 _FAILED: Final = object()
 
 
 def note_failure(hook: str) -> None:
-    """Count the exception that is being handled; log the first one of each hook."""
+    """Count the exception that is being handled, and log the first exception of each hook."""
     with suppress(Exception):  # a log handler may raise, too
         failures[hook] += 1
         if failures[hook] == 1:
@@ -41,20 +43,24 @@ def note_failure(hook: str) -> None:
 
 
 def count(event: str, message: str) -> None:
-    """Count an event, such as a refused connection; log the first event of each kind.
+    """Count an event, such as a refused connection, and log the first event of each kind.
 
     Args:
-        event: the name under which it is counted, among the failures.
+        event: the name under which the event is counted, as a hook failure.
         message: the text to log.
     """
     with suppress(Exception):
         failures[event] += 1
         if failures[event] == 1:
-            logger.warning("%s; further ones are only counted (hook failures: %s)", message, event)
+            logger.warning(
+                "%s; further events are only counted (hook failures: %s)", message, event
+            )
 
 
 def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Make a procedure swallow and count its exceptions; log the first one of each hook.
+    """Decorate a function, so that its exceptions are caught and counted.
+
+    The first exception of each hook is logged.
 
     Args:
         hook: the name under which failures are counted.
@@ -77,7 +83,7 @@ class Hooks:
     """A group of hooks that need each other and are switched off together.
 
     Args:
-        what: the name of the hooks' feature, for the log.
+        what: the name of the feature that needs the hooks, for the log.
         switched_off: called once, after the hooks have been switched off.
     """
 
@@ -105,10 +111,10 @@ class Hooks:
         Args:
             original: the function.
             hook: the name under which failures are counted.
-            before: called with the arguments, as a tuple and a dictionary.
-            after: called with the return value of `before`, the result and the arguments. Not
-                called if the original raised.
-            failed: called after a failure of either.
+            before: called with the original's arguments, as a tuple and a dictionary.
+            after: called with the return value of `before`, the original's result and its
+                arguments. It is not called if the original raised an exception.
+            failed: called if `before` or `after` failed.
         """
         enter, leave = self._before(hook, before, failed), self._after(hook, after, failed)
 
@@ -124,12 +130,12 @@ class Hooks:
     def changing(
         self, original: Any, hook: str, change: Callable[[Any, Arguments, Keywords], Any]
     ) -> Any:
-        """Wrap a function and replace its result; if that fails, the result is unchanged.
+        """Wrap a function of vLLM and replace its result. If that fails, the result is unchanged.
 
         Args:
             original: the function.
             hook: the name under which failures are counted.
-            change: called with the result and the arguments.
+            change: called with the original's result and its arguments; returns the new result.
         """
         changed = self._after(hook, lambda _, result, args, kwargs: change(result, args, kwargs))
 
@@ -142,7 +148,7 @@ class Hooks:
         return wrapper
 
     def switch_off(self, why: str) -> None:
-        """Call only the originals from now on, and log why."""
+        """From now on, call only the original functions. Log the reason."""
         if self.off:
             return
         self.off = True
@@ -151,8 +157,8 @@ class Hooks:
         if self._switched_off is not None:
             harmless("switch_off")(self._switched_off)()
 
-    # These two differ only in their parameters. Both run at every step of the engine, and one
-    # function that took `*given` would double their cost.
+    # These two functions differ only in their parameters. Both run at every step of the engine, and
+    # one function with the parameter `*given` would double their cost.
 
     def _before(
         self, hook: str, step: Before | None, failed: Callable[[], None] | None = None
@@ -207,12 +213,12 @@ class Hooks:
 
 
 def argument(original: Any, position: int, *known_as: str) -> Callable[[Arguments, Keywords], Any]:
-    """Return a function that finds one argument in a call of a vLLM function.
+    """Return a function that extracts one argument from a call of a vLLM function.
 
     Args:
         original: the function.
-        position: the argument's position if no parameter has a known name; `self` is 0.
-        known_as: the parameter's known names, which take precedence over the position.
+        position: the argument's position, used if no parameter has a known name; `self` is 0.
+        known_as: the known names of the parameter, which are tried before the position.
 
     Raises:
         TypeError: the function has no parameter with such a name or position.

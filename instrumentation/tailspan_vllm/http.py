@@ -1,7 +1,9 @@
-"""The HTTP edge: when a request was received, and when its first and last byte were sent.
+"""Times requests at the HTTP edge: when a request was received, and when its first and last byte
+were sent.
 
-The outermost ASGI layer. Per request it reads the clock twice and wraps `send` in a plain
-function that only passes messages on after the first byte, so it adds no coroutine per chunk.
+This is the outermost ASGI layer. For each request it reads the clock twice. It wraps `send` in a
+plain function, which only passes messages on after the first byte, so there is no additional
+coroutine per chunk.
 """
 
 import asyncio
@@ -23,7 +25,9 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ORPHAN_GRACE_S = 2.0
-"""Time to wait, after the end of the answer, for the engine's report that the request has ended."""
+"""Time to wait, after the end of the response, for the engine's report that the request has
+ended.
+"""
 
 
 class TimingMiddleware:
@@ -31,11 +35,11 @@ class TimingMiddleware:
 
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app
-        # vLLM's `--middleware` creates it without a capture.
+        # vLLM's `--middleware` creates this layer without a capture.
         self.capture = capture or _enabled_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event; time it if it is an HTTP request."""
+        """Handle one connection, and time it if it is an HTTP request."""
         capture = self.capture
         exchange = _begin(capture, scope)
         if exchange is None or capture is None:
@@ -58,7 +62,7 @@ def _enabled_capture() -> Capture | None:
 
 
 def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
-    """Return the record of a request, or None if it is not timed or is timed already."""
+    """Return the exchange of a request, or None if it is not timed or is already timed."""
     try:
         if capture is None or scope["type"] != "http" or current.get() is not None:
             return None
@@ -90,7 +94,7 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
                 if message["type"] == "http.response.start":
                     exchange.answered(message)
                 elif exchange.delivered is None and message.get("body"):
-                    # Bytes that are written after the client has disconnected are not an answer.
+                    # Bytes written after the client has disconnected do not reach the client.
                     exchange.first_byte = time.monotonic()
             except Exception:
                 guard.note_failure("send")
@@ -109,7 +113,7 @@ def _watched_receive(receive: Receive, exchange: Exchange) -> Receive:
     def note(message: Message) -> None:
         if message["type"] == "http.disconnect" and exchange.delivered is None:
             exchange.delivered = time.monotonic()
-            # uvicorn also reports "disconnect" when an answer is complete.
+            # uvicorn also reports "disconnect" when a response is complete.
             cycle = getattr(receive, "__self__", None)
             exchange.disconnected = not getattr(cycle, "response_complete", False)
 

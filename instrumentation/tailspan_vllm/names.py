@@ -1,8 +1,8 @@
 """The names of all spans, events, attributes and metrics.
 
-The only place that spells them; all other parts of Tailspan import them from here. If
-OpenTelemetry's GenAI conventions define a name, it is used. All other names begin with `tailspan.`.
-Durations are in seconds, as OpenTelemetry recommends.
+No other module defines these names; all other parts of Tailspan import them from here. If
+OpenTelemetry's GenAI conventions define a name, that name is used. All other names begin with
+`tailspan.`. Durations are in seconds, as OpenTelemetry recommends.
 
 Source: OpenTelemetry semantic conventions, "GenAI" (in development) and "HTTP".
 """
@@ -35,7 +35,7 @@ ERROR_TYPE: Final = "error.type"
 
 PROVIDER_VLLM: Final = "vllm"
 
-# --- Span attributes of our own -------------------------------------------------------
+# --- Span attributes of Tailspan ------------------------------------------------------
 OUTCOME: Final = "tailspan.outcome"
 BASIS: Final = "tailspan.basis"
 STREAMED: Final = "tailspan.streamed"
@@ -56,7 +56,7 @@ QUEUE_PARTS: Final = (
     "tailspan.queue.held",
     "tailspan.queue.step",
 )
-"""Parts of the queue phase, in the order of `parts.QueueParts`; they sum to it."""
+"""Parts of the queue phase, in the order of `parts.QueueParts`. They sum to the phase."""
 PREFILL_PARTS: Final = (
     "tailspan.prefill.own",
     "tailspan.prefill.others_prefill",
@@ -64,7 +64,7 @@ PREFILL_PARTS: Final = (
     "tailspan.prefill.preempted",
     "tailspan.prefill.stall",
 )
-"""Parts of the prefill phase, in the order of `parts.Parts`; they sum to it."""
+"""Parts of the prefill phase, in the order of `parts.Parts`. They sum to the phase."""
 DECODE_PARTS: Final = (
     "tailspan.decode.own",
     "tailspan.decode.others_prefill",
@@ -72,7 +72,7 @@ DECODE_PARTS: Final = (
     "tailspan.decode.preempted",
     "tailspan.decode.stall",
 )
-"""Parts of the decode phase, in the order of `parts.Parts`; they sum to it."""
+"""Parts of the decode phase, in the order of `parts.Parts`. They sum to the phase."""
 EXTERNAL_CACHED_TOKENS: Final = "tailspan.cache_read.external_tokens"
 TTFT: Final = "tailspan.ttft"
 ITL_MAX: Final = "tailspan.itl_max"
@@ -98,9 +98,13 @@ RESUMPTION: Final = "tailspan.resumed"
 # --- Events -----------------------------------------------------------------------------
 ENGINE_STARTED: Final = "tailspan.engine.started"
 EVENT_NAME: Final = "event.name"
-"""Attribute with the event's name, for versions of OpenTelemetry's protocol without a field."""
+"""Attribute with the name of an event, for versions of the OTLP messages that have no field for
+it.
+"""
 REQUEST_IN_FLIGHT: Final = "tailspan.request.in_flight"
-"""Event: a request has not ended. It has the trace id and span id of its later span."""
+"""Event: a request has not ended. The event has the trace id and span id of the request's later
+span.
+"""
 IN_FLIGHT_AGE: Final = "tailspan.request.age"
 ENGINE_VERSION: Final = "tailspan.engine.version"
 ARGUMENT: Final = "tailspan.argument."
@@ -199,7 +203,7 @@ SPANS_DROPPED: Final = _metric("tailspan.instrumentation.spans.dropped", "{span}
 DROP_REASON: Final = "tailspan.drop.reason"
 """Attribute of dropped spans: the reason."""
 UNAUTHENTICATED: Final = "unauthenticated"
-"""The drop reason of requests that the server answered with 401 or 403."""
+"""Reason for dropping requests that the server answered with 401 or 403."""
 HOOK_FAILURES: Final = _metric("tailspan.instrumentation.hook.failures", "{failure}")
 HOOK: Final = "tailspan.hook"
 """Attribute of hook failures: the hook's name."""
@@ -211,8 +215,9 @@ GPU_MODEL: Final = "hw.model"
 GPU_SOURCE: Final = "tailspan.gpu.source"
 GPU_THROTTLE_REASONS: Final = "tailspan.gpu.throttle_reasons"
 GPU_DRAM_UTILIZATION: Final = _gpu_metric("tailspan.gpu.dram.utilization", "1")
-"""Share of the peak bandwidth. OpenTelemetry's `hw.gpu.memory.utilization` is the share of
-capacity in use."""
+"""Share of the peak memory bandwidth in use. Do not confuse it with OpenTelemetry's
+`hw.gpu.memory.utilization`, which is the share of the memory capacity in use.
+"""
 GPU_DRAM_BANDWIDTH: Final = _gpu_metric("tailspan.gpu.dram.bandwidth", "By/s")
 GPU_SM_ACTIVITY: Final = _gpu_metric("tailspan.gpu.sm.activity", "1")
 GPU_TENSOR_ACTIVITY: Final = _gpu_metric("tailspan.gpu.tensor.activity", "1")

@@ -1,7 +1,8 @@
 """The plugin that vLLM loads in every process of a server.
 
 API servers, and programs that hold an `LLM`, capture requests. A process that runs a scheduler
-keeps the step ledger from the scheduler's first step on. Workers do no work.
+keeps the step ledger, from the scheduler's first step on. Worker processes run none of the plugin's
+code.
 """
 
 import logging
@@ -15,7 +16,7 @@ from tailspan_vllm.engine_core.link import TOKEN_VARIABLE, make_token
 from tailspan_vllm.settings import settings_from
 
 logger = logging.getLogger("vllm.tailspan")
-"""A child of vLLM's logger, so that our line appears in the server's log."""
+"""A child of vLLM's logger, so that the plugin's lines appear in the server's log."""
 
 _WORKERS = ("VllmWorker", "Worker", "RayWorker")
 _ENGINE_CORES = ("EngineCore", "DPEngineCore")
@@ -37,8 +38,8 @@ def install() -> None:
     if not settings_from(os.environ).enabled:
         return
     make_token(os.environ)
-    # An engine core may be a fork or a thread of its front end, or an actor with another name.
-    # The hooks detect this at the first step, and do no work until then.
+    # An engine core may be a fork or a thread of its front end, or an actor with another name. The
+    # hooks detect an engine core at its first step, and do nothing until then.
     parts = [_install_in_engine]
     if not process.startswith(_ENGINE_CORES):
         parts.append(_install_in_front_end)
@@ -83,7 +84,7 @@ def _log_missing(missing: list[str]) -> None:
 
 @guard.harmless("version")
 def _log_untested_version() -> None:
-    """Log a line if the source of this vLLM's version was not checked."""
+    """Log a line if the source code of this vLLM version was not checked."""
     from vllm import __version__ as version
 
     first, last = TESTED
@@ -101,8 +102,8 @@ def _log_untested_version() -> None:
 def _time_http(capture: Any) -> None:
     """Wrap every FastAPI application of this process in the timing layer.
 
-    FastAPI builds the middleware stack on an application's first event, long after plugins are
-    loaded. The method that builds it is public and older than any vLLM that has plugins.
+    FastAPI builds the middleware stack at an application's first event, long after plugins are
+    loaded. The method that builds the stack is public and older than any vLLM that has plugins.
     """
     try:
         from fastapi import FastAPI

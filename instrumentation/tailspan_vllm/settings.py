@@ -1,4 +1,6 @@
-"""The settings in the environment: standard OpenTelemetry variables and one of our own."""
+"""Reads the settings from the environment: standard OpenTelemetry variables, and
+TAILSPAN_TENANT_HEADER.
+"""
 
 import os
 import re
@@ -22,7 +24,7 @@ DEFAULT_TENANT_HEADER = "x-tenant-id"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How this process reports. docs/configuration.md describes each variable."""
+    """How this process reports telemetry. docs/configuration.md describes each variable."""
 
     enabled: bool
     spans: bool
@@ -32,21 +34,21 @@ class Settings:
     destinations: Mapping[Signal, Destination]
     """The destinations when the plugin was loaded.
 
-    They are read early, because vLLM's option `--otlp-traces-endpoint`, which is meant for vLLM's
-    own spans, later changes one of the variables.
+    They are read early, because vLLM's option `--otlp-traces-endpoint` later changes one of the
+    variables. That option is meant for vLLM's own spans.
     """
     tenant_header: bytes
     interval_s: float
     queue_limit: int
     batch_limit: int
     complaints: tuple[str, ...] = ()
-    """One line for each variable that was malformed and is replaced by its default."""
+    """One line for each malformed variable, which is replaced by its default."""
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
-    """Read the settings; a malformed value falls back to its default, with a complaint.
+    """Read the settings. A malformed value is replaced by its default, and a complaint is added.
 
-    A wrong variable must not prevent a server from starting, so this function never raises.
+    A wrong variable must not prevent a server from starting, so this function raises no exception.
     """
     complaints: list[str] = []
 
@@ -73,10 +75,12 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 
 def resource_attributes(environ: Mapping[str, str], port: int | None) -> dict[str, str | int]:
-    """Return the resource attributes that OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME lack.
+    """Return the resource attributes that OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME do not
+    set.
 
-    A replica is named host:port. The name survives a restart, and the API servers of one
-    `--api-server-count` share it. A process without a port is named host:pid.
+    The default name of a replica is host:port. This name remains the same after a restart, and the
+    API servers of one `--api-server-count` share it. The default name of a process without a port
+    is host:pid.
     """
     given = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     attributes: dict[str, str | int] = {names.PROCESS_PID: os.getpid()}

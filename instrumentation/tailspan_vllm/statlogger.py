@@ -1,7 +1,7 @@
-"""Engine statistics from vLLM's public stat-logger interface.
+"""Records engine statistics through vLLM's public stat-logger interface.
 
-`record` runs on the server's event loop after every engine step, so it only stores its
-arguments. Another thread adds them up each second.
+`record` runs on the server's event loop after every engine step, so it only stores its arguments.
+Another thread adds the stored steps up each second.
 """
 
 import os
@@ -25,12 +25,14 @@ from tailspan_vllm.settings import settings_from
 STEPS_WAITING = 1024
 """Maximum number of steps that wait for the reading thread, which adds them up each second.
 
-If more steps wait, `record` adds them up itself, in about 2 ms. At 256 running requests a step
-holds about 8 kB.
+If more steps wait, `record` adds them up itself, which takes about 2 ms. With 256 running requests,
+a step holds about 8 kB.
 """
 
 STEPS_LIMIT = 4 * STEPS_WAITING
-"""Reached only if the reading thread is stopped while it adds up steps."""
+"""Maximum number of stored steps. This number is reached only if the reading thread is stopped
+while it adds up steps.
+"""
 
 _COUNTED_FROM_ZERO = (
     names.PREFILL_TOKENS,
@@ -45,17 +47,18 @@ _COUNTED_IF_ASKED_FOR = {
     "speculative.method": (names.DRAFTS, names.DRAFT_TOKENS, names.ACCEPTED_TOKENS),
     "kv_transfer.kv_connector": (names.EXTERNAL_CACHE_QUERIES, names.EXTERNAL_CACHE_HITS),
 }
-"""Totals that begin at zero, not unknown, if the engine argument is set."""
+"""Totals that begin at zero, instead of being unknown, if the engine argument is set."""
 
 
 class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed for mypy
-    """Entry point `vllm.stat_logger_plugins`; vLLM creates one for each engine it serves.
+    """Entry point `vllm.stat_logger_plugins`; vLLM creates one instance for each engine that it
+    serves.
 
-    vLLM requires a class here. If the instrumentation is disabled, instances record nothing.
+    vLLM requires a class here. If the instrumentation is disabled, the instances record nothing.
     """
 
     _state: EngineState | None = None
-    """The engine's state; None if the instrumentation is disabled."""
+    """The engine's state, or None if the instrumentation is disabled."""
 
     @guard.harmless("stat_logger")
     def __init__(self, vllm_config: Any, engine_index: int = 0, *_: Any, **__: Any) -> None:
@@ -103,7 +106,10 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
 
     @guard.harmless("add_steps")
     def _catch_up(self) -> None:
-        """Add up the recorded steps. On the reading thread, unless too many steps wait for it."""
+        """Add up the recorded steps.
+
+        This runs on the reading thread, unless too many steps wait.
+        """
         state = self._state
         if state is None or not self._steps or not self._adding.acquire(blocking=False):
             return
@@ -121,13 +127,13 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
             self._adding.release()
 
     def log(self, *_: Any, **__: Any) -> None:
-        """Log nothing: vLLM logs its own statistics."""
+        """Log nothing, because vLLM logs its own statistics."""
 
     def log_engine_initialized(self, *_: Any, **__: Any) -> None:
         """Log nothing: vLLM logs its own statistics."""
 
 
-# If a later vLLM adds an abstract method, the base class provides it. Otherwise Python would not
+# If a later vLLM adds an abstract method, this base class provides it. Otherwise Python could not
 # create the instance, and the server would not start.
 TailspanStatLogger.__abstractmethods__ = frozenset()
 

@@ -1,8 +1,8 @@
-"""The meaning, unit and source of the names in `names.py` that are not fields of Tailspan.
+"""Description, unit and source of the names in `names.py` that are not fields of Tailspan.
 
-Data; a test checks that it is complete. Fields are described where they are declared
-(`telemetry/fields.py`), and `telemetry/attributes_page.py` generates docs/attributes.md from both.
-No module that runs inside vLLM imports this one.
+The module contains only data; a test checks that it is complete. The fields are described where
+they are declared (`telemetry/fields.py`). `telemetry/attributes_page.py` generates
+docs/attributes.md from both. No module that runs inside vLLM imports this one.
 """
 
 from typing import Final, NamedTuple
@@ -31,13 +31,13 @@ RESOURCE: Final = (
     Term(
         names.SERVICE_NAME,
         "text",
-        "The service; `vllm` unless the environment sets another name.",
+        "Name of the service; `vllm` unless the environment sets another name.",
         "`OTEL_SERVICE_NAME`",
     ),
     Term(
         names.SERVICE_INSTANCE_ID,
         "text",
-        "The replica: `host:port` of the server, or `host:pid` if it has no port, unless the"
+        "Name of the replica: `host:port` of the server, or `host:pid` without a port, unless the"
         " environment sets another name.",
         "`OTEL_RESOURCE_ATTRIBUTES`",
     ),
@@ -47,11 +47,11 @@ RESOURCE: Final = (
         "The region; absent unless the environment sets one.",
         "`OTEL_RESOURCE_ATTRIBUTES`",
     ),
-    Term(names.PROCESS_PID, "integer", "The process that reports.", _SYSTEM),
+    Term(names.PROCESS_PID, "integer", "Process id of the reporting process.", _SYSTEM),
     Term(
         names.SIMULATED,
         "boolean",
-        "True for simulated data.",
+        "True if the data is simulated.",
         "simulator",
     ),
 )
@@ -61,7 +61,7 @@ SPAN_ATTRIBUTES: Final = (
     Term(
         names.FINISH_REASONS,
         "texts",
-        "`stop` or `length`; absent if the answer is incomplete.",
+        "`stop` or `length`; absent if the response is incomplete.",
         _STATE,
     ),
 )
@@ -72,18 +72,18 @@ SPAN_EVENTS: Final = (
     Term(names.QUEUED, "instant", "The request entered the engine's queue.", _STATS),
     Term(names.SCHEDULED, "instant", "The request was scheduled for the first time.", _STATS),
     Term(names.FIRST_TOKEN, "instant", "The first token was generated.", _STATS),
-    Term(names.FIRST_BYTE, "instant", "The first byte of the answer's body was written.", _HTTP),
+    Term(names.FIRST_BYTE, "instant", "The first byte of the response body was written.", _HTTP),
     Term(names.LAST_TOKEN, "instant", "The last token was generated.", _STATS),
     Term(
         names.PREEMPTION,
         "instant",
-        "The request was preempted; one event for each preemption.",
+        "The request was preempted. There is one event for each preemption.",
         "vLLM's engine events",
     ),
     Term(
         names.RESUMPTION,
         "instant",
-        "The request was scheduled again; one event for each time.",
+        "The request was scheduled again after a preemption. There is one event for each time.",
         "vLLM's engine events",
     ),
 )
@@ -93,17 +93,18 @@ EVENTS: Final = (
     Term(
         names.ENGINE_STARTED,
         "event",
-        "An engine runs with these arguments since the event's time. The event is sent until the"
-        " collector accepts it, and repeated without changes after an outage.",
+        "The engine runs with these arguments since the event's timestamp. The event is sent until"
+        " the collector accepts it, and is sent again unchanged after an outage.",
         "vLLM's config",
     ),
     Term(
         names.REQUEST_IN_FLIGHT,
         "event",
-        "A request has not ended at the event's time. The record has the trace id and span id of"
-        " the later span. It is sent every 10 s for the 1,000 oldest requests that have run for at"
-        " least 5 s. It has the span's attributes for operation, model, adapter, route, tenant,"
-        " configuration, prompt tokens and streaming; TTFT once the first byte was sent; and the"
+        "A request has not ended at the event's timestamp. The record has the trace id and span id"
+        " of the request's later span. A record is sent every 10 s for each of the 1,000 oldest"
+        " requests that have run for at least 5 s. The record has the span's attributes for"
+        " operation, model, adapter, route, tenant, configuration, prompt tokens and streaming;"
+        " TTFT once the first byte was sent; and the"
         f" ages `{names.IN_FLIGHT_AGE}` and `{names.REPORTED_IN_FLIGHT}`.",
         _FRONT_END,
     ),

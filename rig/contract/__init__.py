@@ -1,4 +1,5 @@
-"""The version contract: checks, for each version of vLLM, the names that the instrumentation uses.
+"""The version contract: checks the names inside vLLM that the plugin uses, for each version of
+vLLM.
 
-The published sources are read as text. vLLM is neither installed nor executed.
+It reads the published sources as text. vLLM is neither installed nor executed.
 """

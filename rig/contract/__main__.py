@@ -1,4 +1,4 @@
-"""Check the published sources of vLLM for the names that the instrumentation uses.
+"""Checks the published sources of vLLM for the names that the plugin uses.
 
 python -m rig.contract                            every supported version; writes the docs' table
 python -m rig.contract --versions 0.12,0.32       only these versions; writes no file python -m
@@ -73,7 +73,9 @@ def _minors(text: str) -> list[tuple[int, int]]:
 def _fetch(
     cache: Cache, wanted: Sequence[tuple[int, int]], *, offline: bool
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """Return the sources of the wanted versions, and the reasons why other versions have none."""
+    """Return the sources of the requested versions, and the reason for each version that has
+    none.
+    """
     paths: dict[str, Path] = {}
     unread: dict[str, str] = {}
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Requirements on vLLM's source, and how to check them."""
+"""Requirements on vLLM's source code, and the code that checks them."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -34,22 +34,24 @@ class Need(Protocol):
     """A kind of requirement on a source."""
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
-        """Check a source for this requirement. `where` are the modules that may contain it."""
+        """Check a source tree for this requirement. `where` lists the modules to search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method that the instrumentation wraps or implements.
+    """A method that the plugin wraps or implements.
 
     Attributes:
-        takes: the names of its leading parameters. If we wrap the method, these are the parameters
-            that `guard.argument` looks for, first by name, then by position. If we implement the
-            method, these are our own parameters, and vLLM's calls by keyword must use these names.
-        called_on: the objects on which vLLM calls the method, by the last part of their names.
+        takes: the names of the method's leading parameters. If the plugin wraps the method,
+            `guard.argument` looks for these parameters, first by name, then by position. If the
+            plugin implements the method, these are its own parameters, and vLLM's calls with
+            keywords must use these names.
+        called_on: the objects on which vLLM calls the method, given by the last part of their
+            names.
         called_in: the folders or modules that contain these calls.
         returns: a text that the return annotation must contain.
-        overridden_in: a folder of subclasses. Subclasses that override the method must call our
-            version with super().
+        overridden_in: a folder with subclasses. Subclasses that override the method must call the
+            plugin's version with super().
     """
 
     owner: str
@@ -87,8 +89,9 @@ class Method:
                 yield from self._loose_overrides(tree, module, owner)
 
     def _suits(self, call: ast.Call) -> bool:
-        """Return whether our version, with the parameters `takes` and any others, accepts this
-        call."""
+        """Return whether the plugin's version, with the parameters `takes` and any others, accepts
+        this call.
+        """
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
         if starred or None in keywords:
@@ -112,7 +115,7 @@ class Attributes:
     """Attributes, fields, properties or members of a class.
 
     Attributes:
-        settable: whether the instrumentation also sets an attribute of its own on instances.
+        settable: whether the plugin also sets an attribute of its own on instances.
     """
 
     owner: str
@@ -134,7 +137,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of a module: a text or a tuple of texts that are all in `known`."""
+    """A constant of a module: a text, or a tuple of texts. All texts must be in `known`."""
 
     name: str
     known: tuple[str, ...]
@@ -153,7 +156,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class ProcessName:
-    """A child process whose name begins with this text."""
+    """A child process with a name that begins with this text."""
 
     begins: str
 
@@ -170,11 +173,12 @@ class ProcessName:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """A function whose source must contain one of these texts. If `never` is true, it must contain
-    none of them.
+    """A function whose source code must contain one of these texts.
 
-    Use it for requirements that names and parameters do not show, such as one call inside another.
-    The texts have the form that `ast.unparse` writes.
+    If `never` is true, the source code must contain none of them.
+
+    Use this for requirements that names and parameters do not show, such as a call inside another
+    call. The texts have the format that `ast.unparse` writes.
     """
 
     function: str
@@ -198,7 +202,7 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A class with an attribute that has this text as its value."""
+    """A class that has an attribute with this text as its value."""
 
     owner: str
     text: str

@@ -1,5 +1,7 @@
-"""Read Python source as text: classes with their bases, attributes and calls. The source is not
-executed."""
+"""Reads Python source code as text: classes with their bases, attributes and calls.
+
+The source code is not executed.
+"""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -10,14 +12,14 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class SourceTree:
-    """The modules under a folder, by their path: `vllm/v1/request.py`."""
+    """The modules under a folder, by path relative to it: `vllm/v1/request.py`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._modules: dict[str, Module | None] = {}
 
     def module(self, path: str) -> "Module | None":
-        """Return the module at this path; None if there is no file.
+        """Return the module at this path, or None if there is no file.
 
         Raises:
             ValueError: the file is not Python, or its syntax is newer than this Python.
@@ -34,7 +36,7 @@ class SourceTree:
         return self._modules[path]
 
     def class_in(self, paths: Sequence[str], name: str) -> "Class | None":
-        """Return the class of this name from the first of these modules that defines it."""
+        """Return the class with this name from the first of these modules that defines it."""
         for path in paths:
             module = self.module(path)
             node = module.classes.get(name) if module else None
@@ -43,7 +45,7 @@ class SourceTree:
         return None
 
     def under(self, folder: str) -> Iterator["Module"]:
-        """Yield every module in a folder and its subfolders, in order of path."""
+        """Yield every module in a folder and its subfolders, in the order of their paths."""
         for file in sorted((self._root / folder).rglob("*.py")):
             if module := self.module(file.relative_to(self._root).as_posix()):
                 yield module
@@ -58,12 +60,12 @@ class Module:
 
     @cached_property
     def classes(self) -> dict[str, ast.ClassDef]:
-        """Classes at the top of the module, by name."""
+        """Classes at the top level of the module, by name."""
         return {node.name: node for node in self.node.body if isinstance(node, ast.ClassDef)}
 
     @cached_property
     def imports(self) -> dict[str, tuple[str, str]]:
-        """Names that `from a.b import c as d` imports: d → (a/b.py, c)."""
+        """Maps names that `from a.b import c as d` imports: d → (a/b.py, c)."""
         return {
             alias.asname or alias.name: (node.module.replace(".", "/") + ".py", alias.name)
             for node in ast.walk(self.node)
@@ -80,7 +82,7 @@ class Module:
         return found[-1] if found else None
 
     def constant(self, name: str) -> object:
-        """Return the literal value of a module-level name; None if it has no literal value."""
+        """Return the literal value of a module-level name, or None if it has no literal value."""
         for node in self.node.body:
             target = _bound_name(node)
             if target == name and isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
@@ -102,7 +104,10 @@ class Class:
 
     @cached_property
     def lineage(self) -> list["Class"]:
-        """Return this class and its bases, nearest first. Bases outside the tree are left out."""
+        """Return this class and its base classes, nearest first.
+
+        Base classes outside the tree are left out.
+        """
         found: list[Class] = []
         pending = [self]
         while pending:
@@ -119,7 +124,7 @@ class Class:
         return found
 
     def method(self, name: str) -> Function | None:
-        """Return the method that an instance uses: the class's own or an inherited one."""
+        """Return the method that an instance uses: the class's own method or an inherited one."""
         for owner in self.lineage:
             for node in reversed(owner.node.body):
                 if isinstance(node, Function) and node.name == name:
@@ -128,7 +133,9 @@ class Class:
 
     @cached_property
     def attributes(self) -> frozenset[str]:
-        """Fields, class attributes, methods, and attributes that a method sets on `self`."""
+        """Names of fields, class attributes, methods, and attributes that a method sets on
+        `self`.
+        """
         found: set[str] = set()
         for owner in self.lineage:
             for node in owner.node.body:
@@ -141,7 +148,7 @@ class Class:
 
     @property
     def takes_new_attributes(self) -> bool:
-        """Whether an instance has a `__dict__`, judging by the sources in this tree."""
+        """Whether an instance has a `__dict__`, according to the sources in this tree."""
         for owner in self.lineage:
             if any(_bound_name(node) == "__slots__" for node in owner.node.body):
                 return False
@@ -169,7 +176,10 @@ def calls_of(module: Module, name: str, receivers: Sequence[str]) -> Iterator[as
 
 
 def process_names(module: Module) -> Iterator[str]:
-    """Yield the values passed as `name=` anywhere in a module. `{}` replaces a computed part."""
+    """Yield the values passed as `name=` anywhere in a module.
+
+    `{}` stands for a computed part of the value.
+    """
     for node in ast.walk(module.node):
         if isinstance(node, ast.Call):
             for keyword in node.keywords:
@@ -210,5 +220,5 @@ def _set_on_self(function: Function) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def normalised_text(function: Function) -> str:
-    """Return a function's normalised text: without comments, and with uniform spacing."""
+    """Return the normalised text of a function: without comments, and with uniform spacing."""
     return ast.unparse(function)

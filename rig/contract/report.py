@@ -1,4 +1,4 @@
-"""The findings as a table for the docs and as lines for a terminal."""
+"""Formats the findings as a table for the docs and as lines for a terminal."""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -41,7 +41,7 @@ def markdown(found: Mapping[str, Findings], unread: Mapping[str, str]) -> str:
     """Return the findings as a page for the docs.
 
     Args:
-        found: findings by version, ascending.
+        found: findings by version, in ascending order.
         unread: the reason for each version that could not be read.
     """
     first, last = (f"{major}.{minor}" for major, minor in (FIRST, LAST))

@@ -1,9 +1,9 @@
-"""Find and download the published sources of vLLM with pip's own client. The sources are never
+"""Finds and downloads the published sources of vLLM with pip's own client. The sources are never
 built.
 
-`pip download` runs a source archive's build backend to read its metadata. So this module uses only
-pip's index and session, with the configured index, proxy, certificate and credentials. It then
-reads the archive as a tar file.
+`pip download` would run the build backend of a source archive to read its metadata. This module
+therefore uses only pip's index and session, with the configured index, proxy, certificate and
+credentials. It then reads the archive as a tar file.
 """
 
 import hashlib
@@ -32,18 +32,20 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""The parts of an archive that are stored. They are more than the contract needs now, so that a new
-row rarely needs another download. The rest of an archive is kernels and models."""
+"""The folders of an archive that are stored. They contain more than the contract needs now, so that
+a new row rarely needs another download. The remaining files of an archive are kernels and models.
+"""
 FILE_LIMIT_BYTES = 4_000_000
 """Maximum size of a file in an archive; larger files are not read. vLLM's largest module is less
-than a tenth of this."""
+than a tenth of this size.
+"""
 MANIFEST = "sources.json"
 
 Progress = Callable[[str], None]
 
 
 class NoSourceError(Exception):
-    """A version's source is not available; the message gives the reason in one sentence."""
+    """The source of a version is not available. The message states the reason in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def minor_of(version: str) -> tuple[int, int]:
 
 
 class Index:
-    """The package index that pip is configured with."""
+    """The package index that pip is configured to use."""
 
     def __init__(self, session: Any, finder: Any) -> None:
         self._session = session
@@ -114,16 +116,16 @@ class Index:
         ]
 
     def download(self, release: Release, to: Path) -> None:
-        """Write the release's archive to a file, and check its digest.
+        """Write the release's archive to a file, and check the archive's digest.
 
         Raises:
-            NoSourceError: the index does not return the archive, or the digest differs.
+            NoSourceError: the index does not return the archive, or its digest differs.
         """
         if release.digest_name not in ("sha256", "sha384", "sha512"):
             raise NoSourceError(f"vLLM {release.version}: the index gives no digest to check.")
         digest = hashlib.new(release.digest_name)
-        # Send the same headers as pip: the HTTP layer must not unpack the archive before it is
-        # hashed.
+        # Send the same headers as pip, because the HTTP layer must not unpack the archive before it
+        # is hashed.
         answer = self._session.get(
             release.url, headers={"Accept-Encoding": "identity"}, stream=True
         )
@@ -142,15 +144,18 @@ class Index:
             )
 
     def read_wheel(self, release: Release, folder: Path) -> int:
-        """Store the needed files of a wheel. Only the ranges that contain them are downloaded.
+        """Store the required files of a wheel.
+
+        Only the byte ranges that contain these files are downloaded.
 
         A wheel has half a gigabyte, and its Python files are a thousandth of that. The digest of
-        the whole wheel cannot be checked then, but zip checks the checksum of each file.
+        the whole wheel cannot be checked in this case, but zip checks the checksum of each file.
 
         Returns: the number of stored files.
 
         Raises:
-            NoSourceError: this version of pip or the index cannot read parts of an archive.
+            NoSourceError: this version of pip or the index does not support reading ranges of an
+            archive.
         """
         try:
             from pip._internal.network import lazy_wheel
@@ -207,7 +212,7 @@ def open_index() -> Iterator[Index]:
     with command.main_context():
         session = command._build_session(options)
         try:
-            # The source is only read, so it need not support this Python or this machine.
+            # The source is only read, so it does not have to support this Python or this machine.
             finder = command._build_package_finder(
                 options=options, session=session, ignore_requires_python=True
             )
@@ -219,7 +224,7 @@ def open_index() -> Iterator[Index]:
 def keep(archive: Path, folder: Path) -> int:
     """Unpack the Python files under `KEPT`, without the archive's top folder.
 
-    Writes only regular files, and only to names inside `folder`.
+    The function writes only regular files, and only to paths inside `folder`.
 
     Returns: the number of stored files.
     """
@@ -249,13 +254,15 @@ def _wanted(name: str) -> bool:
 
 
 class Cache:
-    """Sources that were read before, one folder per version: `CACHE/0.12.0/vllm/…`."""
+    """A cache of sources with one folder per version: `CACHE/0.12.0/vllm/…`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def has(self, version: str) -> bool:
-        """Return whether the cache has this version with all parts of the present `KEPT`."""
+        """Return whether the cache contains this version with all folders that are now in
+        `KEPT`.
+        """
         try:
             manifest = json.loads((self.folder / version / MANIFEST).read_text())
         except (OSError, ValueError):
@@ -263,7 +270,7 @@ class Cache:
         return isinstance(manifest, dict) and manifest.get("kept") == list(KEPT)
 
     def versions(self) -> list[str]:
-        """Return the cached versions, the newest of each minor version, in ascending order."""
+        """Return the newest cached version of each minor version, in ascending order."""
         found = (path.parent.name for path in self.folder.glob(f"*/{MANIFEST}"))
         here = sorted(filter(self.has, found), key=_numbers)
         return list({minor_of(version): version for version in here}.values())
@@ -273,7 +280,9 @@ class Cache:
         return self.folder / version
 
     def fetch(self, index: Index, release: Release, say: Progress) -> Path:
-        """Return a release's sources. They are downloaded if the cache lacks them.
+        """Return the sources of a release.
+
+        The sources are downloaded if the cache does not contain them.
 
         Raises:
             NoSourceError: the sources are not available.

@@ -1,10 +1,10 @@
 """The contract: one row for every name inside vLLM that `tailspan-vllm` uses.
 
-A row's `otherwise` describes the effect on Tailspan if a version of vLLM differs. A row without
-`otherwise` is required. A row lists the modules that contain the name now, and those that contained
-it in earlier versions.
+A row's `otherwise` describes the effect on Tailspan if the name is missing or different in a
+version of vLLM. A row without `otherwise` is required. A row lists the modules that contain the
+name now, and the modules that contained it in earlier versions.
 
-Source: the file in instrumentation/tailspan_vllm that `read_by` names, and vLLM 0.12 to 0.33.
+Sources: the file in instrumentation/tailspan_vllm that `read_by` names, and vLLM 0.12 to 0.33.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from rig.contract.needs import (
 )
 
 FIRST, LAST = (0, 12), (0, 33)
-"""The first and the last supported minor version."""
+"""The oldest and the newest supported minor version."""
 
 ENGINE = ("vllm/v1/engine/__init__.py",)
 OUTPUTS = ("vllm/v1/engine/output_processor.py",)
@@ -38,16 +38,16 @@ APP_STATE = (
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One name inside vLLM that the instrumentation uses.
+    """One name inside vLLM that the plugin uses.
 
     Attributes:
         what: the row's name in the table.
         need: the requirement to check.
-        where: the modules that may contain it.
-        read_by: the file of `tailspan_vllm` that uses it.
-        otherwise: the effect on Tailspan if it is missing or different. None means that it is
-            required, and that the instrumentation uses it without a check. "as for …" means that
-            the name is used only if the other name, which the text gives, exists.
+        where: the modules that may contain the name.
+        read_by: the file of `tailspan_vllm` that uses the name.
+        otherwise: the effect on Tailspan if the name is missing or different. None means that the
+            name is required, and that the plugin uses it without a check. "as for …" means that the
+            name is used only if another name exists, which the text gives.
     """
 
     what: str
@@ -720,8 +720,9 @@ ARGUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "compilation": ("CompilationConfig", ("mode", "cudagraph_mode")),
     "device": ("DeviceConfig", ("device_type",)),
 }
-"""The arguments in the fingerprint, by part: `VllmConfig.<part>_config`, the class of this part,
-and the attributes that are read from it."""
+"""The arguments in the fingerprint, by part of the configuration: `VllmConfig.<part>_config`, the
+class of this part, and the attributes that are read from it.
+"""
 
 _FINGERPRINT = (
     Hook(
@@ -862,6 +863,6 @@ CONTRACT: dict[str, tuple[Hook, ...]] = {
     "Native spans": _NATIVE,
     "/metrics": _METRICS,
 }
-"""Every hook, by the part of vLLM that contains it."""
+"""All rows, grouped by the part of vLLM that contains the names."""
 
 HOOKS: tuple[Hook, ...] = tuple(hook for hooks in CONTRACT.values() for hook in hooks)

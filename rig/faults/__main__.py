@@ -1,4 +1,4 @@
-"""Record faults of a real vLLM on this machine's CPU, with their ground truth.
+"""Records faults of a real vLLM on this machine's CPU, with their ground truth.
 
 python -m rig.faults --into DIR                         every fault
 python -m rig.faults --into DIR engine_stall preemption --seed 7 --severity 0.5
@@ -18,7 +18,7 @@ from rig.install import NotHereError, ensure
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Record the faults named on the command line."""
+    """Record the faults given on the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m rig.faults",
         description=__doc__,

@@ -1,4 +1,4 @@
-"""Faults of the answers: longer answers, and clients that read slowly."""
+"""Faults of the responses: longer responses, and clients that read slowly."""
 
 import random
 from dataclasses import replace
@@ -8,7 +8,7 @@ from rig.faults.traffic import Traffic
 
 
 def longer_outputs(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Make every tenant's answers longer."""
+    """Make every tenant's responses longer."""
     times = 1.0 + draw.uniform(1.2, 1.8) * severity
     low, high = usual.output_tokens
     return Fault(
@@ -21,7 +21,7 @@ def longer_outputs(draw: random.Random, severity: float, usual: Traffic) -> Faul
 
 
 def network_or_client(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send large answers to a tenant whose clients read slowly."""
+    """Send large responses to a tenant whose clients read slowly."""
     usual = replace(usual, rate_per_s=usual.rate_per_s * 0.8, tenants=usual.tenants[1:])
     reports = replace(
         usual,
@@ -34,8 +34,8 @@ def network_or_client(draw: random.Random, severity: float, usual: Traffic) -> F
     return Fault(
         cause="network_or_client",
         metric="e2e",
-        # The kernel and the server's own buffers can store 200 kB of an answer, so the answer must
-        # be larger.
+        # The kernel and the server's own buffers can store 200 kB of a response, so the response
+        # must be larger.
         arguments=("--max-num-seqs", "32", "--max-logprobs", "100"),
         usual=replace(usual, beside=(reports,)),
         under=replace(usual, beside=(replace(reports, read_bytes_per_s=bytes_per_s),)),

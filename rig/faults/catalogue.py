@@ -1,5 +1,4 @@
-"""All faults that can be injected into a real server, by the cause that the diagnosis should
-find."""
+"""All faults that can be produced on a real server, by the cause that the diagnosis should find."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,8 @@ FAULTS: Final[Mapping[str, Make]] = MappingProxyType(
 
 
 def drawn(causes: Sequence[str], seed: int, severity: float) -> list[Fault]:
-    """Return the faults of these causes, with ordinary traffic. The seed determines all random
-    values."""
+    """Return the faults with these causes, on ordinary traffic. The seed determines all random
+    values.
+    """
     usual = Traffic(rate_per_s=random.Random(seed).uniform(7.5, 8.5))
     return [FAULTS[cause](random.Random(f"{seed}/{cause}"), severity, usual) for cause in causes]

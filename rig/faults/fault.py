@@ -1,5 +1,6 @@
-"""A fault on a real server: the traffic before it, the traffic during it, and what disturbs the
-server."""
+"""A fault on a real server: the traffic before and during the fault, and the disturbance of the
+server.
+"""
 
 import random
 from collections.abc import Callable
@@ -14,12 +15,14 @@ class Server(Protocol):
     """The operations on the server that a disturbance may use."""
 
     def engine_cores(self) -> list[int]:
-        """Return the process ids of its engine cores."""
+        """Return the process ids of the server's engine cores."""
         ...
 
     def restart(self, arguments: tuple[str, ...]) -> None:
-        """Stop the server, and start it at the same address with these arguments. Return when it
-        serves requests."""
+        """Stop the server, and start it at the same address with these arguments.
+
+        Return when the server serves requests.
+        """
         ...
 
 
@@ -27,30 +30,31 @@ Disturb = Callable[[Server, random.Random], AbstractContextManager[None]]
 
 
 def undisturbed(server: Server, draw: random.Random) -> AbstractContextManager[None]:
-    """Leave the server undisturbed, because the traffic alone is the fault."""
+    """Leave the server undisturbed, because the fault consists only of traffic."""
     return nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A cause, and how to produce it."""
+    """The cause of a fault, and how to produce it."""
 
     cause: str
     metric: str
-    """The latency that the fault makes longer, under its name in `tailspan explain --metric`."""
+    """The latency that the fault increases, under its name in `tailspan explain --metric`."""
     usual: Traffic
     under: Traffic
     arguments: tuple[str, ...] = ("--max-num-seqs", "32")
     """vLLM's arguments, in addition to the rig's."""
     disturb: Disturb = undisturbed
     arguments_after: tuple[str, ...] | None = None
-    """The server is restarted with these arguments before the traffic of the fault."""
+    """Arguments with which the server is restarted before the traffic of the fault."""
     delayed: bool = False
-    """Whether clients may connect late, so that the window ends with the last answer."""
+    """Whether clients may connect late. The window of the fault then ends with the last
+    response.
+    """
     notes: dict[str, float] = field(default_factory=dict)
     """The random values that were drawn, for the ground truth."""
 
 
 Make = Callable[[random.Random, float, Traffic], Fault]
-"""A function that creates a fault with a severity (1 is clearly visible), from this traffic or
-similar traffic."""
+"""A function that creates a fault with a severity (1 is clearly visible), based on this traffic."""

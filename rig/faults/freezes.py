@@ -1,4 +1,4 @@
-"""Stop the engine core repeatedly: send SIGSTOP, and SIGCONT a moment later."""
+"""Stops the engine core repeatedly: sends SIGSTOP, and SIGCONT a moment later."""
 
 import os
 import random

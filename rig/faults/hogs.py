@@ -1,4 +1,4 @@
-"""Processes that use the machine's CPU cores, so that the server gets less CPU time."""
+"""Processes that use the machine's CPU cores, so that the server receives less CPU time."""
 
 import os
 import random
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rig.faults.fault import Fault, Server
 from rig.faults.traffic import Traffic
 
-# The process ends when its parent ends, so that no process remains.
+# The process ends when its parent process ends, so that no process remains.
 _HOG = """
 import os, sys
 while os.getppid() == int(sys.argv[1]):
@@ -29,7 +29,7 @@ class Hogs:
     def __call__(self, server: Server, draw: random.Random) -> Iterator[None]:
         """Run the processes while the context is open."""
         # Each process has its own session. If Linux divides CPU time by session, all processes of
-        # one session together would get no more than the server.
+        # one session would together receive no more CPU time than the server.
         command = [sys.executable, "-c", _HOG, str(os.getpid())]
         hogs = [subprocess.Popen(command, start_new_session=True) for _ in range(self.count)]
         try:
@@ -41,7 +41,7 @@ class Hogs:
 
 
 def noisy_neighbour(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Start two CPU-bound processes per core, at the server's own priority."""
+    """Start two CPU-bound processes per core, with the server's own priority."""
     hogs = Hogs(max(1, round(2 * (os.cpu_count() or 1) * severity)))
     return Fault(
         cause="noisy_neighbour",

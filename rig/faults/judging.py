@@ -1,4 +1,4 @@
-"""Compare the result of `tailspan explain` on a recorded fault with the ground truth."""
+"""Compares the result of `tailspan explain` on a recorded fault with the ground truth."""
 
 import json
 import subprocess
@@ -21,13 +21,13 @@ class Judged:
     seed: int
     verdict: str
     found: tuple[str, ...]
-    """The causes found, largest share first."""
+    """The causes found, with the largest share first."""
     share: float | None
     """The share of the first cause."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
-    """CPUs that other processes used, before and during the fault; None if not measured."""
+    """Number of CPUs that other processes used before and during the fault, or None if unknown."""
 
     @property
     def first(self) -> str | None:
@@ -36,21 +36,24 @@ class Judged:
 
     @property
     def right(self) -> bool:
-        """Whether the true cause is first. Without a fault, whether no cause was found."""
+        """Whether the true cause is the first cause found.
+
+        Without a fault, whether no cause was found.
+        """
         if self.cause == NO_INCIDENT:
             return self.verdict == NO_INCIDENT
         return self.first == self.cause
 
 
 def judged(case: Path, tailspan: Path | None = None) -> Judged:
-    """Ask why the latency that the fault affects grew.
+    """Run `tailspan explain` for the latency that the fault affects.
 
     Args:
         case: a folder that contains tailspan.db and truth.json.
-        tailspan: path of the command; None for the command in the folder of this Python.
+        tailspan: path of the command, or None for the command in the folder of this Python.
 
     Raises:
-        RuntimeError: the command failed. The message contains its output.
+        RuntimeError: the command failed. The error contains the command's output.
     """
     truth = json.loads((case / "truth.json").read_text())
     answer = _explained(case, truth, tailspan or Path(sys.executable).with_name("tailspan"))

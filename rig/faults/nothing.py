@@ -1,4 +1,4 @@
-"""The absence of a fault: the same traffic continues, and the diagnosis should find no cause."""
+"""No fault: the same traffic continues, and the diagnosis should find no cause."""
 
 import random
 

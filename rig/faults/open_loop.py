@@ -1,7 +1,7 @@
-"""Send each request at its own time, even if earlier requests are still unanswered.
+"""Sends each request at its own time, even if earlier requests are still unanswered.
 
-A client that waits for answers sends fewer requests when the server is slow, and so hides the
-queue. The load is limited by the number of arrivals and by the time limit of each request.
+A client that waits for responses sends fewer requests when the server is slow, which hides the
+queue. The number of arrivals and the time limit of each request bound the load.
 """
 
 import http.client
@@ -14,7 +14,7 @@ from rig.load import Call, Timed, send
 
 RETRY_S = 0.25
 PATIENCE_S = 90.0
-"""Seconds for which a client retries while the server is away."""
+"""Time in seconds for which a client retries while the server is not reachable."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Outcome:
 
 
 def send_on_time(port: int, arrivals: Sequence[tuple[float, Call]]) -> Outcome:
-    """Send every call at its time, which counts from now, and wait for the last answer."""
+    """Send every call at its time in seconds from now, and wait for the last response."""
     outcome = Outcome()
     begun = time.monotonic()
     threads = []

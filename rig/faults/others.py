@@ -1,8 +1,8 @@
-"""Measure how much of the machine other processes use during a recording.
+"""Measures how much of the machine other processes use during a recording.
 
-During a build or a test run, a recording is slower for another reason than the injected fault. The
-measurement is stored with the ground truth. A recording also waits a short time for a quiet
-machine.
+During a build or a test run, the server in a recording is slow for another reason than the injected
+fault. The measurement is stored with the ground truth. A recording also waits a limited time until
+the machine is idle.
 """
 
 import os
@@ -17,8 +17,9 @@ _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 def busy_s(stat: str) -> float:
-    """Return the seconds that all CPUs together have worked since the machine started, from
-    /proc/stat."""
+    """Return the CPU time in seconds that all CPUs together have used since the machine started,
+    from /proc/stat.
+    """
     user, nice, system, _idle, _waiting, interrupts, soft, steal = map(
         int, stat.splitlines()[0].split()[1:9]
     )
@@ -26,19 +27,19 @@ def busy_s(stat: str) -> float:
 
 
 def worked_s(stat: str) -> float:
-    """Return the seconds that one process has worked, from its /proc/PID/stat."""
-    # The process's name is in parentheses and may itself contain blanks and parentheses.
+    """Return the CPU time in seconds of one process, from its /proc/PID/stat."""
+    # The process name is in parentheses and may itself contain blanks and parentheses.
     fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
 def parent_of(stat: str) -> int:
-    """Return the parent of a process, from its /proc/PID/stat."""
+    """Return the parent process id of a process, from its /proc/PID/stat."""
     return int(stat.rpartition(")")[2].split()[1])
 
 
 def family(parents: Mapping[int, int], eldest: int) -> set[int]:
-    """Return a process and all of its descendants. `parents` has the parent of each process."""
+    """Return a process and all of its descendants. `parents` maps each process to its parent."""
     found: set[int] = set()
     coming = {eldest}
     while coming:
@@ -48,8 +49,10 @@ def family(parents: Mapping[int, int], eldest: int) -> set[int]:
 
 
 class Meter:
-    """Measures the CPU use of other processes since its creation. Our own processes are this
-    process and its descendants."""
+    """Measures the CPU time of other processes since this object was created.
+
+    Own processes are this process and its descendants.
+    """
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -59,14 +62,14 @@ class Meter:
         """Return the mean number of CPUs that other processes have used."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
-        # The CPU time of our processes that have ended is unknown. Without a limit, the result
+        # The CPU time of own processes that have ended is unknown. Without a limit, the result
         # could be negative.
         ours_s = max(0.0, ours_now_s - self._ours_s)
         return max(0.0, busy_now_s - self._busy_s - ours_s) / seconds
 
 
 def _read() -> tuple[float, float]:
-    """Return the seconds that all CPUs have worked, and the part that our own processes used."""
+    """Return the CPU time in seconds of all CPUs, and the share that own processes used."""
     stats = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:

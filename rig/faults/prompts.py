@@ -10,8 +10,9 @@ from rig.faults.traffic import Traffic
 
 
 def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any) -> Traffic:
-    """Return the usual traffic, but give `per_s` of its requests per second prompts of this length
-    and short answers."""
+    """Return the usual traffic, in which `per_s` requests per second have prompts of this length
+    and short responses.
+    """
     those = replace(
         usual, rate_per_s=per_s, prompt_tokens=prompt_tokens, output_tokens=(2, 6), **other
     )
@@ -19,7 +20,7 @@ def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other:
 
 
 def prefill_interference(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send prompts of about 2,000 tokens during every tenant's decodes."""
+    """Send prompts of about 2,000 tokens while every tenant's requests decode."""
     long_per_s = draw.uniform(0.9, 1.3) * severity
     return Fault(
         cause="prefill_interference",
@@ -55,7 +56,10 @@ def longer_prompts(draw: random.Random, severity: float, usual: Traffic) -> Faul
 
 
 def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Remove the common prefix from some prompts. The severity sets how many."""
+    """Remove the shared prefix from some prompts.
+
+    The severity determines the number of these prompts.
+    """
     missing = min(1.0, severity * draw.uniform(0.8, 1.0))
     return Fault(
         cause="prefix_cache_miss",
@@ -71,7 +75,10 @@ def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> F
 
 
 def frontend_cpu(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send prompts of a hundred kilobytes. The engine receives only their last hundred tokens."""
+    """Send prompts of a hundred kilobytes.
+
+    The engine receives only the last hundred tokens of each prompt.
+    """
     huge_per_s = draw.uniform(1.5, 2.0)
     huge = (int(80_000 * severity), int(140_000 * severity))
     return Fault(

@@ -1,4 +1,4 @@
-"""More requests than the server's batch or memory has room for, from all tenants or from one."""
+"""More requests than fit into the server's batch or memory, from all tenants or from one."""
 
 import random
 from dataclasses import replace
@@ -17,7 +17,7 @@ def _blocks(count: int) -> tuple[str, ...]:
 
 
 def load_exceeds_capacity(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send more requests of every tenant to a batch with few places."""
+    """Send more requests of every tenant to a server with a small batch."""
     times = 1.0 + draw.uniform(0.9, 1.2) * severity
     return Fault(
         cause="load_exceeds_capacity",
@@ -30,7 +30,7 @@ def load_exceeds_capacity(draw: random.Random, severity: float, usual: Traffic) 
 
 
 def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send many times the usual traffic of one tenant; the others wait behind it."""
+    """Send many times the usual traffic of one tenant, so that other tenants wait."""
     more = draw.uniform(0.9, 1.2) * severity
     flood = replace(
         usual, rate_per_s=usual.rate_per_s * more, tenants=(draw.choice(usual.tenants),)
@@ -46,8 +46,10 @@ def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
 
 
 def decode_batch_growth(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Decode more sequences with long contexts together. The batch has enough places for all of
-    them."""
+    """Decode more sequences with long contexts at the same time.
+
+    The batch is large enough for all of them.
+    """
     usual = replace(
         usual,
         rate_per_s=0.7 * usual.rate_per_s,
@@ -88,7 +90,7 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: Traffic) -> 
 
 
 def preemption(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send requests that start with few blocks and grow until the memory no longer suffices."""
+    """Send requests that start with few blocks and grow until the memory is full."""
     usual = replace(
         usual,
         rate_per_s=0.8 * usual.rate_per_s,

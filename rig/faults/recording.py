@@ -1,8 +1,8 @@
-"""Record faults: a server under its usual load, then under a fault, into one database.
+"""Records faults: a server under its usual load, then under a fault, in one database.
 
-Faults with the same arguments share a server. Faults with the same traffic before them share the
-recording of this traffic. In the folder of each database, a file contains the ground truth: the
-cause, and its start and end.
+Faults with the same arguments share a server. Faults with the same preceding traffic share the
+recording of this traffic. The folder of each database has a file with the ground truth: the cause,
+and its start and end.
 """
 
 import json
@@ -27,12 +27,16 @@ from rig.ports import free_port
 from rig.program import Tailspan
 
 _TOLD_S = 7.0
-"""Seconds until the last request and sample are in the database. Servers export every five
-seconds."""
+"""Seconds to wait until the last request and sample are in the database. Servers export every five
+seconds.
+"""
 
 
 class RecordingError(Exception):
-    """A required program is not running. The message contains its name and its last output."""
+    """A required program is not running.
+
+    The message contains the program's name and its last output.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +87,23 @@ class RunningServer:
         return f"vllm-{self.port}"
 
     def engine_cores(self) -> list[int]:
-        """Return the process ids of its engine cores."""
+        """Return the process ids of the server's engine cores."""
         return serve.engine_cores(self.process)
 
     def restart(self, arguments: tuple[str, ...]) -> None:
-        """Stop the server, and start it at the same address with these arguments. Return when it
-        serves requests."""
+        """Stop the server, and start it at the same address with these arguments.
+
+        Return when the server serves requests.
+        """
         serve.stop(self.process)
         self.process = _start(self.port, self.otlp_port, self.log, arguments)
 
     def warm_up(self) -> None:
-        """Send requests that lead to steps of all kinds, so that the server can fit its step
-        model."""
+        """Send requests that cause steps of all kinds, so that the server can fit its step
+        model.
+        """
         long = [Call(chat=False, prompt="long " * size, max_tokens=4) for size in (60, 120, 180)]
-        # The engine compiles some kernels on first use. This request triggers the compilation.
+        # The engine compiles some kernels on first use, so this request triggers the compilation.
         rare = [Call(chat=False, prompt="rare", max_tokens=4, body={"logprobs": 20})]
         send_all(self.port, rare, concurrency=1)
         send_all(self.port, mixed(40, seed=5) + long * 3 + mixed(20, seed=6), concurrency=6)
@@ -130,7 +137,7 @@ def _last_words(log: Path) -> str:
 
 @contextmanager
 def collecting(folder: Path) -> Iterator[int]:
-    """Run a Tailspan that stores in `folder`/tailspan.db; yield its OTLP port."""
+    """Run a Tailspan that stores in `folder`/tailspan.db, and yield its OTLP port."""
     database = f"sqlite:///{folder / 'tailspan.db'}"
     with Tailspan(folder, "up", "--no-explorer", "--database", database) as up:
         yield up.is_up().port("http")
@@ -221,8 +228,10 @@ def _suffer(
 def _stretch(
     server: RunningServer, traffic: Traffic, seed: str, seconds: float
 ) -> tuple[Stretch, int, int]:
-    """Send a stretch of traffic. Return its start and end, and the numbers of answered and
-    unanswered requests."""
+    """Send the traffic of one period.
+
+    Return the period's start and end, and the numbers of answered and unanswered requests.
+    """
     meter = Meter()
     begun_s = time.time()
     outcome = send_on_time(server.port, traffic.arrivals(seed, seconds))

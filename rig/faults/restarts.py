@@ -1,4 +1,4 @@
-"""Restart the server, with clients waiting or with other arguments."""
+"""Restarts the server, while clients wait or with other arguments."""
 
 import random
 import threading
@@ -14,7 +14,10 @@ _AFTER_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Restarting:
-    """One restart soon after the beginning. Clients retry until the server is back."""
+    """Restart the server once, soon after the traffic begins.
+
+    Clients retry until the server is reachable again.
+    """
 
     arguments: tuple[str, ...]
 
@@ -30,7 +33,7 @@ class Restarting:
 
 
 def cold_start(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Restart under load. The waiting clients then connect all at once."""
+    """Restart under load. The waiting clients then connect at the same time."""
     usual = replace(usual, rate_per_s=usual.rate_per_s * severity)
     arguments = ("--max-num-seqs", "4")
     return Fault(
@@ -45,7 +48,7 @@ def cold_start(draw: random.Random, severity: float, usual: Traffic) -> Fault:
 
 
 def config_change(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Continue the same traffic after a deploy that leaves too few places in the batch."""
+    """Continue the same traffic after a deploy that makes the batch too small."""
     usual = replace(usual, rate_per_s=usual.rate_per_s * severity)
     return Fault(
         cause="config_change",

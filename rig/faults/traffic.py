@@ -1,4 +1,4 @@
-"""The traffic of the clients: Poisson arrivals that a seed determines completely.
+"""The traffic of the clients: Poisson arrivals, which a seed determines completely.
 
 The rig's tokeniser has one token per byte, so a prompt of n characters has n tokens.
 """
@@ -15,15 +15,15 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """A stream of requests, and additional streams."""
+    """A stream of requests, with optional additional streams."""
 
     rate_per_s: float
     prefix_tokens: int = 640
-    """Number of tokens at the beginning of the prompt that a tenant's requests share."""
+    """Number of tokens at the beginning of each prompt that a tenant's requests share."""
     shared: bool = True
     """False if the beginning of the prompt differs from request to request."""
     prompt_tokens: tuple[int, int] = (32, 160)
-    """Number of tokens of the rest of the prompt, drawn uniformly between these two numbers."""
+    """Number of tokens in the rest of the prompt, drawn uniformly between these two numbers."""
     output_tokens: tuple[int, int] = (16, 40)
     tenants: tuple[str, ...] = ("ada", "bob", "cyd", "dan")
     stream: bool = True
@@ -32,7 +32,7 @@ class Traffic:
     beside: tuple["Traffic", ...] = ()
 
     def arrivals(self, seed: str, duration_s: float) -> list[tuple[float, Call]]:
-        """Return the calls in order of time, each with its seconds from the beginning."""
+        """Return the calls in the order of time, each with its seconds from the beginning."""
         found = list(self._own(seed, duration_s))
         for number, other in enumerate(self.beside):
             found += other.arrivals(f"{seed}/{number}", duration_s)
@@ -43,7 +43,7 @@ class Traffic:
         at_s = 0.0
         while (at_s := at_s + draw.expovariate(self.rate_per_s)) < duration_s:
             tenant = draw.choice(self.tenants)
-            # A tenant has the same prefix in every stretch, whatever the stretch's seed.
+            # A tenant has the same prefix in every period, whatever the period's seed.
             prefix = text(random.Random(tenant) if self.shared else draw, self.prefix_tokens)
             yield (
                 at_s,

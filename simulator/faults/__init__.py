@@ -1,4 +1,4 @@
-"""The faults: each cause with the functions that inject it.
+"""All faults: each cause with the functions that inject it.
 
 Pure. A fault's id is the cause that `tailspan explain` should find. To add a fault, write a
 function in the module of its family and add it to `INJECTIONS`.
@@ -69,7 +69,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         events=settings.few_blocks,
     ),
     "preemption": Injection(
-        summary="answers outgrow the KV blocks that a leak has left",
+        summary="outputs grow beyond the KV blocks that a leak has left",
         hurts="itl_max_s",
         shows=("decode_preempted_s",),
         rewrite=settings.outgrowing_answers,
@@ -85,7 +85,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         where=by_the_first_tenant,
     ),
     "long_prompt_blocking": Injection(
-        summary="occasionally one prompt takes the whole budget of several steps",
+        summary="occasionally a prompt uses the whole token budget of several steps",
         hurts="ttft_s",
         shows=("queue_budget_s", "handoff_s", "prefill_others_prefill_s"),
         arrivals=traffic.huge_prompts,
@@ -98,7 +98,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         rewrite=traffic.longer_prompts,
     ),
     "longer_outputs": Injection(
-        summary="all answers are several times longer",
+        summary="all outputs are several times longer",
         hurts="e2e_s",
         shows=("decode_own_s",),
         rewrite=traffic.longer_outputs,
@@ -112,7 +112,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         rewrite=traffic.unique_prompts,
     ),
     "decode_batch_growth": Injection(
-        summary="more and more long answers with long contexts run together",
+        summary="the number of concurrent requests with long contexts and long outputs increases",
         hurts="tpot_s",
         shows=("decode_others_decode_s",),
         arrivals=traffic.ramp,
@@ -125,13 +125,13 @@ INJECTIONS: Final[dict[str, Injection]] = {
         events=machine.busy_front_end,
     ),
     "engine_stall": Injection(
-        summary="engines occasionally stand still",
+        summary="engines occasionally stop for a moment",
         hurts="itl_max_s",
         shows=("decode_stall_s",),
         stalls=machine.pauses,
     ),
     "cold_start": Injection(
-        summary="a server restarts again and again, with empty caches",
+        summary="a server restarts repeatedly, each time with empty caches",
         hurts="ttft_s",
         shows=("prefill_stall_s", "handoff_s"),
         world=_two_replicas,
@@ -148,7 +148,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         rewrite=traffic.rare_adapters,
     ),
     "spec_decode_rejection": Injection(
-        summary="a new task has answers that the draft head cannot predict",
+        summary="a new task has outputs that the draft head cannot predict",
         hurts="tpot_s",
         shows=("decode_own_s",),
         world=_speculating,
@@ -179,7 +179,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         where=on_its_replica,
     ),
     "kv_transfer": Injection(
-        summary="KV caches computed elsewhere arrive over a slow network",
+        summary="KV caches arrive from other servers over a slow network",
         hurts="ttft_s",
         shows=("queue_held_s",),
         world=machine.fetched_caches,
@@ -187,14 +187,14 @@ INJECTIONS: Final[dict[str, Injection]] = {
         events=machine.slow_transfers,
     ),
     "network_or_client": Injection(
-        summary="the clients of one tenant read their answers slowly",
+        summary="the clients of one tenant read their responses slowly",
         hurts="e2e_s",
         shows=("delivery_s",),
         rewrite=traffic.slow_readers,
         where=lambda _fault, config: {"tenant": traffic.the_readers(config)},
     ),
     "tenant_flood": Injection(
-        summary="a tenant sends bursts of many times the fleet's ordinary traffic",
+        summary="a tenant sends bursts with many times the fleet's ordinary traffic",
         hurts="ttft_s",
         shows=("handoff_s", "queue_budget_s", "queue_seats_s"),
         arrivals=traffic.flood,

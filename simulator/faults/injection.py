@@ -1,4 +1,4 @@
-"""The description of a fault: its effects, and the columns and labels that show them."""
+"""The description of a fault: its effects, and the columns and labels in which they are visible."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ Where = Callable[[Fault, FleetConfig], dict[str, str]]
 
 
 def everywhere(_fault: Fault, _config: FleetConfig) -> dict[str, str]:
-    """Return no labels, because no label distinguishes the fault."""
+    """Return no labels, because the fault affects all requests."""
     return {}
 
 
@@ -33,27 +33,28 @@ def on_its_replica(fault: Fault, config: FleetConfig) -> dict[str, str]:
 
 
 def by_the_first_tenant(_fault: Fault, config: FleetConfig) -> dict[str, str]:
-    """Return the label of the tenant that causes the fault."""
+    """Return the label of the first tenant, which causes the fault."""
     return {"tenant": config.workload.tenants[0].name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """The effects of one cause. They change the simulated conditions, and slow requests are the
-    result.
+    """The effects of one cause. The effects change the simulated conditions, which makes requests
+    slow.
 
     Args:
         summary: the fault in one sentence.
-        hurts: the latency that becomes longer. shows: the request columns that contain the added
-            time.
-        world: adds what the fleet must have from the start.
-        needs: what `world` adds, as text.
-        arrivals: additional requests.
-        rewrite: changes ordinary requests while the fault is active.
-        events: changes of server conditions, and restarts.
-        stalls: the times when each engine stops.
+        hurts: the latency that becomes longer.
+        shows: the request columns that contain the added time.
+        world: changes the fleet's configuration so that the fleet has everything that the fault
+            needs.
+        needs: the additions of `world` as text.
+        arrivals: returns additional requests.
+        rewrite: returns a function that changes ordinary requests while the fault is active.
+        events: returns changes of server conditions, and restarts.
+        stalls: returns the times at which each engine is stopped.
         hurts_else: returns the latency that becomes longer, if it depends on the fault's seed.
-        where: the labels of the affected requests or of the origin.
+        where: returns the labels of the affected requests, or of the requests that cause the fault.
     """
 
     summary: str

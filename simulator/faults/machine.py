@@ -23,7 +23,8 @@ _KEYS: dict[str, Key] = {
 
 
 def _while_it_lasts(fault: Fault, replica: int, **values: float) -> Iterator[Event]:
-    """Yield conditions of a replica from the fault's start to its end."""
+    """Yield changes that set conditions of a replica at the fault's start and reset them at its
+    end."""
     for name, value in values.items():
         yield Change(fault.start_s, replica, _KEYS[name], value)
     if fault.end_s < float("inf"):
@@ -33,7 +34,7 @@ def _while_it_lasts(fault: Fault, replica: int, **values: float) -> Iterator[Eve
 
 
 def _everywhere(fault: Fault, config: FleetConfig, **values: float) -> Iterator[Event]:
-    """Yield the same conditions for every replica."""
+    """Yield the same changes for every replica."""
     each = (_while_it_lasts(fault, replica, **values) for replica in range(config.replicas))
     return in_time(chain.from_iterable(each))
 
@@ -63,7 +64,7 @@ def crowded(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterato
 
 
 def slow_rank(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Slow one of the GPUs that share a model. The others wait for it in each step."""
+    """Slow down one of the GPUs that share a model. The other GPUs wait for it in each step."""
     yield from _while_it_lasts(fault, fault.replica % config.replicas, rank_pace=_slower(fault))
 
 
@@ -81,7 +82,8 @@ def pauses(fault: Fault, chance: random.Random) -> Iterator[Stall]:
 
 
 def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Restart a server again and again. Its cache is then empty, and each batch shape is new."""
+    """Restart a server repeatedly. After each restart, its cache is empty and each batch shape is
+    new."""
     at_s = fault.start_s
     while at_s < fault.end_s:
         down_s = chance.uniform(8.0, 14.0)
@@ -95,7 +97,7 @@ def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Ite
 
 
 def busy_front_end(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Give the API server's process a small share of one CPU core."""
+    """Limit the API server's process to a small share of a CPU core."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * FrontEndModel().request_s(means.prompt_tokens)
     factor = max(5.0, 0.9 * capacity.pressed(fault.severity, 0.3) / usual)
@@ -103,7 +105,7 @@ def busy_front_end(fault: Fault, config: FleetConfig, _chance: random.Random) ->
 
 
 def slow_transfers(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Slow the network that transfers KV caches."""
+    """Slow down the network that transfers KV caches."""
     yield from _everywhere(fault, config, link_pace=1.0 + 20.0 * fault.severity)
 
 
@@ -122,8 +124,8 @@ def one_sided(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iter
 
 
 def four_replicas(config: FleetConfig) -> FleetConfig:
-    """Return a fleet of at least four replicas, so that one can be far worse than the rest. Each
-    replica is as busy as before."""
+    """Return a fleet of at least four replicas with the same load per replica, so that one replica
+    can be much slower than the others."""
     if config.replicas >= 4:
         return config
     workload = config.workload

@@ -1,4 +1,4 @@
-"""Faults of settings and memory: a deploy with other flags, too few KV blocks."""
+"""Faults of settings and memory: a deploy with a changed flag, too few KV blocks."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _LONGER = 3.0
 
 
 def _kept_blocks(fault: Fault, config: FleetConfig, room: float) -> Iterator[Event]:
-    """Yield the loss of all blocks except `room` on every replica."""
+    """Yield changes that remove all blocks except `room` on every replica."""
     lost = max(0, config.engine.num_gpu_blocks - round(room))
     numbers = range(config.replicas)
     yield from (Change(fault.start_s, number, "lost_blocks", lost) for number in numbers)
@@ -26,7 +26,7 @@ def _kept_blocks(fault: Fault, config: FleetConfig, room: float) -> Iterator[Eve
 
 
 def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Leave only slightly more blocks than the running requests need on average."""
+    """Remove blocks until only slightly more are left than the running requests need on average."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     room = capacity.room_blocks(means, running, 1.6 / fault.severity)
@@ -34,7 +34,8 @@ def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Ite
 
 
 def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Leave few blocks, so that answers grow beyond the blocks that were free when they began."""
+    """Remove blocks, so that outputs grow beyond the blocks that were free when the requests were
+    admitted."""
     means = capacity.means_of(config.workload, config.engine).stretched(outputs=_LONGER)
     running = capacity.running(config.engine, means, config.rate_per_s)
     room = capacity.room_blocks(means, running, 0.9 / fault.severity)
@@ -44,13 +45,13 @@ def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -
 def outgrowing_answers(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Make answers several times longer, and leave the prompts unchanged."""
+    """Make outputs several times longer. Prompts are unchanged."""
     return longer_outputs(replace(fault, severity=(_LONGER - 1.0) / 1.8), config, chance)
 
 
 def _changed(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
-    """Return the flag that the deploy changes, and the resulting arguments. The fault's seed
-    determines the flag."""
+    """Return the flag that the deploy changes, and the engine's arguments after it. The fault's
+    seed determines the flag."""
     engine = config.engine
     if (config.seed + round(fault.start_s)) % 2 and not engine.enforce_eager:
         return "model.enforce_eager", replace(engine, enforce_eager=True)
@@ -62,7 +63,8 @@ def _changed(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
 
 
 def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Restart replicas one after the other with another flag, and restore the flag at the end."""
+    """Restart the replicas one after another with a changed flag. Restore the flag at the end of
+    the fault."""
     _, changed = _changed(fault, config)
     turns = [(fault.start_s, changed)]
     if fault.end_s < float("inf"):
@@ -75,7 +77,7 @@ def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterato
 
 
 def the_flag(fault: Fault, config: FleetConfig) -> dict[str, str]:
-    """Return the changed argument."""
+    """Return the name of the changed flag as a label."""
     return {"argument": _changed(fault, config)[0]}
 
 

@@ -1,4 +1,4 @@
-"""Faults of the traffic: more traffic than usual, or a different kind.
+"""Faults of the traffic: more traffic than usual, or different requests.
 
 The increase is a share of the engines' spare capacity. So a fault is equally visible on a small and
 on a large fleet, and no queue grows without limit.
@@ -40,13 +40,13 @@ def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterat
 
 
 def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send bursts of requests of one tenant, in addition to its usual requests. A burst is many
-    times the fleet's traffic."""
+    """Send bursts of one tenant's requests, in addition to the tenant's usual requests. During a
+    burst, the rate is many times that of the fleet's traffic."""
     mean_per_s = _spare_per_s(config) * capacity.pressed(fault.severity, 1.0)
     more = replace(
         config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
     )
-    # A burst takes four of every twenty seconds. Longer bursts would make the queue grow without
+    # A burst lasts four of every twenty seconds. Longer bursts would make the queue grow without
     # limit.
     at_s = fault.start_s
     while at_s < fault.end_s:
@@ -61,8 +61,8 @@ def _prefilling(
     tokens: tuple[int, int],
     share_of_time: float,
 ) -> Iterator[Request]:
-    """Yield prompts of one tenant, without shared prefixes. Their prefill takes the share
-    `share_of_time` of the engines' time."""
+    """Yield requests of one tenant without shared prefixes. The prefill of these requests takes the
+    share `share_of_time` of the engines' time."""
     longest = config.engine.max_model_len - 1
     shortest, most = min(tokens[0], longest // 2), min(tokens[1], longest - 512)
     each_s = config.engine.step.prefill_s((shortest + most) // 2, 0)
@@ -77,30 +77,31 @@ def _prefilling(
 
 
 def long_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send many prompts of 5,000 to 8,000 tokens. Each fits into one step and makes it long."""
+    """Send many prompts of 5,000 to 8,000 tokens. Each prompt fits into one step and makes the step
+    long."""
     most = config.engine.max_num_batched_tokens - config.engine.max_num_seqs
     share = 0.4 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (most * 5 // 8, most), share)
 
 
 def huge_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send an occasional prompt that takes the whole budget of several steps."""
+    """Occasionally send a prompt that uses the whole token budget of several steps."""
     share = 0.5 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (24_000, 32_000), share)
 
 
 def ramp(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Raise the rate of requests with long contexts and long answers.
+    """Gradually increase the rate of requests with long contexts and long outputs.
 
-    They share the contexts, so they need no prefill.
+    These requests share their contexts, so they need no prefill.
     """
     engine = config.engine
     context_tokens, output_tokens = min(2_500, engine.max_model_len // 2), 1_200
     means = capacity.means_of(config.workload, engine)
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
-    # A step takes γ/(1 − s), where s is the share of the time that tokens take. The fault uses a
-    # part of the remaining time.
+    # A step takes γ/(1 − s), where s is the share of the time that is spent on tokens. The fault
+    # uses a part of the remaining share.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.pressed(fault.severity, 0.4) / (output_tokens * token_s)
@@ -137,11 +138,11 @@ def _clipped(config: FleetConfig, request: Request, prompts: float, outputs: flo
 def longer_prompts(
     fault: Fault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Make all prompts several times longer with tokens that must be computed."""
+    """Make all prompts several times longer. The additional tokens must be computed."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
     more = max(0.6 - usual, 0.1) * capacity.pressed(fault.severity, 1.0)
-    # Shared prefixes are computed once. The additional tokens are not shared.
+    # Shared prefixes are computed only once, and the additional tokens are not shared.
     token_s = config.engine.step.prefill_token_s
     whole = usual + config.rate_per_s * means.shared_tokens * token_s
     factor = min(1.0 + more / whole, 1.0 + 2.0 * fault.severity)
@@ -151,7 +152,7 @@ def longer_prompts(
 def longer_outputs(
     fault: Fault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Make all answers several times longer."""
+    """Make all outputs several times longer."""
     return lambda request: _clipped(config, request, 1.0, 1.0 + 1.8 * fault.severity)
 
 
@@ -162,7 +163,7 @@ def unique_prompts(
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
     if talk is not None:
-        # Each turn computes the whole conversation again, if the engines' capacity suffices.
+        # If the engines' capacity suffices, each turn computes the whole conversation again.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
         free = max(0.1, 0.6 - (1 - talk.share) * usual)
@@ -177,7 +178,7 @@ def unique_prompts(
 def rare_adapters(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Make part of the traffic use adapters that few other requests use."""
+    """Let a part of the traffic use rare adapters."""
     means = capacity.means_of(config.workload, config.engine)
     together = capacity.running(config.engine, means, config.rate_per_s)
     slots = max(1, config.engine.max_loras - len(config.workload.loras))
@@ -194,7 +195,8 @@ def rare_adapters(
 def hard_drafts(
     fault: Fault, _config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Add a new task, whose answers the draft head cannot predict."""
+    """Let a part of the requests belong to a new task, for which the draft head's predictions are
+    wrong."""
     share = min(1.0, 0.3 + 0.3 * fault.severity)
 
     def rewrite(request: Request) -> Request:
@@ -204,7 +206,7 @@ def hard_drafts(
 
 
 def the_readers(config: FleetConfig) -> str:
-    """Return the tenant whose clients read slowly: one with a large share of the traffic."""
+    """Return the tenant whose clients read slowly: a tenant with a large share of the traffic."""
     tenants = config.workload.tenants
     return tenants[min(1, len(tenants) - 1)].name
 
@@ -212,8 +214,7 @@ def the_readers(config: FleetConfig) -> str:
 def slow_readers(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Make the clients of one tenant read their answers more slowly than the engine produces
-    them."""
+    """Let the clients of one tenant read responses more slowly than the engine produces them."""
     tenant = the_readers(config)
 
     def rewrite(request: Request) -> Request:

@@ -1,1 +1,1 @@
-"""Stores counts per objective, incidents, and notifications."""
+"""Store counts per objective, incidents, and notifications."""

@@ -1,7 +1,7 @@
-"""Stores incidents, and the time until which each objective was evaluated.
+"""Store incidents, and the time until which each objective was evaluated.
 
-This module stores plain numbers; `alerts/` defines what they mean. An evaluation and its findings
-are written in one transaction, so a restart continues where the last run stopped.
+This module stores plain numbers; `alerts/` defines what they mean. The result of an evaluation is
+written in one transaction, so that a restart continues where the last run stopped.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ from store.schema import METADATA
 class IncidentRow:
     """One incident. Exact numbers are stored as text; times are unix seconds.
 
-    `simulated` is true if the incident would not exist without simulated requests.
-    None means False: the incident is older than this field.
+    `simulated` is true if the incident would not exist without simulated requests. None means
+    false, in rows that are older than this field.
     """
 
     slo: str
@@ -90,7 +90,7 @@ def read_overlapping(engine: Engine, from_s: int, to_s: int) -> list[IncidentRow
 
 
 def evaluated_until(engine: Engine, slo: str) -> int | None:
-    """Return the time until which an objective was evaluated; None if it never was."""
+    """Return the time until which an objective was evaluated, or None if it never was."""
     with reading(engine) as connection:
         until: int | None = connection.scalar(
             select(EVALUATIONS.c.until_unix_s).where(EVALUATIONS.c.slo == slo)
@@ -110,7 +110,7 @@ def keep_evaluation(engine: Engine, slo: str, until_s: int, changed: Sequence[In
 def remove_simulated(connection: Connection) -> list[tuple[str, str, int]]:
     """Delete the incidents that only simulated requests caused.
 
-    Returns: the key of each: objective, severity and start in unix seconds.
+    Returns: the key of each deleted incident: objective, severity and start in unix seconds.
     """
     keys = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s)
     found = connection.execute(keys.where(INCIDENTS.c.simulated == true())).all()

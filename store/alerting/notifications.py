@@ -1,9 +1,9 @@
 """The outbox: notifications about incidents, with their channel and delivery state.
 
-There is one row for each incident, transition and channel, so a notification is not sent twice and
-a restart continues where the last run stopped. A row contains the message, but no address and no
-key. A row is always replaced as a whole. Each row has one writer at a time: first the code that
-adds it, then the thread that sends for its channel.
+There is one row for each incident, transition and channel, so that no notification is sent twice
+and a restart continues where the last run stopped. A row contains the message, but no address and
+no key. An update replaces the whole row. A row has only one writer at a time: first the code that
+adds the row, then the thread of its channel.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,8 +30,8 @@ from store.connections import reading, writing
 from store.schema import METADATA
 
 AHEAD_S: Final = 60
-"""If a row's creation time is further in the future than this, the clock was ahead when the row was
-added. The row is then sent immediately.
+"""If a row's creation time is more than this many seconds in the future, the clock was wrong when
+the row was added. Such a row is sent immediately.
 """
 
 
@@ -44,9 +44,8 @@ class Delivery(StrEnum):
 
 
 HANG: Final = "hang:"
-"""Prefix of the name under which a hang is stored.
-
-Names of objectives contain no colon, so the two never collide.
+"""Prefix of the name under which a hang is stored. The prefix is unique, because names of
+objectives contain no colon.
 """
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
@@ -54,10 +53,11 @@ RESOLVED: Final = "resolved"
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One row; times are unix seconds.
+    """One row of the outbox, with times in unix seconds.
 
-    `next_unix_s` is the time of the next attempt; None if there is none. `failures` counts the
-    failed attempts since the last delivery; `problem` is the reason of the latest failure.
+    `next_unix_s` is the time of the next attempt, or None if there is no further attempt.
+    `failures` counts the failed attempts since the last delivery. `problem` is the reason for the
+    latest failure.
     """
 
     slo: str
@@ -98,7 +98,7 @@ NOTIFICATIONS = Table(
 
 
 def keep_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
-    """Add rows, or replace those with the same key."""
+    """Add rows, or replace rows with the same key."""
     if rows:
         with writing(engine) as connection:
             dialects.of(engine).put(connection, NOTIFICATIONS, [_plain(row) for row in rows])
@@ -107,7 +107,7 @@ def keep_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
 def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[str]) -> None:
     """Stop notifications for removed channels, and reminders for removed objectives.
 
-    Must be called before any sender runs.
+    Call this function before any sender runs.
     """
     due = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.next_unix_s.is_not(None)))
     ended = []
@@ -124,13 +124,14 @@ def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[s
 def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notification]:
     """Return the notifications that a channel must deliver now, in order.
 
-    The notification that an incident has ended waits until the notification of its start was
-    delivered. Once an incident has ended, there are no more reminders of its start. If the start
-    could not be delivered, the end is not sent.
+    The notification of an incident's end waits until the notification of its start was delivered.
+    If the start could not be delivered, the end is not sent. After the end of an incident, no more
+    reminders are sent.
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # Otherwise a row that was created while the clock was ahead would wait until that time.
+    # Without this condition, a row that was created while the clock was ahead would wait until that
+    # time.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,
@@ -176,11 +177,11 @@ def read_hangs(engine: Engine) -> list[Notification]:
 def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
     """Delete the notifications about incidents that ended before a time.
 
-    Incidents with a notification that must still be sent are kept. All rows of an incident are
-    deleted together; otherwise the deleted notifications would be sent again.
+    An incident is kept if one of its notifications must still be sent. All rows of an incident are
+    deleted together, because a notification without a row would be sent again.
 
     Returns:
-        The number of incidents.
+        The number of incidents whose notifications were deleted.
     """
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s

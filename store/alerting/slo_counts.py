@@ -1,9 +1,9 @@
-"""Stores counts per objective, so that an evaluation does not count a month of requests again.
+"""Store counts per objective, so that an evaluation does not count a month of requests again.
 
-The key is the digest of an objective's definition. If the definition changes, the objective has no
-counts yet and is counted again from the requests that still exist. `alerts/` defines the numbers;
-this module stores them with the time range that they cover. Simulated requests are counted in a
-separate table, so that a simulation can be deleted without changing the other counts.
+The key is the digest of an objective's definition. If the definition changes, the digest changes,
+and the objective is counted again from the requests that still exist. `alerts/` computes the
+counts. This module stores the counts and the time range that they cover. Simulated requests are
+counted in a separate table, so that a simulation can be deleted without changing the other counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ from store.schema import METADATA, REQUESTS
 
 @dataclass(frozen=True, slots=True)
 class SloCount:
-    """Counts of the requests that ended in (until − bucket, until], by result."""
+    """Counts, by result, of the requests that ended in (until − bucket, until]."""
 
     until_unix_s: int
     good: int
@@ -54,7 +54,7 @@ _COLUMNS: Final = ("until_unix_s", *NUMBERS)
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The time range for which counts are complete: (from, until]."""
+    """The time range (from, until] for which counts are complete."""
 
     from_unix_s: int
     until_unix_s: int
@@ -83,13 +83,16 @@ STRETCHES = Table(
 
 
 def counted(engine: Engine, definition: str) -> Counted | None:
-    """Return the time range that was counted; None if nothing was counted yet."""
+    """Return the time range that was counted, or None if nothing was counted yet."""
     with reading(engine) as connection:
         return _stretch(connection, definition, locked=False)
 
 
 def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list[SloCount]:
-    """Return the stored counts with from < until ≤ to, in order; simulated requests separately."""
+    """Return the stored counts with from < until ≤ to, in order.
+
+    Simulated requests have separate counts.
+    """
     found = []
     with reading(engine) as connection:
         for table, simulated in _TABLES:
@@ -109,8 +112,8 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
         instants: ascending, in unix seconds.
 
     Returns:
-        The counts of each range (a, b], with `until_unix_s` = b; empty ranges are left out,
-        simulated requests are counted separately.
+        The counts of each range (a, b], with `until_unix_s` = b. Empty ranges are left out.
+        Simulated requests are counted separately.
     """
     found = []
     with reading(engine) as connection:
@@ -148,20 +151,21 @@ def keep_counts(
     since: Counted | None = None,
     groups: Sequence[str] = ("",),
 ) -> bool:
-    """Store counts, and replace the previous counts of the same time range.
+    """Store counts, and replace the existing counts of the same time range.
 
     Args:
         engine: from `open_database`.
         definition: the digest of the objective's definition.
-        counts: buckets; empty ones may be left out.
-        stretch: the time range that the first group's counts cover, with the new counts.
-        since: that time range when counting began; None skips the check for other processes.
-        groups: the keys of the counted groups. Each is stored under the definition and its key,
-            with its own start.
+        counts: the counts of each bucket. Empty buckets may be left out.
+        stretch: the time range that the first group's counts cover, including the new counts.
+        since: the time range that was stored when counting began, or None to skip the check for
+            other processes.
+        groups: the keys of the counted groups. The counts of a group are stored under the
+            definition and the group's key, and have a separate start.
 
     Returns:
-        Whether the counts were stored. They are not stored if another process has changed the time
-        range meanwhile, because they may then be incomplete.
+        Whether the counts were stored. If another process has changed the stored time range, the
+        counts may be incomplete and are not stored.
     """
     remove, put = dialects.of(engine).remove, dialects.of(engine).put
     with writing(engine) as connection:
@@ -177,7 +181,7 @@ def keep_counts(
                     remove(connection, table, old)
         for group in groups[1:]:
             known = _stretch(connection, definition + group, locked=True)
-            # If another evaluator did not count this group, it is counted from now on.
+            # A group that no evaluator has counted yet is counted from now on.
             counted_s = stretch.until_unix_s if since is None else since.until_unix_s
             whole = known is not None and known.until_unix_s >= counted_s
             from_s = known.from_unix_s if known is not None and whole else counted_s
@@ -205,14 +209,14 @@ def keep_counts(
 
 
 def count_again(engine: Engine, from_s: int, marks: Sequence[Mark]) -> None:
-    """Record that all counts after a time are incomplete, and remove the marks that caused this.
+    """Record that all counts after a time are incomplete, and remove these marks.
 
-    Both happen in one transaction, so that a crash loses neither. Objectives that are not
-    configured at present are included, because they may be configured again.
+    Both changes are in one transaction, so that a crash cannot lose a mark. Objectives that are no
+    longer configured are included, because they may be configured again.
 
     Args:
         engine: from `open_database`.
-        from_s: unix seconds; new requests ended after this time.
+        from_s: the time in unix seconds after which the new requests ended.
         marks: the marks that were read.
     """
     longer = select(STRETCHES).where(STRETCHES.c.until_unix_s > from_s)
@@ -231,7 +235,11 @@ def count_again(engine: Engine, from_s: int, marks: Sequence[Mark]) -> None:
 
 
 def remove_simulated_counts(connection: Connection) -> None:
-    """Delete the counts of simulated requests, and shorten the time ranges that they extended."""
+    """Delete the counts of simulated requests.
+
+    If the first count of an objective was simulated, its time range then begins at the first real
+    count.
+    """
     remove, put = dialects.of(connection.engine).remove, dialects.of(connection.engine).put
     earliest = select(SIMULATED_COUNTS.c.definition, func.min(SIMULATED_COUNTS.c.until_unix_s))
     for definition, first_s in connection.execute(
@@ -284,7 +292,7 @@ def _locked(engine: Engine, statement: Select[*tuple[Any, ...]]) -> Select[*tupl
 
 
 def oldest_request_unix_ns(engine: Engine) -> int | None:
-    """Return when the earliest stored request was received; None if there are no requests."""
+    """Return when the earliest stored request was received, or None if there are no requests."""
     with reading(engine) as connection:
         oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
     return oldest

@@ -1,7 +1,7 @@
-"""The groups of an objective that are counted separately.
+"""Store which groups of an objective are counted separately.
 
-Each such group has a row in `slo_counted`, whose key is the objective's digest and the group's key.
-The group of all other requests has a row, too. `alerts.groups` defines the keys.
+Each such group has a row in `slo_counted`. The row's key is the objective's digest and the group's
+key. The group of all other requests also has a row. `alerts.groups` defines the keys of groups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ HOUR_S: Final = 3600
 
 
 def placed_groups(engine: Engine, definition: str) -> dict[str, Counted]:
-    """Return the time range for which each group is counted, by its key."""
+    """Return the time range for which each group is counted, by the group's key."""
     own = STRETCHES.c.definition.startswith(f"{definition}.")
     with reading(engine) as connection:
         rows = connection.execute(select(STRETCHES).where(own)).all()
@@ -44,7 +44,7 @@ def place_groups(engine: Engine, definition: str, groups: Mapping[str, Counted])
 def active_hours(
     engine: Engine, definition: str, groups: Sequence[str], from_s: int
 ) -> dict[str, int]:
-    """Return, for each group, the number of hours since a time in which it had requests."""
+    """Return the number of hours since a time in which each group had requests."""
     found = dict.fromkeys(groups, 0)
     with reading(engine) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):

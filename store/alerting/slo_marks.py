@@ -1,8 +1,8 @@
-"""Marks the time steps with requests that the objectives' counts do not include yet.
+"""Mark the time steps with requests that the objectives' counts do not include yet.
 
-The writer marks the steps of its requests in the same transaction as the rows, so a crash loses
-neither. The evaluator removes a mark in the same transaction in which it records that the step is
-incomplete (`slo_counts.count_again`). If a mark is visible, its rows are committed.
+The writer marks the steps of new requests in the transaction that writes the rows, so a crash
+cannot lose a mark. The evaluator removes a mark in the transaction that records the step as
+incomplete (`slo_counts.count_again`). If a mark is visible, the rows are committed.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from telemetry.request_rows import RequestRows
 
 SECOND_NS: Final = 10**9
 STEP_S: Final = 15
-"""The width of a step of counts: the evaluator's interval."""
+"""The width of a time step of counts, which is the evaluator's interval."""
 _STEP_NS: Final = STEP_S * SECOND_NS
 _CENTURY_S: Final = 100 * 365 * 86_400
 _LATEST: Final = np.iinfo(np.int64).max
@@ -38,9 +38,10 @@ MARKS: Final = Table(
 
 
 class Mark(NamedTuple):
-    """Requests of one source that were written in one transaction and ended in one step.
+    """The mark of requests from one source, one transaction and one step.
 
-    A request in flight belongs to the step in which it was last seen.
+    A request belongs to the step in which it ended. A request in flight belongs to the step of its
+    last report.
     """
 
     token: int
@@ -49,7 +50,7 @@ class Mark(NamedTuple):
     """The end of the step."""
     source: str
     received_unix_ns: int
-    """Time of receipt of the earliest of these requests."""
+    """Time of receipt of the earliest request."""
 
 
 def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
@@ -61,8 +62,8 @@ def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
             continue
         received = np.array(requests.column("received_unix_ns"), np.int64)
         # Rounded as in `alerts.evaluation.counting`, so that a request is marked in the step in
-        # which it is counted. The limit of a century prevents an overflow of the sum; the
-        # collector refuses durations above a week.
+        # which it is counted. The limit of a century prevents an overflow of the sum. Longer
+        # durations do not occur, because the collector refuses durations above a week.
         lasted_s = np.clip(np.nan_to_num(requests.numbers("e2e_s")), -_CENTURY_S, _CENTURY_S)
         lasted = np.rint(lasted_s * SECOND_NS).astype(np.int64)
         received = np.clip(received, -_CENTURY_S * SECOND_NS, _CENTURY_S * SECOND_NS)
@@ -93,11 +94,13 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
 
     Args:
         connection: in a transaction.
-        seen: when each was last seen, in unix ns, and its source.
+        seen: the time of the last report of each request, in unix nanoseconds, and the request's
+            source.
     """
     token = randbits(63)
     marks = {
-        # `received_unix_ns` is the step itself, so that no earlier requests are read for this mark.
+        # `received_unix_ns` is the time of the step, so that no earlier requests are read for this
+        # mark.
         Mark(token, until_s := -(-at_unix_ns // _STEP_NS) * STEP_S, source, until_s * SECOND_NS)
         for at_unix_ns, source in seen
     }
@@ -107,13 +110,13 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
 
 
 def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> list[Mark]:
-    """Return all marks of up to `transactions` transactions; an empty list if there are no marks.
+    """Return all marks of up to `transactions` transactions.
 
     Args:
         engine: from `open_database`.
         transactions: the maximum number of transactions.
-        from_s: unix seconds; marks of steps that ended before this time are left out. None for all
-            marks.
+        from_s: unix seconds. Marks of steps that ended before this time are left out, or None for
+            all marks.
     """
     wanted = true() if from_s is None else MARKS.c.until_unix_s >= from_s
     tokens = select(MARKS.c.token).where(wanted).distinct().limit(transactions)
@@ -124,7 +127,7 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete these transactions' marks, from the earliest of the given steps on."""
+    """Delete all marks of these transactions, from the earliest given step on."""
     if not marks:
         return
     tokens = sorted({each.token for each in marks})

@@ -1,1 +1,1 @@
-"""Reads the data for bills: the time of engines and GPUs, and billed requests."""
+"""Read the data for bills: the time of engines and GPUs, and billed requests."""

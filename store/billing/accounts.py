@@ -1,4 +1,4 @@
-"""Reads the data for a bill: the time of engines and GPUs, and requests by label and hour."""
+"""Read the data for a bill: the time of engines and GPUs, and requests by label and hour."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -24,13 +24,13 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
 
     Args:
         engine: from `open_database`.
-        window: the time range; widened to whole minutes, or to whole hours if the rollups per
-            minute were deleted.
-        by: labels to group requests by, in addition to BASE.
+        window: the time range, which is widened to whole minutes, or to whole hours if the rollups
+            per minute were deleted.
+        by: labels to group requests by, in addition to `BASE`.
 
     Raises:
-        ValueError: a label that rollups do not have.
-        StoreUnavailable: the database does not answer.
+        ValueError: rollups do not have a label of `by`.
+        StoreUnavailable: the database does not respond.
     """
     if unknown := set(by) - set(LABELS):
         raise ValueError(
@@ -46,7 +46,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
         engines=_engines(engines),
         gpus=_gpus(gpus),
         cells=read.cells,
-        # An engine that started just after the window may have been loading within it.
+        # An engine that started just after the window may have been loading within the window.
         starts=(
             *in_force(engine, start),
             *starts_between(engine, start + 1, end + int(MOST_LOADING_S) * SECOND_NS),

@@ -1,10 +1,10 @@
-"""Sums billed requests by label and hour of a time range.
+"""Sum billed requests by label and hour of a time range.
 
-The sums are read from rollups, so that a day of ten million requests takes a second. Rollups assign
-a request to the hour in which it was received; a bill assigns it to the hours in which the engine
-worked on it. A few requests were still in the engine at the end of an hour, or at the end of the
-range. Their rows are read, and their billed seconds are divided between the hours in proportion to
-time.
+The sums are read from rollups, so that a day with ten million requests takes a second. Rollups
+assign a request to the hour in which it was received. A bill assigns it to the hours in which the
+engine worked on it. For the few requests that were in the engine at the end of an hour, or at the
+start or end of the range, the rows are read. Their billed seconds are divided between the hours in
+proportion to time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""Requests that span the end of an hour are searched up to this time before it.
+"""Requests that span the end of an hour are searched up to this many seconds before the end.
 
 If a request is longer, the rest of its time is assigned to the hour in which it was received.
 """
@@ -40,7 +40,7 @@ class BilledRequests:
     cells: Cells
     apportioned: bool
     gone_ns: int
-    """Rows received before this time (unix ns) were deleted."""
+    """Rows received before this time (unix nanoseconds) were deleted."""
     overflowed: int
     simulated: bool
 
@@ -50,8 +50,8 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
 
     Args:
         engine: from `open_database`.
-        window: the time range; widened to whole minutes, or to whole hours if the rollups per
-            minute were deleted.
+        window: the time range, which is widened to whole minutes, or to whole hours if the rollups
+            per minute were deleted.
         by: the labels of the cells.
     """
     first_s = window.from_unix_ns // SECOND_NS // HOUR_S * HOUR_S
@@ -119,7 +119,7 @@ def _cells(
 
 
 def _facts(sums: Sums, name: str) -> FloatArray:
-    """Return the facts of a quantity; empty if `sums` has no cells."""
+    """Return the facts of a quantity, or an empty array if `sums` has no cells."""
     return sums.facts.get(name, nothing(sums.cells.size))
 
 
@@ -134,7 +134,7 @@ def _labelled(
 
 
 def _as_texts(values: Iterable[Any]) -> tuple[str | None, ...]:
-    """Convert labels to text, as rollups store them."""
+    """Convert labels to the text that rollups store."""
     return tuple(str(each).lower() if isinstance(each, bool) else each for each in values)
 
 
@@ -145,12 +145,13 @@ def _apportioned(
     longest_s: Mapping[int, float],
     gone_before_ns: int,
 ) -> tuple[Cells, bool]:
-    """Move seconds of requests that span the end of an hour to the next hours.
+    """Move seconds of requests that span the end of an hour to the next hour.
 
-    `longest_s` is the duration of the longest request of each hour, by the start of the hour; key
+    `longest_s` is the duration of the longest request of each hour, by the start of the hour. Key
     −1 is the hour before the window.
 
-    Returns: the cells, and whether the rows of all such requests still exist.
+    Returns: the cells, and whether the rows of all requests that span the end of an hour still
+        exist.
     """
     start, end = window.from_unix_ns, window.to_unix_ns
     hour_ns = HOUR_S * SECOND_NS
@@ -199,8 +200,8 @@ def _over(
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
     """Return the labels of requests that span an edge, and their seconds after the edge.
 
-    Such a request was received before the edge and was still in the engine after it. Its billed
-    and wasted seconds are divided in proportion to time.
+    A request spans the edge if it was received before the edge and was still in the engine after
+    it. Its billed and wasted seconds are divided in proportion to time.
     """
     columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
     edge = before.to_unix_ns

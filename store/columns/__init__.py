@@ -1,1 +1,1 @@
-"""Reads many rows as columns, through ADBC if it is installed, and caches them."""
+"""Read many rows as columns, through ADBC if it is installed, and cache the columns."""

@@ -1,7 +1,7 @@
-"""Reads columns of a SQLite file through the process `adbc_process`.
+"""Read columns of a SQLite file through the process `adbc_process`.
 
 The first query starts the process. The process ends after a minute without a query, and the next
-query starts it again.
+query starts a new process.
 """
 
 import logging
@@ -45,10 +45,11 @@ class ColumnReader:
 
         Args:
             statements: up to 16 statements with their parameters, run in parallel.
-            schema: the schema of every result. The dictionaries of a column are merged.
+            schema: the schema of all results. If a column has several dictionaries, they are
+                merged.
 
         Raises:
-            NotQuick: ADBC is not installed, or the reader failed.
+            NotQuick: ADBC is not installed, or the process failed.
         """
         if find_spec("adbc_driver_sqlite") is None:
             raise NotQuick("adbc-driver-sqlite is not installed")
@@ -73,7 +74,7 @@ class ColumnReader:
         return pa.concat_tables([_mapped(each) for each in descriptors])
 
     def close(self) -> None:
-        """End the process; the next query starts another."""
+        """End the process. The next query starts a new process."""
         with self._lock:
             self._end()
 

@@ -1,8 +1,9 @@
-"""Reads rows of SQLite as Arrow through ADBC, in a separate process.
+"""Read rows of SQLite as Arrow through ADBC, in a separate process.
 
-ADBC contains its own SQLite library. Two SQLite libraries in one process break each other's locks
-(docs/decisions/006), so this process opens the database only through ADBC, and only for reading.
-Each result is an anonymous file, which the client maps into its memory without a copy.
+ADBC contains its own SQLite library. If two SQLite libraries in one process open the same file,
+they break each other's locks (docs/decisions/006). Therefore this process opens the database only
+through ADBC, and only for reading. Each result is an anonymous file, which the client maps into its
+memory without a copy.
 
     python -m store.columns.adbc_process SOCKET
 
@@ -38,12 +39,13 @@ _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.float64(): ("0.0", 0.0),
 }
 """The values of an additional first row, in SQL and in Arrow. ADBC derives the type of a column
-from the first rows, and would treat a column of NULLs as integers."""
+from its first rows, so a column that begins with NULLs would have the type integer."""
 
 
 class Question(NamedTuple):
-    """Statements with their parameters. They run in parallel; results are sent in their order.
+    """Statements with their parameters.
 
+    The statements run in parallel, and the results are sent in the order of the statements.
     `schema` is the serialised Arrow schema of the results.
     """
 
@@ -53,7 +55,7 @@ class Question(NamedTuple):
 
 
 def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema) -> int:
-    """Run a statement. Return the descriptor of a file with the rows as an Arrow stream."""
+    """Run a statement, and return the descriptor of a file with the rows as an Arrow stream."""
     plain = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
     first = ", ".join(_FIRST[kind][0] for kind in plain)
     descriptor = _nameless()
@@ -67,7 +69,7 @@ def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema)
             skipped = 0
             if before:
                 if [column[0].as_py() for column in batch.columns] != before:
-                    raise ValueError("the first row is not the first")
+                    raise ValueError("the additional row is not the first row of the result")
                 skipped, before = 1, []
             writer.write_batch(_encoded(batch.slice(skipped), schema))
     return descriptor
@@ -83,7 +85,8 @@ def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @contextmanager
 def _asked(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
-    # Without ADBC's DB-API, because that imports pandas, which takes longer than most queries.
+    # Use ADBC's low-level API, because its DB-API imports pandas, which takes longer than most
+    # queries.
     with (
         adbc_driver_sqlite.connect(f"file:{quote(path)}?mode=ro") as database,
         adbc_driver_manager.AdbcConnection(database) as connection,
@@ -131,7 +134,7 @@ def _side_by_side(asked: Question) -> list[int]:
 
 
 def whole(stream: IO[bytes], length: int) -> bytes:
-    """Read `length` bytes of an unbuffered stream; fewer if it ends."""
+    """Read `length` bytes of an unbuffered stream, or fewer if the stream ends."""
     found = b""
     while len(found) < length and (more := stream.read(length - len(found))):
         found += more
@@ -140,5 +143,5 @@ def whole(stream: IO[bytes], length: int) -> bytes:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as answering:
-        # Unbuffered, because `select` does not see data that is in a buffer.
+        # Standard input is unbuffered, because `select` does not see data that is in a buffer.
         serve(os.fdopen(0, "rb", buffering=0), answering)

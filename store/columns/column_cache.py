@@ -1,9 +1,9 @@
-"""Caches columns of long ranges, so that rows are read once.
+"""Cache columns of long ranges, so that rows are read once.
 
-Time is divided into chunks of ten minutes. A cached chunk is valid as long as the time index has
-the same number of rows in the chunk, and the same checksum of their times, as when it was read.
-This check takes a fiftieth of the time of reading the rows. A late or deleted row therefore causes
-its chunk to be read again, without any other code to invalidate it.
+Time is divided into chunks of ten minutes. A cached chunk is valid while the time index has the
+same number of rows in the chunk, and the same checksum of their times. This check takes a fiftieth
+of the time of reading the rows. If a late row arrives or a row is deleted, the check fails and the
+chunk is read again.
 """
 
 import threading
@@ -36,18 +36,19 @@ MOST_ROWS: Final = 2_000_000
 """Maximum number of cached rows."""
 
 _MOST_STRETCHES: Final = 14 * 144
-"""Ranges longer than 14 days are not cached."""
+"""Maximum number of chunks in a range, which is 14 days. Longer ranges are not cached."""
 _LAST: Final = 2**63 // STRETCH_NS
 _ASKED_AT_ONCE: Final = 48
 _READ_AT_ONCE: Final = 250_000
 """Maximum number of rows in one query (80 MB)."""
 
 _PRIME: Final = 1_000_000_007
-"""The checksum is the sum of the times modulo this prime, which fits in 64 bits."""
+"""The checksum is the sum of the times modulo this prime number, so that the sum fits in 64
+bits."""
 
 
 class _Stamp(NamedTuple):
-    """The number of rows in a chunk and their checksum, from the time index."""
+    """The number of rows in a chunk, and the checksum of their times, from the time index."""
 
     rows: int
     sum: int
@@ -57,18 +58,18 @@ class _Stamp(NamedTuple):
 class _Kept:
     table: pa.Table
     stamps: Sequence[_Stamp]
-    """The stamps of the chunk and of its neighbours on which its rows depend."""
+    """The stamps of the chunk, and of the neighbouring chunks on which its rows depend."""
 
 
 class ColumnCache:
-    """Caches columns of one table of a database. Safe to use from any thread.
+    """A cache of columns of one table. Safe to use from any thread.
 
     Args:
         engine: from `open_database`.
         instant: the table's indexed time column.
         read: returns the rows of a window in order of time, always with the same schema.
-        depends: whether other rows, up to `reach_ns` before or after the given rows, may replace
-            some of them; None if they never do.
+        depends: returns whether rows up to `reach_ns` before or after the given rows may replace
+            some of the given rows, or None if rows are never replaced.
         reach_ns: see `depends`.
         most_rows: the maximum number of cached rows.
     """
@@ -96,16 +97,16 @@ class ColumnCache:
     def table(self, window: Window) -> pa.Table | None:
         """Return the rows of a window in order of time.
 
-        Returns: None if the window has too many rows for the cache, or is too long.
+        Returns: the rows, or None if the window is too long or has too many rows for the cache.
 
         Raises:
-            StoreUnavailable: the database does not answer.
+            StoreUnavailable: the database does not respond.
         """
         first, end = window.from_unix_ns // STRETCH_NS, -(-window.to_unix_ns // STRETCH_NS)
         if end - first > _MOST_STRETCHES or end + self._reach > _LAST:
             return None
-        # Stamps are read before the rows. If rows arrive in between, the stamp is outdated and the
-        # chunk is read again next time.
+        # Read the stamps before the rows. If rows arrive in between, the stamp does not match, and
+        # the chunk is read again next time.
         stamps = self._stamps(first - self._reach, end + self._reach)
         wanted = [place for place in range(first, end) if stamps[place].rows]
         if sum(stamps[place].rows for place in wanted) > self._most_rows:
@@ -176,7 +177,10 @@ class ColumnCache:
 
     @cached_property
     def _question(self) -> CompoundSelect[Any]:
-        """Return the query for stamps of consecutive chunks; built once, because it is large."""
+        """Return the query for the stamps of consecutive chunks.
+
+        The query is built only once, because it is large.
+        """
         edges = [bindparam(f"edge_{each}", type_=BigInteger) for each in range(_ASKED_AT_ONCE + 1)]
         rest = func.coalesce(func.sum(self._instant % _PRIME), 0)
         return union_all(
@@ -194,7 +198,7 @@ def _around(place: int, far: int, stamps: Mapping[int, _Stamp]) -> tuple[_Stamp,
 
 
 def _runs(places: Sequence[int], stamps: Mapping[int, _Stamp]) -> list[list[int]]:
-    """Group consecutive chunks, with at most `_READ_AT_ONCE` rows in a group."""
+    """Group consecutive chunks, with at most `_READ_AT_ONCE` rows per group."""
     runs: list[list[int]] = []
     rows = 0
     for place in places:
@@ -214,7 +218,7 @@ def _within(table: pa.Table, instant: str, window: Window) -> pa.Table:
 
 
 def _own(table: pa.Table) -> pa.Table:
-    """Copy a slice, because a slice keeps the whole table in memory."""
+    """Copy the rows of a slice, because a slice would keep the whole table in memory."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -1,11 +1,11 @@
-"""Reads evenly spaced slots of a long range.
+"""Read evenly spaced slots of a long range.
 
-The number of rows grows with time and servers: 50 engines send 4 million samples a day. Time is
-divided into slots of 16 seconds, and every k-th slot is read, so that the number of rows stays near
-a limit. Totals stay exact, because the difference of two samples covers the time between them.
-Gauges can miss a burst between two slots; the pages state this.
-
-A slot is longer than the interval between two samples of any engine, scraped engines included.
+The number of rows grows with the length of the range and the number of servers: 50 engines send 4
+million samples a day. Time is divided into slots of 16 seconds, and every k-th slot is read, so
+that the number of rows stays near a limit. Increases of counters are exact, because the difference
+of two samples covers the time between them. Gauges can miss a burst between two slots, and the
+pages state this. A slot is longer than the interval between two samples of any engine, including
+scraped engines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,8 @@ from telemetry.gpus import GpuSample
 
 SLOT_NS: Final = 16 * 10**9
 MOST_ROWS: Final = 120_000
-"""Every supported database returns this number of rows in about half a second."""
+"""Approximate maximum number of rows to read. Every supported database returns this number in half
+a second."""
 
 _PROBES: Final = 32
 _PROBED_ONE_IN: Final = 20
@@ -45,14 +46,14 @@ _ALL: Mapping[str, str | None] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Downsampled:
-    """Rows in order of time, from every `one_in`-th slot."""
+    """The rows of every `one_in`-th slot, in order of time."""
 
     table: pa.Table
     one_in: int
 
     @property
     def every_s(self) -> int:
-        """Return the time between the starts of two slots."""
+        """Return the seconds between the starts of two slots that were read."""
         return self.one_in * SLOT_NS // 10**9
 
 
@@ -102,7 +103,10 @@ def requests(
     *,
     most_rows: int = MOST_ROWS,
 ) -> Downsampled:
-    """Return requests by the time of receipt. Arguments and errors: see `queries.request_table`."""
+    """Return requests by the time of receipt.
+
+    Arguments and errors are those of `queries.request_table`.
+    """
     instant = REQUESTS.c.received_unix_ns
     statement = select_requests(columns, window, equals)
     schema = request_schema(columns)
@@ -138,8 +142,8 @@ def _about(
 ) -> int:
     """Return the number of rows in a window.
 
-    Above a limit the result is an estimate. It is computed from evenly spaced parts, together a
-    twentieth of the window, because counting all rows would take as long as reading a part of them.
+    For many rows the result is an estimate from evenly spaced parts, which are a twentieth of the
+    window. Counting all rows would take too long.
     """
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
     some = select(instant).where(inside).limit(most_rows + 1).subquery()

@@ -1,4 +1,4 @@
-"""Reads the data for an explanation of a time range: requests, samples and engine starts."""
+"""Read the data for an explanation of a time range: requests, samples and engine starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,20 +25,20 @@ from store.schema import GPUS, REQUESTS, SAMPLES
 from telemetry.starts import EngineStart
 
 MOST_SAMPLES: Final = 400_000
-"""Maximum number of cached engine samples, and of GPU samples: at most 200 MB. Longer ranges are
-downsampled."""
+"""Maximum number of cached engine samples, and of cached GPU samples (at most 200 MB each). Longer
+ranges are downsampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The rows of a time range, and the engine starts that were valid in it."""
+    """The rows of a time range, and the engine starts that were in force in the range."""
 
     requests: pa.Table
     engines: pa.Table
     gpus: pa.Table
     starts: Sequence[EngineStart]
     samples_every_s: int | None = None
-    """Seconds between the starts of two slots of samples; None if all samples were read."""
+    """Seconds between the starts of two downsampled slots, or None if all samples were read."""
 
 
 def evidence(
@@ -51,9 +51,9 @@ def evidence(
 
     Args:
         engine: from `open_database`.
-        window: the range from the start of the earlier compared range to the end of the later one.
-        columns: columns of requests; unknown columns are left out.
-        equals: selects requests; samples are not filtered.
+        window: the time range, which contains both the baseline and the compared range.
+        columns: columns of requests. Unknown columns are left out.
+        equals: labels that select the requests. Samples are not filtered.
     """
     known = [name for name in columns if name in REQUEST_COLUMNS]
     return Evidence(
@@ -65,9 +65,9 @@ def evidence(
 
 
 class EvidenceCache:
-    """Reads the same data through a cache (`column_cache`).
+    """Reads the data for explanations through a cache (`column_cache`).
 
-    Numbers of requests are 32-bit floats with seven digits, which halves the memory.
+    Numeric columns of requests are 32-bit floats with seven digits, which halves the memory.
 
     Args:
         engine: from `open_database`.
@@ -148,7 +148,7 @@ def _shorter(field: pa.Field) -> pa.Field:
 
 
 def _may_be_replaced(requests: pa.Table) -> bool:
-    """Return whether a later row may replace one of these rows (docs/decisions/019)."""
+    """Return whether a row of a better source may replace one of these rows (decision 019)."""
     told_by = requests["source"].cast(pa.string())
     return bool(pc.any(pc.is_in(told_by, pa.array([each.value for each in SECOND]))).as_py())
 

@@ -1,8 +1,9 @@
-"""Reads many requests as columns, with dictionary encoding for their labels.
+"""Read many requests as columns, with dictionary encoding for the labels.
 
-The result equals that of `queries.request_table`. It is faster for many rows, because values are
-not converted to Python objects. The method depends on the dialect (docs/decisions/027). If it is
-not available, the slower query is used, and `slow_because` returns the reason.
+The result equals the result of `queries.request_table`. For many rows this module is faster,
+because values are not converted to Python objects. The method depends on the dialect
+(docs/decisions/027). If the fast method is not available, the slower query is used, and
+`slow_because` returns the reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,10 +29,10 @@ from store.queries import (
 from store.schema import REQUESTS
 
 FEW_ROWS: Final = 20_000
-"""The plain query is faster for fewer rows than this."""
+"""For fewer rows than this, the plain query is faster."""
 
 IDS: Final = ("trace_id", "span_id", "request_id")
-"""Text columns with a different value in each row, for which a dictionary would only add size."""
+"""Text columns with a different value in each row. A dictionary would only increase their size."""
 
 _RECEIVED: Final = "received_unix_ns"
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -52,8 +53,8 @@ def request_columns(
     Args:
         engine: from `open_database`.
         window: range of `received_unix_ns`.
-        columns: a subset of `queries.REQUEST_COLUMNS`; None for all.
-        equals: label → value; None selects the rows where the label is unknown.
+        columns: a subset of `queries.REQUEST_COLUMNS`, or None for all columns.
+        equals: the required value of each label. The value None selects rows without the label.
         ended_after_unix_ns: see `queries.request_table`.
 
     Returns:
@@ -61,8 +62,8 @@ def request_columns(
         one dictionary for all chunks of a column.
 
     Raises:
-        ValueError: an unknown column or label.
-        StoreUnavailable: the database does not answer.
+        ValueError: a column or label is unknown.
+        StoreUnavailable: the database does not respond.
     """
     wanted = list(known_columns(columns))
     fetched = [*wanted, *({_RECEIVED} - set(wanted))]
@@ -100,7 +101,7 @@ def in_parts(engine: Engine, window: Window, most: int) -> list[Window]:
 
 
 def slow_because(engine: Engine) -> str | None:
-    """Return why this database is read with the slower query; None if it is not."""
+    """Return why the slower query is used for this database, or None if the fast method is used."""
     empty = Window(0, 0)
     try:
         dialects.of(engine).read_columns(
@@ -125,7 +126,10 @@ def encoded_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _parts(engine: Engine, window: Window, number: int) -> list[Window]:
-    """Split a window into parts with about the same number of rows; empty if it has few rows."""
+    """Split a window into parts with about the same number of rows.
+
+    The result is empty if the window has few rows.
+    """
     received, inside = REQUESTS.c.received_unix_ns, _inside(window)
     some = select(received).where(*inside).limit(FEW_ROWS)
     with reading(engine) as connection:
@@ -153,7 +157,7 @@ def _inside(window: Window) -> tuple[ColumnElement[bool], ...]:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """Sort rows by receipt, unless they are sorted already, as is usual for an index scan."""
+    """Sort rows by time of receipt. After an index scan they are usually already sorted."""
     received = table[_RECEIVED].to_numpy()
     if (received[1:] >= received[:-1]).all():
         return table

@@ -1,4 +1,6 @@
-"""The differences between databases: one module per database, all with the same functions.
+"""The differences between databases.
+
+There is one module per database, and all modules have the same functions.
 
 The rest of the store calls these functions and never checks the name of the database.
 """
@@ -23,28 +25,28 @@ class Dialect(Protocol):
     DRIVERS: tuple[str, ...]
     """The schemes of its URLs."""
     ADDITIVE: bool
-    """Whether an upgrade adds missing tables and columns instead of running the revisions."""
+    """Whether an upgrade only adds missing tables and columns, instead of running the revisions."""
     ONE_WRITER: bool
     """Whether only one process may write the database."""
     READERS: int
     """The number of parts of a window that are read in parallel."""
 
     def refusal(self, url: URL) -> str | None:
-        """Return what is wrong with a URL of this driver; None if the URL is valid."""
+        """Return the error in a URL of this driver, or None if the URL is valid."""
 
     def name(self, url: URL) -> str:
-        """Return the database's name for messages, without its password."""
+        """Return the database's name for messages, without a password."""
 
     def folder(self, url: URL) -> Path:
         """Return the folder for files that belong to the database."""
 
     def file(self, url: URL) -> Path | None:
-        """Return the database file; None for a database on a server."""
+        """Return the database file, or None for a database on a server."""
 
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
-        """Return an engine; with `create`, make missing files and folders.
+        """Return an engine. With `create`, create missing files and folders.
 
-        Raises: StoreError or DatabaseMissing if that is known before connecting.
+        Raises: StoreError or DatabaseMissing, if the error is known before a connection is opened.
         """
 
     def exclusively(self, engine: Engine) -> AbstractContextManager[Connection]:
@@ -66,14 +68,14 @@ class Dialect(Protocol):
 
         Text columns may be dictionary-encoded.
 
-        Raises: NotQuick if this is not available, or failed.
+        Raises: NotQuick: this method is not available, or failed.
         """
 
     def tasks(self, engine: Engine) -> Sequence[Task]:
-        """Return the tasks of child processes that read for this process."""
+        """Return the `Task` of each child process that reads for this process."""
 
     def put(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows, or replace those with the same key."""
+        """Add rows, or replace rows with the same key."""
 
     def remove(self, connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
         """Delete rows. Return their number."""
@@ -82,7 +84,7 @@ class Dialect(Protocol):
         """Configure the database to delete old rows itself; return False if it cannot."""
 
     def reason(self, error: BaseException) -> str:
-        """Return the driver's reason for an error, without the statement or values of a row."""
+        """Return the driver's message for an error, without the statement and without values."""
 
 
 FORMS = (
@@ -94,12 +96,13 @@ FORMS = (
 
 
 def named(backend: str) -> Dialect | None:
-    """Return the dialect for SQLAlchemy's name of a database; None if it is not supported.
+    """Return the dialect for SQLAlchemy's name of a database, or None if it is not supported.
 
-    Its module is imported here, because each dialect imports a driver, which takes time.
+    This function imports the dialect's module, because importing the drivers of all databases would
+    take time.
 
     Raises:
-        StoreError: its driver is not installed.
+        StoreError: the driver of the database is not installed.
     """
     if backend == "sqlite":
         from store.dialects import sqlite

@@ -7,7 +7,8 @@ import pyarrow as pa
 from sqlalchemy import Connection, Table
 
 Insert = Callable[[Connection, Sequence[tuple[object, ...]]], None]
-"""Adds rows with values in the order of the table's columns; ignores rows with an existing key."""
+"""A function that adds rows with values in the order of the table's columns. Rows with a key that
+is already stored are ignored."""
 
 IN_BULK: Final = "tailspan_in_bulk"
 """The execution option of a query that returns many rows."""

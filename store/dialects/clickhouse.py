@@ -1,9 +1,9 @@
 """ClickHouse through clickhouse-connect; tests run the same database in their process, with chdb.
 
-ClickHouse has no unique keys. The tables use ReplacingMergeTree: a repeated row is stored twice
-until parts are merged, and `final` removes duplicates from query results. ClickHouse has no
-transactions, so some rows of a failed group may be stored; writing them again is safe.
-`clickhouse_tables.py` defines the tables.
+ClickHouse has no unique keys. The tables use the engine ReplacingMergeTree: a repeated row is
+stored twice until ClickHouse merges parts, and `final` removes duplicates from query results.
+ClickHouse has no transactions, so some rows of a failed group may be stored. Writing the group
+again is safe. `clickhouse_tables.py` defines the tables.
 """
 
 import logging
@@ -39,7 +39,8 @@ ONE_WRITER: bool = False
 READERS: int = 1
 
 OPTIONS: Final = ("ca_cert", "cluster", "interface", "path", "secure", "verify")
-"""Allowed query parameters of the URL. A password is not allowed there: it would be shown."""
+"""Allowed query parameters of the URL. A password is not allowed, because query parameters are
+printed."""
 
 _SETTINGS: Final = {
     "final": "1",
@@ -85,7 +86,7 @@ def file(url: URL) -> None:
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     """Return an engine. The database must exist on the server."""
-    # Its log would repeat our error messages in a longer form.
+    # The driver's log would repeat Tailspan's error messages in a longer form.
     logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
     settings = {f"ch_{key}": value for key, value in _SETTINGS.items()}
     if url.query.get("interface") != "chdb":
@@ -101,7 +102,10 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
 
 @contextmanager
 def exclusively(engine: Engine) -> Iterator[Connection]:
-    """Open a connection. No lock is needed, because adding missing tables is idempotent."""
+    """Open a connection.
+
+    No lock is needed, because adding missing tables is idempotent.
+    """
     with engine.connect() as connection:
         yield connection
 
@@ -111,7 +115,7 @@ def settle(engine: Engine, timeout_s: float) -> None:
 
 
 def grow(connection: Connection, metadata: MetaData) -> None:
-    """Add missing tables and columns; never remove any."""
+    """Add missing tables and columns. Tables and columns are never removed."""
     cluster = connection.get_execution_options().get(_CLUSTER)
     for table in metadata.sorted_tables:
         for statement in tables.statements(table, cluster):
@@ -124,7 +128,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
     key = itemgetter(*(schema.get_field_index(each) for each in tables.order(table)))
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-        # If two rows in one block have the same key, ClickHouse would keep the later one.
+        # If two rows in one block have the same key, ClickHouse would keep the later row.
         first = {key(row): row for row in reversed(rows)}.values()
         columns = list(map(pa.array, zip(*first, strict=True), schema.types))
         for column, about in zip(columns, schema, strict=True):
@@ -159,14 +163,17 @@ def tasks(engine: Engine) -> Sequence[Task]:
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows; a later row replaces an earlier one with the same key."""
+    """Insert rows. A later row replaces an earlier row with the same key."""
     inserting(connection.engine, table)(
         connection, [tuple(row[column.name] for column in table.columns) for row in rows]
     )
 
 
 def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    """Count the rows, then delete them: ClickHouse does not report how many it deletes."""
+    """Delete rows, and return their number.
+
+    The rows are counted first, because ClickHouse does not report the number of deleted rows.
+    """
     found: int = connection.scalar(select(func.count()).select_from(table).where(which)) or 0
     if found:
         cluster = connection.get_execution_options().get(_CLUSTER)
@@ -176,7 +183,7 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
 
 
 def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """Set the table's TTL if it differs: ClickHouse deletes old rows when it merges parts."""
+    """Set the table's TTL if it has changed. ClickHouse deletes old rows when it merges parts."""
     cluster = connection.get_execution_options().get(_CLUSTER)
     there = connection.exec_driver_sql(
         "SELECT engine_full FROM system.tables WHERE database = currentDatabase()"
@@ -201,6 +208,6 @@ def reason(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """Return the original error: clickhouse-connect wraps urllib3's, which wraps the socket's."""
+    """Return the socket's error, which urllib3 and clickhouse-connect wrap in their own errors."""
     inner = error.__cause__ or getattr(error, "reason", None)
     return _innermost(inner) if isinstance(inner, BaseException) else error

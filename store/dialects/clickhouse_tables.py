@@ -1,11 +1,11 @@
-"""Defines the tables in ClickHouse: their engine, sort order, and distribution in a cluster.
+"""Define the tables in ClickHouse: the table engine, sort order, and distribution in a cluster.
 
 A table is sorted by the time that queries filter by, then by its key. Rows with the same time and
-key are one row: a sender that repeats a row repeats its time, too. The column `row_version`
-determines which of several equal rows is kept: the latest written, or with `KEPT_FIRST` in `info`
-the earliest.
+key count as one row, because a sender that repeats a row also repeats its time. The column
+`row_version` determines which of several rows with the same key is kept. This is the row that was
+written last, or the first row if the table's `info` contains `KEPT_FIRST`.
 
-In a cluster each table exists twice: `requests_local` stores rows on each server and is replicated
+In a cluster, each table exists twice: `requests_local` stores rows on each server and is replicated
 within its shard; `requests` is distributed over the shards.
 """
 
@@ -20,7 +20,10 @@ _NOW: Final = "toUInt64(toUnixTimestamp64Nano(now64(9)))"
 
 
 def order(table: Table) -> list[str]:
-    """Return the sort columns of a table. Rows that are equal in these columns are one row."""
+    """Return the sort columns of a table.
+
+    Rows with equal values in these columns count as one row.
+    """
     names = [*_instants(table), *(column.name for column in table.primary_key)]
     return list(dict.fromkeys(names))
 
@@ -31,7 +34,7 @@ def local_name(table: Table, cluster: str | None) -> str:
 
 
 def local(table: Table, cluster: str | None) -> str:
-    """Return that name with the cluster, for statements that change the table."""
+    """Return the name of the local table with the cluster, for statements that change the table."""
     return local_name(table, cluster) + (f" ON CLUSTER {cluster}" if cluster else "")
 
 
@@ -63,7 +66,7 @@ def statements(table: Table, cluster: str | None) -> list[str]:
         " SETTINGS fsync_after_insert = 1, fsync_part_directory = 1"
     ]
     if cluster:
-        # Equal rows must be on the same shard, even if their times differ.
+        # Rows with the same key must be on the same shard, even if their times differ.
         by = next(each for each in order(table) if each not in _instants(table))
         made.append(
             f"CREATE TABLE IF NOT EXISTS {table.name}{spread} ({', '.join(columns)}) ENGINE ="

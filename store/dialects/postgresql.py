@@ -1,7 +1,7 @@
 """PostgreSQL through psycopg 3.
 
-Rows are written with COPY into a temporary table, and from there with ON CONFLICT DO NOTHING. They
-are read in the binary format. These were the fastest methods in a benchmark
+Rows are copied into a temporary table with COPY, and then inserted with ON CONFLICT DO NOTHING.
+Rows are read in the binary format. These methods were the fastest in a benchmark
 (docs/decisions/014).
 """
 
@@ -42,22 +42,23 @@ OPTIONS: Final = (
     *("application_name", "host", "options", "port", "sslcert", "sslcrl", "sslkey", "sslmode"),
     *("sslrootcert", "target_session_attrs"),
 )
-"""Allowed query parameters of the URL. A password is not allowed there: it would be shown."""
+"""Allowed query parameters of the URL. A password is not allowed, because query parameters are
+printed."""
 
 _UNANSWERED_MS: Final = 15_000
-"""Timeout for a server that stops answering."""
+"""Timeout for a server that does not respond."""
 
 _LOCK_MS: Final = 30_000
-"""The longest wait for another process's upgrade or a reader's long query."""
+"""Maximum time to wait for another process's upgrade or for a reader's long query."""
 
 _LOCK: Final = 0x7461696C
-"""The number of our advisory lock: "tail" in ASCII. Other applications must not use it."""
+"""The number of Tailspan's advisory lock: "tail" in ASCII. Other applications must not use it."""
 
 
 class _Text(Dumper):
-    """Replaces NUL, which PostgreSQL cannot store in text, by U+FFFD.
+    """Replaces NUL in text by U+FFFD.
 
-    Otherwise a label with a NUL would make the whole batch fail.
+    PostgreSQL cannot store NUL, so a label with a NUL would make the whole batch fail.
     """
 
     oid = psycopg.postgres.types["text"].oid
@@ -128,7 +129,7 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 
 
 def settle(engine: Engine, timeout_s: float) -> None:
-    """Do nothing: the server has its own configuration."""
+    """Do nothing, because the server has its own configuration."""
 
 
 def grow(connection: Connection, metadata: MetaData) -> None:
@@ -137,7 +138,9 @@ def grow(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """Return a function that adds rows through a temporary table, because COPY has no ON CONFLICT.
+    """Return a function that adds rows through a temporary table.
+
+    A temporary table is needed, because COPY has no ON CONFLICT clause.
 
     Rows are inserted in the order of the key, so that two collectors with the same rows do not
     deadlock.
@@ -165,7 +168,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
 
 def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
-    """Read rows through ADBC in COPY's binary format, over a separate connection."""
+    """Read rows through ADBC in the binary format of COPY, over a separate connection."""
     try:
         import adbc_driver_manager
         import adbc_driver_postgresql
@@ -227,12 +230,12 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
 
 
 def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """Return False: PostgreSQL does not delete old rows itself."""
+    """Return False, because PostgreSQL does not delete old rows itself."""
     return False
 
 
 def reason(error: BaseException) -> str:
-    """Return only the first line, because the others may quote a row."""
+    """Return only the first line of the error, because further lines may contain a row."""
     cause = getattr(error, "orig", None) or error
     said = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
     return said or " ".join(str(cause).split())

@@ -1,7 +1,7 @@
 """SQLite, in write-ahead mode: several processes read while one writes.
 
-`synchronous=FULL`, because a client does not repeat acknowledged data, and with NORMAL a power
-failure may undo the last commits. The writer commits in groups, so one flush to disk covers many
+`synchronous` is FULL, because clients do not repeat acknowledged data. With NORMAL a power failure
+may undo the last commits. The writer commits in groups, so one flush to disk covers many
 submissions.
 """
 
@@ -41,18 +41,16 @@ DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")
 ADDITIVE: bool = False
 ONE_WRITER: bool = True
 READERS: int = min(4, os.cpu_count() or 1)
-"""SQLite uses one core per connection."""
+"""Number of parts to read in parallel, because SQLite uses one core per connection."""
 
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
-"""SQLite's defaults of 2 MB and 1,000 pages are for small databases: frequently changed pages would
-be read and written again and again (benchmarks/ingest.py)."""
+"""SQLite's defaults of 2 MB and 1,000 pages are for small databases. With these defaults,
+frequently changed pages would be read and written again and again (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
-"""Rows per statement.
-
-Fewer rows are slower, because the driver acquires Python's lock for each statement; more rows are
-not faster.
+"""Number of rows per statement. With fewer rows, writing is slower, because the driver acquires
+Python's lock for each statement. More rows are not faster.
 """
 
 
@@ -62,7 +60,8 @@ def refusal(url: URL) -> str | None:
         return "a host or options are not supported"
     path = url.database
     if not path or path == ":memory:" or path.startswith("file:") or "\0" in path:
-        # An in-memory database belongs to one connection; other connections cannot read its rows.
+        # An in-memory database belongs to one connection, so other connections cannot read its
+        # rows.
         return "the database must be a file"
     return None
 
@@ -101,8 +100,9 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
         url,
         connect_args={"timeout": timeout_s},
         execution_options={_READER: reader},
-        # The connection that was used last has a warm cache. If connections were used in turn,
-        # each would fill its own cache, which writes of the others would invalidate.
+        # Reuse the connection that was used last, because its cache is warm. If connections were
+        # used in turn, each connection would fill a separate cache, which writes over other
+        # connections would invalidate.
         pool_use_lifo=True,
     )
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())
@@ -120,7 +120,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
 def exclusively(engine: Engine) -> Iterator[Connection]:
     """Open a transaction and take the write lock, so that only one process changes the schema.
 
-    Without this statement Python's driver would commit each change of the schema separately.
+    Without the lock statement, Python's driver would commit each change of the schema separately.
     """
     with engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -131,8 +131,8 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 def settle(engine: Engine, timeout_s: float) -> None:
     """Switch the file permanently to write-ahead mode.
 
-    SQLite does not wait for a lock when it changes the mode, so this retries while another process
-    opens the database.
+    SQLite does not wait for a lock when it changes the mode, so this function retries while another
+    process opens the database.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -176,7 +176,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
 
 def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
-    """Read rows through a process with ADBC, with one connection per query."""
+    """Read rows through a separate process that uses ADBC, with one connection per query."""
     reader: ColumnReader = engine.get_execution_options()[_READER]
     statements = []
     for question in questions:
@@ -187,7 +187,7 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
 
 
 def tasks(engine: Engine) -> Sequence[Task]:
-    """Return the task of the process that reads columns."""
+    """Return the `Task` of the process that reads columns."""
     reader: ColumnReader = engine.get_execution_options()[_READER]
     return (reader.task,)
 
@@ -208,7 +208,7 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
 
 
 def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """Return False: SQLite does not delete old rows itself."""
+    """Return False, because SQLite does not delete old rows itself."""
     return False
 
 

@@ -1,9 +1,9 @@
-"""Creates and upgrades the schema of a database.
+"""Create and upgrade the schema of a database.
 
-A new database gets the whole schema and is marked with the newest revision. For an older database
-Alembic runs the missing revisions (`versions/`) in one transaction, so a failed upgrade does not
-change the database. Only a writer upgrades; a reader raises an error. Revisions are numbered, so
-they can be compared without Alembic.
+In a new database the whole schema is created, and the newest revision is recorded. In an older
+database Alembic runs the missing revisions (`versions/`) in one transaction, so a failed upgrade
+does not change the database. Only a writer upgrades a database. A reader raises an error instead.
+Revisions are numbered, so that they can be compared without Alembic.
 """
 
 import time
@@ -33,10 +33,10 @@ FOLDER: Final = Path(__file__).parent
 REVISION: Final = Table(
     "tailspan_revision", MetaData(), Column("version_num", String(32), primary_key=True)
 )
-"""Alembic's version table. Its name shows that the database belongs to Tailspan."""
+"""Alembic's version table. The name of the table shows that the database belongs to Tailspan."""
 
 FIRST: Final = "0016"
-"""The oldest revision that can be upgraded, which is the revision of the first release."""
+"""The oldest revision that can be upgraded: the revision of the first release."""
 
 
 def head() -> str:
@@ -45,11 +45,11 @@ def head() -> str:
 
 
 def check(engine: Engine, name: str) -> None:
-    """Check that a database has the newest revision. Does not write.
+    """Check that a database has the newest revision. This function does not write.
 
     Args:
-        engine: of the database.
-        name: the database's name in messages.
+        engine: the database.
+        name: the name of the database in messages.
 
     Raises:
         StoreError: the database has another revision, or was not created by Tailspan.
@@ -62,7 +62,7 @@ def check(engine: Engine, name: str) -> None:
     if found != head():
         raise StoreError(
             f"{name} has schema {found} of an older Tailspan; this version needs {head()}."
-            " `tailspan up` upgrades the database and keeps its data"
+            " `tailspan up` upgrades the database and keeps all data"
         )
 
 
@@ -70,9 +70,9 @@ def bring_up_to_date(engine: Engine, name: str, report: Callable[[str], None]) -
     """Create the schema, or run the missing revisions.
 
     Args:
-        engine: of the database.
-        name: the database's name in messages.
-        report: called with a message when an upgrade begins and when it ends.
+        engine: the database.
+        name: the name of the database in messages.
+        report: called with a message at the start and at the end of an upgrade.
 
     Raises:
         StoreError: the database cannot be upgraded, or was not created by Tailspan.
@@ -86,8 +86,8 @@ def bring_up_to_date(engine: Engine, name: str, report: Callable[[str], None]) -
         if found == head():
             return
         if found is None or dialect.ADDITIVE:
-            # The revision table is created first. Without transactions, other processes can then
-            # see that the database belongs to Tailspan.
+            # Create the revision table first, so that other processes can see that the database
+            # belongs to Tailspan, even without transactions.
             dialect.grow(connection, REVISION.metadata)
             dialect.grow(connection, METADATA)
             connection.execute(insert(REVISION).values(version_num=head()))
@@ -104,23 +104,23 @@ def bring_up_to_date(engine: Engine, name: str, report: Callable[[str], None]) -
 
 
 def _revision(connection: Connection, name: str) -> str | None:
-    """Return the database's revision; None if it is empty, or has no revision yet."""
+    """Return the database's revision, or None if the database is empty or has no revision yet."""
     tables = inspect(connection).get_table_names()
     if not tables:
         return None
     if REVISION.name in tables:
-        # Without transactions, the table exists before its row.
+        # Without transactions, the revision table exists before its row.
         found: str | None = connection.scalar(select(func.max(REVISION.c.version_num)))
     elif "tailspan_schema" in tables:
         found = ""  # the database is older than revisions
     else:
-        raise StoreError(f"{name} is not a Tailspan database; set another one with --database")
+        raise StoreError(f"{name} is not a Tailspan database; set another database with --database")
     if found is not None and found < FIRST:
         raise StoreError(
-            f"{name} has schema {found or 'version 2'}, from before the first release; this version"
-            f" can upgrade {FIRST} or newer. Set a new database (--database,"
-            " TAILSPAN_DATABASE_URL), or move this one away. To read it, use the version of"
-            " Tailspan that wrote it"
+            f"{name} has schema {found or 'version 2'}, from before the first release; this"
+            f" version can upgrade {FIRST} or newer. Set a new database (--database,"
+            " TAILSPAN_DATABASE_URL), or move this file away. To read the old data, use the"
+            " version of Tailspan that wrote it"
         )
     if found is not None and found > head():
         raise StoreError(

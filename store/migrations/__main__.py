@@ -1,4 +1,4 @@
-"""Generates a new revision from the difference between the tables and the existing revisions.
+"""Generate a new revision from the difference between the declared tables and all revisions.
 
 python -m store.migrations "Store when engines started"
 """
@@ -15,7 +15,7 @@ from store.migrations.alembic_config import config
 
 
 def main() -> None:
-    """Compare a database that went through all revisions with the tables as declared."""
+    """Write a revision with the differences between all revisions and the declared tables."""
     if len(sys.argv) != 2:
         sys.exit('usage: python -m store.migrations "Sentence that describes the change"')
     with TemporaryDirectory() as folder:

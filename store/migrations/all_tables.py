@@ -1,7 +1,7 @@
-"""Imports every module of the store that declares tables.
+"""Import every module of the store that declares tables.
 
-If a module is missing here, new databases lack its tables. `tests/store/migrations` compares the
-tables with the revisions.
+If a module is missing here, new databases do not have its tables. `tests/store/migrations` compares
+the declared tables with the revisions.
 """
 
 from store.alerting import incidents, notifications, slo_counts, slo_marks

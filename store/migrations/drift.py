@@ -1,4 +1,4 @@
-"""Compares a database with the declared tables; for the tests."""
+"""Compare a database with the declared tables, for the tests."""
 
 from typing import Any
 
@@ -11,6 +11,9 @@ from store.migrations.all_tables import METADATA
 
 
 def drift(connection: Connection) -> list[Any]:
-    """Return the changes that Alembic would make; empty if there are no differences."""
+    """Return the changes that Alembic would make.
+
+    The result is empty if there are no differences.
+    """
     context = MigrationContext.configure(connection, opts={"version_table": REVISION.name})
     return list(compare_metadata(context, METADATA))

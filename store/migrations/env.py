@@ -1,4 +1,4 @@
-"""Alembic runs this script to access the database, in the caller's transaction."""
+"""Run Alembic's migrations in the caller's transaction. Alembic executes this script."""
 
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=METADATA,
     version_table=REVISION.name,
-    # SQLite can roll back a change of the schema, and `exclusively` has taken its lock.
+    # SQLite can roll back a change of the schema, and `exclusively` has locked the database.
     transactional_ddl=True,
     render_as_batch=True,
     render_item=_without_variants,

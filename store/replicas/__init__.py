@@ -1,1 +1,1 @@
-"""Engine starts, and problems of replicas: hangs, shared names and wrong clocks."""
+"""Read engine starts, and find problems of replicas: hangs, shared names and wrong clocks."""

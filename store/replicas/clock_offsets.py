@@ -1,10 +1,11 @@
-"""Bounds the offset between a server's clock and its clients' clocks.
+"""Compute bounds for the offset between a server's clock and its clients' clocks.
 
-Uses the requests that both reported. The server receives a request after the client sent it, and
-the client receives the answer after the server sent it. If the server's clock is ahead of the
-client's by θ, then θ is at most the server's start minus the client's start, and at least the
-server's end minus the client's end. So each request bounds θ from both sides, for any network
-delay. A negative θ is a server clock that is behind.
+The computation uses the requests that both server and client reported. The server receives a
+request after the client sent it, and the client receives the answer after the server sent it. If
+the server's clock is ahead of the client's by θ, then θ is at most the server's start minus the
+client's start, and at least the server's end minus the client's end. Each request therefore gives
+an upper and a lower bound for θ, for any network delay. If θ is negative, the server's clock is
+behind.
 """
 
 from collections import defaultdict
@@ -19,7 +20,7 @@ from store.requests.network_time import Report, Reports
 from telemetry.requests import Basis, Outcome
 
 FEWEST: Final = 3
-"""Minimum number of requests of a replica, because a single request may be wrong."""
+"""Minimum number of requests per replica, because a single report may be wrong."""
 MOST: Final = 5_000
 """Maximum number of requests to read, the newest first."""
 _COLUMNS: Final = (
@@ -30,9 +31,9 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Bounds in seconds of how far a replica's clock is ahead of its clients' clocks.
+    """Bounds in seconds for how far a replica's clock is ahead of its clients' clocks.
 
-    Negative values mean that it is behind.
+    Negative values mean that the replica's clock is behind.
     """
 
     replica: str
@@ -44,10 +45,10 @@ class Offset:
 def offsets(engine: Engine, window: Window) -> list[Offset]:
     """Return the offset of each replica, sorted by name: the medians of its requests' bounds.
 
-    A replica needs `FEWEST` requests that both server and client reported. Requests of a sender
-    whose clock was found to be ahead are left out.
+    A replica is left out if fewer than `FEWEST` requests were reported by both server and client.
+    Requests whose timestamps the collector corrected are not used.
 
-    Raises: StoreUnavailable if the database does not answer.
+    Raises: StoreUnavailable: the database does not respond.
     """
     reports = Reports.read(engine, window)
     if reports.empty:

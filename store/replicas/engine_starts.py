@@ -1,4 +1,4 @@
-"""Reads engine starts, finds the arguments of a fingerprint, and deletes old starts."""
+"""Read engine starts, find the arguments of a fingerprint, and delete old starts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -12,22 +12,20 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""A real engine that reports its start also sends a sample each second.
-
-If a replica has sent no sample after an hour, its start is treated as fake.
+"""A start is deleted after this time if its replica has sent no sample. A real engine that reports
+its start also sends a sample each second.
 """
 MOST_OF_REPLICA: Final = 1_000
 MOST_UNSEEN: Final = 10_000
-"""Maximum number of stored starts of replicas without stored samples.
-
-Bills of old time ranges need these starts.
+"""Maximum number of stored starts of replicas without stored samples. Bills for old time ranges
+need these starts.
 """
 _AT_ONCE: Final = 200
 _INT64_LAST = 2**63 - 1
 
 
 class StartKey(NamedTuple):
-    """The key of a start, in the order of its columns."""
+    """The key of a start, in the order of the key's columns."""
 
     replica: str
     engine: int
@@ -40,8 +38,9 @@ def in_force(
 ) -> list[EngineStart]:
     """Return the latest start of each engine of each replica until `at_unix_ns`.
 
-    If several processes report one engine, the latest report counts. Engines that have ended are
-    included, because a start has no end time. `replicas` selects replicas; None for all.
+    If several processes report one engine, only the latest report is returned. Engines that have
+    ended are included, because a start has no end time. `replicas` selects replicas, or all
+    replicas if it is None.
     """
     latest = func.row_number().over(
         partition_by=(STARTS.c.replica, STARTS.c.engine),
@@ -71,13 +70,14 @@ def starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[E
 
 
 def starts_of(engine: Engine, config: str) -> list[EngineStart]:
-    """Return the latest start of each configuration whose fingerprint begins with `config`."""
+    """Return the latest start of each configuration with a fingerprint that begins with
+    `config`."""
     latest = func.row_number().over(
         partition_by=STARTS.c.config, order_by=STARTS.c.at_unix_ns.desc()
     )
     ranked = (
         select(STARTS, latest.label("place"))
-        # Not LIKE, because ClickHouse does not support its ESCAPE clause.
+        # LIKE is not used, because ClickHouse does not support the ESCAPE clause.
         .where(func.substr(STARTS.c.config, 1, len(config)) == config)
         .subquery()
     )
@@ -90,15 +90,15 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
 def delete_starts(
     engine: Engine, keep_rows_ns: int, keep_hours_ns: int | None, now_unix_ns: int
 ) -> int:
-    """Delete the starts that `expendable` returns. Return their number.
+    """Delete the starts that are not needed any more (see `expendable`). Return their number.
 
     Args:
         engine: from `open_database`.
         keep_rows_ns: the retention of samples.
-        keep_hours_ns: the retention of the data for bills; None for ever.
+        keep_hours_ns: the retention of the data for bills, or None to keep it for ever.
         now_unix_ns: the current time.
 
-    Raises: StoreUnavailable if the database cannot be used.
+    Raises: StoreUnavailable: the database cannot be used.
     """
     with reading(engine) as connection:
         rows = connection.execute(select(*(STARTS.c[name] for name in StartKey._fields)))
@@ -133,9 +133,9 @@ def expendable(
 
     Args:
         starts: the keys of all stored starts.
-        is_seen: whether a replica has samples.
+        is_seen: returns whether a replica has stored samples.
         keep_rows_ns: the retention of samples.
-        keep_hours_ns: the retention of the data for bills; None for ever.
+        keep_hours_ns: the retention of the data for bills, or None to keep it for ever.
         now_unix_ns: the current time.
     """
     by_replica: dict[str, list[StartKey]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Finds replicas that have requests in flight and take no step, by their newest samples."""
+"""Find replicas that have requests in flight and complete no steps, from their newest samples."""
 
 from typing import Final, NamedTuple
 
@@ -9,15 +9,13 @@ from store.schema import SAMPLES
 from telemetry.engines import HUNG_S
 
 RECENT_NS: Final = 30 * 10**9
-"""Maximum age of the newest sample.
-
-Samples are taken every second and sent every five seconds. A process without a recent sample does
-not count as hung, but as silent.
+"""Maximum age of the newest sample of a replica. Samples are taken every second and sent every five
+seconds. A process without a recent sample counts as silent, not as hung.
 """
 
 
 class Hung(NamedTuple):
-    """A replica whose requests wait for a step."""
+    """A replica that has requests in flight and completes no steps."""
 
     replica: str
     in_flight: int
@@ -28,7 +26,7 @@ class Hung(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The replicas that reported within the last `RECENT_NS`."""
+    """The replicas that sent a sample within the last `RECENT_NS`, and those that hang."""
 
     reporting: frozenset[str]
     hung: tuple[Hung, ...]
@@ -42,15 +40,15 @@ class Progress(NamedTuple):
 def progress(engine: Engine, now_unix_ns: int) -> Progress:
     """Return the replicas that hang: requests in flight, and no step for more than `HUNG_S`.
 
-    Requests are summed over the front ends of a replica. A step that any front end reports counts
-    for the engine. With several engines the engine with the longest time without a step counts.
+    Requests are summed over the front ends of a replica. A step counts if any front end reports it.
+    With several engines, the longest time without a step decides.
 
     Args:
         engine: from `open_database`.
         now_unix_ns: the current time.
 
     Raises:
-        StoreUnavailable: the database does not answer.
+        StoreUnavailable: the database does not respond.
     """
     at = SAMPLES.c.at_unix_ns
     columns = (

@@ -1,4 +1,4 @@
-"""Counts the replicas whose data comes only from their /metrics, which report no requests."""
+"""Count the replicas whose data comes only from `/metrics`, without single requests."""
 
 from sqlalchemy import Engine, func, select
 
@@ -9,7 +9,7 @@ from telemetry.requests import Source
 
 
 def scraped_replicas(engine: Engine, window: Window) -> int:
-    """Return the number of replicas that were scraped in a window."""
+    """Return the number of replicas with scraped samples in a window."""
     statement = select(func.count(SAMPLES.c.replica.distinct())).where(
         SAMPLES.c.at_unix_ns >= window.from_unix_ns,
         SAMPLES.c.at_unix_ns < window.to_unix_ns,

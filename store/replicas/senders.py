@@ -1,9 +1,9 @@
-"""Finds the processes that send samples of an engine, and servers that share a name.
+"""Find the processes that send samples of an engine, and servers that share a name.
 
-One process of each engine sends the totals of its steps; its API servers send samples without
-totals. Two processes that send totals at the same time are two servers with the same
-`service.instance.id`. So are two starts of one process id, because in containers every process id
-is 1.
+One process of each engine sends the totals of the engine's steps. The engine's API servers send
+samples without totals. Two processes that send totals at the same time belong to two servers with
+the same `service.instance.id`. The same is true for two starts with one process id, because the
+process id in a container is usually 1.
 """
 
 from collections import defaultdict
@@ -20,8 +20,8 @@ from store.schema import SAMPLES
 from telemetry.accounts import GAP_S
 
 MOST_PROCESSES: Final = 64
-"""Maximum number of processes of one engine that are compared in pairs; those that sent for the
-longest time are chosen."""
+"""Maximum number of processes of one engine that are compared in pairs. The processes that sent for
+the longest time are compared."""
 
 
 class Process(NamedTuple):
@@ -35,7 +35,7 @@ class Process(NamedTuple):
 
 
 class SharedName(NamedTuple):
-    """An engine's name that several servers use at the same time."""
+    """The name of an engine that several servers use at the same time."""
 
     replica: str
     engine: int
@@ -52,7 +52,7 @@ class Names(NamedTuple):
 def names(engine: Engine, window: Window) -> Names:
     """Count the engines that sent samples in a window, and find names that servers share.
 
-    A server that replaces another may overlap with it by up to GAP_S.
+    Two servers may overlap by up to GAP_S, because one server may replace the other.
     """
     at = SAMPLES.c.at_unix_ns
     key = (SAMPLES.c.replica, SAMPLES.c.engine, SAMPLES.c.process, SAMPLES.c.started_unix_ns)
@@ -76,7 +76,7 @@ def names(engine: Engine, window: Window) -> Names:
 
 
 def _at_once(processes: Sequence[Process]) -> list[Process]:
-    """Return the processes of separate servers that ran at the same time."""
+    """Return the processes that ran at the same time on different servers."""
     lasting = sorted(processes, key=lambda each: each.first_unix_ns - each.last_unix_ns)
     clashing = set()
     for one, other in combinations(lasting[:MOST_PROCESSES], 2):

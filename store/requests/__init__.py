@@ -1,1 +1,1 @@
-"""Single requests: lookup, best row, neighbours, latency rank, requests in flight."""
+"""Read single requests: lookup, best row, neighbours, latency rank, requests in flight."""

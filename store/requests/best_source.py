@@ -1,9 +1,9 @@
-"""Selects the best row of a request that several sources reported.
+"""Select the best row of a request that several sources reported.
 
-The instrumentation reports the most fields, an engine's own spans fewer, and a client only its own
-measurements. Every row is stored, in any order of arrival; a query skips a row if a better source
-reported the same request. A request is identified by its id, which server and client share, or by
-its trace if a row has no id.
+The instrumentation reports the most fields, an engine's native spans report fewer fields, and a
+client reports only its own measurements. Every row is stored. A query skips a row if a better
+source reported the same request. Rows belong to the same request if they have the same request id,
+or the same trace id if a row has no request id.
 """
 
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ SERVERS: Final = (*BEST, Source.NATIVE)
 SECOND: Final = (Source.NATIVE, Source.CLIENT)
 
 NEAR_NS: Final = 3600 * 10**9
-"""Maximum difference between two clocks for one request: better rows are searched this far before
+"""Maximum difference between the clocks of two sources. Better rows are searched this far before
 and after a window."""
 
 
 def counts(from_unix_ns: int, to_unix_ns: int) -> ColumnElement[bool]:
     """Return the condition that a row in this window is the best row of its request.
 
-    It is cheap in a window without other sources: a database searches for better rows only if a
-    row of another source exists.
+    If all rows of a window have the same source, the condition is cheap, because the database
+    searches for better rows only if a row of another source exists.
     """
     source = REQUESTS.c.source
     return or_(
@@ -56,7 +56,7 @@ def _not_reported_by(
 def _prompts(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> Select[tuple[str | None]]:
-    """Select client ids of completions to which vLLM appends the prompt's number: `cmpl-x-0`."""
+    """Select ids of completions, without the prompt's index that vLLM appends: `cmpl-x-0`."""
     numbered = _known(REQUESTS.c.request_id, sources, from_unix_ns, to_unix_ns).subquery()
     name = numbered.c.request_id
     return select(func.substr(name, 1, func.length(name) - 2)).where(name.like("cmpl-%-_"))
@@ -73,14 +73,17 @@ def _known(
         better.c.source.in_(_names(sources)),
         better.c.received_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
         better.c.received_unix_ns < min(to_unix_ns + NEAR_NS, 2**63 - 1),
-        # With one NULL in the list, SQL's NOT IN would select no row.
+        # If the list contained a NULL, NOT IN would select no row.
         better.c[column.key].is_not(None),
     )
 
 
 @cache
 def _better() -> FromClause:
-    """Return the alias. Cached, because creating its sixty columns is slower than most queries."""
+    """Return an alias of the requests.
+
+    The alias is cached, because creating its sixty columns is slower than most queries.
+    """
     return REQUESTS.alias("better")
 
 

@@ -1,10 +1,10 @@
-"""Stores the newest report of each request in flight, until the row of the request arrives.
+"""Store the newest report of each request in flight, until the row of the request arrives.
 
-A new report replaces the previous one, and the row replaces the report. Each change marks the steps
-of the objectives' counts that it affects, in the same transaction (`store.alerting.slo_marks`). A
-report may arrive after its row, over another connection or through another collector. It then stays
-until retention deletes it, and `in_flight_tables` leaves it out. If a server ends without sending
-the rows, its requests are counted from their last reports.
+A new report replaces the previous report, and the row replaces the last report. Each change marks
+the affected steps of the objectives' counts, in the same transaction (`store.alerting.slo_marks`).
+A report may arrive after the row, over another connection or through another collector. Such a
+report is stored until retention deletes it, and `in_flight_tables` leaves it out. If a server ends
+without sending the rows, its requests are counted from their last reports.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,11 +42,11 @@ _Key = tuple[str, str]
 
 
 def keep_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -> None:
-    """Store reports, and replace older reports of the same requests.
+    """Store reports, which replace older reports of the same requests.
 
     Args:
         connection: in the writer's transaction.
-        reports: values of `InFlightRequest` by column.
+        reports: the reports, as values of `InFlightRequest` by column.
     """
     newest: dict[_Key, Mapping[str, Any]] = {}
     for report in sorted(reports, key=lambda each: int(each["seen_unix_ns"])):
@@ -87,9 +87,10 @@ def remove_ended(connection: Connection, several: Iterable[RequestRows]) -> None
 def in_flight_tables(
     engine: Engine, columns: Sequence[str], from_unix_ns: int, to_unix_ns: int
 ) -> Iterator[pa.Table]:
-    """Yield requests without a row that were last seen in flight in (from, to], `ROWS` at a time.
+    """Yield the requests without a row whose last report was in (from, to], `ROWS` at a time.
 
-    A request whose row arrives during the query may be missing; the next evaluation counts it.
+    A request may be missing if its row arrives during the query. The next evaluation counts this
+    request.
 
     Args:
         engine: from `open_database`.
@@ -98,7 +99,7 @@ def in_flight_tables(
         to_unix_ns: unix nanoseconds.
 
     Raises:
-        StoreUnavailable: the database does not answer.
+        StoreUnavailable: the database does not respond.
     """
     report = IN_FLIGHT.c
     wanted = [report[name] for name in (*columns, *REQUEST_KEY)]
@@ -140,7 +141,7 @@ def _with_row(connection: Connection, keys: Sequence[tuple[Any, ...]]) -> set[tu
 
 
 def oldest_seen_unix_ns(engine: Engine) -> int | None:
-    """Return the time of the earliest stored report; None if there are no reports."""
+    """Return the time of the earliest stored report, or None if there are no reports."""
     with reading(engine) as connection:
         oldest: int | None = connection.scalar(select(func.min(IN_FLIGHT.c.seen_unix_ns)))
     return oldest

@@ -1,4 +1,4 @@
-"""Counts how many comparable requests were faster and slower than a request.
+"""Count how many comparable requests were faster and slower than a request.
 
 The database counts in one pass and returns no rows.
 """
@@ -17,9 +17,7 @@ LATENCIES: Final = ("ttft_s", "e2e_s")
 
 
 class LatencyRank(NamedTuple):
-    """The number of compared requests, including the request itself, and how many were faster and
-    slower.
-    """
+    """The numbers of compared, faster and slower requests. `number` includes the request itself."""
 
     number: int
     quicker: int
@@ -32,19 +30,20 @@ def latency_ranks(
     equals: Mapping[str, str | None],
     values_s: Mapping[str, float],
 ) -> dict[str, LatencyRank]:
-    """Rank latencies among the requests of a window.
+    """Rank the latencies of a request among the requests of a window.
 
-    TTFT is ranked among streamed answers, because an unstreamed answer has its first byte at the
-    end. E2E is ranked among complete answers, because an aborted request is not a fast one.
+    TTFT is compared with streamed answers, because the first byte of an unstreamed answer is sent
+    at the end. E2E is compared with complete answers, because an aborted request is not a fast
+    request.
 
     Args:
         engine: from `open_database`.
         window: range of `received_unix_ns`.
-        equals: selects the requests to compare with.
+        equals: labels that select the requests to compare with.
         values_s: the request's latencies, by name.
 
     Raises:
-        ValueError: a name that is not in `LATENCIES`.
+        ValueError: a name is not in `LATENCIES`.
     """
     columns: list[ColumnElement[int]] = []
     for name, value_s in values_s.items():

@@ -1,4 +1,4 @@
-"""Finds the requests that were in an engine at the same time as a given request.
+"""Find the requests that were in an engine at the same time as a given request.
 
 `tailspan explain --request` and the Request page use this module.
 """
@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from store.queries import REQUEST_COLUMNS, Window, request_table
 
 AROUND_NS: Final = 600 * 10**9
-"""The search for neighbours begins this long before the given request was received.
+"""Neighbours are searched from this long before the given request was received.
 """
 
 KEY: Final = ("received_unix_ns", "trace_id", "span_id")
@@ -26,9 +26,9 @@ def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -
     Args:
         engine: from `open_database`.
         row: the request, with the columns `OF_REQUEST`.
-        columns: columns to return in addition to `KEY`; unknown columns are left out.
+        columns: columns to return in addition to `KEY`. Unknown columns are left out.
 
-    Returns: rows in the order of receipt. Only the request itself if its replica is unknown.
+    Returns: rows in the order of receipt. If the replica is unknown, only the request itself.
     """
     received = int(row["received_unix_ns"])
     wanted = [name for name in dict.fromkeys((*KEY, *columns)) if name in REQUEST_COLUMNS]
@@ -49,6 +49,6 @@ def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -
 
 
 def place_of(table: pa.Table, row: Mapping[str, Any]) -> int:
-    """Return the row index of the request among its neighbours."""
+    """Return the row index of the given request in a table of its neighbours."""
     keys = zip(table["trace_id"].to_pylist(), table["span_id"].to_pylist(), strict=True)
     return list(keys).index((row["trace_id"], row["span_id"]))

@@ -1,7 +1,7 @@
-"""Computes the time that a client waited outside the server: in the network and in the client.
+"""Compute the time that a client waited outside the server: in the network and in the client.
 
-It is the difference between the client's and the server's measurement of the same request, and is
-computed on demand from both rows. Only durations are subtracted, so clock offsets do not matter.
+This time is the client's duration minus the server's duration of the same request, computed on
+demand from both rows. Only durations are subtracted, so clock offsets do not matter.
 """
 
 from collections import defaultdict
@@ -22,15 +22,14 @@ COLUMNS = ("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s")
 """Required columns of a table of requests; `streamed` is optional."""
 
 AT_THE_EDGE = (Basis.HTTP.value, Basis.EDGE.value)
-"""The bases that include the HTTP edge.
-
-For other bases the difference would include server time.
+"""The values of `basis` that include the HTTP edge. For other values the difference would include
+server time.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The values of a client's span. Times are those of the client's clock."""
+    """A client's report of a request, with timestamps of the client's clock."""
 
     request_id: str | None
     ttft_s: float | None
@@ -42,9 +41,10 @@ class Report:
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
     """Return the seconds that each request spent outside the server, in the order of the table.
 
-    The result is the difference of the two TTFTs if both sides measured it, and of the two E2Es
-    otherwise. It is None if no client reported the request, if several reports may match, if the
-    HTTP edge was not measured, or if the client's duration is shorter than the server's.
+    The result is the difference of the two TTFTs if both sides measured a TTFT, and otherwise the
+    difference of the two E2Es. The result is None if the HTTP edge was not measured, if no client
+    report or several reports match, or if the client's duration is shorter than the server's
+    duration.
 
     Args:
         engine: from `open_database`.
@@ -59,7 +59,7 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
 
 
 class Reports:
-    """Reports of clients, found by request id, or by trace if a report has no id."""
+    """The reports of clients, by request id, or by trace if a report has no request id."""
 
     def __init__(self, found: Iterable[tuple[str, Report]]) -> None:
         self._by_id: dict[str, list[Report]] = defaultdict(list)
@@ -72,16 +72,16 @@ class Reports:
 
     @classmethod
     def read(cls, engine: Engine, window: Window) -> Self:
-        """Read the reports of requests in a window and shortly before and after it."""
+        """Read the reports of requests in a window, and shortly before and after the window."""
         return cls(_read(engine, window))
 
     @property
     def empty(self) -> bool:
-        """Return whether there are no reports."""
+        """Return whether there is no report."""
         return not (self._by_id or self._by_trace)
 
     def of(self, trace_id: str, request_id: str | None) -> Report | None:
-        """Return the only report of a request; None if there is no report or more than one."""
+        """Return the report of a request, or None if there is no report or more than one report."""
         found: list[Report] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]

@@ -1,8 +1,8 @@
 """Rollups in memory: the label sets of many buckets as columns, and their arithmetic.
 
-Pure. To merge buckets, counts, sums and bins of the same label set are added, and minima and maxima
-are combined. The merged buckets of several shards therefore equal the bucket of all their requests,
-in any order (sums of seconds up to float rounding).
+Pure. Buckets are merged by adding the counts, sums and bins of the same label set, and by combining
+minima and maxima. Merging the buckets of several shards, in any order, therefore gives the same
+bucket as all their requests together (sums of seconds up to float rounding).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,20 +21,24 @@ from telemetry.sketches import HIGHEST, LOWEST, IntArray, bins_of, estimate_s
 
 FloatArray = NDArray[np.float64]
 Ranks = Callable[[IntArray], IntArray]
-"""Maps the number of durations of each cell, (cells,), to the wanted ranks, (cells, ranks). Ranks
-count from 1; a rank outside the durations has no value."""
+"""A function that returns the ranks to look up, (cells, ranks), from the number of durations of
+each cell, (cells,). Ranks count from 1. A rank of 0 or above the number of durations has no
+value."""
 
 _BINS: Final = HIGHEST - LOWEST + 1
 _DENSE: Final = 20_000_000
-"""Maximum size of a dense array of bins; in a larger one, most bins would be empty."""
+"""Maximum size of a dense array of bins. In a larger array, most bins would be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The facts of each quantity, by cell. A cell is a label set of a bucket, or a group of them.
+    """The facts of each quantity, by cell.
 
-    `facts[quantity]` is (cells, 4), with the columns FACTS. Without a value they are 0, 0, ∞ and
-    −∞. Minimum and maximum exist for latencies only; for other quantities they are ∞ and −∞.
+    A cell is a label set of a bucket, or a group of label sets.
+
+    `facts[quantity]` is (cells, 4), with the columns FACTS. In a cell without a value the facts are
+    0, 0, ∞ and −∞. Minimum and maximum are computed only for latencies. For other quantities they
+    are ∞ and −∞.
     """
 
     cells: IntArray
@@ -54,16 +58,16 @@ class Sketches:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The rollup of a minute or an hour; cells are numbers of label sets."""
+    """The rollup of a minute or an hour. Its cells are numbers of label sets."""
 
     overflowed: int
-    """Number of requests with a label value that was replaced by `_other`."""
+    """Number of requests with a label value that is stored as `_other`."""
     sums: Mapping[int, Sums]
     sketches: Mapping[tuple[str, int], Sketches]
 
 
 def merged(several: Sequence[Bucket]) -> Bucket:
-    """Merge buckets, such as those of shards or of the minutes of an hour."""
+    """Merge buckets, such as the buckets of several shards, or of the minutes of an hour."""
     sums, sketches = {}, {}
     for grouping in several[0].sums:
         parts = end_to_end_sums([each.sums[grouping] for each in several])
@@ -75,7 +79,7 @@ def merged(several: Sequence[Bucket]) -> Bucket:
 
 
 def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTITIES) -> Sums:
-    """Sum the quantities of requests by cell. Negative values are included."""
+    """Sum the quantities of requests by cell, including negative values."""
     found, place, requests = np.unique(cells, return_inverse=True, return_counts=True)
     facts = {}
     for name in quantities:
@@ -93,7 +97,7 @@ def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTI
 
 
 def sketches_of(table: pa.Table, cells: IntArray, latency: str) -> Sketches:
-    """Build the sketch of a latency for each cell; values that are not durations are left out."""
+    """Build the sketch of a latency for each cell. Values that are not durations are left out."""
     values = _floats(table, latency)
     with np.errstate(invalid="ignore"):
         good = (values >= 0) & (values <= estimate_s(HIGHEST))
@@ -101,10 +105,10 @@ def sketches_of(table: pa.Table, cells: IntArray, latency: str) -> Sketches:
 
 
 def add_sums(several: Sums, cells: IntArray) -> Sums:
-    """Add up sums that are assigned to new cells.
+    """Add the sums that have the same new cell.
 
     Args:
-        several: sums; a cell may occur several times.
+        several: the sums, in which a cell may occur several times.
         cells: the new cell of each entry.
     """
     found, place = np.unique(cells, return_inverse=True)
@@ -123,12 +127,12 @@ def add_sums(several: Sums, cells: IntArray) -> Sums:
 
 
 def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
-    """Add up sketches that are assigned to new cells. See `add_sums`."""
+    """Add the sketches that have the same new cell. See `add_sums`."""
     return _gathered(np.repeat(cells, several.sizes), several.bins, several.counts)
 
 
 def end_to_end_sums(several: Sequence[Sums]) -> Sums:
-    """Concatenate sums; a cell may then occur several times."""
+    """Concatenate sums. In the result a cell may occur several times."""
     names = several[0].facts if several else {}
     return Sums(
         _joined([each.cells for each in several]),
@@ -138,7 +142,7 @@ def end_to_end_sums(several: Sequence[Sums]) -> Sums:
 
 
 def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
-    """Concatenate sketches; a cell may then occur several times."""
+    """Concatenate sketches. In the result a cell may occur several times."""
     return Sketches(
         *(
             _joined([getattr(each, name) for each in several])
@@ -149,21 +153,21 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The number of durations of each cell, and estimates of their quantiles within 1 %."""
+    """The number of durations of each cell, and estimates of the cell's quantiles within 1 %."""
 
     number: IntArray
     value_s: FloatArray
-    """(cells, shares); NaN in a cell without durations."""
+    """(cells, shares), with NaN in a cell without durations."""
 
 
 def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Quantiles:
-    """Return the durations at given ranks, for many cells at once.
+    """Return the durations at given ranks, for each cell.
 
     Args:
         several: sketches.
         cells: the cell of each sketch, from 0.
-        number: the number of cells; sketches of higher cells are left out.
-        ranks: the wanted ranks.
+        number: the number of cells. Sketches with a cell number from `number` on are left out.
+        ranks: returns the ranks to look up.
     """
     low = int(several.bins.min(initial=0))
     span = int(several.bins.max(initial=0)) - low + 1
@@ -188,10 +192,10 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
 
 
 def nearest_ranks(shares: Sequence[float]) -> Ranks:
-    """Return the ranks of quantiles, as `telemetry.quantiles.nearest_rank` defines them.
+    """Return a function that computes the nearest ranks of quantiles, as in `telemetry.quantiles`.
 
     Raises:
-        ValueError: a share outside (0, 1).
+        ValueError: a share is outside (0, 1).
     """
     for share in shares:
         nearest_rank(1, share)
@@ -200,7 +204,7 @@ def nearest_ranks(shares: Sequence[float]) -> Ranks:
 
 
 def _gathered(cells: IntArray, bins: IntArray, counts: IntArray) -> Sketches:
-    """Merge equal bins of each cell, and sort them."""
+    """Merge equal bins of each cell, and sort the bins."""
     if cells.size == 0:
         none = np.zeros(0, np.int64)
         return Sketches(none, none, none, none)
@@ -211,7 +215,7 @@ def _gathered(cells: IntArray, bins: IntArray, counts: IntArray) -> Sketches:
 
 
 def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct indices, sorted, with the sum of their counts."""
+    """Return the distinct indices, sorted, and the sum of the counts of each index."""
     found, which = np.unique(at, return_inverse=True)
     added = np.zeros(found.size, np.int64)
     np.add.at(added, which, counts.astype(np.int64))

@@ -1,12 +1,12 @@
-"""Builds the marked buckets: minutes from rows, hours from minutes.
+"""Build the marked buckets: minutes from rows, and hours from minutes.
 
-A bucket is always built as a whole from the existing data, and replaces the previous one. Stored
-numbers are never incremented. So a repeated row counts once, a late row causes its minute to be
+A bucket is always built as a whole from the existing data, and replaces the stored bucket. Stored
+numbers are never incremented. A repeated row therefore counts once, after a late row the minute is
 built again, and an interrupted run can be repeated.
 
 If two processes build the same bucket, only one result is stored: a process discards its result if
-one of the marks that it read is gone. ClickHouse has no transactions; there, only one process may
-build at a time.
+another process has removed one of the marks. ClickHouse has no transactions, so only one process at
+a time may build buckets in ClickHouse.
 """
 
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ from store.rollups.sample_rollups import SampleRollups
 from store.rollups.tables import HOUR_S, MINUTE_S, WIDTHS_S
 
 LAG_S: Final = 60
-"""Seconds to wait after a bucket's end for late rows."""
+"""Seconds after the end of a bucket in which late rows may arrive before the bucket is built."""
 
 
 class _Overtaken(Exception):  # noqa: N818 -- it names the condition
-    """Another process has built the bucket meanwhile."""
+    """Another process has already built the bucket."""
 
 
 class Maker(Protocol):
@@ -37,30 +37,30 @@ class Maker(Protocol):
         """Build a bucket from the existing data."""
 
     def keep(self, connection: Connection, width_s: int, start_unix_s: int, made: Any) -> None:
-        """Store a bucket, and replace the previous one, in the caller's transaction."""
+        """Store a bucket in the caller's transaction. The new bucket replaces the stored bucket."""
 
     def kept(self) -> None:
-        """Called after the bucket was committed."""
+        """Update the maker's state. Called after the bucket was committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The number of buckets that were built, and of ended buckets that are not built yet."""
+    """The number of buckets that were built, and of ended buckets that still must be built."""
 
     made: int
     left: int
 
 
 def settle(engine: Engine, now_unix_s: int, most: int | None = None) -> Settled:
-    """Build the marked buckets that have ended, the oldest first, minutes before hours.
+    """Build the marked buckets that have ended, the oldest first, and minutes before hours.
 
     Args:
-        engine: from `open_database`. In the first run, all existing minutes are marked.
+        engine: from `open_database`. The first call marks all existing minutes.
         now_unix_s: the current time.
-        most: the maximum number of buckets to build, so that a caller can stop in between.
+        most: the maximum number of buckets to build, so that the caller can stop between two calls.
 
     Raises:
-        StoreUnavailable: the database does not answer; finished buckets stay stored.
+        StoreUnavailable: the database does not respond. Finished buckets stay stored.
     """
     begin(engine)
     made = left = 0

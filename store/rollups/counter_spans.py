@@ -1,8 +1,9 @@
-"""Reads spans of engines' and GPUs' counters from samples, and joins them to longer spans.
+"""Read spans of engines' and GPUs' counters from samples, and join spans to longer spans.
 
-A span stores the first and the last value of each counter; their difference is the counter's
-increase. Joining the spans of minutes to one for the hour keeps the exact increase. A span ends at
-a gap that is not billed, when a counter appears or disappears, and when a counter decreases.
+A span stores the first and the last value of each counter. The difference is the counter's
+increase. If the spans of minutes are joined to a span of an hour, the increase stays exact. A span
+ends at a gap that is too long to be billed, when a counter appears or disappears, and when a
+counter decreases.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +28,8 @@ _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 class Stretches:
     """Spans, unordered. Entry i belongs to the engine or GPU `things[which[i]]`.
 
-    `things` has the values of the kind's key, and `about` has a text for each engine or GPU.
-    `first` and `last` are NaN if a counter was not reported.
+    `things` has the key of each engine or GPU, and `about` has a text for each of them. `first` and
+    `last` are NaN if a counter was not reported.
     """
 
     things: Sequence[tuple[Any, ...]]
@@ -43,7 +44,7 @@ class Stretches:
     means: Mapping[str, FloatArray]
 
     def only(self, entries: NDArray[Any]) -> "Stretches":
-        """Select entries by a mask or by index. The list of engines or GPUs stays the same."""
+        """Select entries by a mask or by index. `things` and `about` stay the same."""
         return Stretches(
             self.things,
             self.about,
@@ -62,10 +63,10 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
     """Read one span for each minute in [from, to) from the samples."""
     samples = kind.samples
     at = samples.c.at_unix_ns
-    # Without a division, because databases round integer divisions differently.
+    # Use no division, because databases round integer divisions differently.
     minute = at - at % _MINUTE_NS
     key = [samples.c[name] for name in kind.key]
-    # Without labels: ClickHouse would confuse a label with a column of the same name.
+    # Use no column labels, because ClickHouse would confuse a label with a column of the same name.
     totals = [each(samples.c[name]) for name in kind.totals for each in (func.min, func.max)]
     means = [func.avg(samples.c[name]) for name in kind.means]
     statement = (
@@ -103,7 +104,7 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
 
 
 class Things:
-    """Assigns a number to each engine or GPU, and stores a text about it."""
+    """Assigns a number to each engine or GPU, and keeps its text."""
 
     def __init__(self) -> None:
         self.things: list[tuple[Any, ...]] = []
@@ -111,7 +112,7 @@ class Things:
         self._places: dict[tuple[Any, ...], int] = {}
 
     def place(self, thing: tuple[Any, ...], about: str | None) -> int:
-        """Return the number of an engine or GPU; a new one gets the next number."""
+        """Return the number of an engine or GPU. A new engine or GPU gets the next number."""
         found = self._places.setdefault(thing, len(self.things))
         if found == len(self.things):
             self.things.append(thing)
@@ -145,9 +146,9 @@ def end_to_end(several: Sequence[Stretches], kind: Kind) -> Stretches:
 
 
 def joined(parts: Stretches, bucket_unix_s: int) -> Stretches:
-    """Join the spans of the parts of a bucket.
+    """Join the spans of a bucket.
 
-    Two neighbouring spans become one, unless a gap or a reset separates them.
+    Two neighbouring spans become one span, unless a gap or a reset separates them.
     """
     if not parts.which.size:
         return parts

@@ -1,8 +1,8 @@
-"""Assigns requests to a limited number of label sets.
+"""Assign requests to a limited number of label sets.
 
 A client can send an unlimited number of tenants and routes. Therefore the number of values per
-label, and of label sets, is limited; the most frequent values of a day are preferred. Any other
-value is stored as `_other`, and its requests are counted.
+label and the number of label sets are limited. The most frequent values of a day are preferred. Any
+other value is stored as `_other`, and the number of such requests is stored.
 """
 
 import json
@@ -20,20 +20,24 @@ from telemetry.sketches import IntArray
 
 OTHER: Final = "_other"
 VALUES: Final = 200
-"""Maximum number of values per label; the exporter has the same limit."""
+"""Maximum number of values per label. The exporter has the same limit."""
 SETS: Final = 1_000
 ALIVE_S: Final = 86_400
-"""A value that did not occur for this time no longer counts toward the limit."""
+"""A value that did not occur for this time no longer counts towards the limit."""
 _KEPT: Final = ("model", "outcome", "streamed")
-"""The labels that keep their values when a label set exceeds the limit."""
+"""The labels that keep their values if there are too many label sets. All other labels become
+`_other`."""
 _REFRESH_S: Final = 3_600
 
 LabelSet = tuple[str | None, ...]
-"""One value for each of LABELS."""
+"""One value for each label in LABELS."""
 
 
 def number_of(labels: LabelSet) -> int:
-    """Return a label set's number: the same in every database, so that shards can be merged."""
+    """Return a label set's number.
+
+    The number is the same in every database, so that shards can be merged.
+    """
     digest = blake2b(json.dumps(labels).encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1
 
@@ -46,12 +50,12 @@ class Assigned:
     place: IntArray
     """(requests,) the index of each request's label set."""
     overflowed: int
-    """Number of requests with a label value `_other`."""
+    """Number of requests with a label value that is stored as `_other`."""
 
 
 @dataclass(slots=True)
 class LabelSets:
-    """The known label sets, and the start of the newest bucket that contains each."""
+    """The known label sets, each with the start of the newest bucket that contains it."""
 
     newest_unix_s: dict[LabelSet, int] = field(default_factory=dict)
     changed: set[LabelSet] = field(default_factory=set)
@@ -63,7 +67,7 @@ class LabelSets:
         """Assign a label set to each request of a bucket.
 
         Args:
-            table: with LABELS.
+            table: requests with LABELS.
             from_unix_s: the bucket's start.
         """
         given, place = combinations(table)
@@ -112,14 +116,14 @@ class LabelSets:
 
     def _see(self, labels: LabelSet, from_unix_s: int) -> None:
         before = self.newest_unix_s.get(labels)
-        # This is not updated every minute, because an accuracy of a day is sufficient.
+        # The time is not updated every minute, because an accuracy of a day is sufficient.
         if before is None or from_unix_s - before >= _REFRESH_S:
             self.newest_unix_s[labels] = from_unix_s
             self.changed.add(labels)
 
 
 def combinations(table: pa.Table) -> tuple[list[LabelSet], IntArray]:
-    """Return the distinct label sets of requests, and the index of each request's label set."""
+    """Return the distinct label sets, and the index of the label set of each request."""
     key = np.zeros(table.num_rows, np.int64)
     columns = []
     for label in LABELS:
@@ -136,7 +140,7 @@ def combinations(table: pa.Table) -> tuple[list[LabelSet], IntArray]:
 
 
 def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
-    """Reduce label sets to the labels of a grouping; other labels become None."""
+    """Reduce label sets to the labels of a grouping. All other labels become None."""
     kept = GROUPINGS[grouping]
     return [
         tuple(v if name in kept else None for name, v in zip(LABELS, labels, strict=True))

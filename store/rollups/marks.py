@@ -1,10 +1,10 @@
-"""Marks the buckets that must be built, and stores since when their data is complete.
+"""Mark the buckets that must be built, and store since when the source data of buckets is complete.
 
-The writer marks the minutes of its rows in the same transaction. So there are two cases: the rollup
-of a minute contains all of its rows, or the minute is marked and readers use the rows. Each
-transaction adds its own mark. After building a bucket, only the marks that existed before its rows
-were read are removed, so the mark of a row that arrived meanwhile stays. Requests and samples are
-marked separately, because samples arrive every second and would keep the minutes of requests marked
+The writer marks the minutes of new rows in the transaction that writes the rows. Therefore either
+the rollup of a minute contains all rows of the minute, or the minute is marked and readers use the
+rows. Each transaction adds a separate mark. After a bucket was built, only the marks that existed
+before the rows were read are removed. The marks of later rows stay. Requests and samples have
+separate marks, because samples arrive every second and would keep the minutes of requests marked
 for longer.
 """
 
@@ -28,7 +28,7 @@ _AT_ONCE: Final = 500
 
 
 class Rolled(NamedTuple):
-    """Tables that are rolled up together, and the tables with their marks and state."""
+    """Tables that are rolled up together, and the tables that store their marks and their state."""
 
     instants: "tuple[Column[int], ...]"
     """The time column of each table."""
@@ -41,7 +41,10 @@ SAMPLED: Final = Rolled((SAMPLES.c.at_unix_ns, GPUS.c.at_unix_ns), SAMPLE_MARKS,
 
 
 def mark_minutes(connection: Connection, of: Rolled, *several: Sequence[tuple[Any, ...]]) -> None:
-    """Mark the minutes of rows. `several` has the rows of each table in `of.instants`."""
+    """Mark the minutes of rows.
+
+    `several` has one sequence of rows for each table in `of.instants`.
+    """
     minutes: set[int] = set()
     for instant, rows in zip(of.instants, several, strict=True):
         at = instant.table.columns.keys().index(instant.name)
@@ -66,7 +69,7 @@ def unmark(
     marks: Sequence[int],
     of: Rolled = REQUESTED,
 ) -> int:
-    """Remove marks. Return how many of them still existed."""
+    """Remove marks. Return how many of the marks still existed."""
     remove = dialects.of(connection.engine).remove
     return sum(
         remove(
@@ -112,9 +115,9 @@ def pending(
 
 
 def whole_from_unix_s(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> int | None:
-    """Return the time since which the source data of buckets is complete; None without rollups.
+    """Return the time since which the source data of buckets is complete, or None without rollups.
 
-    For DAY_S: the time since which rollups per hour exist.
+    For a width of DAY_S, return the time since which rollups per hour exist.
     """
     statement = select(of.state.c.whole_from_unix_s).where(of.state.c.width_s == width_s)
     with reading(engine) as connection:
@@ -125,9 +128,9 @@ def whole_from_unix_s(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> i
 def no_longer_whole(
     engine: Engine, width_s: int, before_unix_s: int, of: Rolled = REQUESTED
 ) -> None:
-    """Record that the source data of buckets before this time will be deleted.
+    """Record that the source data of buckets before a time will be deleted.
 
-    The buckets are not changed.
+    The buckets themselves are not changed.
     """
     start = -(-before_unix_s // MINUTE_S) * MINUTE_S
     known = whole_from_unix_s(engine, width_s, of)
@@ -138,12 +141,12 @@ def no_longer_whole(
 
 
 def begin(engine: Engine) -> None:
-    """Mark the minutes of all rows that are older than the first rollup."""
+    """Mark the minutes of all existing rows, if the database has no rollups yet."""
     if whole_from_unix_s(engine, MINUTE_S) is None:
         _begin(engine, REQUESTED, {MINUTE_S: 0, HOUR_S: 0})
     if whole_from_unix_s(engine, MINUTE_S, SAMPLED) is None:
-        # Samples were deleted together with the requests of the same time, and the deletion was not
-        # recorded.
+        # In older databases, samples were deleted together with the requests of the same time, but
+        # only the deletion of requests was recorded.
         known_from = whole_from_unix_s(engine, MINUTE_S) or 0
         _begin(engine, SAMPLED, {MINUTE_S: known_from, HOUR_S: 0, DAY_S: known_from})
 

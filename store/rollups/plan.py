@@ -1,8 +1,8 @@
-"""Decides which parts of a time range are read from hours, from minutes, and from rows.
+"""Decide which parts of a time range are read from rollups per hour, rollups per minute, or rows.
 
-Whole hours are read from rollups per hour, unless the query needs shorter steps. The rest is read
-from rollups per minute, and marked minutes are read from rows. If the rollups per minute were
-deleted, the range is widened to whole hours.
+Whole hours are read from rollups per hour, unless the query needs shorter steps. All other minutes
+are read from rollups per minute, except marked minutes, which are read from rows. If the rollups
+per minute were deleted, the range is widened to whole hours.
 """
 
 from collections.abc import Iterable
@@ -18,12 +18,12 @@ from store.rollups.tables import HOUR_S, MINUTE_S, ROLLUPS
 from telemetry.sketches import IntArray
 
 Stretch = tuple[int, int]
-"""(from, to): a half-open range in unix seconds."""
+"""A half-open range (from, to) in unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The data to read: the starts of hours and minutes, and the time ranges of requests."""
+    """The data to read: the time ranges of hours, of minutes and of requests."""
 
     from_unix_s: int
     to_unix_s: int
@@ -38,14 +38,14 @@ class Plan:
 
 
 def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | None:
-    """Plan a query of rollups.
+    """Plan which data a query of rollups reads.
 
     Args:
         engine: from `open_database`.
         window: the requested window.
-        step_s: the length of the result's steps; None for one step.
+        step_s: the length of the result's steps, or None for a single step.
 
-    Returns: None if the database has no rollups yet.
+    Returns: the plan, or None if the database has no rollups yet.
     """
     rows_from, minutes_from = (whole_from_unix_s(engine, each) for each in (MINUTE_S, HOUR_S))
     if rows_from is None or minutes_from is None:
@@ -58,7 +58,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
         end = up(end, HOUR_S)
     marked = np.array(pending(engine, MINUTE_S, max(start, rows_from), end), np.int64)
     unmade = np.array(pending(engine, HOUR_S, max(start, minutes_from), end), np.int64)
-    # Limit a very long window to existing data, because a year has half a million minutes.
+    # Limit a very long window to the existing data, because a year has half a million minutes.
     first, last = _extent(engine, start, end)
     hours = np.arange(up(first, HOUR_S), down(last, HOUR_S), HOUR_S)
     hours = np.setdiff1d(hours, np.concatenate([unmade, marked // HOUR_S * HOUR_S]))
@@ -77,7 +77,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
 
 
 def _extent(engine: Engine, from_unix_s: int, to_unix_s: int) -> Stretch:
-    """Return the part of a time range that has rollups, in whole hours."""
+    """Return the part of a time range in which rollups exist, in whole hours."""
     starts = []
     with reading(engine) as connection:
         for width_s in (MINUTE_S, HOUR_S):
@@ -95,7 +95,7 @@ def _extent(engine: Engine, from_unix_s: int, to_unix_s: int) -> Stretch:
 
 
 def neighbours(starts: IntArray, width_s: int) -> list[Stretch]:
-    """Join adjacent buckets to time ranges, in order."""
+    """Join adjacent buckets, and return the resulting time ranges in order."""
     if starts.size == 0:
         return []
     breaks = np.flatnonzero(np.diff(starts) != width_s)

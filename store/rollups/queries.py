@@ -1,7 +1,7 @@
-"""Queries of the rollups: counts, sums and quantiles of a window, by labels and over time.
+"""Query rollups: counts, sums and quantiles of a window, by labels and over time.
 
-Results are complete: minutes without a rollup are read from their requests. Quantiles are within
-1 % of a reported duration (telemetry/sketches.py).
+Results are complete, because the requests of a minute without a rollup are read. Quantiles are
+within 1 % of a reported duration (telemetry/sketches.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ _ALL: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Equal time steps: step i begins at first + i·width, in unix seconds."""
+    """Equal time steps: step i begins at `first_unix_s + i * width_s`."""
 
     first_unix_s: int
     width_s: int
@@ -50,7 +50,10 @@ class Steps:
 
 @dataclass(slots=True)
 class Rollups:
-    """Results by cell. A cell is (group, step); groups are in the order of `groups`."""
+    """Results by cell.
+
+    A cell is a pair of group and step. Groups are numbered in the order of `groups`.
+    """
 
     engine: Engine
     plan: Plan
@@ -59,24 +62,24 @@ class Rollups:
     equals: Mapping[str, str | None]
     unless: Mapping[str, str]
     groups: list[LabelSet] = field(default_factory=list)
-    """The label values of each group; grows while results are read."""
+    """The label values of each group. The list grows while results are read."""
     simulated: bool = False
     """Whether the results include simulated requests."""
 
     def again(self, by: Sequence[str]) -> "Rollups":
-        """Return the same query with other groups."""
+        """Return the same query with other labels to group by."""
         return Rollups(self.engine, self.plan, self.steps, tuple(by), self.equals, self.unless)
 
     def requests_gone_before_unix_ns(self) -> int:
-        """Return the time before which requests were deleted and only rollups remain."""
+        """Return the time before which requests were deleted, so that only rollups remain."""
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
     def overflowed(self) -> int:
-        """Return the number of requests with a label value `_other`."""
+        """Return the number of requests with a label value that is stored as `_other`."""
         return self._total(ROLLUPS.c.overflowed)
 
     def number(self) -> int:
-        """Return the number of all requests in the window, without a filter by labels."""
+        """Return the number of all requests in the window. The labels in `equals` are ignored."""
         waiting = (request_count(self.engine, _window(*each)) for each in self.plan.requests)
         return self._total(ROLLUPS.c.requests) + sum(waiting)
 
@@ -97,7 +100,7 @@ class Rollups:
         return total
 
     def sums(self, quantities: Sequence[str]) -> Sums:
-        """Return the number of requests and the facts of quantities; empty cells are left out."""
+        """Return the number of requests and the facts of quantities. Empty cells are left out."""
         grouping = self._grouping()
         found: list[Sums] = []
         at: list[IntArray] = []
@@ -133,7 +136,7 @@ class Rollups:
 
         Args:
             latency: one of LATENCIES.
-            ranks: for instance `buckets.nearest_ranks((0.5, 0.99))`.
+            ranks: for example `buckets.nearest_ranks((0.5, 0.99))`.
         """
         grouping = self._grouping()
         found: list[Sketches] = []
@@ -163,12 +166,13 @@ class Rollups:
         return [(HOUR_S, self.plan.hours), (MINUTE_S, self.plan.minutes)]
 
     def _grouping(self) -> int:
-        """Return the grouping with the fewest label sets that has these labels."""
+        """Return the grouping with the fewest label sets that has all labels of the query."""
         asked = {*self.by, *self.equals, *self.unless}
         return max(i for i, kept in enumerate(GROUPINGS) if asked <= set(kept))
 
     def _meaning(self, grouping: int) -> dict[int, LabelSet]:
-        # Read after the buckets, because label sets are stored before the buckets that use them.
+        # Read label sets after the buckets, because label sets are stored before the buckets that
+        # use them.
         known = known_label_sets(self.engine)
         if grouping == 0:
             return {number: labels for number, (labels, _) in known.items()}
@@ -178,7 +182,7 @@ class Rollups:
     def _cells(
         self, numbers: IntArray, at_unix_s: IntArray, meaning: Mapping[int, LabelSet]
     ) -> IntArray:
-        """Return the cell of each label set in each bucket; −1 if the query does not include it."""
+        """Return the cell of each label set in each bucket, or −1 if it is not in the query."""
         found, place = np.unique(numbers, return_inverse=True)
         groups = np.array(
             [self._group(meaning[each]) if each in meaning else -1 for each in found.tolist()],
@@ -229,17 +233,17 @@ def rollups(
 
     Args:
         engine: from `open_database`.
-        window: range of `received_unix_ns`; widened to whole buckets.
-        by: labels to group by; empty for one group.
-        equals: label → value; None selects the requests where the label is unknown.
-        unless: label → value; leaves out requests with this value.
-        step_s: the length of the result's steps, a multiple of a minute; None for one step.
-        first_unix_s: the start of the first step; None for the start of the window.
+        window: range of `received_unix_ns`, which is widened to whole buckets.
+        by: labels to group by, or an empty list for one group.
+        equals: the required value of each label. The value None selects requests without the label.
+        unless: a value of each label. Requests with this value are left out.
+        step_s: the length of the result's steps, a multiple of a minute, or None for one step.
+        first_unix_s: the start of the first step, or None for the start of the window.
 
-    Returns: None if the database has no rollups yet.
+    Returns: the query, or None if the database has no rollups yet.
 
     Raises:
-        ValueError: a label that rollups do not have, or an invalid step.
+        ValueError: rollups do not have a label, or the step is invalid.
     """
     for label in (*by, *equals, *unless):
         if label not in LABELS:
@@ -257,10 +261,11 @@ def rollups(
 
 
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
-    """Return the values of a label in a window, sorted; None if there are no rollups yet.
+    """Return the values of a label in a window, sorted, or None if there are no rollups yet.
 
     Use this function for long windows, in which reading each request would take too long. The
-    result includes values that occurred shortly before or after the window, but no unknown values.
+    result may include values that occurred only shortly before or after the window. Unknown values
+    are left out.
     """
     how = plan(engine, window)
     if how is None:

@@ -1,4 +1,4 @@
-"""Builds rollups of requests: a minute from its requests, an hour from its minutes.
+"""Build rollups of requests: a minute from its requests, and an hour from its minutes.
 
 `building.py` calls this module for the marked buckets.
 """
@@ -27,7 +27,8 @@ from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, QUANTITIES
 from telemetry.requests import LATENCIES, Source
 
 AT_ONCE: Final = 100_000
-"""Maximum number of requests in memory (about 40 MB). A minute may have a million requests."""
+"""Maximum number of requests to read at a time (about 40 MB), because a minute may have a million
+requests."""
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
 """The columns of requests from which rollups are built."""
@@ -56,7 +57,7 @@ class RequestRollups:
     def keep(
         self, connection: Connection, width_s: int, start_unix_s: int, made: dict[bool, Bucket]
     ) -> None:
-        """Store a bucket, and replace the previous one."""
+        """Store a bucket, which replaces the stored bucket."""
         keep(connection, width_s, start_unix_s, made)
         keep_label_sets(connection, self._label_sets)
 
@@ -86,11 +87,11 @@ def buckets_of(
 
     Args:
         table: requests with COLUMNS.
-        label_sets: the known label sets; new ones are added.
+        label_sets: the known label sets, to which new label sets are added.
         from_unix_s: the bucket's start.
 
-    Returns: one rollup of simulated requests (key True) and one of other requests (key False), and
-        the label set of each cell.
+    Returns: the rollup of simulated requests (key True), the rollup of all other requests (key
+        False), and the label set of each cell.
     """
     simulator = pc.equal(table["source"], Source.SIMULATOR.value)
     meaning: dict[int, LabelSet] = {}

@@ -1,7 +1,7 @@
-"""Builds and stores rollups of samples, and reads the counters of engines and GPUs in a window.
+"""Build and store rollups of samples, and read the counters of engines and GPUs in a window.
 
-Results are complete: minutes without a rollup are read from their samples. Short windows are read
-by the minute, long windows by the hour.
+Results are complete, because the samples of a minute without a rollup are read. Short windows are
+read from rollups per minute, and long windows from rollups per hour.
 """
 
 import json
@@ -22,10 +22,12 @@ from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
 from telemetry.counter_series import FloatArray, IntArray
 
 BY_MINUTES_S: Final = 2 * DAY_S
-"""Windows up to this length are read by the minute; idle energy is computed from minutes.
+"""Windows up to this length are read from rollups per minute, because idle energy is computed from
+minutes.
 """
 _EDGE_S: Final = MINUTE_S
-"""Samples within this time before and after a window are read, for the counters at its edges.
+"""Samples up to this time before and after a window are also read, for the counters at the window's
+edges.
 """
 
 
@@ -63,7 +65,7 @@ class SampleRollups:
         start_unix_s: int,
         made: list[tuple[Kind, Stretches]],
     ) -> None:
-        """Store a bucket, and replace the previous one."""
+        """Store a bucket, which replaces the stored bucket."""
         dialect = dialects.of(connection.engine)
         for kind, stretches in made:
             for simulated in (False, True):
@@ -77,16 +79,16 @@ class SampleRollups:
                     dialect.remove(connection, kind.kept, and_(*which))
 
     def kept(self) -> None:
-        """Do nothing: there is no state between buckets."""
+        """Do nothing, because there is no state to update."""
 
 
 def known_from_unix_s(engine: Engine) -> int | None:
-    """Return since when engine time is known; None if there are no rollups yet."""
+    """Return the time since which engine time is known, or None if there are no rollups yet."""
     return whole_from_unix_s(engine, DAY_S, SAMPLED)
 
 
 def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> list[Stretches]:
-    """Return the spans of each kind in a window of whole minutes, and shortly around it."""
+    """Return the spans of each kind in a window of whole minutes, and shortly around the window."""
     start = window.from_unix_ns // SECOND_NS - _EDGE_S
     end = window.to_unix_ns // SECOND_NS + _EDGE_S
     rows_from, minutes_from = (
@@ -98,7 +100,7 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
     first_hour = up(start, HOUR_S)
     last_hour = down(end, HOUR_S) if end - start > BY_MINUTES_S else first_hour
     if start < minutes_from:
-        # Only rollups per hour exist. Spans outside the window do not matter.
+        # Only rollups per hour exist. Callers ignore spans outside the window.
         first_hour = down(start, HOUR_S)
         last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))
     unmade = {
@@ -146,7 +148,7 @@ def load(
     which: list[int] = []
     sizes = []
     for row in rows:
-        # Neighbouring buckets usually have the same engines, and thus the same JSON text.
+        # Parse each JSON text once, because neighbouring buckets usually have the same engines.
         if (mine := places.get(row.things)) is None:
             pairs = [(tuple(each[:-1]), each[-1]) for each in json.loads(row.things)]
             mine = places[row.things] = [known.place(*each) for each in pairs]

@@ -1,9 +1,9 @@
-"""The tables of the rollups of samples: the counters of engines and GPUs that a bill needs.
+"""Declare the tables for rollups of samples: the counters of engines and GPUs that a bill needs.
 
-A bucket is a minute or an hour. Its row has the first and the last value of each counter, as
-parallel arrays: element i belongs to the i-th element of `things`, a list in JSON. An hour has one
-element for each uninterrupted span. Arrays are little-endian, without a header, as in `tables.py`;
-an array without any value is NULL.
+A bucket is a minute or an hour. The row of a bucket has the first and the last value of each
+counter, as parallel arrays. Element i of each array belongs to element i of `things`, a JSON list.
+In an hour, each uninterrupted span has one element. Arrays are little-endian without a header, as
+in `tables.py`. An array without any value is NULL.
 """
 
 from typing import Final, NamedTuple
@@ -22,14 +22,14 @@ AMOUNT: Final = np.dtype("<f8")
 
 
 class Kind(NamedTuple):
-    """A kind of samples, and what its rollups store.
+    """A kind of samples, and the columns of its rollups.
 
     Attributes:
         samples: the table of the samples.
-        key: the columns that identify the engine or GPU of a counter.
-        about: a text column to store.
-        totals: columns whose first and last values are stored.
-        means: columns whose mean is stored.
+        key: the columns that identify the engine or GPU.
+        about: the text column to store for each engine or GPU.
+        totals: the counters. Their first and last values are stored.
+        means: the columns for which the mean is stored.
         kept: the table of the rollups.
     """
 
@@ -42,12 +42,12 @@ class Kind(NamedTuple):
 
 
 def first_of(total: str) -> str:
-    """Return the column with the first value of a total."""
+    """Return the name of the column with the first value of a counter."""
     return f"first_{total}"
 
 
 def last_of(total: str) -> str:
-    """Return the column with the last value of a total."""
+    """Return the name of the column with the last value of a counter."""
     return f"last_{total}"
 
 

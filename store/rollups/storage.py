@@ -1,4 +1,4 @@
-"""Writes rollups to their tables, and reads them."""
+"""Write rollups to their tables, and read rollups."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -33,14 +33,14 @@ from telemetry.sketches import IntArray
 def keep(
     connection: Connection, width_s: int, from_unix_s: int, buckets: Mapping[bool, Bucket]
 ) -> None:
-    """Store a bucket, and replace the previous one.
+    """Store a bucket, which replaces the stored bucket.
 
     Args:
         connection: in the caller's transaction.
         width_s: the bucket's width.
         from_unix_s: the bucket's start.
-        buckets: the rollup of simulated requests (key True) and of other requests (key False). If a
-            key is absent, its stored rollup is deleted.
+        buckets: the rollup of simulated requests (key True) and the rollup of all other requests
+            (key False). If a key is absent, its stored rollup is deleted.
     """
     dialect = dialects.of(connection.engine)
     key = {"width_s": width_s, "from_unix_s": from_unix_s}
@@ -55,7 +55,7 @@ def keep(
 
 
 def keep_label_sets(connection: Connection, label_sets: LabelSets) -> None:
-    """Store the label sets that are new or have a newer bucket."""
+    """Store the label sets that are new or occur in a newer bucket."""
     rows = [
         {
             "label_set": number_of(labels),
@@ -69,7 +69,7 @@ def keep_label_sets(connection: Connection, label_sets: LabelSets) -> None:
 
 
 def known_label_sets(engine: Engine) -> dict[int, tuple[LabelSet, int]]:
-    """Return the label sets by number, with the start of the newest bucket that contains each."""
+    """Return the label sets by number, each with the start of its newest bucket."""
     with reading(engine) as connection:
         rows = connection.execute(select(LABEL_SETS)).all()
     return {row[0]: (tuple(row[1:-1]), row[-1]) for row in rows}
@@ -78,7 +78,7 @@ def known_label_sets(engine: Engine) -> dict[int, tuple[LabelSet, int]]:
 def load_buckets(
     connection: Connection, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> dict[bool, list[Bucket]]:
-    """Load the buckets that start in a time range, simulated ones (key True) separately."""
+    """Load the buckets that start in a time range, with simulated requests (key True) separate."""
     sums: dict[tuple[int, bool], dict[int, Sums]] = defaultdict(dict)
     sketches: dict[tuple[int, bool], dict[tuple[str, int], Sketches]] = defaultdict(dict)
     stretch = width_s, from_unix_s, to_unix_s
@@ -108,7 +108,7 @@ def load_sums(
     to_unix_s: int,
     names: Sequence[str],
 ) -> list[tuple[int, bool, Sums]]:
-    """Load the sums of the buckets that start in a time range: start, simulated, sums."""
+    """Load the start, the simulated flag and the sums of the buckets that start in a time range."""
     columns = [ROLLUPS.c[name] for name in (*_HEAD, *names)]
     statement = select(*columns).where(
         ROLLUPS.c.grouping == grouping, _between(ROLLUPS, width_s, from_unix_s, to_unix_s)
@@ -131,7 +131,8 @@ def load_sketches(
 ) -> tuple[IntArray, Sketches, bool]:
     """Load the sketches of the buckets that start in a time range, by label set.
 
-    Returns: the start of each sketch's bucket; the sketches; whether any is simulated.
+    Returns: the start of the bucket of each sketch, the sketches, and whether any sketch is
+        simulated.
     """
     statement = select(*(BINS.c[name] for name in _SKETCH)).where(
         BINS.c.latency == latency,
@@ -178,7 +179,7 @@ def _rows(bucket: Bucket, key: Mapping[str, Any]) -> dict[Table, list[dict[str, 
 
 
 def _packed_facts(name: str, fact: FloatArray) -> bytes | None:
-    """Pack the facts of a quantity; None if no request has a value."""
+    """Return the packed facts of a quantity, or None if no request has a value."""
     if not fact[:, 0].any():
         return None
     floats = fact[:, 1:] if name in LATENCIES else fact[:, 1:2]

@@ -1,15 +1,15 @@
-"""The tables of the rollups of requests, and how columns of numbers are packed in them.
+"""Declare the tables for rollups of requests, and the format of packed numbers.
 
-A bucket contains the requests that were received in a minute or an hour. All of its label sets are
-in one row, as parallel arrays: element i of each array belongs to the i-th set. One row per set and
-bin would allow `SUM(n) GROUP BY bin`, but would be fifty times slower (decision 022). Arrays are
-little-endian, without a header.
+A bucket contains the requests that were received in a minute or an hour. All label sets of a bucket
+are in one row, as parallel arrays. Element i of each array belongs to the i-th label set. One row
+per label set and bin would allow `SUM(n) GROUP BY bin`, but would be fifty times slower (decision
+022). Arrays are little-endian, without a header.
 
-`rollups` has the label sets of each bucket and grouping, the number of their requests, and an array
-with the FACTS of each quantity. `rollup_bins` has the sketches (telemetry/sketches.py) of each
-latency, with the smallest integer type that fits the counts. `rollup_labels` defines the label
-sets, `rollup_marks` the buckets to build, and `rollup_state` since when the source data of buckets
-is complete.
+`rollups` has the label sets of each bucket and grouping, the number of requests of each label set,
+and an array with the FACTS of each quantity. `rollup_bins` has the sketches (telemetry/sketches.py)
+of each latency, with the smallest integer type that fits the counts. `rollup_labels` has the label
+sets, `rollup_marks` has the buckets to build, and `rollup_state` has the time since which the
+source data of buckets is complete.
 """
 
 import base64
@@ -37,7 +37,7 @@ MINUTE_S: Final = 60
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 WIDTHS_S: Final = (MINUTE_S, HOUR_S)
-"""The widths of buckets. Minutes are built from requests, hours from minutes."""
+"""The widths of buckets. Minutes are built from requests, and hours from minutes."""
 
 LABELS: Final = ("model", "lora", "route", "tenant", "region", "replica", "outcome", "streamed")
 """The labels of rollups."""
@@ -46,29 +46,29 @@ QUANTITIES: Final = ("tpot_s", *rolled_up(RequestTimeline))
 """The quantities that are summed."""
 
 FACTS: Final = ("number", "sum", "least", "greatest")
-"""The number of requests with a value, the sum of the values, and for latencies the minimum and
-maximum.
+"""The facts of a quantity: the number of requests with a value, the sum of the values, and for
+latencies the minimum and maximum.
 """
 
 GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (LABELS, ("model", "outcome", "streamed"))
-"""The label sets of rollups: one with all labels, and several with few labels for the most frequent
-queries. These queries then read only a few sketches per minute, for any number of tenants and
-replicas.
+"""The labels of each grouping: one grouping has all labels, and the others have few labels for the
+most frequent queries. These queries read only a few sketches per minute, for any number of tenants
+and replicas.
 """
 
 
 class _Base64(TypeDecorator[bytes]):
-    """Bytes in ClickHouse, whose driver would decode them as text."""
+    """Bytes in ClickHouse. Queries return base64, because the driver would decode bytes as text."""
 
     impl = LargeBinary
     cache_ok = True
 
     def column_expression(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """Encode in the database."""
+        """Encode the column as base64 in the query."""
         return func.base64Encode(column, type_=self)
 
     def result_processor(self, dialect: Any, coltype: object) -> Any:
-        """Decode in the client."""
+        """Decode the result in the client."""
         return lambda value: None if value is None else base64.b64decode(value)
 
 
@@ -76,7 +76,7 @@ PACKED: Final = LargeBinary().with_variant(_Base64(), "clickhousedb")
 
 
 def key_column(name: str) -> "Column[int]":
-    """Return an integer key column without autoincrement."""
+    """Return an integer column of a primary key, without autoincrement."""
     return Column(name, BigInteger, primary_key=True, autoincrement=False)
 
 
@@ -86,7 +86,8 @@ ROLLUPS: Final = Table(
     key_column("grouping"),
     key_column("width_s"),
     key_column("from_unix_s"),
-    # Separate, so that a simulation can be deleted without touching servers' data.
+    # `simulated` is part of the key, so that a simulation can be deleted without changing the data
+    # of servers.
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
     Column("overflowed", BigInteger, nullable=False),
@@ -140,5 +141,5 @@ COUNTS: Final = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"))
 
 
 def packed(values: NDArray[Any], kind: DTypeLike) -> bytes:
-    """Return the bytes of an array as they are stored."""
+    """Return the bytes of an array in the stored format."""
     return np.ascontiguousarray(values, kind).tobytes()

@@ -54,7 +54,7 @@ def test_the_issuer_may_be_its_discovery_address(tmp_path: Path) -> None:
         ),
         ("https://login", "http://login", ":1: issuer: 'http://login.example.org/realms/ops'; al"),
         ("https://ops", "http://ops", ":4: url: 'http://ops.example.org/tail/span'; allowed: htt"),
-        ("https://ops", "https://u:T0K3N@ops", ":4: url: must hold no user"),
+        ("https://ops", "https://u:T0K3N@ops", ":4: url: must not contain a user"),
         ("/tail/span/", "/tail?x=1", ":4: url: "),
         ('["@Example.org", jane@partner.example]', "[]", ":5: allow: must be a sequence of"),
         ('["@Example.org", jane@partner.example]', "example.org", ":5: allow: must be a sequence"),

@@ -14,6 +14,7 @@ from analysis.recorded_traffic import (
     recorded_of,
 )
 from analysis.what_if import METRICS, WhatIfAnswer, WhatIfQuestion, predict
+from analysis.window_replay import replayed, traffic_of
 from replay.edits import EditError, Edits, Rate
 from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
@@ -49,9 +50,9 @@ def recorded(replicas: int = 1) -> Recorded:
     return recorded_of(requests, data.sample_table(), data.starts, window)
 
 
-def answer(edits: Edits, replicas: int = 1, resampled: int = 3) -> WhatIfAnswer:
+def answer(edits: Edits, replicas: int = 1, draws: int = 3) -> WhatIfAnswer:
     window = recorded(replicas).window
-    return predict(recorded(replicas), WhatIfQuestion(window, edits), resampled)
+    return predict(recorded(replicas), WhatIfQuestion(window, edits), draws)
 
 
 def truth(name: str, engine: EngineConfig) -> np.ndarray:
@@ -176,7 +177,7 @@ def test_an_engine_without_samples_is_refused() -> None:
     requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
     with pytest.raises(NotReplayableError, match="sent no samples"):
         recorded_of(requests, data.sample_table().slice(0, 0), data.starts, window)
-    with pytest.raises(NotReplayableError, match="arguments are not reported"):
+    with pytest.raises(NotReplayableError, match="arguments were not reported"):
         recorded_of(requests, data.sample_table(), [], window)
 
 
@@ -200,3 +201,22 @@ def test_arguments_become_the_configuration_that_sent_them() -> None:
     found = engine_config(ENGINE.arguments())
     for name in ("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "max_model_len"):
         assert getattr(found, name) == getattr(ENGINE, name)
+
+
+def test_clients_that_wait_slow_down_instead_of_queueing() -> None:
+    whole, clients = recorded(), 8
+    waiting = [
+        replace(
+            each,
+            arrivals=replace(
+                each.arrivals, after=np.maximum(np.arange(len(each.arrivals)) - clients, -1)
+            ),
+        )
+        for each in whole.engines
+    ]
+    few = Edits(arguments={"max_num_seqs": "4"})
+    saturated = [
+        replayed(each, traffic_of(each), few, "now", np.random.default_rng(0)).saturated
+        for each in (whole, replace(whole, engines=waiting))
+    ]
+    assert saturated == [True, False]

@@ -83,7 +83,7 @@ def test_json_is_one_object_an_engine(config: Config) -> None:
 
 
 def test_a_configuration_does_not_differ_from_itself(config: Config) -> None:
-    assert "recorded arguments are the same" in config("c0ff", "c0ff").output
+    assert "the same recorded arguments" in config("c0ff", "c0ff").output
 
 
 @pytest.mark.parametrize(

@@ -123,13 +123,13 @@ def test_nothing_is_up(doctor: Doctor, nowhere: list[str]) -> None:
     ("ago_s", "ok", "words"),
     [
         (None, None, "nothing has been received yet"),
-        (30, True, "the latest is 3"),
-        (90, None, "the latest is 9"),
-        (30 * 60, None, "the latest is 30 min old"),
-        (5 * 3600, None, "the latest is 5 h old"),
-        (72 * 3600, None, "the latest is 3 days old"),
-        (-3, True, "the latest is 0 s old"),
-        (-1800.5, False, "the latest is from 30 min in the future"),
+        (30, True, "the newest data is 3"),
+        (90, None, "the newest data is 9"),
+        (30 * 60, None, "the newest data is 30 min old"),
+        (5 * 3600, None, "the newest data is 5 h old"),
+        (72 * 3600, None, "the newest data is 3 days old"),
+        (-3, True, "the newest data is 0 s old"),
+        (-1800.5, False, "the newest data is from 30 min in the future"),
     ],
 )
 def test_old_telemetry_fails_only_where_a_server_should_report(
@@ -165,7 +165,7 @@ def test_a_slow_read_path_is_reported_with_its_reason(
     monkeypatch.setattr(adbc_client, "find_spec", lambda _name: None)
     (finding,) = shown()
     assert finding.ok is None
-    assert finding.detail.endswith("slower than possible: adbc-driver-sqlite is not installed")
+    assert finding.detail.endswith("as long as necessary: adbc-driver-sqlite is not installed")
 
 
 def test_a_database_of_a_newer_tailspan_is_not_read(
@@ -186,7 +186,7 @@ def test_a_database_of_a_newer_tailspan_is_not_read(
     ("content", "words"),
     [
         (b"this is no database, by any means" * 100, "file is not a database"),
-        (b"", "is empty; `tailspan up` creates it"),
+        (b"", "is empty; `tailspan up` creates a database"),
     ],
 )
 def test_a_file_that_is_no_database_is_reported(
@@ -298,7 +298,7 @@ def test_each_scraped_target_is_up_or_down(exported: Exported) -> None:
         ("unauthorised", "--scrape-token-file"),
         ("tls", "--scrape-ca"),
         ("no_token", "cannot be read"),
-        ("unreachable", "is it up"),
+        ("unreachable", "check that the target is up"),
     ],
 )
 def test_each_failure_of_a_target_has_a_remedy(exported: Exported, reason: str, mend: str) -> None:
@@ -339,10 +339,10 @@ def test_our_own_clock_that_jumped_is_named(exported: Exported, jump_s: float, w
     shown = f"tailspan_clock_jump_seconds {jump_s}\ntailspan_retention_behind_seconds 691200\n"
     jumped, behind = clocks.clocks(*exported(shown))
     assert jumped.ok is False
-    assert f"{way} the time that alerts and retention follow" in jumped.detail
+    assert f"{way} the time that alerts and retention use" in jumped.detail
     assert "accepted after 5 min" in str(jumped.mend)
     assert behind.ok is None
-    assert "deleting is" in behind.detail
+    assert "deletion of old rows is" in behind.detail
     assert "catches up within" in str(behind.mend)
 
 
@@ -353,7 +353,7 @@ def test_late_telemetry_of_all_senders_delays_alerts(exported: Exported) -> None
     )
     for finding in clocks.clocks(*exported(shown)):
         assert finding.ok is None
-        assert "tailspan_slo_* leaves its requests out as late" in finding.detail
+        assert "tailspan_slo_* does not count its requests" in finding.detail
         assert "check the clock of the collector's machine first" in str(finding.mend)
 
 
@@ -395,7 +395,7 @@ def test_a_clock_that_is_not_its_clients_is_named(
     lines = doctor(*nowhere).output.splitlines()
     (found,) = [line for line in lines if " clocks " in line]
     assert found.startswith("FAIL" if problem else "ok")
-    assert (problem or "agree with their clients") in found
+    assert (problem or "same time as their clients") in found
 
 
 @pytest.mark.parametrize("servers", [1, 2])

@@ -80,7 +80,7 @@ def test_another_address_needs_tokens_and_tls_or_a_waiver(
 ) -> None:
     with pytest.raises(
         click.UsageError,
-        match=missing + r", or allow all of them to read and write with --insecure-bind",
+        match=missing + r"; --insecure-bind allows all machines to read and write",
     ):
         _access(host, **_pick(files, *given))
     assert _access(host, **_pick(files, *given), insecure_bind=True).explorer_host is None

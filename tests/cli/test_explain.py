@@ -59,7 +59,7 @@ def test_too_few_requests_are_reported_with_the_number_needed(
     fill(*(request_row(number, ttft_s=0.1, streamed=True) for number in range(5)))
     result = run("explain")
     assert (result.exit_code, result.stdout.split(":")[0]) == (0, "Too little data")
-    assert "each needs 30" in result.stdout
+    assert "both need at least 30" in result.stdout
 
 
 def test_an_empty_window_has_a_hint(fill: Fill, run: Run) -> None:
@@ -149,8 +149,8 @@ def test_an_aborted_request_has_an_account(fill: Fill, request_row: Row, run: Ru
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (("--baseline", "yesterday"), "it must be FROM/TO"),
-        (("--baseline", "2/1"), "it must end after it begins"),
+        (("--baseline", "yesterday"), "must be FROM/TO"),
+        (("--baseline", "2/1"), "must end after it begins"),
         (("--baseline", "a/b"), "'a' is not a time"),
         (("--metric", "speed"), "'ttft', 'tpot', 'itl_max', 'e2e', 'queue'"),
         (("--request", "nobody"), "no such request in the database"),
@@ -187,7 +187,7 @@ def test_a_growth_that_keeps_the_objective_is_explained_by_size_alone(
     held = run("explain", "--baseline", BEFORE)
     assert held.exit_code == 0
     assert "Objective chat met: 100.0% of 400 requests within 500 ms" in held.stdout
-    assert "To explain it: --by-size" in held.stdout
+    assert "To explain the growth, use --by-size" in held.stdout
     by_size = run("explain", "--baseline", BEFORE, "--by-size")
     assert by_size.exit_code == 1
     assert "kv_cache_exhausted" in by_size.stdout

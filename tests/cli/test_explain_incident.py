@@ -82,7 +82,11 @@ def test_an_earlier_one_is_found_by_its_time(explain: Callable[..., Result]) -> 
     ("named", "words", "wanted"),
     [
         ("nobody", (), "no objective has this name; allowed: chat"),
-        (f"chat@{START_S - 100}", (), "no incident then; the newest began 2025-11-20 10:20:00"),
+        (
+            f"chat@{START_S - 100}",
+            (),
+            "no incident at this time; the newest incidents began 2025-11-20 10:20:00",
+        ),
         ("chat@noon", (), "--incident chat@noon"),
         ("chat", ("--last", "15m"), "--incident and --last exclude each other"),
         ("chat", ("--where", "model=m"), "--incident and --where exclude each other"),
@@ -103,7 +107,7 @@ def test_an_objective_without_an_incident_is_reported(
     fill()
     result = run("explain", "--incident", "chat", window=False)
     assert result.exit_code == 2
-    assert "it has had no incident" in result.stderr
+    assert "this objective has had no incident" in result.stderr
 
 
 def test_an_objective_without_a_latency_needs_a_metric(explain: Callable[..., Result]) -> None:

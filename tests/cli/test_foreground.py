@@ -124,7 +124,7 @@ def test_it_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "is healthy; waiting for its telemetry"),
         (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "health check (status 503 Busy)"),
-        (b"\x1b[31m220 mail.example ESMTP\r\n", "health check (the answer is not HTTP"),
+        (b"\x1b[31m220 mail.example ESMTP\r\n", "health check (the response is not HTTP"),
         (None, "health check (Connection refused)"),
     ],
 )
@@ -169,7 +169,7 @@ def test_the_first_telemetry_of_a_server_is_reported_once(up: RunUp, request_row
 def test_many_servers_are_summed_up(up: RunUp, request_row: Row) -> None:
     async def play(up: Up) -> None:
         up.stack.arrivals.on_stored([request_row(replica=f"r{n}") for n in range(100)], [])
-        await up.waits_for("There may be more servers")
+        await up.waits_for("Messages about further servers")
 
     assert up(play).count("Telemetry arrives from") == MOST_NAMED
 

@@ -262,7 +262,7 @@ def test_samples_are_sent_until_it_is_stopped(
     ("outcome", "room", "words"),
     [
         (Outcome(Verdict.REFUSED), 2**20, "1 were refused"),
-        (Outcome(Verdict.UNREACHABLE), 2**20, "1 expired before the collector was back"),
+        (Outcome(Verdict.UNREACHABLE), 2**20, "1 expired before the collector accepted messages"),
         (Outcome(Verdict.ACCEPTED), 1, "1 did not fit in the queue"),
     ],
 )

@@ -78,7 +78,7 @@ def test_an_objective_that_counts_is_fine_and_silence_is_another_finding(
 ) -> None:
     assert look() == []
     receive(200, True)
-    assert look() == [Finding("objectives", True, "counting their requests: chat")]
+    assert look() == [Finding("objectives", True, "requests are counted for: chat")]
 
 
 @pytest.mark.parametrize(("late", "ok"), [(41, False), (40, True)])
@@ -128,7 +128,7 @@ def test_objectives_that_are_not_in_force_are_not_judged(
     running = exported(METRICS.replace("chat", "web") % 0)
     (found,) = look(*running)
     assert found.ok is None
-    assert found.detail.endswith("not given to this command: web")
+    assert found.detail.endswith("this command does not check: web")
     file = tmp_path / "web.yaml"
     (default,) = OBJECTIVES.glob("*.yaml")
     file.write_text(default.read_text().replace("name: chat", "name: web"))

@@ -194,7 +194,7 @@ def test_a_second_one_exits_and_names_the_first(
         (["--forward", "tempo:4318"], ["write http://HOST:4318"]),
         (["--forward", "http://tempo:x"], ["invalid port"]),
         (["--forward", "http://tempo:4318/v1/traces"], ["without /v1/traces"]),
-        (["--forward", "http://127.0.0.1:4318"], ["this Tailspan itself"]),
+        (["--forward", "http://127.0.0.1:4318"], ["the address of this Tailspan"]),
     ],
 )
 def test_wrong_options_are_refused(words: list[str], wanted: list[str], url: str) -> None:

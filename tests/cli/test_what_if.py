@@ -1,11 +1,13 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from analysis.what_if import METRICS, POINTS
+from analysis.what_if import POINTS
+from analysis.window_replay import METRICS
 from cli.main import tailspan
 from simulator.dataset import run as simulate
 from simulator.fleet_config import FleetConfig
@@ -79,21 +81,21 @@ def test_too_many_requests_are_refused_before_they_are_read(
     monkeypatch.setattr("analysis.recorded_traffic.MOST_REQUESTS", 100)
     result = ask("--prompt", "2x")
     assert result.exit_code == 1
-    assert "allowed: at most 100. Ask about a shorter range." in result.stdout
+    assert "allowed: at most 100. Choose a shorter range." in result.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ([], "no change is given"),
-        (["--set", "max_num_seqs"], "must be ARG=VALUE"),
+        ([], "no change is set"),
+        (["--set", "max_num_seqs"], "must be NAME=VALUE"),
         (["--set", "kv_cache_dtype=fp8"], "kv_cache_dtype: not modelled; allowed"),
         (["--set", "max_num_seqs=lots"], "'lots'; allowed: a whole number"),
         (["--rate", "fast"], "must be a factor"),
         (["--rate", "0x"], "allowed: more than 0x"),
         (["--rate", "tenant=nobody-here:2x"], "has no requests; allowed"),
         (["--prompt", "tenant=acme:2x"], "must be a factor"),
-        (["--replicas", "0"], "allowed: at least 1"),
+        (["--replicas", "0"], "replicas: 0; allowed: 1 to"),
     ],
 )
 def test_wrong_usage_says_what_is_allowed(
@@ -102,3 +104,90 @@ def test_wrong_usage_says_what_is_allowed(
     result = ask(*words)
     assert result.exit_code == 2
     assert reason in result.output
+
+
+def test_a_sweep_prints_one_row_per_value(ask: Callable[..., Result]) -> None:
+    result = ask("--sweep", "max_num_seqs=1,64")
+    assert result.exit_code == 0
+    rows = [line.split()[0] for line in result.stdout.splitlines() if line]
+    assert {"now", "1", "64"} <= set(rows)
+    assert "SATURATED" in result.stdout
+    found = json.loads(ask("--sweep", "max_num_seqs=1,64", "--format", "json").stdout)
+    assert [each["value"] for each in found["points"]] == ["1", "64"]
+    assert found["points"][0]["saturated"]
+    assert found["reproduced"]["ttft_s"]["p50"]["measured"] > 0
+
+
+def test_a_search_prints_what_it_tried(ask: Callable[..., Result]) -> None:
+    result = ask("--find", "replicas", "--slo", "chat", "--rate", "2x")
+    assert result.exit_code == 0
+    assert "The fewest replicas to meet SLO chat" in result.stdout
+    found = json.loads(ask("--find", "rate", "--slo", "chat", "--format", "json").stdout)
+    assert found["value"] == found["tried"][-1]["value"] or not found["tried"][-1]["met"]
+    assert found["answer"]["objectives"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--find", "rate"], "--find and --slo"),
+        (["--slo", "chat"], "--find and --slo"),
+        (["--sweep", "rate=1x,2x", "--find", "rate", "--slo", "chat"], "use one of them"),
+        (["--find", "rate", "--slo", "none"], "allowed: "),
+        (["--sweep", "rate=9..1"], "must start above 0"),
+    ],
+)
+def test_a_wrong_search_is_a_usage_error(
+    ask: Callable[..., Result], words: list[str], problem: str
+) -> None:
+    result = ask(*words)
+    assert result.exit_code == 2
+    assert problem in result.output
+
+
+TRACE = "".join(
+    f'{{"timestamp": {number * 250}, "input_length": 300, "output_length": 40}}\n'
+    for number in range(200)
+)
+
+
+def test_a_trace_is_replayed_on_the_engines_of_the_range(
+    ask: Callable[..., Result], tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(TRACE)
+    result = ask("--trace", str(path))
+    assert result.exit_code == 0
+    assert "What would trace.jsonl do?" in result.stdout
+    assert "200 requests in 49.8s, 4.02 requests/s" in result.stdout
+    assert "measured" not in result.stdout
+    assert "assumed: no prompt hits the prefix cache" in result.stdout
+    found = json.loads(ask("--trace", str(path), "--replicas", "2", "--format", "json").stdout)
+    assert found["trace"] == {
+        "requests": 200,
+        "length_s": 49.75,
+        "rate_rps": pytest.approx(4.02, abs=0.01),
+        "engines": 2,
+    }
+    assert found["edits"] == ["replicas=2"]
+    assert found["predicted"]["ttft_s"]["p99"].keys() == {"value", "low", "high"}
+    assert found["objectives"][0]["good_ratio_now"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "message"),
+    [
+        ("{}", (), "line 1: timestamp: missing; the line has none"),
+        (TRACE, ("--sweep", "rate=1,2"), "--trace excludes --sweep, --find and --where"),
+        (TRACE, ("--where", "tenant=acme"), "--trace excludes --sweep, --find and --where"),
+        (TRACE, ("--rate", "tenant=acme:2x"), "--rate tenant=acme: a trace has no tenants"),
+    ],
+)
+def test_a_trace_that_cannot_be_asked_about_is_refused(
+    ask: Callable[..., Result], tmp_path: Path, content: str, words: tuple[str, ...], message: str
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(content)
+    result = ask("--trace", str(path), *words)
+    assert result.exit_code == 2
+    assert message in result.stderr

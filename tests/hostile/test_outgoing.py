@@ -212,5 +212,5 @@ def test_a_grafana_that_redirects_gets_no_token_elsewhere() -> None:
             catch_exceptions=False,
         )
     assert result.exit_code == 2
-    assert "redirects, which is not followed" in result.output
+    assert "redirects to another address, which is not followed" in result.output
     assert not other.asked

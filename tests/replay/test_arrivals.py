@@ -41,10 +41,22 @@ def test_selected_requests_keep_all_their_columns() -> None:
     assert some.prefixes.end_tokens.tolist() == [16, 64, 32, 32, 16, 48]
 
 
-def test_requests_of_closed_loops_are_not_selected() -> None:
-    """The request that another one follows may be missing then."""
-    with pytest.raises(ValueError, match="closed loops"):
-        _arrivals(after=np.array([-1, 0, 1, 2])).select(np.array([1]))
+def test_a_selected_request_follows_one_that_is_moved_by_the_same_time() -> None:
+    loop = _arrivals(after=np.array([-1, 0, 1, 2]))
+    at_s = loop.received_s
+
+    def followed(rows: list[int], moved_s: float = 0.0) -> list[int]:
+        places = np.array(rows)
+        after = loop.select(places, at_s[places] + moved_s).after
+        assert after is not None
+        return after.tolist()
+
+    assert followed([0, 1, 2, 3], 5.0) == [-1, 0, 1, 2]
+    assert followed([1, 2]) == [-1, 0]
+    assert followed([0, 2, 3]) == [-1, -1, 1]
+    apart = loop.select(np.array([0, 1]), np.array([at_s[0], at_s[1] + 3.0])).after
+    assert apart is not None
+    assert apart.tolist() == [-1, -1]
 
 
 def test_a_changed_rate_is_a_changed_column() -> None:
@@ -84,5 +96,5 @@ def test_what_cannot_be_replayed_is_refused(columns: dict[str, Any], message: st
 )
 def test_prefixes_that_contradict_themselves_are_refused(columns: dict[str, Any]) -> None:
     """Ends that do not ascend, or columns of different lengths."""
-    with pytest.raises(ValueError, match=r"prefixes.*allowed"):
+    with pytest.raises(ValueError, match=r"prefixes.*(allowed|must be)"):
         replace(PREFIXES, **columns)

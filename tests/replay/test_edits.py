@@ -43,8 +43,9 @@ def test_a_rate_adds_or_drops_requests_within_the_same_time(factor: float) -> No
     assert len(found) == pytest.approx(1_000 * factor, rel=0.05)
     assert found.received_s[0] >= 0
     assert found.received_s[-1] <= 600
-    halves = np.histogram(found.received_s, [0, 300, 600])[0]
-    assert halves[0] == pytest.approx(halves[1], rel=0.1)
+    parts = np.histogram(found.received_s, np.linspace(0, 600, 11))[0]
+    assert parts == pytest.approx(np.full(10, 100 * factor), rel=0.25)
+    assert np.unique(found.received_s).size == len(found)
 
 
 def test_a_tenants_rate_leaves_the_others() -> None:

@@ -10,6 +10,7 @@ from replay.fit import (
     fit_front_end,
     fit_steps,
     lognormal_quantiles,
+    stalls_of,
 )
 
 COEFFICIENTS = np.array([7e-3, 3e-5, 1e-9, 5e-8, 1.5e-5])
@@ -36,7 +37,19 @@ def test_the_model_explains_the_busy_time_without_stalls() -> None:
     fit = fit_steps(reports([1.0] * 6, stall_s=3.0))
     assert fit.model.base_s == pytest.approx(7e-3)
     assert fit.model.context_token_s == pytest.approx(5e-8)
-    assert [(stall.at_s, stall.for_s) for stall in fit.stalls] == [(0.0, 3.0)]
+
+
+def test_no_stall_is_longer_than_the_longest_step() -> None:
+    found = stalls_of(
+        np.array([10.0, 11.0, 12.0, 13.0, 15.0]),
+        np.array([np.nan, 0.1, 0.0, 0.3, 0.2]),
+        np.array([np.nan, 0.2, 0.2, 0.12, np.nan]),
+    )
+    assert [each.for_s for each in found] == pytest.approx([0.1, 0.1, 0.1, 0.1, 0.2])
+    assert [each.at_s for each in found] == pytest.approx(
+        [10.0, 12.0, 12 + 1 / 3, 12 + 2 / 3, 13.0]
+    )
+    assert all(each.in_full for each in found)
 
 
 def test_a_slow_stretch_has_its_own_pace() -> None:

@@ -131,7 +131,10 @@ CONDITIONS = st.sampled_from(
     [
         Conditions(),
         Conditions(
-            stalls=((Stall(0.1, 0.2), Stall(0.7, 0.3)), (Stall(0.4, 1.0),)),
+            stalls=(
+                (Stall(0.1, 0.2), Stall(0.7, 0.3), Stall(0.9, 0.05, in_full=True)),
+                (Stall(0.4, 1.0, in_full=True), Stall(0.4, 0.2)),
+            ),
             paces=((Pace(0.05, 1.7), Pace(0.6, 0.8)),),
         ),
     ]

@@ -30,10 +30,15 @@ def test_a_step_stands_still_until_the_stall_ends() -> None:
     assert [clock.stall_s(at, 1, 0) for at in (0.9, 1.2, 1.3)] == pytest.approx([0, 0.3, 0])
 
 
+def test_a_reported_stall_lengthens_the_next_step_in_full() -> None:
+    clock = StepClock([1.0], [Stall(1.0, 0.5, in_full=True), Stall(1.1, 0.2)])
+    assert [clock.stall_s(at, 1, 0) for at in (0.9, 1.2, 1.3)] == pytest.approx([0, 0.6, 0])
+
+
 def test_conditions_are_in_order_of_time() -> None:
     """The error names which of them are not."""
-    with pytest.raises(ValueError, match="stalls: allowed: in order of time"):
+    with pytest.raises(ValueError, match="stalls: must be in order of time"):
         Conditions(stalls=((Stall(2.0, 0.1), Stall(1.0, 0.1)),))
-    with pytest.raises(ValueError, match="paces: allowed: a factor of more than 0"):
+    with pytest.raises(ValueError, match="paces: each factor must be above 0"):
         Conditions(paces=((Pace(0.0, 0.0),),))
     assert Conditions(stalls=((Stall(2.0, 0.1),),)).stalls_of(1) == ()

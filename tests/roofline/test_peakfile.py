@@ -28,7 +28,7 @@ def test_a_file_adds_devices_and_changes_known_ones(tmp_path: Path) -> None:
         ("", "must have tables"),
         ("[device", "peaks.toml: "),
         ('[device."X"]\nspeed = 1', "X.speed: unknown; allowed: "),
-        ('[device."X"]\nflops_per_s = {}', "X.bytes_per_s: not given"),
+        ('[device."X"]\nflops_per_s = {}', "X.bytes_per_s: is missing"),
     ],
 )
 def test_a_file_that_gives_none_is_refused(tmp_path: Path, text: str, said: str) -> None:

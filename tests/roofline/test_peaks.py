@@ -112,7 +112,7 @@ def test_a_configuration_adds_devices_and_changes_known_ones() -> None:
     ("values", "said"),
     [
         (3, "X: 3; allowed: bytes_per_s and flops_per_s"),
-        ({}, "X.bytes_per_s: not given"),
+        ({}, "X.bytes_per_s: is missing"),
         ({"bytes_per_s": "fast"}, "X.bytes_per_s: 'fast'; allowed: a number above 0"),
         ({"bytes_per_s": 0}, "X.bytes_per_s: 0; allowed: a number above 0"),
         ({"bytes_per_s": True}, "X.bytes_per_s: True; allowed"),

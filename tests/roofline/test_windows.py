@@ -159,7 +159,7 @@ def test_a_measured_share_is_of_the_devices_peak() -> None:
 def test_more_than_the_peak_is_a_finding() -> None:
     window = first(an_engine(step_s=0.002))
     assert Finding.BEYOND_THE_PEAK in window.findings
-    assert findings(window)[0].startswith("More than the device can")
+    assert findings(window)[0].startswith("The result exceeds the device")
 
 
 def test_windows_are_on_whole_multiples_of_their_width() -> None:

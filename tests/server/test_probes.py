@@ -67,7 +67,7 @@ def test_a_redirect_is_reported_and_not_followed(
 def test_a_slow_answer_is_given_up(stranger: Callable[..., str], manner: str, begun: bytes) -> None:
     """A byte now and then would satisfy a socket's timeout for ever."""
     answer = probes.get(stranger(begun, manner), timeout_s=0.2)
-    assert answer == probes.Answer(None, "no answer within 0.2 s")
+    assert answer == probes.Answer(None, "no response within 0.2 s")
 
 
 def test_an_endless_answer_is_read_only_so_far(

@@ -8,7 +8,7 @@ PROGRAM = """
 import asyncio, os, signal, sys
 from server import signals
 
-signals.ONE_WISH_S = {wish}
+signals.REPEAT_S = {wish}
 {before}
 async def send(number):
     os.kill(os.getpid(), number)

@@ -11,11 +11,11 @@ from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
 from replay.engine_config import EngineConfig
+from replay.trace_csv import TraceRow
 from simulator.conversations import Conversations
 from simulator.faults import CAUSES, Fault
 from simulator.fleet import FleetConfig, ReplicaSecond, Router, Second, simulate
 from simulator.fleet_config import ROUTERS
-from simulator.trace import TraceRow
 from simulator.workload import Prefix, Tenant, Workload
 
 PHASES = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)

@@ -1,9 +1,9 @@
-"""The page address: how it encodes a view. Pure.
+"""Convert between a page's address and a view. Pure.
 
-A link reproduces the view. An address is untrusted input. A value that cannot be parsed is replaced
-by its default, and a notice names the value. The path selects the page (`root-cause?last=1h`).
-Alerts and dashboards write `page=root-cause` in the query instead; that address is redirected to
-the path.
+A link reproduces the view. An address is untrusted input: a parameter that cannot be parsed gets
+its default value, and a notice on the page names the parameter. The path selects the page
+(`root-cause?last=1h`). Links in alerts and dashboards have `page=root-cause` in the query instead;
+the server redirects them to the path.
 
     last=15m                    the last 15 minutes, live
     last=15m&to=1763635452      the same, paused at that instant
@@ -39,25 +39,25 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
-"""Former page names, which older links still use."""
+"""Present page names by former page names, because older links contain former page names."""
 
 
 LONGEST_INCIDENT: Final = 2_000
-"""Characters at most. The name of an objective's group contains label values of up to 256
-characters each."""
+"""Maximum length of `incident`, in characters. The name of an objective's group contains label
+values of up to 256 characters each."""
 LONGEST_CHANGE: Final = LONGEST_ID
 LONGEST_RANGE_S: Final = 400 * 86_400
 
 
 def destination(parameters: Mapping[str, str]) -> str:
-    """Return the page for an address without a path; the first page by default."""
+    """Return the page for an address without a path. The default is the first page."""
     page = parameters.get("page", _implied_page(parameters))
     page = RENAMED.get(page, page)
     return page if page in BY_KEY else FIRST
 
 
 def moved(query: str) -> str | None:
-    """Return the new address of a link without a path; None if the link shows the first page.
+    """Return the new address of a link without a path, or None if the link shows the first page.
 
     Args:
         query: the query, without the question mark.
@@ -76,7 +76,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         page: the path. The first page has an empty path, and its query may name another page.
 
     Returns:
-        The view, and notices that name each part that could not be parsed.
+        The view, and a notice for each parameter that could not be parsed.
     """
     notices: list[str] = []
     view = _range(parameters, notices)
@@ -117,7 +117,9 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
     }
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
-        notices.append(f"The address contains {names}, which this page does not support: ignored.")
+        notices.append(
+            f"The address contains {names}, which this page does not support. It is ignored."
+        )
     view = replace(
         view,
         latency=LATENCIES[latency],
@@ -174,7 +176,7 @@ def parameters(view: View) -> dict[str, str]:
 
 
 def _implied_page(parameters: Mapping[str, str]) -> str:
-    """Return the page for an old link without a page, by its other parameters."""
+    """Return the page of an old link that names no page, as its other parameters imply."""
     if RequestKey.parse(parameters.get("request", "").strip().lower()) is not None:
         return "request"
     return "requests" if {"latency", "request"} & set(parameters) else FIRST
@@ -183,7 +185,7 @@ def _implied_page(parameters: Mapping[str, str]) -> str:
 def link(view: View) -> str:
     """Return the address of a view, relative to the address of any page.
 
-    Filter values that are not allowed in an address are omitted.
+    Filter values that are too long or contain characters that an address cannot hold are omitted.
     """
     written = {name: value for name, value in parameters(view).items() if len(value) <= LONGEST_ID}
     path = "./" if view.page == FIRST else view.page
@@ -196,7 +198,9 @@ def request_link(view: View, request: RequestKey) -> str:
 
 
 def pasted(text: str) -> RequestKey | str | None:
-    """Return the key in a pasted link or key, any other text unchanged, or None for no text."""
+    """Return the key in a pasted link or key. Return any other text unchanged, and None for no
+    text.
+    """
     text = text.strip()
     if text.startswith(("http://", "https://", "?")):
         _, _, asked = text.partition("?")
@@ -212,7 +216,9 @@ def _request(
         return key if text else None
     if page == "request":
         return text[:LONGEST_ID]
-    notices.append(_refused("request", text, "a key this page has written", "showing no request"))
+    notices.append(
+        _refused("request", text, "a key from a link to a request", "showing no request")
+    )
     return None
 
 
@@ -232,7 +238,7 @@ def _range(parameters: Mapping[str, str], notices: list[str]) -> View:
     if from_ns is None or to_ns is None:
         if (start is None) != (end is None):
             notices.append(
-                "The address gives one end of a time range; it requires both from and to:"
+                "The address has only one end of a time range; both from and to are required:"
                 f" showing the last {DEFAULT_RANGE}."
             )
         return View()

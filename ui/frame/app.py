@@ -1,4 +1,4 @@
-"""The frame around every page: navigation, controls, refresh, errors."""
+"""Draw the frame around every page: navigation, controls, refreshing, errors."""
 
 import html
 import time
@@ -39,7 +39,7 @@ FIRST_MINUTE_S: Final = 1
 HERE: Final = Path(__file__).parent
 SCRIPTS: Final = ("history.js", "picture_button.js", "copy_link.js")
 FRAMED: Final = "framed"
-"""Session key of the view in the navigation and the controls."""
+"""Session key of the view that the navigation and the controls were drawn for."""
 DRAWN: Final = "drawn"
 """Session key of the view whose data was drawn last."""
 
@@ -92,7 +92,7 @@ def _page() -> None:
 
 
 def _first_minute(engine: Engine, _zone: tzinfo) -> None:
-    """Draw the progress of a simulated past, then the page. Reruns by itself."""
+    """Draw the progress of the simulated past; rerun the whole page when all of it has arrived."""
     found = first_minute.current(engine, read_objectives(), time.time_ns())
     if found is None:
         st.rerun()
@@ -107,7 +107,9 @@ def _title(page: Page) -> None:
 
 
 def _body(engine: Engine, zone: tzinfo) -> None:
-    """Draw the part that changes with time. It reruns at an interval while the page is live."""
+    """Draw the page's own content. Streamlit calls this function at an interval while the page is
+    live.
+    """
     view = navigation.current()
     if view != st.session_state[FRAMED]:
         st.rerun()  # the body changed the view: redraw navigation and controls
@@ -115,7 +117,8 @@ def _body(engine: Engine, zone: tzinfo) -> None:
     st.session_state["now_unix_ns"] = context.now_unix_ns
     module = module_of(context.page)
     try:
-        # Draw this for a new view only. On a refresh it would move the page down for a moment.
+        # Show the spinner for a new view only. On a refresh it would move the page down for a
+        # moment.
         with nullcontext() if st.session_state.get(DRAWN) == view else st.spinner("Reading …"):
             found = module.read(context)
         st.session_state[DRAWN] = view
@@ -139,8 +142,9 @@ def _context(engine: Engine, view: View, now_unix_ns: int, zone: tzinfo) -> Cont
 
 
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
-    """Show the incident that the address names. The address does not change, so one step back
-    leaves the incident."""
+    """Show the incident that the address names. The address does not change, so the browser's Back
+    button leaves the incident in one step.
+    """
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():
         found = incident_links.find(engine, context.view, context.objectives.parsed, now_unix_ns)
@@ -154,8 +158,9 @@ def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
 
 
 def _values(engine: Engine, window: Window, label: str) -> list[str]:
-    """Return a label's values. The range is extended to whole minutes, so that the cache is
-    used."""
+    """Return a label's values. The range is extended to whole minutes, so that repeated reads find
+    the result in the cache.
+    """
     length_ns = window.to_unix_ns - window.from_unix_ns
     end_ns = -(-window.to_unix_ns // MINUTE_NS) * MINUTE_NS
     whole = Window(max(0, end_ns - length_ns - MINUTE_NS), end_ns)
@@ -184,6 +189,6 @@ def _wait_for_database() -> None:
 
 
 def _try_again() -> None:
-    # The first call is part of the page's run. A rerun from this call would loop forever.
+    # Streamlit makes the first call during the page's own run. A rerun from it would loop forever.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()

@@ -23,14 +23,14 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The data that the frame passes to a page to draw it once."""
+    """The data that the frame passes to a page each time that it draws the page."""
 
     engine: Engine
     page: Page
     view: View
     now_unix_ns: int
     zone: tzinfo
-    """The reader's time zone."""
+    """Time zone of the reader."""
     objectives: Objectives
 
     @property
@@ -61,8 +61,8 @@ class Context:
 
         Args:
             read: reads the store.
-            more: further values that the result depends on.
-            large: whether the result holds single requests.
+            more: all other values that the result depends on.
+            large: whether the result contains a row per request.
 
         Raises:
             Unreadable: the store does not respond.
@@ -77,7 +77,7 @@ class Context:
         return shared(self.engine, key, read_store, large=large)
 
     def silence_s(self, newest_unix_ns: int | None) -> float | None:
-        """Return how long a live page has received no data, in seconds; None if data arrives."""
+        """Return how many seconds a live page has received no data for, or None if data arrives."""
         if not self.view.live or self.catching_up(newest_unix_ns):
             return None
         return silence_s(newest_unix_ns, self.now_unix_ns, self.now_unix_ns)
@@ -90,15 +90,15 @@ class Context:
 
 
 class Found(Protocol):
-    """The result of a page's read."""
+    """The interface of the result of a page's `read`."""
 
     @property
     def newest_unix_ns(self) -> int | None:
-        """The time of the newest data in the store; None if the store is empty."""
+        """The timestamp of the newest data in the store, or None if the store is empty."""
 
     @property
     def simulated(self) -> bool:
-        """Whether some of the data comes from the simulator."""
+        """True if some of the data comes from the simulator."""
 
 
 class PageModule(Protocol):

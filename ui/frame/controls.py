@@ -1,4 +1,4 @@
-"""The controls above a page. They show the view, and their callbacks change it."""
+"""The controls above a page. The controls show the view, and their callbacks change the view."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,8 @@ BEFORE: Final = "vs. the previous range"
 CHOSEN: Final = "vs. a custom range"
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
-"""The choice that disables a filter. It is the empty text, because no label has an empty value."""
+"""The option that disables a filter. It is the empty string, because no label has an empty
+value."""
 
 
 def bar(
@@ -35,11 +36,11 @@ def bar(
     """Draw one row of controls: range, latency, filters, pause.
 
     Args:
-        page: the current page; it determines which controls are shown.
+        page: the current page, which determines the controls to show.
         view: the current view.
         now_unix_ns: the end of the range while the page is live.
         zone: the reader's time zone.
-        values: returns the values of a label to choose from.
+        values: a function that returns the values that a label's filter offers.
     """
     with st.container(key="controls", horizontal=True, vertical_alignment="center", gap="small"):
         st.session_state["range"] = view.last or CUSTOM
@@ -100,7 +101,7 @@ def _comparison(view: View) -> None:
 def _decider(view: View) -> None:
     st.session_state["decide"] = view.decide
     st.selectbox(
-        "Whether there is an incident",
+        "How incidents are detected",
         list(DECIDERS),
         key="decide",
         format_func=DECIDED_BY.__getitem__,
@@ -132,7 +133,7 @@ def _filters(view: View, values: Callable[[str], list[str]]) -> None:
 
 
 def _chips(view: View) -> None:
-    """Draw the active filters, each with a button that removes it."""
+    """Draw the active filters. Each has a button that removes the filter."""
     with st.container(key="chips", horizontal=True, vertical_alignment="center", gap="xsmall"):
         for label, value in view.equals.items():
             st.button(
@@ -259,7 +260,8 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
         chosen = st.session_state[f"{key}_{name}"]
         if chosen is None:
             return None
-        # The reader did not change this end: keep its seconds, which the widget does not show.
+        # The reader did not change this end of the range: keep its seconds, which the widget does
+        # not show.
         kept = chosen == _shown_minute(at, zone)
         ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
     if 0 <= ends[0] < ends[1]:
@@ -269,9 +271,8 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
 
 
 def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
-    """Return an instant in whole minutes, because the widget drops seconds.
-
-    Streamlit would report the dropped seconds as a change by the reader.
+    """Return an instant in whole minutes, because the time widget drops the seconds. Streamlit
+    would report an instant without its seconds as a change by the reader.
     """
     at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
     return at.replace(tzinfo=None, second=0)

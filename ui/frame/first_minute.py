@@ -1,4 +1,4 @@
-"""What a page shows while the past of a simulated fleet is still arriving."""
+"""Show the progress while the past of a simulated fleet is still arriving."""
 
 import os
 
@@ -12,7 +12,7 @@ from ui.kit import wording
 
 
 def current(engine: Engine, objectives: Objectives, now_unix_ns: int) -> Arriving | None:
-    """Return how much of the simulated past has arrived; None if no past is arriving."""
+    """Return how much of the simulated past has arrived, or None if no past is arriving."""
     question = FirstMinute.of(os.environ, [each.name for each in objectives.counted])
     return None if question is None else arriving(engine, question, now_unix_ns)
 
@@ -23,7 +23,7 @@ def show(found: Arriving) -> None:
     past = wording.span(found.past_s)
     st.html(
         "<p class='headline answer unknown' role='status'><b>The simulated fleet is starting.</b>"
-        f" Its last {past} are being stored, with an incident in them. This page appears by itself"
-        " as soon as they are evaluated.</p>"
+        f" Its last {past}, which include an incident, are being stored. This page then appears "
+        "automatically.</p>"
     )
     st.progress(found.arrived_ratio, f"{found.arrived_ratio:.0%} of {past} stored")

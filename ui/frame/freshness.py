@@ -1,4 +1,4 @@
-"""How fresh the data on a page is, and whether it is simulated."""
+"""Show how old the data on a page is, and whether it is simulated."""
 
 import html
 from datetime import tzinfo
@@ -13,7 +13,8 @@ DAY_S = 86_400
 
 
 def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
-    """Show the age of the data, a headline if no data arrives, and a mark on simulated data."""
+    """Show the age of the data, a headline if no data arrives, and a band if the data is "
+    "simulated."""
     band(simulated)
     silent = context.silence_s(newest_unix_ns)
     if silent is not None and newest_unix_ns is not None:
@@ -37,7 +38,7 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
         frozen = frozen.paused_at(context.window.to_unix_ns)
     parts.append(
         f"<button type='button' class='copy' data-link='{html.escape(link(frozen))}'"
-        " title='The link shows this range, also later'>Copy link</button>"
+        " title='The link always shows this range, even when opened later'>Copy link</button>"
     )
     st.html(f"<div class='freshness'>{' · '.join(parts)}</div>")
 
@@ -54,7 +55,7 @@ def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:
 
 
 def band(simulated: bool) -> None:
-    """Mark simulated data with a band that stays visible while the reader scrolls."""
+    """Show a band if data is simulated. The band stays visible while the reader scrolls."""
     if simulated:
         st.html(
             "<div class='band' role='status'>"

@@ -1,7 +1,7 @@
-"""Resolve a link to an incident to the same ranges as `tailspan explain --incident`.
+"""Find the ranges for a link to an incident, the same ranges as `tailspan explain --incident` uses.
 
-The range, the baseline, the filters and the latency are read once, when the address is opened. They
-are then written to the address, so that a copied link shows the same view.
+The range, the baseline, the filters and the latency are read once, when the address is opened.
+These are then written to the address, so that a copied link shows the same view.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
 
     Args:
         engine: from `open_database`.
-        view: a view for which `names_incident` is true.
+        view: a view whose `names_incident` is true.
         objectives: the current objectives.
         now_unix_ns: the end of the range if the incident is still open.
     """
@@ -65,15 +65,18 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
 
 
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
-    """Return the incident that the view's address names, otherwise the first incident; None if
-    there is none."""
+    """Return the incident that the view's address names, by default the first incident, or None if
+    there are no incidents.
+    """
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)
     return incident_at(its, at_s) or next(iter(incidents), None)
 
 
 def _parts(incident: str) -> tuple[str, int | None, bool]:
-    """Return the SLO, the time in unix seconds or None, and whether the text could be parsed."""
+    """Return the SLO, the incident's time in unix seconds (or None), and whether the text could be
+    parsed.
+    """
     name, instant = split_incident_name(incident)
     at_ns = None if instant is None else instant_unix_ns(instant)
     whole = instant is None or at_ns is not None

@@ -1,7 +1,8 @@
-"""The view of this session, stored in the browser's address, and the links to other pages.
+"""Keep this session's view in the browser's address, and draw the links to other pages.
 
-The address is the state. A reader's choice writes the address; Back and Forward change it. No other
-code writes the address, so each entry of the browser's history is one choice.
+The address holds the whole view. Each choice of the reader changes the address; so do the browser's
+Back and Forward buttons. No other code changes the address, so each entry of the browser's history
+is one choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,7 +58,7 @@ def _follow(key: str, parameters: Mapping[str, str]) -> None:
 
 
 def _links(pages: Mapping[str, st.Page]) -> None:
-    """Draw the links to the pages. They keep the range and the filters."""
+    """Draw the links to the pages. Each link keeps the range and the filters."""
     with st.container(key="pages", horizontal=True, gap="medium"):
         for group in GROUPS:
             with st.container(horizontal=True, gap="xxsmall", width="content"):
@@ -77,13 +78,13 @@ def current() -> View:
 
 
 def notices() -> list[str]:
-    """Return notices that name the parts of the address that could not be parsed."""
+    """Return a notice for each part of the address that could not be parsed."""
     found: list[str] = st.session_state[_NOTICES]
     return found
 
 
 def warn(notice: str) -> None:
-    """Show a notice instead of the address's notices."""
+    """Show this notice instead of the notices about the address."""
     st.session_state[_NOTICES] = [notice]
 
 
@@ -99,8 +100,9 @@ def change(view: View) -> None:
 
 
 def go(view: View) -> None:
-    """Show a view at once, on the same or another page. The change is one step of the browser's
-    history."""
+    """Switch to a view, on the same or another page. The switch is one step of the browser's
+    history.
+    """
     if view.page == current().page:
         change(view)
         st.rerun()
@@ -115,8 +117,8 @@ def resolve(view: View) -> None:
 def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
     """Decorate a widget's callback so that it runs only for a reader's choice.
 
-    After Back, the browser sends the new address and the previous page's widget values together.
-    Streamlit handles these values as choices.
+    After the Back button, the browser sends the new address together with the widget values of the
+    previous page. Streamlit would treat these values as choices by the reader.
     """
 
     @wraps(callback)

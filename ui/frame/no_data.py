@@ -1,4 +1,4 @@
-"""Texts for a page without data, with steps to get data."""
+"""Draw a page without data, with the steps to get data."""
 
 from dataclasses import replace
 from typing import Final
@@ -23,7 +23,7 @@ SIMULATE: Final = "make run"
 
 
 def no_server() -> None:
-    """Explain how to connect a server or start the simulator when the store is empty."""
+    """Explain how to connect a server or start the simulator, for an empty store."""
     st.html("<p class='headline'><b>No server has reported yet.</b></p>")
     st.markdown(
         "Install the instrumentation **in vLLM’s environment**, set Tailspan's address (`HOST` "
@@ -37,7 +37,7 @@ def no_server() -> None:
 
 
 def nothing_in_view(context: Context) -> None:
-    """Explain that data exists, but not in this range with these filters."""
+    """Explain that the store has data, but none in this range that matches the filters."""
     window, view, zone = context.window, context.view, context.zone
     equals = view.equals
     newest_match_unix_ns = store_reads.newest_match(context.engine, equals)
@@ -70,7 +70,7 @@ def nothing_in_view(context: Context) -> None:
 
 
 def unreadable(reason: str) -> None:
-    """Show that the store cannot be read. The page retries automatically."""
+    """Show the reason why the store cannot be read. The page retries automatically."""
     st.html(
         "<p class='headline'>The store cannot be read. This page retries automatically.</p>"
         f"<p class='note'>{wording.for_html(reason, 600)}</p>"
@@ -78,7 +78,7 @@ def unreadable(reason: str) -> None:
 
 
 def cannot_show(sentence: str, reason: str) -> None:
-    """Show that a file that the page depends on is invalid."""
+    """Show why the page cannot be drawn, for example because of an invalid file."""
     st.html(
         f"<p class='headline'>{wording.for_html(sentence, 300)}</p>"
         f"<p class='notice'>{wording.for_html(reason, 600)}</p>"

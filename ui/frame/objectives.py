@@ -1,4 +1,5 @@
-"""The objectives in the files that Tailspan was started with, and the errors in these files."""
+"""Read the objectives in the files that Tailspan was started with, and the errors in these
+files."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -13,15 +14,18 @@ from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo.reader import OBJECTIVES, files_of, inspect_texts
 
 _PARSED: Final = 8
-"""Maximum number of parsed texts in the cache: the current files, and edits that readers try."""
+"""Maximum number of parsed sets of files in the cache: the current files, and edits that readers
+try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """The contents of the files. `problem` is a sentence if they cannot be read."""
+    """The contents of the files. If the files cannot be read, `problem` is a sentence with the
+    reason.
+    """
 
     texts: Mapping[str, str]
-    """Text by file name, in the order given."""
+    """The text of each file by its name, in the order given."""
     parsed: tuple[Objective, ...] = ()
     errors: tuple[AlertsError, ...] = ()
     notes: tuple[str, ...] = ()
@@ -29,12 +33,14 @@ class Objectives:
 
     @property
     def counted(self) -> list[Objective]:
-        """The objectives that Tailspan counts itself. Prometheus queries count the others."""
+        """The objectives whose requests Tailspan counts. Prometheus queries count all other
+        objectives.
+        """
         return [each for each in self.parsed if isinstance(each.indicator, Goodput)]
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """The part of a cache key for results that depend on the objectives."""
+        """A key that identifies the objectives, for caches of results that depend on them."""
         return tuple((each.name, each.statement) for each in self.parsed)
 
 
@@ -51,7 +57,7 @@ def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
 
 
 def parse_texts(texts: Mapping[str, str]) -> Objectives:
-    """Return the objectives in these texts. Each text is parsed once."""
+    """Return the objectives in these texts. The same texts are parsed only once."""
     return _parsed(tuple(texts.items()))
 
 
@@ -72,7 +78,7 @@ def short(file: str) -> str:
 
 
 def thresholds(objectives: Iterable[Objective], field: str) -> list[float]:
-    """Return the thresholds that the objectives have for a latency, without duplicates."""
+    """Return the objectives' thresholds for one latency, without duplicates."""
     return sorted(
         {
             float(value)

@@ -1,7 +1,7 @@
 """The pages of the explorer, in the order of navigation. Pure.
 
-To add a page, add a row here and a folder `ui/views/KEY` (with _ for -). The folder's module `page`
-must have `read` and `show`, as `ui.frame.context.PageModule` describes.
+To add a page, add a row here and a folder `ui/views/KEY` (with `_` in place of `-`). The folder's
+module `page` must have `read` and `show`, as `ui.frame.context.PageModule` describes.
 """
 
 from collections.abc import Mapping
@@ -20,25 +20,26 @@ class Page:
     refresh_s: Mapping[str, int]
     """Seconds between refreshes of a live page, by the length of the range."""
     by_latency: bool = False
-    """Whether the reader can choose a latency."""
+    """True if the reader can choose a latency."""
     filters: bool = True
-    """Whether the page has request filters."""
+    """True if the page has request filters."""
     compares: bool = False
-    """Whether the reader can choose the baseline and how incidents are detected."""
+    """True if the reader can choose the baseline and how incidents are detected."""
     of_a_range: bool = True
-    """Whether the page shows a time range."""
+    """True if the page shows a time range."""
     needs_data: bool = True
-    """Whether the page stays empty until the first server reports."""
+    """True if the page shows nothing until the first server reports."""
 
 
 _WATCHED_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
-"""Refresh intervals of a page that is watched. Longer ranges change less and cost more to read."""
+"""Refresh intervals of a page that readers watch. Longer ranges change less and take longer to
+read."""
 _GLANCED_S: Final = {"5m": 5, "15m": 10, "1h": 15, "6h": 60, "24h": 120}
 """Refresh intervals of a page that stays open all day on several screens."""
 _ASKED_S: Final = {"5m": 60, "15m": 120, "1h": 300, "6h": 900, "24h": 3600}
 """Refresh intervals of a page that calculates for several seconds."""
 _READ_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
-"""Refresh intervals of a page that is read once."""
+"""Refresh intervals of a page that readers open, read and leave."""
 
 GROUPS: Final = (
     (
@@ -61,4 +62,4 @@ GROUPS: Final = (
 PAGES: Final = tuple(page for group in GROUPS for page in group)
 BY_KEY: Final = {page.key: page for page in PAGES}
 FIRST: Final = PAGES[0].key
-"""The page of an address without a page name."""
+"""The page to show if an address names no page."""

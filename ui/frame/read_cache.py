@@ -1,7 +1,7 @@
-"""A cache of store reads, shared by all viewers.
+"""Cache the results of store reads, for all viewers together.
 
-The key contains the time range. The range of a live page ends at a multiple of its refresh
-interval, so viewers of the same page share their reads.
+The key contains the time range. The range of a live page ends at a multiple of the page's refresh
+interval, so viewers of the same page share the results.
 """
 
 from collections.abc import Callable, Hashable
@@ -16,10 +16,10 @@ from store.columns.evidence import EvidenceCache
 from store.database import open_database
 
 KEPT_S: Final = 900
-"""Seconds for which an entry is kept: at least the longest refresh interval of a page."""
+"""Seconds for which the cache keeps an entry, at least the longest refresh interval of a page."""
 KEPT: Final = 200
 KEPT_LARGE: Final = 4
-"""Maximum number of entries that hold single requests. A million requests take about 300 MB."""
+"""Maximum number of entries with a row per request. A million requests take about 300 MB."""
 
 Found = TypeVar("Found")
 
@@ -35,7 +35,7 @@ def shared(
         engine: the database.
         key: all values that the result depends on.
         read: reads the store. All callers share its result and must not change it.
-        large: whether the result holds single requests.
+        large: whether the result contains a row per request.
     """
     kept = _large if large else _small
     found: Found = kept((str(engine.url), *key), read)
@@ -56,12 +56,13 @@ def _large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
 
 @st.cache_resource(show_spinner=False)
 def opened(url: str) -> Engine:
-    """Return the database, shared by all viewers. Raises the same errors as `open_database`."""
+    """Return the open database, which all viewers share. Raises the same errors as "
+    "`open_database`."""
     return open_database(url, create=False)
 
 
 def kept_evidence(engine: Engine) -> EvidenceCache:
-    """Return the evidence cache of one database, shared by all ranges and viewers."""
+    """Return the evidence cache of one database, which all ranges and viewers share."""
     found: EvidenceCache = _evidence(str(engine.url), engine)
     return found
 
@@ -74,8 +75,9 @@ def _evidence(url: str, _engine: Engine) -> EvidenceCache:
 
 @dataclass(slots=True)
 class _Newest:
-    """The time of a database's newest data, and when this time last advanced although it was
-    old."""
+    """The timestamp of a database's newest data, and when this timestamp last advanced while the
+    data was old.
+    """
 
     at_unix_ns: int
     caught_up_unix_ns: int | None = None
@@ -87,13 +89,14 @@ def _newest(url: str) -> dict[str, _Newest]:
 
 
 def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: float) -> bool:
-    """Return whether old data is arriving: the newest data is old, but newer than a moment ago.
+    """Return whether old data is arriving: the newest timestamp in the database is old, but
+    advances.
 
     Args:
         engine: the database.
-        newest_unix_ns: the time of the newest data.
+        newest_unix_ns: the timestamp of the newest data.
         now_unix_ns: the current time.
-        old_s: age in seconds above which data is old. Old data is arriving if its newest time
+        old_s: age in seconds above which data is old. Old data is arriving if the newest timestamp
             advanced within the last `old_s` seconds.
     """
     last = _newest(str(engine.url)).setdefault("newest", _Newest(newest_unix_ns))

@@ -1,4 +1,4 @@
-"""A time range that the reader has dragged over on a chart, and the actions for it."""
+"""Select a time range by dragging over a chart, and offer actions for the range."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,20 +19,21 @@ from ui.kit.sections import chart
 from ui.kit.time_bins import SECOND_NS
 
 SHORTEST_S: Final = 5.0
-"""Seconds. A shorter drag is ignored as an accident."""
+"""Seconds. Minimum length of a dragged range. A shorter drag is ignored as an accident."""
 
 _CHOSEN: Final = "dragged_range"
-"""Session key. The value is the dragged range, with the view in which the reader dragged."""
+"""Session key. Session key of the dragged range and of the view in which the reader dragged."""
 
 
 def chosen(context: Context) -> Window | None:
-    """Return the range that the reader dragged over in this view; None in any other view."""
+    """Return the range that the reader dragged over in this view, or None in any other view."""
     found: tuple[View, Window] | None = st.session_state.get(_CHOSEN)
     return found[1] if found is not None and found[0] == context.view else None
 
 
 def time_chart(context: Context, figure: go.Figure, key: str, alt: str | None = None) -> None:
-    """Draw a chart over time. When the reader drags over a part, `offer` shows the actions."""
+    """Draw a chart over time. When the reader drags over a time range, `offer` shows the "
+    "actions."""
     figure.update_layout(
         dragmode="select",
         selectdirection="h",
@@ -47,7 +48,8 @@ def offer(context: Context, explain: View | None = None) -> None:
 
     Args:
         context: the page's context.
-        explain: the view that explains the range; None if the Root cause page selects the baseline.
+        explain: the view that explains the range, or None if the Root cause
+            page selects the baseline.
     """
     window = chosen(context)
     if window is None:
@@ -73,7 +75,7 @@ def offer(context: Context, explain: View | None = None) -> None:
 
 
 def dragged_over(event: Mapping[str, Any], zone: tzinfo) -> Window | None:
-    """Return the time range of a selection; None if it is too short.
+    """Return the time range of a selection, or None if the range is too short.
 
     Args:
         event: the chart's selection from Streamlit.

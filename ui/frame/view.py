@@ -21,9 +21,9 @@ LATENCIES: Final = {
 }
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
-"""Steps of the compliance history."""
+"""The lengths of a step in the compliance history."""
 DECIDERS: Final = ("slo", "size")
-"""How incidents are detected: by SLO compliance, or by the size of the growth."""
+"""The ways to detect incidents: by SLO compliance, or by the size of the growth."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 """Labels by which costs are grouped."""
 
@@ -32,8 +32,8 @@ PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 class View:
     """The reader's selection.
 
-    With `last` alone, the range ends at the current time. With `last` and `to_unix_ns`, it is
-    paused at that time. `from_unix_ns` and `to_unix_ns` give a custom range; `last` is then None.
+    With `last` alone, the range ends at the current time. With `last` and `to_unix_ns`, the range
+    stays at that end. `from_unix_ns` and `to_unix_ns` give a custom range; `last` is then None.
     """
 
     last: str | None = DEFAULT_RANGE
@@ -42,7 +42,7 @@ class View:
     latency: str = "ttft_s"
     equals: Mapping[str, str] = field(default_factory=dict)
     request: RequestKey | str | None = None
-    """The open request. On the Request page, it is a string if the reader typed an id."""
+    """The open request. If the reader typed an id on the Request page, it is that string."""
     page: str = FIRST
     baseline: Window | None = None
     incident: str | None = None
@@ -51,16 +51,17 @@ class View:
     measure: str = FIRST_MEASURE
     per: str = PAYERS[0]
     change: str = ""
-    """What the What if page changes: texts of `replay.edits`, separated by commas."""
+    """The changes that the What if page predicts: texts that `replay.edits` parses, separated by
+    commas."""
 
     @property
     def live(self) -> bool:
-        """Whether the range ends at the current time."""
+        """True if the range ends at the current time."""
         return self.to_unix_ns is None
 
     @property
     def names_incident(self) -> bool:
-        """Whether the address names an incident whose range has not been read yet."""
+        """True if the address names an incident, and the incident's range has not been read yet."""
         return self.incident is not None and self.last is None and self.to_unix_ns is None
 
     def window(self, now_unix_ns: int) -> Window:
@@ -71,15 +72,15 @@ class View:
         return Window(to if self.from_unix_ns is None else self.from_unix_ns, to)
 
     def paused_at(self, now_unix_ns: int) -> "View":
-        """Return the same range, paused at an instant."""
+        """Return this view with a range that stays at its present end."""
         return self if not self.live else replace(self, to_unix_ns=now_unix_ns)
 
     def following(self, last: str) -> "View":
-        """Return a live view of the last `last`, a duration such as 15m."""
+        """Return this view with a live range of length `last`, such as 15m."""
         return replace(self, last=last, from_unix_ns=None, to_unix_ns=None, incident=None)
 
     def between(self, from_unix_ns: int, to_unix_ns: int) -> "View":
-        """Return a view of a custom range."""
+        """Return this view with a custom range."""
         return replace(
             self, last=None, from_unix_ns=from_unix_ns, to_unix_ns=to_unix_ns, incident=None
         )

@@ -1,6 +1,6 @@
-"""The text of a cause, as the Overview and Root cause pages show it.
+"""Describe a cause as HTML, for the Overview and Root cause pages.
 
-Pure. The result is HTML in which all external text is escaped.
+Pure. All external text in the HTML is escaped.
 """
 
 from diagnosis.causes.registry import SUMMARIES
@@ -10,17 +10,19 @@ from ui.kit import wording
 
 
 def first_cause(cause: Cause) -> str:
-    """Return one sentence with the cause's share, its name, and the tenant or replica."""
+    """Return one sentence with the cause's share of the increase, its name, and its tenant or
+    replica.
+    """
     return f"Cause of {share(cause)} of the increase: {summary(cause)}."
 
 
 def share(cause: Cause) -> str:
-    """Return the cause's share of the increase."""
+    """Return the cause's share of the increase as text."""
     return f"<b>{wording.percent(cause.share)}</b>"
 
 
 def summary(cause: Cause) -> str:
-    """Return the cause's summary, with the replica or tenant that it belongs to."""
+    """Return the cause's summary, with its replica or tenant."""
     place = ", ".join(
         f"{wording.for_html(key)} <b>{wording.for_html(value)}</b>"
         for key, value in cause.where.items()

@@ -1,7 +1,7 @@
-"""Series as Plotly figures. Pure, without Streamlit.
+"""Draw series as Plotly figures. Pure, without Streamlit.
 
-All charts over time have the same range and margins, so an instant has the same horizontal position
-in each.
+All charts over time have the same range and margins, so an instant is at the same horizontal
+position in every chart.
 """
 
 import math
@@ -33,7 +33,9 @@ LEGEND: Final = {
 
 
 def local(at_unix_ns: Sequence[int] | IntArray, zone: tzinfo) -> list[datetime]:
-    """Return instants in the reader's time zone, because Plotly does not convert times."""
+    """Return instants as times in the reader's time zone, because Plotly does not convert time
+    zones.
+    """
     return [datetime.fromtimestamp(int(at) / 1e9, zone).replace(tzinfo=None) for at in at_unix_ns]
 
 
@@ -46,7 +48,9 @@ def percentiles(
     name: str,
     around_s: Sequence[float] = (),
 ) -> go.Figure:
-    """Draw P50, P95 and P99 over time on a logarithmic axis that includes `around_s`."""
+    """Draw P50, P95 and P99 over time, on a logarithmic axis that includes the values in
+    `around_s`.
+    """
     figure = go.Figure()
     at = local(bins.middles_unix_ns, zone)
     styles: dict[str, dict[str, Any]] = {
@@ -58,8 +62,8 @@ def percentiles(
         series = found.series[key]
         # A logarithmic axis has no zero, so a latency of 0 is not drawn.
         drawn = np.where(series.value_s > 0, series.value_s, np.nan)
-        # A line through a single bin between two gaps is invisible, so this bin gets a marker.
-        # Other bins get none, because browsers draw each marker separately.
+        # A line through a single bin between two gaps is invisible, so such a bin gets a marker.
+        # Other bins get no marker, because browsers draw each marker separately.
         lone = _lone(drawn)
         seen = {"size": np.where(lone, 5, 0).tolist(), "color": style["color"]}
         figure.add_trace(
@@ -100,7 +104,9 @@ def percentiles(
 
 
 def log_ticks(smallest: float, largest: float) -> list[float]:
-    """Return round values around a range: powers of ten, and 3 times these where there is space."""
+    """Return round axis values around a range: powers of ten, and 3 times powers of ten if there is
+    space.
+    """
     low, high = math.floor(math.log10(smallest)), math.ceil(math.log10(largest))
     steps = (1, 3) if high - low <= 3 else (1,)
     every = [step * 10.0**power for power in range(low, high + 1) for step in steps]
@@ -110,7 +116,7 @@ def log_ticks(smallest: float, largest: float) -> list[float]:
 
 
 def linear_ticks(largest: float) -> list[float]:
-    """Return about four round values from 0."""
+    """Return about four round axis values, beginning with 0."""
     if not largest > 0:
         return [0.0, 1.0]
     rough = largest / 4
@@ -136,7 +142,8 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
     figure.update_yaxes(fixedrange=True, zeroline=False, automargin=False)
     figure.add_annotation(
         text=wording.zone_offset(zone, window.to_unix_ns),
-        # The note is beside the second line of the tick labels, which only a day's first tick has.
+        # The note is beside the second line of the tick labels. Only the first tick of a day has
+        # that line.
         xref="paper",
         yref="paper",
         x=1,
@@ -163,7 +170,7 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
 
 
 def values_of(values: FloatArray) -> list[float | None]:
-    """Return the values with None for NaN, so that gaps do not depend on the JSON encoder."""
+    """Return the values with None instead of NaN, because JSON encoders treat NaN differently."""
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 

@@ -1,8 +1,8 @@
 """The colours of all charts.
 
 Colour-blind readers can distinguish the phases, on light and dark backgrounds
-(tests/ui/kit/test_colours.py measures both). A thin outline keeps the black of a stall visible on
-dark and the light grey of delivery visible on white.
+(tests/ui/kit/test_colours.py measures the contrast). A thin outline keeps the black of a stall
+visible on a dark background, and the light grey of delivery visible on white.
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from telemetry.phase_colours import QUEUE as QUEUE
 from telemetry.phase_colours import STALL as STALL
 
 UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
-"""Time that a row's phases do not explain; almost transparent."""
+"""Colour of time that a row's phases do not explain. It is almost transparent."""
 
 OUTLINE: Final = "rgba(140,140,140,0.85)"
 """Outline of fills whose colour is close to a background."""
 
 ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c7350")
-"""Lines of single engines. No chart shows them together with phases."""
+"""Colours of the lines of single engines. No chart has both these lines and phases."""
 
 
 ENDINGS: Final = {
@@ -46,21 +46,21 @@ PAID_FOR: Final = {
 """Cost categories. No chart shows them together with phases."""
 
 PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
-"""The most expensive values of a label, in order."""
+"""Colours of a label's most expensive values, in descending order of cost."""
 OTHERS_PAY: Final = "#a3a8af"
-"""The colour of all other values of the label."""
+"""Colour of all other values of the label."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
 """Heatmap colours: from almost transparent, through blue, to orange."""
 
 PROMISED: Final = "#2f8f5b"
-"""The line of an objective's threshold or target."""
+"""Colour of the line at an objective's threshold or target."""
 
 BROKEN: Final = "#c8242b"
 """A missed objective."""
 
 INCIDENT: Final = "rgba(200,36,43,0.12)"
-"""Background of the time in which an error budget burned."""
+"""Background colour of the time in which an error budget burned too fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ EITHER: Final = Ink(
     few="rgba(79,143,214,0.25)",
     many="#e5641f",
 )
-"""The ink that is used until the browser reports its background."""
+"""The ink to use until the browser reports its background colour."""
 
 
 def on(fill: str) -> str | None:
-    """Return the colour of text on a #rrggbb fill; None for any other fill."""
+    """Return the colour of text on a #rrggbb fill, or None for any other fill."""
     if not fill.startswith("#"):
         return None
     red, green, blue = (int(fill[place : place + 2], 16) for place in (1, 3, 5))

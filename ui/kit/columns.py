@@ -1,6 +1,7 @@
-"""Arrow columns as numpy arrays. Pure.
+"""Convert Arrow columns to numpy arrays. Pure.
 
-Only this module converts null to NaN, for arithmetic. Pages show NaN as a gap or a dash.
+This is the only module that converts null to NaN, which arithmetic needs. Pages show NaN as a gap
+or a dash.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 def floats(table: pa.Table, name: str) -> FloatArray:
-    """Return a numeric column, NaN where it is null."""
+    """Return a numeric column, with NaN in place of null."""
     column = table.column(name).cast(pa.float64())
     result: FloatArray = np.asarray(column.to_numpy(), dtype=np.float64)
     return result
@@ -27,6 +28,6 @@ def instants(table: pa.Table, name: str) -> IntArray:
 
 
 def texts(table: pa.Table, name: str) -> list[Any]:
-    """Return a column of strings, None where it is null."""
+    """Return a column of strings, with None in place of null."""
     result: list[Any] = table.column(name).to_pylist()
     return result

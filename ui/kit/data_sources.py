@@ -1,4 +1,4 @@
-"""Notes about requests whose source sends less detail than the instrumentation. Pure."""
+"""Describe data whose source sends less detail than the instrumentation. Pure."""
 
 from collections import Counter
 
@@ -17,14 +17,14 @@ LESS = {
 }
 
 SCRAPED = (
-    "seen by /metrics only. /metrics reports engines, not single requests: there is no latency"
-    " to show, which does not mean that there were no requests. Install the instrumentation"
+    "seen by /metrics only. /metrics reports engines, not single requests, so there is no latency"
+    " to show. The servers may still have had requests. Install the instrumentation"
     " beside vLLM, or start it with --otlp-traces-endpoint."
 )
 
 
 def note(table: pa.Table) -> str | None:
-    """Return a sentence about the requests without instrumentation; None if there are none.
+    """Return a sentence about the requests without instrumentation, or None if there are none.
 
     Args:
         table: requests with the column `source`.
@@ -39,7 +39,7 @@ def note(table: pa.Table) -> str | None:
 
 
 def scraped(replicas: int) -> str | None:
-    """Return a sentence if there are engines but no requests; None if no engine was scraped."""
+    """Return a sentence about replicas whose only source is /metrics, or None if there are none."""
     if not replicas:
         return None
     verb = "is" if replicas == 1 else "are"
@@ -47,10 +47,10 @@ def scraped(replicas: int) -> str | None:
 
 
 def thinned_samples(every_s: int | None) -> str | None:
-    """Return a sentence about the share of samples that were read; None if all were read."""
+    """Return a sentence about the share of samples that were read, or None if all were read."""
     if every_s is None:
         return None
     return (
-        f"Samples were read for 16 s in every {wording.span(every_s)}: rates and shares are "
-        "complete, a short burst may be missing from the highest values."
+        f"Samples were read for 16 s in every {wording.span(every_s)}. Rates and shares are "
+        "complete, but maxima may miss a short burst."
     )

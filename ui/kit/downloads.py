@@ -1,4 +1,4 @@
-"""The data of a chart as a table. Pure."""
+"""Convert the data of a chart to CSV. Pure."""
 
 import csv
 import io
@@ -10,11 +10,12 @@ import plotly.graph_objects as go
 from ui.kit.charts import ZONE
 
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-"""First characters of a formula. Spreadsheets of some languages also accept full-width ones."""
+"""Characters that begin a formula. Spreadsheets of some languages accept the full-width forms
+too."""
 
 
 def csv_of(figure: go.Figure) -> str:
-    """Return CSV lines, one per point: series, position on the x axis, value in base units,
+    """Return a CSV line for each point: series, position on the x axis, value in base units,
     displayed text.
 
     Times are in the reader's time zone, as on the chart's axis. The header names the zone.
@@ -41,7 +42,9 @@ def csv_of(figure: go.Figure) -> str:
 
 
 def _grid(trace: go.Heatmap) -> Iterator[tuple[object, ...]]:
-    """Yield a line for each cell with a value. The series is the name of the cell's row."""
+    """Yield a CSV line for each heatmap cell with a value. Its series is the name of the cell's
+    row.
+    """
     names = trace.y if trace.meta is None else trace.meta
     for name, values, told in zip(names, trace.z, trace.customdata, strict=True):
         for x, value, said in zip(trace.x, values, told, strict=True):
@@ -59,7 +62,7 @@ def _title(axis: Any) -> str | None:
 
 
 def cell(value: Any) -> str:
-    """Quote text that begins like a formula, so that a spreadsheet reads it as text.
+    """Put a quote before text that begins like a formula, so that a spreadsheet reads it as text.
 
     Source: OWASP, "CSV Injection"; some spreadsheets ignore leading blanks.
     """

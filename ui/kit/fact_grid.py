@@ -1,4 +1,4 @@
-"""Facts in a grid: a small name above each value. Pure."""
+"""Draw facts in a grid: a small name above each value. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -6,14 +6,14 @@ from typing import Final
 from ui.kit import wording
 
 WIDE: Final = 22
-"""Characters above which a fact takes two columns."""
+"""Length in characters above which a fact takes two columns."""
 
 
 def fact_grid(facts: Iterable[tuple[str, str, str]]) -> str:
-    """Return facts as HTML.
+    """Return facts as HTML. All texts are escaped.
 
     Args:
-        facts: tuples of name, value and explanation. All texts are escaped.
+        facts: tuples of name, value and explanation.
     """
     return f"<div class='facts'>{''.join(_fact(*each) for each in facts)}</div>"
 

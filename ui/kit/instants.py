@@ -1,4 +1,4 @@
-"""Instants in a page's address: unix seconds or ISO 8601. Pure."""
+"""Read and write the instants in a page's address: unix seconds or ISO 8601. Pure."""
 
 import re
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ LATEST_UNIX_S: Final = 2**63 // _NS - 1
 
 
 def instant_unix_ns(text: str) -> int | None:
-    """Return an instant, from unix seconds or ISO 8601; None if it is neither."""
+    """Parse unix seconds or ISO 8601. Return unix nanoseconds, or None if the text is neither."""
     match = re.fullmatch(r"([0-9]{1,10})(?:\.([0-9]{1,9}))?", text, flags=re.ASCII)
     if match and int(match[1]) <= LATEST_UNIX_S:
         return int(match[1]) * _NS + int((match[2] or "0").ljust(9, "0"))
@@ -26,6 +26,6 @@ def instant_unix_ns(text: str) -> int | None:
 
 
 def seconds_text(unix_ns: int) -> str:
-    """Return unix seconds, with no more digits than needed."""
+    """Return an instant as unix seconds, with no more digits than needed."""
     whole, rest = divmod(unix_ns, _NS)
     return f"{whole}.{rest:09d}".rstrip("0") if rest else str(whole)

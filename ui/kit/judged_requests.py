@@ -1,4 +1,4 @@
-"""Count the good and bad stored requests of a new or narrowed objective."""
+"""Count the good and bad stored requests of an objective that is new or limited by filters."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,11 +14,11 @@ from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
 
 MOST_JUDGED: Final = 200_000
-"""Maximum number of requests, the newest first. More would take seconds."""
+"""Maximum number of requests to count, the newest first. More requests would take seconds."""
 
 
 def judged_window(engine: Engine, window: Window) -> Window:
-    """Return the newest part of a range that has at most `MOST_JUDGED` requests."""
+    """Shorten a range from its start until it has about `MOST_JUDGED` requests or fewer."""
     number = request_count(engine, window)
     if number <= MOST_JUDGED:
         return window

@@ -1,4 +1,4 @@
-"""The name, colour and explanation of each part of a latency. Pure."""
+"""Return the name, colour and explanation of each part of a latency. Pure."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _PHASES: Final = {
     "queue_budget": (
         "queued: batch step full",
         colours.QUEUE,
-        "waiting: the token budget of each step was used up",
+        "waiting, because earlier requests used the token budget of each step",
     ),
     "queue_held": (
         "queued: held back",
@@ -30,7 +30,7 @@ _PHASES: Final = {
 }
 
 _INSIDE: Final = {
-    "own": ("own work", None, "time that the request would have taken alone"),
+    "own": ("own work", None, "time that the request would have taken without other requests"),
     "others_prefill": (
         "others’ prompts",
         colours.OTHERS,
@@ -41,7 +41,11 @@ _INSIDE: Final = {
         colours.OTHERS,
         "output tokens of other requests in the same steps",
     ),
-    "preempted": ("evicted", colours.PREEMPTED, "evicted for lack of memory, then computed again"),
+    "preempted": (
+        "evicted",
+        colours.PREEMPTED,
+        "evicted because memory was full, then computed again",
+    ),
     "stall": ("stall", colours.STALL, "step time that no scheduled work explains"),
     "unsplit": ("not split", None, "the source does not report its parts"),
 }

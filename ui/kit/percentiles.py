@@ -1,8 +1,8 @@
-"""Percentiles per time bin, each with a confidence interval. Pure.
+"""Compute percentiles per time bin, each with a confidence interval. Pure.
 
 A percentile is the exact nearest rank over the requests of a bin, never an average of percentiles.
-If the interval would need a rank above the number of requests, the bin has no value.
-telemetry.quantiles has the same definitions; this module computes all bins at once.
+If the interval would need a rank above the number of requests, the bin has no value. The
+definitions are the same as in `telemetry.quantiles`, but this module computes all bins at once.
 """
 
 import math
@@ -31,7 +31,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """The percentiles of one latency over time."""
+    """The percentiles of one latency, per time bin."""
 
     requests: IntArray
     series: dict[str, Series]
@@ -52,12 +52,12 @@ def per_bin(values_s: FloatArray, index: IntArray, bins: int) -> Percentiles:
     """Return the percentiles of each bin.
 
     Args:
-        values_s: (n,) latencies. NaN means that the request has no such latency; it is not counted.
+        values_s: (n,) latencies. A request with NaN has no such latency and is not counted.
         index: (n,) bin of each request.
         bins: number of bins.
     """
-    told = ~np.isnan(values_s)
-    values, index = values_s[told], index[told]
+    known = ~np.isnan(values_s)
+    values, index = values_s[known], index[known]
     order = np.lexsort((values, index))
     ordered = values[order]
     starts = np.searchsorted(index[order], np.arange(bins + 1))
@@ -92,16 +92,16 @@ class Estimate:
 
 def estimate(values_s: FloatArray, quantile_name: str) -> Estimate:
     """Return the percentile of all values."""
-    told = values_s[~np.isnan(values_s)]
+    known = values_s[~np.isnan(values_s)]
     wanted = QUANTILES[quantile_name]
-    interval = rank_interval(told, wanted)
+    interval = rank_interval(known, wanted)
     if interval is None:
-        return Estimate(told.size, None, None, None)
-    return Estimate(told.size, quantile(told, wanted), *interval)
+        return Estimate(known.size, None, None, None)
+    return Estimate(known.size, quantile(known, wanted), *interval)
 
 
 def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
-    """Return the reason for gaps in the P99 line; None if only bins without requests are gaps."""
+    """Return the reason for gaps in the P99 line, or None if the only gaps are empty bins."""
     came = found.requests > 0
     silent = came & np.isnan(found.series["p99"].value_s)
     missing = int(silent.sum())
@@ -113,5 +113,5 @@ def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
     held = int(np.median(found.requests[silent]))
     return (
         f"{which} ({span(bins.width_s)} each) {verb} {without}: it requires {least_number(0.99)} "
-        f"requests, and there are about {held:,}. A longer range has wider bins."
+        f"requests in a bin, and there are about {held:,}. A longer range has wider bins."
     )

@@ -1,9 +1,9 @@
-"""The layers of a request's time, which sum to its end-to-end time.
+"""Split a request's end-to-end time into layers that sum to it.
 
-Pure. Phases do not overlap. With the step ledger, prefill and decode are split: their layers hold
-the request's own work, and other requests, preemption and stalls are separate layers. Without the
-ledger, prefill and decode are one layer each. Time that no phase explains is also a separate layer;
-it is never distributed over the other layers.
+Pure. Phases do not overlap. With the step ledger, the layers of prefill and decode contain only the
+request's own work. Other requests, preemption and stalls are then separate layers. Without the
+ledger, prefill and decode are one layer each. Time that no phase explains is one more layer. It is
+never distributed over the other layers.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ui.kit.columns import FloatArray, IntArray, floats
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A part of a request's time: its key in terms.TERMS, its name and its colour."""
+    """One layer of a request's time: its key in terms.TERMS, its name and its colour."""
 
     key: str
     name: str
@@ -57,7 +57,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 def layers(table: pa.Table) -> Matrix:
-    """Return (requests, layers) seconds. Each row sums to the row's e2e_s.
+    """Return the seconds of each layer as (requests, layers). Each row sums to the request's e2e_s.
 
     A phase that never began counts as 0.
     """
@@ -87,7 +87,9 @@ def layers(table: pa.Table) -> Matrix:
 
 
 def mean_per_bin(matrix: Matrix, index: IntArray, bins: int) -> tuple[Matrix, IntArray]:
-    """Return (bins, layers) mean seconds per request, NaN for empty bins; and the counts."""
+    """Return mean seconds per request as (bins, layers), NaN for empty bins, and the number of
+    requests per bin.
+    """
     number = np.bincount(index, minlength=bins).astype(np.int64)
     sums = np.column_stack(
         [np.bincount(index, weights=column, minlength=bins) for column in matrix.T]
@@ -102,7 +104,7 @@ BEFORE_FIRST_TOKEN: Final = ("frontend", "queue", "prefill")
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The layer that took most of the time of a set of requests."""
+    """The layer that took the most time in a set of requests."""
 
     layer: Layer
     share: float
@@ -112,13 +114,14 @@ class Largest:
 def largest_of_slowest(
     table: pa.Table, matrix: Matrix, latency: str, keys: tuple[str, ...] = KEYS
 ) -> Largest | None:
-    """Return the layer that took most of the time of the slowest 1 % (at least one request).
+    """Return the layer that took the most time in the slowest 1 % of the requests (at least one
+    request).
 
     Args:
         table: requests with the column `latency`.
         matrix: the result of `layers`.
         latency: the column that orders the requests.
-        keys: the layers that the latency consists of.
+        keys: the layers that the latency includes.
     """
     values: FloatArray = floats(table, latency)
     known = np.flatnonzero(~np.isnan(values))

@@ -1,7 +1,7 @@
-"""The lines above a chart that is downloaded as a picture.
+"""Describe a chart that is downloaded as a picture.
 
-A downloaded picture is shown without the page, so these lines contain the filters, the range, the
-time zone, and whether the data is simulated. Pure.
+Readers see a downloaded picture without the page. The line under its title therefore contains the
+filters, the range, the time zone, and whether the data is simulated. Pure.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from ui.kit import wording
 
 
 def caption(equals: Mapping[str, str], window: Window, zone: tzinfo, *, simulated: bool) -> str:
-    """Return filters, range, time zone and origin as one line.
+    """Return the filters, the range, the time zone and the data's origin as one line.
 
     Args:
         equals: the filters; their values are external text.

@@ -1,4 +1,4 @@
-"""The measures of each replica, and their format. Pure.
+"""The measures that the Fleet page shows for each replica, and their format. Pure.
 
 The keys are used in the page's address (`measure=queue`).
 """
@@ -20,7 +20,7 @@ class Measure:
     meaning: str
     shown: Callable[[float | None], str]
     whole: float | None = None
-    """The value that is 100 %, if the measure has one. All replicas then have the same scale."""
+    """The value that is 100 %, or None. With a value, all replicas have the same scale."""
     of_gpu: bool = False
 
 
@@ -53,9 +53,9 @@ _ALL: Final = (
         *("preemptions", "Preemptions", "per second", "Requests evicted from the batch, over"),
         _per_second,
     ),
-    Measure("step", "Step", "mean", "Mean time of a step of the engine, over", wording.seconds),
+    Measure("step", "Step", "mean", "Mean duration of the engine's steps, over", wording.seconds),
     Measure(
-        *("longest", "Longest step", "time", "The longest single step of the engine in"),
+        *("longest", "Longest step", "time", "Duration of the engine's longest step in"),
         wording.seconds,
     ),
     Measure(
@@ -68,21 +68,21 @@ _ALL: Final = (
     ),
     Measure(
         *("stall", "Stall", "of busy time"),
-        "Share of the engine's busy time that no scheduled work explains, over",
+        "Share of the engine's busy time that scheduled work does not explain, over",
         *(wording.percent, 1.0),
     ),
     Measure(
         *("bandwidth", "Bandwidth", "of peak"),
-        "Measured memory bandwidth as a share of the peak, mean of its GPUs, over",
+        "Measured memory bandwidth as a share of the peak, mean of the replica's GPUs, over",
         *(wording.percent, 1.0, True),
     ),
     Measure(
         *("clock", "Clock", "of highest"),
-        "Lowest SM clock of its GPUs as a share of their maximum clock, in",
+        "Lowest SM clock of the replica's GPUs as a share of their maximum clock, in",
         *(wording.percent, 1.0, True),
     ),
 )
-"""The page appends the length of a bin to each `meaning`."""
+"""All measures. The page appends the length of a bin to each `meaning`."""
 
 MEASURES: Final = {measure.key: measure for measure in _ALL}
 FIRST_MEASURE: Final = _ALL[0].key

@@ -1,4 +1,4 @@
-"""The identifier of one request, in an address and in a table. Pure."""
+"""The key of one request, in addresses and in tables. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ui.kit.time_bins import SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """One request, and the time of its receipt if it is known.
+    """The ids of one request, and the time of its receipt if known.
 
     The database is sorted by time, so a key with a time needs no search.
     """

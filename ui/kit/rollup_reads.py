@@ -1,8 +1,8 @@
-"""Rollups and the slowest requests, for ranges with too many requests to read individually.
+"""Read rollups and the slowest requests, for ranges with too many requests to read individually.
 
-Percentiles are within 1 % of a measured latency. The first and the last bin are extended to whole
-minutes. The slowest requests are exact: rollups hold the slowest latency of each minute, so only
-the minutes that can contain one of these requests are read.
+Percentiles are within 1 % of the exact percentile. The first and the last bin are extended to whole
+minutes. The slowest requests are exact: rollups hold the slowest latency of each minute, so the
+search reads only the minutes that can contain one of these requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,13 @@ from ui.kit.slowest import ROWS
 from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
 
 MOST_READ: Final = 100_000
-"""Maximum number of requests that a page reads individually. This takes about a second."""
+"""Maximum number of requests that a page reads individually. Reading them takes about a second."""
 
 _MOST_MINUTES: Final = 100
 """Maximum number of minutes to search for the slowest requests.
 
-The requests of some minutes may have expired; a search of these minutes finds no request.
+If old requests have expired, their minutes are empty, and the search would otherwise read all of
+them.
 """
 
 _MINUTE_NS: Final = 60 * SECOND_NS
@@ -37,17 +38,17 @@ _MINUTE_NS: Final = 60 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """Aggregates of a range's requests."""
+    """Aggregates of the requests in a range."""
 
     latency: str
-    """The latency of `percentiles`, which also orders `slowest`."""
+    """The column of the latency that `percentiles` describes and that orders `slowest`."""
     requests: int
     bins: Bins
     percentiles: Percentiles
     p99: Mapping[str, Estimate]
-    """Estimates over the whole range, by name of the quantile."""
+    """P99 over the whole range, by the column of the latency."""
     means: phases.Matrix
-    """(bins, layers) mean seconds per request, NaN for empty bins."""
+    """Mean seconds per request as (bins, layers), NaN for empty bins."""
     number: IntArray
     """(bins,) requests."""
     outcomes: Mapping[str, int]
@@ -62,13 +63,13 @@ def read_rolled(
     latency: str,
     columns: Sequence[str],
 ) -> Rolled | None:
-    """Read a range from rollups; return None if reading its requests is possible and fast enough.
+    """Read a range from rollups, or return None if the page can read its requests instead.
 
     Args:
         engine: from `open_database`.
         window: the range.
         equals: the filters.
-        latency: the column of the percentiles, which also orders the slowest requests.
+        latency: the column of the latency to show, which also selects the slowest requests.
         columns: the columns to read for the slowest requests.
     """
     whole = rollups(engine, window, equals=equals)
@@ -110,7 +111,9 @@ def read_rolled(
 
 
 def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
-    """Return the means and counts. An unknown phase counts as 0, as in `phases.layers`."""
+    """Return the mean seconds per layer and the number of requests, per bin. An unknown phase
+    counts as 0, as in `phases.layers`.
+    """
     at = np.minimum(sums.cells % steps, bins - 1)
     number = np.bincount(at, sums.requests, minlength=bins).astype(np.int64)
     mean = {
@@ -123,7 +126,7 @@ def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
 
 
 def _unless(latency: str) -> dict[str, str]:
-    """Return labels of requests to leave out. For TTFT, these are the non-streamed answers."""
+    """Return the labels of the requests to omit. For TTFT, these are non-streamed responses."""
     return {"streamed": "false"} if latency == "ttft_s" else {}
 
 
@@ -148,11 +151,11 @@ def per_bin(
         first_unix_s=bins.first_unix_ns // SECOND_NS,
     )
     assert found is not None
-    told = found.quantiles(latency, _ranks)
+    quantiles = found.quantiles(latency, _ranks)
     values = np.full((bins.count, 3 * len(QUANTILES)), np.nan)
     number = np.zeros(bins.count, np.int64)
-    both = min(bins.count, told.number.size)  # one group; empty if there are no requests
-    values[:both], number[:both] = told.value_s[:both], told.number[:both]
+    both = min(bins.count, quantiles.number.size)  # one group; empty if there are no requests
+    values[:both], number[:both] = quantiles.value_s[:both], quantiles.number[:both]
     return Percentiles(
         number,
         {
@@ -163,7 +166,7 @@ def per_bin(
 
 
 def _ranks(number: IntArray) -> IntArray:
-    """Return the ranks of each percentile and its interval; 0 below the minimum sample size."""
+    """Return the ranks of each percentile and of its interval, 0 below the minimum sample size."""
     columns = []
     for q in QUANTILES.values():
         ranks = np.stack(ranks_of(number, q), axis=1)
@@ -175,14 +178,14 @@ def _ranks(number: IntArray) -> IntArray:
 def _estimate(engine: Engine, window: Window, equals: Mapping[str, str], latency: str) -> Estimate:
     found = rollups(engine, window, equals=equals, unless=_unless(latency))
     assert found is not None
-    told = found.quantiles(latency, _ranks)
-    if not told.number.size:
+    quantiles = found.quantiles(latency, _ranks)
+    if not quantiles.number.size:
         return Estimate(0, None, None, None)
     place = 3 * list(QUANTILES).index("p99")
     value, low, high = (
-        None if np.isnan(each) else float(each) for each in told.value_s[0, place : place + 3]
+        None if np.isnan(each) else float(each) for each in quantiles.value_s[0, place : place + 3]
     )
-    return Estimate(int(told.number[0]), value, low, high)
+    return Estimate(int(quantiles.number[0]), value, low, high)
 
 
 def _slowest(
@@ -192,7 +195,7 @@ def _slowest(
     latency: str,
     columns: Sequence[str],
 ) -> pa.Table:
-    """Return the slowest requests, exactly.
+    """Return the slowest requests. The result is exact.
 
     Minutes are read in descending order of their slowest request, until no later minute can contain
     a row of the result.

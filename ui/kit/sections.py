@@ -1,4 +1,4 @@
-"""The parts of every page: sections with a heading, and charts."""
+"""Draw the elements that all pages have: sections with a heading, and charts."""
 
 import html
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ _title: ContextVar[str | None] = ContextVar("title of the section", default=None
 
 @contextmanager
 def chapter(title: str, explanation: str | None = None) -> Iterator[None]:
-    """Draw a heading with an optional tooltip. The block under it is the section."""
+    """Draw a heading with an optional tooltip. The code in the `with` block draws the section."""
     with st.container(gap=None):
         st.header(title, anchor=False, help=explanation)
         outer = _title.set(title)
@@ -39,10 +39,10 @@ def chart(
 
     Args:
         figure: the chart.
-        key: unique on the page; also used as the name of the downloaded file.
+        key: a name that is unique on the page, and the name of the downloaded file.
         alt: a description for screen readers.
         on_select: called when the reader has dragged a box over the chart. The selection is then in
-            the session's state under `key`.
+            Streamlit's session state under `key`.
     """
     name = f"tailspan-{key}"
     caption = str(st.session_state.get(CAPTION, ""))
@@ -70,7 +70,9 @@ def chart(
 
 
 def _picture_button(key: str, title: str, caption: str) -> str:
-    """Return the button that `frame/picture_button.js` listens to, with the picture's title."""
+    """Return the HTML of the button that downloads the picture; `frame/picture_button.js` handles
+    it.
+    """
     # Plotly parses both lines as markup, and they contain external text.
     lines = {
         "picture": key,

@@ -1,4 +1,4 @@
-"""The state of an objective as text: error budget, time until exhaustion, alert windows.
+"""Describe the state of an objective: error budget, time until exhaustion, alert windows.
 
 Pure. The result is HTML in which all external text is escaped.
 """
@@ -62,7 +62,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
 
 
 def blind(each: SloState) -> str:
-    """Return why recent requests are not counted, and the fix; "" if they are counted."""
+    """Return why recent requests are not counted, and the fix. Return "" if they are counted."""
     if each.blind is None:
         return ""
     why, remedy = map(wording.code_html, REASONS[each.blind])

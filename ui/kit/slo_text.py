@@ -1,5 +1,5 @@
-"""The condition of an objective as text. Pure. The result is plain text. It contains names and
-values from external input, which the caller must escape.
+"""Describe an objective as plain text. Pure. The text contains names and values from external
+input, which the caller must escape.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _SIGNS: Final = {"<=": "≤", "<": "<", ">=": "≥", ">": ">"}
 
 
 def target(objective: Objective) -> str:
-    """Return the whole objective: `99 % of requests: first token ≤ 500 ms, over 30 d`."""
+    """Return the objective, for example `99 % of requests: first token ≤ 500 ms, over 30 d`."""
     over = f"over {objective.period_text}"
     each = f", for each {', '.join(objective.by)}" if objective.by else ""
     indicator = objective.indicator
@@ -36,7 +36,9 @@ def target(objective: Objective) -> str:
 
 
 def criterion(good: Expression) -> str:
-    """Return the criterion of a good request: `first token ≤ 500 ms, then ≤ 50 ms per token`."""
+    """Return the criterion of a good request, such as `first token ≤ 500 ms, then ≤ 50 ms per
+    token`.
+    """
     parts = good.operands if isinstance(good, And) else (good,)
     limits = [each for each in parts if _is_limit(each)]
     if len(limits) < len(parts):
@@ -49,7 +51,7 @@ def criterion(good: Expression) -> str:
 
 
 def where(which: Expression) -> str:
-    """Return the condition that selects the counted requests: `streamed true`."""
+    """Return the condition that selects the counted requests, for example `streamed true`."""
     parts: Sequence[Expression] = which.operands if isinstance(which, And) else (which,)
     if not all(isinstance(each, Comparison) and each.operator == "==" for each in parts):
         return render(which)

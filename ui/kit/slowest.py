@@ -1,4 +1,4 @@
-"""The slowest requests, as rows for a table. Pure."""
+"""Build the table rows of the slowest requests. Pure."""
 
 from collections.abc import Callable, Mapping
 from datetime import tzinfo
@@ -31,7 +31,7 @@ def slowest(table: pa.Table, latency: str, rows: int = ROWS) -> list[int]:
 
 
 def key_of(row: Mapping[str, Any]) -> RequestKey:
-    """Return the key of a request's row."""
+    """Return the key of the request in a row."""
     return RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
 
 
@@ -51,7 +51,7 @@ def shown_rows(
         latency: the column that orders the rows.
         href: returns the address of a request's page.
         zone: the reader's time zone.
-        length_s: length of the range. In a long range the times include the date.
+        length_s: length of the range. In a long range, times include the date.
     """
     places = slowest(table, latency)
     picked = table.take(pa.array(places, pa.int64()))
@@ -127,6 +127,16 @@ def shown_columns(latency: str) -> list[dict[str, Any]]:
             "number": True,
             "rank": 4,
         },
-        {"name": "tenant", "title": "Tenant", "help": "Who asked.", "rank": 3},
-        {"name": "replica", "title": "Replica", "help": "The server that answered.", "rank": 4},
+        {
+            "name": "tenant",
+            "title": "Tenant",
+            "help": "The tenant that sent the request.",
+            "rank": 3,
+        },
+        {
+            "name": "replica",
+            "title": "Replica",
+            "help": "The replica that handled the request.",
+            "rank": 4,
+        },
     ]

@@ -1,6 +1,6 @@
-"""The table of the slowest requests as a component. A row links to its request's page.
+"""Draw the table of the slowest requests. Each row links to its request's page.
 
-The script sets all content as text. It never parses text from a request as markup.
+The script sets all content as text. The script never parses text from a request as markup.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Reads of the store that several pages share, and the handling of store errors.
+"""Read the store for several pages, and convert its errors.
 
 The other reads are in `rollup_reads`, and in the `read` module of each page.
 """
@@ -35,7 +35,7 @@ COLUMNS: Final = tuple(
         )
     )
 )
-"""Columns that are read for every request. Other columns are read for the open request only."""
+"""Columns to read for every request. The other columns are read only for the open request."""
 
 LONG_NS: Final = 3_600 * 10**9
 """For ranges longer than this, the filters' values come from rollups instead of requests."""
@@ -62,10 +62,10 @@ def store_errors() -> Iterator[None]:
 
 
 def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
-    """Remove the TTFT of non-streamed answers.
+    """Set the TTFT of non-streamed responses to null.
 
-    The first byte of such an answer is also its last byte, so a few of these answers would fill the
-    tail of TTFT. E2E covers them.
+    The first byte of such a response is also its last byte, so a few of these responses would fill
+    the tail of TTFT. Their E2E latency is still counted.
     """
     whole = pc.equal(requests["streamed"], False).fill_null(False)
     ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])
@@ -73,7 +73,7 @@ def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
 
 
 def is_simulated(engine: Engine, window: Window) -> bool:
-    """Return whether a window has simulated data. Long windows are read from rollups."""
+    """Return whether a window has simulated data. For long windows, this function reads rollups."""
     if window.to_unix_ns - window.from_unix_ns > LONG_NS:
         rolled = rollups(engine, window)
         if rolled is not None:
@@ -93,7 +93,7 @@ def values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
-    """Return the whole row of one request; None if it is not stored."""
+    """Return the whole row of one request, or None if it is not stored."""
     at = key.received_unix_ns
     with store_errors():
         if at is None:

@@ -1,23 +1,24 @@
-"""The terms on the pages, each with its start, its end and its unit."""
+"""The definitions of the terms on the pages."""
 
 import html
 from typing import Final
 
 TERMS: Final[dict[str, str]] = {
-    "ttft_s": "Time to first token: from the request's receipt to the first byte of the answer. "
-    "Answers that are not streamed are left out: their first byte is also the last.",
-    "itl_max_s": "Inter-token latency, longest: the longest gap between two tokens of an answer.",
+    "ttft_s": "Time to first token: from the request's receipt to the first byte of the response. "
+    "Responses that are not streamed are omitted, because their first byte is also their last.",
+    "itl_max_s": "Inter-token latency, longest: the longest gap between two tokens of a response.",
     "tpot_s": (
         "Time per output token: decode time divided by the tokens after the first; "
-        "undefined for an answer of one token."
+        "undefined for a response of one token."
     ),
     "e2e_s": "End to end: from the request's receipt to the last byte or the client's disconnect.",
     "queue_s": "Time in the engine's queue: from queued to first scheduled.",
     "frontend": "Receipt to queue: parsing, chat template, tokenisation.",
     "queue": "Waiting in the engine's queue for a batch place, memory or the step's token budget.",
     "prefill": "First scheduled to first token: processing the prompt.",
-    "decode": "First token to last token: generating the answer.",
-    "preempted": "Time in prefill and decode after an eviction: waiting again and recomputing.",
+    "decode": "First token to last token: generating the response.",
+    "preempted": "Time in prefill and decode after an eviction: the request waits again and is "
+    "recomputed.",
     "others": "Time in prefill and decode that other requests added to shared steps.",
     "stall": "Step time in prefill and decode that no scheduled work explains.",
     "delivery": "Last token to last byte: converting tokens to text, sending it to the client.",
@@ -26,24 +27,25 @@ TERMS: Final[dict[str, str]] = {
     "running": "Requests that the engine was processing.",
     "kv": "Share of the KV cache in use. The KV cache is the GPU memory that holds the contexts.",
     "budget": "The share of requests that may miss the SLO over its period: 1 % at a target of "
-    "99 %. At a burn rate of 1× it lasts exactly as long as the period.",
-    "burn": "How fast the error budget is spent: at 1× it lasts exactly as long as the SLO’s "
-    "period, at 10× a tenth of that.",
+    "99 %. At a burn rate of 1×, the budget lasts exactly as long as the period.",
+    "burn": "How fast the error budget is spent. At 1× the budget lasts exactly as long as the "
+    "SLO’s period, at 10× a tenth of the period.",
     "recomputed": "Engine time for work that was repeated after an eviction.",
-    "idle": "Time in which an engine was up and between steps: paid for, but not used.",
+    "idle": "Time in which an engine was up but executed no step. This time is paid for, but not "
+    "used.",
     "unbilled": "Busy time that is billed to no request: the request has not ended, or its "
     "account was lost. Negative if requests were billed more time than their engine reports "
     "busy.",
     "loading": "Time from the start of a process until its engine was ready. This time "
     "is paid for, but serves no request.",
-    "wall": "An engine is billed while it loads and while it is up: between two samples that are "
-    "at most a minute apart.",
+    "wall": "An engine is billed while it loads and while it is up. It counts as up between two "
+    "samples that are at most a minute apart.",
     "p50": "50 of 100 requests were faster.",
     "p95": "95 of 100 requests were faster.",
     "p99": "99 of 100 requests were faster.",
-    "stop": "The model ended the answer.",
-    "length": "The answer ended at its token limit.",
-    "abort": "The client disconnected before the end.",
+    "stop": "The model ended the response.",
+    "length": "The response ended at its token limit.",
+    "abort": "The client disconnected before the end of the response.",
     "error": "The server failed.",
     "rejected": "Refused (4xx or 5xx) before the engine received the request.",
 }
@@ -59,5 +61,5 @@ LATENCY_NAMES: Final[dict[str, str]] = {
 
 
 def term(key: str, shown: str) -> str:
-    """Return a word with its definition as a tooltip."""
+    """Return a term as HTML, with its definition as a tooltip."""
     return f'<abbr title="{html.escape(TERMS[key])}">{html.escape(shown)}</abbr>'

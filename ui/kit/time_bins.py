@@ -1,4 +1,4 @@
-"""Equal time bins, wide enough for a useful number of requests.
+"""Divide a time range into equal bins that hold a useful number of requests.
 
 Pure. Bin edges are multiples of the width since the epoch, so a live page's bins do not move with
 the window. The window may start or end inside a bin.
@@ -18,7 +18,7 @@ WIDTHS_S: Final = (
 MOST_BINS: Final = 120
 FEWEST_BINS: Final = 15
 ENOUGH_PER_BIN: Final = 500
-"""Requests per bin. A P99 with an interval requires 381, and traffic is uneven."""
+"""Wanted number of requests per bin. A P99 with an interval requires 381, and traffic is uneven."""
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -32,13 +32,15 @@ class Bins:
     count: int
 
     def index(self, at_unix_ns: IntArray) -> IntArray:
-        """Return the bin of each instant. An instant outside all bins gets the nearest bin."""
+        """Return the index of each instant's bin. An instant outside all bins gets the nearest
+        bin.
+        """
         raw: IntArray = (at_unix_ns - self.first_unix_ns) // self.width_ns
         return np.clip(raw, 0, self.count - 1)
 
     @property
     def middles_unix_ns(self) -> IntArray:
-        """Return the middle of each bin, where its value is drawn."""
+        """The middle of each bin. Charts draw the bin's value there."""
         return (
             self.first_unix_ns
             + np.arange(self.count, dtype=np.int64) * self.width_ns
@@ -47,7 +49,7 @@ class Bins:
 
     @property
     def width_s(self) -> float:
-        """Return the width of a bin in seconds."""
+        """The width of a bin in seconds."""
         return self.width_ns / SECOND_NS
 
 
@@ -61,7 +63,7 @@ def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
     """Return the narrowest bins that hold enough requests.
 
-    There are at most MOST_BINS bins. A bin is wider than 1/FEWEST_BINS of the window only if no
+    There are at most MOST_BINS bins. Bins are wider than 1/FEWEST_BINS of the window only if no
     narrower width is available.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS

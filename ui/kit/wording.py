@@ -1,7 +1,7 @@
-"""Readable formats of numbers, times and external text.
+"""Format numbers, times and external text for readers.
 
-Pure. The inputs are seconds and ratios; the texts have ms and %. Only this module rounds. Text from
-requests (ids, tenants, routes) is untrusted until this module has escaped it.
+Pure. The inputs are seconds and ratios, and the texts have units such as ms and %. This is the only
+module that rounds. Text from requests (ids, tenants, routes) is untrusted. This module escapes it.
 """
 
 import html
@@ -72,7 +72,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Format a ratio as a percentage. A small share is never 0 %, a large share never 100 %."""
+    """Format a ratio as a percentage. A small share is never shown as 0 %, and a large share never
+    as 100 %.
+    """
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     if 0 < ratio < 0.01:
@@ -100,7 +102,7 @@ def fold(factor: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Format a number of any size and unit: three digits; large numbers without decimals."""
+    """Format a number of any size with three digits, and a large number without decimals."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -144,13 +146,15 @@ def clock(unix_ns: int, zone: tzinfo, *, date: bool = False) -> str:
 
 
 def zone_name(zone: tzinfo, unix_ns: int) -> str:
-    """Return the time zone of a page's times: `times in Europe/Berlin, UTC+01:00`."""
+    """Return the time zone of a page's times, such as `times in Europe/Berlin, UTC+01:00`."""
     offset = zone_offset(zone, unix_ns)
     return f"times in {offset}" if offset == "UTC" else f"times in {zone}, {offset}"
 
 
 def zone_offset(zone: tzinfo, unix_ns: int) -> str:
-    """Return a time zone's distance from UTC at an instant: `UTC+01:00`, or `UTC` for UTC."""
+    """Return a time zone's offset from UTC at an instant, such as `UTC+01:00`, or `UTC` without
+    offset.
+    """
     if str(zone) == "UTC":
         return "UTC"
     offset = datetime.fromtimestamp(unix_ns / 1e9, zone).strftime("%z")
@@ -184,15 +188,17 @@ def code_html(text: str) -> str:
 
 
 def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:
-    """Escape untrusted text for Markdown, so that it has no link, image, colour or TeX.
+    """Escape untrusted text for Markdown, so that it cannot add a link, an image, a colour or TeX.
 
-    A colon is replaced by a similar character, because Streamlit finds emoji and addresses after
-    unescaping.
+    A colon is replaced by a similar character, because Streamlit looks for emoji and links in the
+    unescaped text.
     """
     shown = plain(text, length).replace(":", "꞉")
     return "".join(f"\\{each}" if each in string.punctuation else each for each in shown)
 
 
 def for_plotly(text: str, length: int = LABEL_LENGTH) -> str:
-    """Escape untrusted text for a chart. Plotly parses tags, entities, and $…$ as TeX."""
+    """Escape untrusted text for a chart. Plotly parses tags and entities, and it parses $…$ as
+    TeX.
+    """
     return for_html(text, length).replace("$", "&#36;")

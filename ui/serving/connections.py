@@ -1,6 +1,6 @@
-"""Limits on the explorer's connections: their number, and the time to receive a request's head.
+"""Limit the number of the explorer's connections, and the time to receive a request's head.
 
-uvicorn accepts any number of connections, and waits for a request's head without a limit.
+uvicorn accepts any number of connections, and waits for a request's head without a timeout.
 """
 
 import asyncio
@@ -11,13 +11,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ui.serving.routes import MOST_OPEN
 
 MOST_CONNECTIONS: Final = 6 * MOST_OPEN
-"""Maximum number of connections. More are closed at once.
+"""Maximum number of connections. Each further connection is closed at once.
 
-A browser opens at most six connections to a host, and reuses them. The limit is below the usual
+A browser opens at most six connections to a host, and reuses them. This number is below the usual
 limit of 1,024 open files. `ui.serving.routes` limits WebSockets.
 """
 HEAD_S: Final = 20.0
-"""Seconds to receive a request's head. uvicorn closes a connection that stays idle for 5 s.
+"""Maximum number of seconds to receive a request's head. uvicorn itself closes a connection that
+stays idle for 5 s after a response.
 
 Apache's mod_reqtimeout has the same value (`RequestReadTimeout header=20`).
 """
@@ -35,7 +36,7 @@ class TimedProtocol(H11Protocol):
             self.loop.call_later(HEAD_S, self._look, None)
 
     def _look(self, before: Any) -> None:
-        """Close a connection on which no request has begun since the last check."""
+        """Close the connection if no request has begun on it since the last check."""
         if self.transport.is_closing() or self not in self.connections:
             return  # closed, or upgraded to a WebSocket
         busy = self.cycle is not None and not self.cycle.response_complete

@@ -1,9 +1,10 @@
-"""The explorer's process: Streamlit behind Tailspan's checks, with slow reads done in advance.
+"""The explorer's process: Serve Streamlit behind Tailspan's access checks, and do slow reads in
+advance.
 
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
-Without reading in advance, the first reader of a page would wait for the imports. The first reader
-of a cause would also wait for the columns of the last day's requests.
+Otherwise the first reader of a page would wait for the imports, and the first reader of a cause for
+the columns of the last day's requests.
 """
 
 import hashlib
@@ -39,9 +40,9 @@ from ui.sign_in.redirect import WayBack
 
 HOUR_NS: Final = 3_600 * 10**9
 HOURS: Final = 48
-"""Hours to read in advance: the longest range in the menu, and its baseline."""
+"""Number of hours to read in advance: the longest range in the menu, and its baseline."""
 ENOUGH_ROWS: Final = 1_000_000
-"""Rows to read in advance: about 180 MB."""
+"""Maximum number of rows to read in advance. They take about 180 MB."""
 AGAIN_S: Final = 300
 _APP: Final = Path(__file__).parent.parent / "app.py"
 
@@ -50,14 +51,14 @@ def main() -> None:
     """Run until terminated."""
     for page in PAGES:
         module_of(page)  # this call imports the page
-    # Arrow's own allocator reserves more memory than is used, and takes longer to allocate.
+    # Arrow's own allocator reserves more memory than it uses, and is slower.
     pa.set_memory_pool(pa.system_memory_pool())
     options = read_options(sys.argv[1:])
     app = application(options, in_force(), os.environ)
     bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
-    # Do not call `streamlit run`. On a wildcard address it asks a server on the internet for this
-    # machine's address, and it accepts messages of 200 MB from a browser.
+    # `streamlit run` is not used for two reasons. On a wildcard address it asks a server on the
+    # internet for this machine's address, and it accepts messages of 200 MB from a browser.
     uvicorn.run(
         app,
         host=options["server.address"],
@@ -87,11 +88,12 @@ def _typed(value: str) -> str | int | bool:
 def application(
     options: Mapping[str, Any], asked: SignIn | None, environ: Mapping[str, str]
 ) -> ASGIApp:
-    """Return Streamlit behind the checks: Host and Origin, then the routes, then sign-in.
+    """Return the application: Streamlit behind the checks of Host and Origin, of the route, and of
+    the sign-in.
 
     Args:
         options: Streamlit's options.
-        asked: the sign-in settings; None if sign-in is off.
+        asked: the sign-in settings, or None if sign-in is off.
         environ: environment variables; TAILSPAN_ALLOWED_HOSTS is read.
 
     Raises:
@@ -99,8 +101,8 @@ def application(
     """
     address, base_path = options["server.address"], options.get("server.baseUrlPath", "")
     names = names_in([], environ)
-    # The listen address may be a name, and `url` contains the name that signed-in readers use. An
-    # IPv6 address is allowed, because every address is allowed.
+    # Allow the listen address, which may be a name, and the name in `url`, which signed-in readers
+    # use. IP addresses need no entry, because each of them is allowed.
     names += [
         name
         for name in (address, asked.host if asked else "localhost")
@@ -121,10 +123,12 @@ def application(
 
 
 def _secrets(asked: SignIn) -> dict[str, Any]:
-    """Return Streamlit's secrets from memory, without a file or environment variables."""
+    """Return Streamlit's secrets. They stay in memory: neither a file nor an environment variable
+    has them.
+    """
     secret = asked.client_secret.reveal()
-    # The key is derived from the client's secret, so sessions survive a restart and no other secret
-    # is required.
+    # The key is derived from the OpenID client's secret, so sessions survive a restart and no other
+    # secret is required.
     signs = hmac.digest(secret.encode(), b"tailspan explorer cookies", hashlib.sha256).hex()
     return {
         "redirect_uri": f"{asked.url}/oauth2callback",
@@ -143,7 +147,7 @@ def _read_ahead() -> None:
 
 
 def read_ahead(now_unix_ns: int) -> None:
-    """Read the last hours' columns, one hour at a time so that pages can read in between.
+    """Read the columns of the last hours, one hour at a time, so that pages can read in between.
 
     Raises:
         StoreError: the database cannot be opened, or does not respond.

@@ -1,20 +1,18 @@
-"""The routes that the explorer needs, and limits on its WebSockets.
+"""Allow only the routes that the explorer needs, and limit its WebSockets.
 
-Streamlit's server has routes that the explorer does not use. Some are unsafe: uploads are kept in
-memory, `/_stcore/metrics` reports on the process, and the agent's API runs pages. Any route that is
-not in this table is answered with 404, so a new version of Streamlit adds no route:
+Streamlit's server has routes that the explorer does not use. Some of these routes are unsafe:
+uploads are kept in memory, `/_stcore/metrics` reports on the process, and the agent's API runs
+pages. Any route that is not in this table gets a 404, so a new version of Streamlit cannot add a
+route:
 
-| route | decision |
-|---|---|
-| `/_stcore/health` | open to everyone, without a Host check; its answer has no data |
-| `/`, `/index.html`, `/PAGE` | the frontend, after sign-in; `/?page=PAGE` is redirected to `/PAGE`
-|
-| `/favicon.png`, `/manifest.json`, `/static/` | the frontend's files, open to everyone |
-| `/_stcore/host-config`, `/_stcore/bidi-components/`, `/media/` | after sign-in |
-| `/_stcore/stream` | a WebSocket, after sign-in, limited in number and in message size |
-| `/auth/login`, `/auth/logout`, `/oauth2callback` | only if sign-in is on |
-| `/_stcore/upload_file/`, `/_stcore/metrics`, `/_stcore/agent/`, `/_stcore/script-health-check`, |
-| `/component/`, `/app/static/` and others | 404 |
+| route | decision | |---|---| | `/_stcore/health` | open to everyone, without a Host check; the
+response has no data | | `/`, `/index.html`, `/PAGE` | the frontend, after sign-in; `/?page=PAGE` is
+redirected to `/PAGE` | | `/favicon.png`, `/manifest.json`, `/static/` | the frontend's files, open
+to everyone | | `/_stcore/host-config`, `/_stcore/bidi-components/`, `/media/` | after sign-in | |
+`/_stcore/stream` | a WebSocket, after sign-in, limited in number and in message size | |
+`/auth/login`, `/auth/logout`, `/oauth2callback` | only if sign-in is on | |
+`/_stcore/upload_file/`, `/_stcore/metrics`, `/_stcore/agent/`, `/_stcore/script-health-check`, | |
+`/component/`, `/app/static/` and others | 404 |
 """
 
 from collections import Counter
@@ -33,10 +31,9 @@ from ui.frame.pages import FIRST, PAGES
 HEALTH: Final = "/_stcore/health"
 STREAM: Final = "/_stcore/stream"
 MOST_OPEN: Final = 128
-"""Maximum number of open pages: 77 MB at 0.6 MB each (measured over nine pages)."""
+"""Maximum number of open pages. They use 77 MB, at 0.6 MB each (measured over nine pages)."""
 MOST_OPEN_OF_ONE: Final = 48
-"""Maximum number of open pages of one client address, so that one reader cannot open all pages that
-are allowed.
+"""Maximum number of open pages of one client address, so that no reader can use up `MOST_STREAMS`.
 
 All readers behind a proxy on another machine share one address, unless FORWARDED_ALLOW_IPS names
 the proxy.
@@ -44,8 +41,8 @@ the proxy.
 MOST_MESSAGE_BYTES: Final = 1_000_000
 """Maximum size of a message from a browser.
 
-A message contains the state of a page's controls, a few kilobytes. The largest message is an
-objective that a reader tries on the SLOs page.
+Most messages contain the state of a page's controls, a few kilobytes. The largest contain the text
+of an objective that a reader tries on the SLOs page.
 """
 
 _TRY_AGAIN_LATER: Final = 1013
@@ -80,7 +77,7 @@ _BELOW: Final = {
 Admission = Callable[[Scope, str], Response | None]
 """A function of a request and its path below the base path.
 
-It returns None if the reader is admitted, else the response.
+It returns None if the reader is admitted, otherwise the response to send.
 """
 
 
@@ -90,9 +87,9 @@ class Routes:
     Args:
         app: Streamlit.
         base_path: the path under which the explorer is served, without slashes at its ends.
-        admission: checks whether a reader has signed in; None if sign-in is off.
-        most: limit of open WebSockets.
-        most_of_one: limit of open WebSockets of one client address.
+        admission: checks whether a reader has signed in, or None if sign-in is off.
+        most: maximum number of open WebSockets.
+        most_of_one: maximum number of open WebSockets of one client address.
     """
 
     def __init__(
@@ -138,8 +135,9 @@ class Routes:
         return self._redirection(path, scope["query_string"].decode("latin-1"))
 
     def _redirection(self, path: str, query: str) -> Response | None:
-        """Redirect to the path of the page that the query names, because the page's links are
-        relative to that path."""
+        """Redirect to the path of the page that the query names, because links on a page are
+        relative to its path.
+        """
         there = moved(query) if path in ("", "/") else None
         if there is None and path in ("", f"/{FIRST}"):
             there = f"?{query}" if query else ""
@@ -173,10 +171,10 @@ class Routes:
 
 
 def _same_origin(scope: Scope) -> Scope:
-    """Return the scope with its Host set to the host of the Origin, which was checked before.
+    """Return the scope with the host of the Origin as its Host. The Origin was checked before.
 
-    Behind a proxy that changes Host, the two differ. Streamlit would then ask a server on the
-    internet for this machine's address, to compare the Host with it.
+    Behind a proxy that changes Host, the two headers differ. Streamlit would then ask a server on
+    the internet for this machine's address, to compare the Host with it.
     """
     origin = Headers(scope=scope).get("origin")
     if origin is None:

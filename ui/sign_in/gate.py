@@ -1,7 +1,8 @@
-"""The sign-in check before every page: the reader's identity, access and session length.
+"""Check, before every page, who the reader is, whether they may see the page, and whether the
+session has ended.
 
 The provider's claims are in a cookie that Streamlit signs. They are checked each time that a page
-is drawn, so an open page shows no more data after its session has ended.
+is drawn, so an open page shows no new data after its session has ended.
 """
 
 import time
@@ -25,7 +26,7 @@ EARLY_S: Final = 120
 
 
 class Verdict(StrEnum):
-    """The result of checking a reader's claims."""
+    """Whether a reader may see the pages, or the reason why not."""
 
     WELCOME = "welcome"
     UNKNOWN = "unknown"
@@ -54,7 +55,7 @@ def judge(claims: Mapping[str, Any], asked: SignIn, now_s: float) -> Verdict:
     if EVERYBODY in asked.allow:
         return Verdict.WELCOME
     email = claims.get("email")
-    # Some letters of other alphabets become ASCII letters in lower case.
+    # Compare ASCII only: some letters of other alphabets become ASCII letters in lower case.
     if not isinstance(email, str) or not email.isascii() or email.count("@") != 1:
         return Verdict.REFUSED
     email = email.lower()
@@ -66,7 +67,7 @@ def judge(claims: Mapping[str, Any], asked: SignIn, now_s: float) -> Verdict:
 
 
 def passes() -> bool:
-    """Return whether the page may be shown; otherwise show the sign-in link."""
+    """Return whether the page may be shown. If not, show the sign-in link."""
     asked = in_force()
     if asked is None:
         return True
@@ -119,7 +120,7 @@ def said(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
     Args:
         asked: the sign-in settings.
         verdict: the result of the check.
-        email: the reader's address from the claims.
+        email: the reader's e-mail address from the claims.
         failed: whether the last sign-in failed.
     """
     provider, who = wording.for_html(asked.provider), wording.for_html(email, 80)
@@ -141,8 +142,8 @@ def _said(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
             )
         case Verdict.REFUSED:
             return (
-                f"<b>{who} has no access.</b> Whoever runs Tailspan can allow an address or a"
-                " domain: <code>allow</code> in its sign-in file."
+                f"<b>{who} has no access.</b> The operator of Tailspan can allow an address or a "
+                "domain: <code>allow</code> in its sign-in file."
             )
         case Verdict.UNVERIFIED:
             return (

@@ -1,4 +1,4 @@
-"""The page for a reader who has not signed in, served without Streamlit."""
+"""Serve the page for a reader who has not signed in. It runs without Streamlit."""
 
 import time
 from collections.abc import Mapping
@@ -36,7 +36,8 @@ _DEFAULT_PROVIDER: Final = "default"
 
 
 class SignInPage:
-    """Admit a reader who may see the pages, and answer any other request with the sign-in page.
+    """Admit a reader who may see the pages, and send the sign-in page in response to any other
+    request.
 
     Implements `ui.serving.routes.Admission`.
 
@@ -48,7 +49,7 @@ class SignInPage:
         self._asked = asked
 
     def __call__(self, scope: Scope, path: str) -> Response | None:
-        """Return None if the reader is admitted, else the response."""
+        """Return None if the reader is admitted, otherwise the response to send."""
         claims = _claims(Headers(scope=scope), self._asked)
         verdict = judge(claims, self._asked, time.time())
         if verdict is Verdict.WELCOME:

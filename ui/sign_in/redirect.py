@@ -1,8 +1,8 @@
-"""Return to the requested page after sign-in.
+"""Redirect the reader to the requested page after sign-in.
 
-After sign-in, Streamlit redirects to its root, but a link from an alert has its view in the query.
-So a cookie holds the query of the requested page for a few minutes. It holds only a query, not a
-URL, so it cannot redirect to another site.
+After sign-in, Streamlit redirects to its root page and drops the query, which holds the view of a
+link from an alert. A cookie therefore holds the query of the requested page for a few minutes. The
+cookie holds only a query, not a URL, so it cannot redirect to another site.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ui.frame.pages import BY_KEY
 
 FAILED: Final = "sign_in"
-"""Query parameter: the last sign-in failed."""
+"""Query parameter that is set if the last sign-in failed."""
 COOKIE: Final = "tailspan_way_back"
 USER_COOKIE: Final = "_streamlit_user="
 KEPT_S: Final = 900
@@ -24,8 +24,8 @@ LONGEST: Final = 2_000
 _REDIRECT, _BAD = 302, 400
 
 Change = Callable[[int, MutableHeaders], int]
-"""A function of a response's status and headers. It may change the headers, and returns the new
-status.
+"""A function that receives a response's status and headers, may change the headers, and returns the
+new status.
 """
 
 
@@ -44,7 +44,7 @@ class WayBack:
         self._attributes = f"; Path={self._path or '/'}; HttpOnly; SameSite=Lax"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle the requests that begin and end a sign-in; forward all others."""
+        """Handle the requests that begin and end a sign-in, and forward all other requests."""
         path = scope.get("path") if scope["type"] == "http" else None
         if path in (f"{self._path}/auth/login", f"{self._path}/auth/logout"):
             send = self._changing(send, self._leaving(Headers(scope=scope)))
@@ -132,7 +132,9 @@ class WayBack:
 
 
 def _without_failure(query: str) -> str:
-    """Encode the query again without the failure parameter, cut to a few kilobytes."""
+    """Return the query without the failure parameter, or an empty query if it is longer than a few
+    kilobytes.
+    """
     return urlencode(
         [pair for pair in parse_qsl(query[:LONGEST]) if pair[0] != FAILED], quote_via=quote
     )

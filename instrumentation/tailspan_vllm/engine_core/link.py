@@ -1,16 +1,18 @@
 """The link from an engine core to the front ends of its server, over a local socket.
 
-The front end adds the engine's accounts to its spans. Both ends find each other by a token
-that child processes inherit in their environment. Any local process can read the token in
-/proc/net/unix, so each end also asks the kernel for the user of the other end, and refuses
-every user but its own.
+The front end adds the engine's accounts to its spans. Both ends find each other by a token that
+child processes inherit in their environment. Any local process can read the token in
+/proc/net/unix. Each end therefore also asks the kernel for the user of the other end, and refuses
+all users except its own.
 
-The engine never waits. It has one log of messages, bounded in bytes, and a position in this log for
-each front end, so a slow front end loses no messages for some time. If a message is removed from
-the log before a front end has read it, it is counted as dropped.
+The engine never waits for a front end. It has one log of messages, bounded in bytes, and stores
+each front end's position in this log. A front end that is slow for a short time therefore loses no
+messages. If a message is removed from the log before a front end has read it, the message is
+counted as dropped.
 
 The link requires Linux, because it uses abstract sockets, which have no files to remove. On other
-systems, and between machines, there is no link, and spans are sent without the engine's accounts.
+systems, or if engine and front end are on different machines, there is no link, and spans are sent
+without the engine's accounts.
 """
 
 import errno
@@ -27,47 +29,57 @@ from tailspan_vllm import guard
 TOKEN_VARIABLE = "TAILSPAN_LINK"
 
 LOG_BYTES = 4 * 2**20
-"""Memory for messages that a front end has not read. An account takes about 300 bytes, so this
-is about 60 seconds at 200 requests a second."""
+"""Maximum memory of messages that a front end has not read, in bytes. An account takes about 300
+bytes, so the log contains the accounts of about 60 s at 200 requests per second.
+"""
 
 RECENT = 512
 """Number of earlier messages that are sent to a front end that has just connected."""
 
 PACKET_BYTES = 32768
-"""Size of a packet. The kernel's send buffer holds several (212,992 bytes by default)."""
+"""Maximum size of a packet in bytes. The kernel's send buffer holds several packets (212,992 bytes
+by default).
+"""
 
 MESSAGE_BYTES = PACKET_BYTES - 4
-"""The longest message. An account has at most 1,300 bytes, an identity a few thousand."""
+"""Maximum size of a message in bytes. An account has at most 1,300 bytes, an identity a few
+thousand.
+"""
 
 PACKETS_PER_FLUSH = 16
-"""Packets per front end and flush. The engine's thread sends up to half a megabyte ten times a
-second."""
+"""Maximum number of packets per front end and flush. The engine's thread sends up to half a
+megabyte ten times a second.
+"""
 
 PACKETS_PER_READ = 1024
-"""Maximum number of packets per engine and read; more than the engine's log can contain."""
+"""Maximum number of packets per engine and read, which is more than the engine's log can
+contain.
+"""
 
 FRONT_ENDS_LIMIT = 64
-"""Maximum number of connections to one engine. Each API server on its machine has one."""
+"""Maximum number of connections to one engine. Each API server on the engine's machine has one
+connection.
+"""
 
 ENGINES_LIMIT = 64
-"""Maximum number of connections of one front end, and of attempts to connect in one search."""
+"""Maximum number of connections of one front end, and of attempts to connect per search."""
 
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
 _MESSAGE_OVERHEAD_BYTES = 48
-"""Size of a `bytes` object and its slot in the log."""
+"""Memory overhead of a message: the `bytes` object and its slot in the log."""
 
 _CREDENTIALS = struct.Struct("3i")
 """Linux's `struct ucred`: process, user, group."""
 
 
 def make_token(environ: "os._Environ[str]") -> None:
-    """Set a token for this process and its children, unless a parent has set one."""
+    """Set a token for this process and its child processes, unless a parent process has set one."""
     environ.setdefault(TOKEN_VARIABLE, secrets.token_hex(8))
 
 
 class EngineEnd:
-    """The engine's side of the link: listens, and sends messages to connected front ends."""
+    """The engine's end of the link: listens, and sends messages to connected front ends."""
 
     def __init__(self, token: str, name: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -78,15 +90,16 @@ class EngineEnd:
         self._log: deque[bytes] = deque()
         self._log_bytes = 0
         self._first = 0
-        """The position of the oldest message in the log: the number of earlier messages.
+        """Position of the oldest message in the log, which is the number of messages dropped before
+        it.
         """
         self.greeting = b""
-        """The first message to every front end."""
+        """The message that every front end receives first."""
         self.dropped = 0
-        """Messages that a front end did not receive, summed over the front ends."""
+        """The number of messages that front ends did not receive, summed over the front ends."""
 
     def put(self, message: bytes) -> None:
-        """Append a message to the log, and drop the oldest ones if it is full."""
+        """Append a message to the log, and drop the oldest messages if the log is full."""
         if len(message) > MESSAGE_BYTES:
             self.dropped += max(1, len(self._fronts))
             return
@@ -100,7 +113,7 @@ class EngineEnd:
                     self.dropped += 1
 
     def flush(self) -> None:
-        """Send as much as each front end accepts, without waiting."""
+        """Send each front end as much as it accepts, without waiting."""
         self._accept()
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
@@ -111,9 +124,9 @@ class EngineEnd:
                 self._forget_oldest()
 
     def send_to_one(self, message: bytes) -> None:
-        """Send a message to one front end only, so that it is not counted twice.
+        """Send a message to one front end only, so that its content is not counted twice.
 
-        It replaces an earlier message of this kind that could not be sent yet.
+        The message replaces an earlier message of this kind that could not be sent yet.
         """
         self._accept()
         if not self._fronts:
@@ -152,12 +165,12 @@ class EngineEnd:
                 guard.count("link.refused", "tailspan: refused a connection to the engine's link")
                 connection.close()
                 continue
-            # The first requests can end before the front end has found the engine.
+            # The first requests can end before the front end has connected to the engine.
             position = max(self._first, self._end - RECENT)
             self._fronts.append(_Front(connection, position, self.greeting))
 
     def _push(self, front: "_Front", packets: dict[int, tuple[bytes, int]]) -> None:
-        """Send a front end the messages that it lacks, until its buffer is full."""
+        """Send a front end the messages that it has not received, until its buffer is full."""
         for _ in range(PACKETS_PER_FLUSH):
             aside = front.greeting or front.sample
             if aside:
@@ -185,10 +198,10 @@ class EngineEnd:
             front.position += count
 
     def _packet(self, position: int) -> tuple[bytes, int]:
-        """Return the messages from a position on, up to the size of a packet, and their number."""
+        """Return the messages from a position on that fit into a packet, and their number."""
         framed: list[bytes] = []
         size = 0
-        # By index, because a deque is fast near its end, where most front ends read.
+        # By index, because access near the end of a deque is fast, and most front ends read there.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)
@@ -199,7 +212,7 @@ class EngineEnd:
 
 
 class _Front:
-    """A connected front end: its position in the log, and messages only for this front end."""
+    """A connected front end: its position in the log, and the messages for this front end only."""
 
     __slots__ = ("connection", "greeting", "position", "sample")
 
@@ -211,7 +224,7 @@ class _Front:
 
 
 class FrontEnd:
-    """A front end's side of the link: finds the engines of its server and reads their messages."""
+    """A front end's end of the link: finds the engines of its server and reads their messages."""
 
     def __init__(self, token: str) -> None:
         self._prefix = f"@tailspan-{token}-"
@@ -225,7 +238,7 @@ class FrontEnd:
         return bool(self._engines)
 
     def discover(self) -> None:
-        """Connect to engines that have started."""
+        """Connect to engines that have started since the last call."""
         try:
             table = Path("/proc/net/unix").read_text(errors="replace")
         except OSError:
@@ -234,8 +247,8 @@ class FrontEnd:
         for line in table.splitlines():
             _, at, name = line.partition(self._prefix)
             address = self._prefix + name
-            # The file has one line for a listening socket, and one more line for each connection
-            # that the socket accepted.
+            # /proc/net/unix has one line for a listening socket, and one more line for each
+            # connection that the socket accepted.
             if not at or address in self._engines or address in self._refused:
                 continue
             tries += 1
@@ -260,7 +273,8 @@ class FrontEnd:
 
     def _connect(self, address: str) -> None:
         engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Before connecting: otherwise a full queue of connections would block this thread.
+        # This check precedes connecting, because a full queue of connections would block this
+        # thread.
         engine.setblocking(False)
         try:
             engine.connect("\0" + address[1:])
@@ -276,7 +290,7 @@ class FrontEnd:
             self._refused.add(address)
 
     def _read_from(self, engine: socket.socket, messages: list[bytes]) -> bool:
-        """Read the packets of one engine. Return False if it has closed the connection."""
+        """Read the packets of one engine. Return False if the engine has closed the connection."""
         for _ in range(PACKETS_PER_READ):
             try:
                 size = engine.recv_into(self._packet)
@@ -291,7 +305,7 @@ class FrontEnd:
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Return whether the process at the other end runs as the same user as this one.
+    """Return whether the process at the other end runs as the same user as this process.
 
     Source: unix(7), SO_PEERCRED.
     """

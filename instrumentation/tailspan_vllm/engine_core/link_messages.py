@@ -1,7 +1,7 @@
 """The messages that an engine core sends to the front ends of its server.
 
-Three kinds: an account of one request (binary, because there is one per request), the identity
-of an engine, and a sample of its totals (both JSON).
+There are three kinds: an account of one request (binary, because there is one per request), the
+identity of an engine, and a sample of an engine's totals (both JSON).
 """
 
 import json
@@ -25,7 +25,7 @@ _NUMBERS: dict[str, type] = {
     for kind in (int, float)
     if hint == kind | None
 }
-"""The numeric fields of an account, with their types. They are sent without changes."""
+"""The numeric fields of an account, with their types. These values are sent without conversion."""
 _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{18 + len(_NUMBERS)}d")
 _NAN = float("nan")
@@ -46,7 +46,7 @@ class Identity(NamedTuple):
 
 
 class RequestAccount(NamedTuple):
-    """One request's account, and the engine that sent it."""
+    """One request's account, and the number of the engine that sent it."""
 
     request_id: str
     engine: int
@@ -54,7 +54,10 @@ class RequestAccount(NamedTuple):
 
 
 def encode_account(engine: int, request_id: str, account: Account) -> bytes:
-    """Encode one request's account. The front end shortens request ids in the same way."""
+    """Encode the account of one request.
+
+    The request id is shortened as in the front end, so that both ends use the same id.
+    """
     return (
         b"A"
         + _ACCOUNT.pack(
@@ -81,10 +84,10 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
-    """Decode a message of any kind.
+    """Decode a message of any of the three kinds.
 
     Raises:
-        ValueError: the message is malformed. No other exception is raised.
+        ValueError: the message is malformed. The function raises no other exception.
     """
     try:
         kind = message[:1]
@@ -105,7 +108,7 @@ def _account(message: bytes) -> RequestAccount:
         raise ValueError("malformed account: a value is infinite")
     request_id = message[1 + _ACCOUNT.size :].decode()
     if len(request_id) > TEXT_LIMIT:
-        raise ValueError(f"malformed account: its id has {len(request_id)} characters")
+        raise ValueError(f"malformed account: its request id has {len(request_id)} characters")
     known = [None if value != value else value for value in values]
     queued, billed_s, wasted_s = known[15:18]
     account = Account(
@@ -122,7 +125,10 @@ def _account(message: bytes) -> RequestAccount:
 
 
 def _sample(sample: dict[str, Any]) -> dict[str, Any]:
-    """Check a sample. A metric without a unit would break every later export of samples."""
+    """Return a valid sample, or raise ValueError.
+
+    A metric without a unit is invalid, because it would break every later export of samples.
+    """
     if not _is_number(sample["engine"]):
         raise ValueError(f"malformed sample: engine {sample['engine']!r}")
     for field in ("totals", "gauges", "state"):

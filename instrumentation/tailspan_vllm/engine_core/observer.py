@@ -1,12 +1,13 @@
 """Records the steps of an engine core, and sends accounts of its requests to the front ends.
 
-`scheduler_hooks.py` calls this module inside guards. An exception here is counted, and the requests
-in the engine lose their accounts; there are no other effects.
+`scheduler_hooks.py` calls this module inside guards. If this module raises an exception, the
+exception is counted, and the requests in the engine lose their accounts. There are no other
+effects.
 
-Each step costs a few sums over the scheduled work, without a Python loop over the batch, and a loop
-over the requests in prefill. The rest is computed ten times a second for all recent steps, because
-code that runs once per step takes three times as long: the model has evicted it from the
-processor's caches.
+Each step causes a few sums over the scheduled work, without a Python loop over the batch, and a
+loop over the requests in prefill. All other work is done ten times a second for all recent steps.
+Code that runs once per step takes three times as long, because the model has evicted it from the
+CPU caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -33,13 +34,15 @@ from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerpr
 from tailspan_vllm.engine_state.hardware import machine_of
 
 CATCH_UP_S = 0.1
-"""Interval at which steps are entered, requests settled, and messages sent to the front ends."""
+"""Interval at which ended steps are added to the ledger, accounts of ended requests are computed,
+and messages are sent to the front ends.
+"""
 
 SAMPLE_S = 1.0
 """Interval between two samples of a busy engine.
 
-An engine also sends a sample whenever it becomes idle; otherwise its last steps might be reported
-hours later. A sample takes about 20 µs.
+An engine also sends a sample whenever it becomes idle. Otherwise its last steps could be reported
+hours later. Sending a sample takes about 20 µs.
 """
 
 TRACK_LIMIT = 65536
@@ -48,13 +51,15 @@ TRACK_LIMIT = 65536
 STEPS_UNDER_WAY = 1024
 """Maximum number of scheduled steps that have not ended.
 
-Pipeline parallelism has one such step per stage, and asynchronous scheduling has one more. If this
-number is reached, the hook must have missed the ends of steps.
+Pipeline parallelism has one such step per stage, and asynchronous scheduling has one more. At this
+number, the hook must have missed the ends of steps.
 """
 
 UNSEEN_ENDS = 1024
-"""If the number of tracked requests exceeds the scheduler's number by more than this, requests that
-the scheduler does not have are removed, because the hook must have missed their ends."""
+"""If the number of tracked requests exceeds the scheduler's number by more than this, the observer
+removes requests that the scheduler does not have. The hook must have missed the end of these
+requests.
+"""
 
 
 class _EndedStep(NamedTuple):
@@ -71,16 +76,16 @@ class _EndedRequest(NamedTuple):
 
     track: Track
     last: int
-    """The last step that ended before the request did."""
+    """The last step that ended before the request ended."""
     paid: int
     """The last step with work for the request.
 
-    A step that is running when the request leaves is billed, too.
+    The request is also billed for a step that is running when it ends.
     """
 
 
 class EngineObserver:
-    """The ledger of one engine core, and its end of the link."""
+    """Keeps the ledger of one engine core, and sends accounts over the link."""
 
     def __init__(self, link: EngineEnd, engine: int) -> None:
         self.ledger = Ledger()
@@ -91,15 +96,18 @@ class EngineObserver:
         self._planned: deque[tuple[Any, Work, float, int]] = deque()
         self._ended: list[_EndedStep] = []
         self._freed: list[tuple[Track, int]] = []
-        """Requests freed during `update_from_output`, with the last step planned for each."""
+        """Maps requests that were freed during `update_from_output` to the last step planned with
+        their work.
+        """
         self._leaving: list[_EndedRequest] = []
-        """Requests that have ended while a step with work for them is running."""
+        """Requests that have ended while a step with their work is running."""
         self._unsettled: list[_EndedRequest] = []
         self.in_update = False
-        """Whether vLLM is processing the outputs of a step. Requests freed meanwhile took part in
-        that step."""
+        """Whether vLLM is processing the outputs of a step. Requests that are freed during this
+        time took part in that step.
+        """
         self._queue: Queue | None = Queue()
-        """The queue; None if the reasons for waiting cannot be determined."""
+        """The queue, or None if the reasons for waiting cannot be determined."""
         self._obstacles: QueueObstacles | None = None
         self._evicted = False
         """Whether a request was preempted since the last scheduling decision."""
@@ -111,13 +119,17 @@ class EngineObserver:
         self._started_unix_ns = time.time_ns()
         self._adapters = False
         self._untracked: set[str] = set()
-        """Requests in the engine without a track: there were too many, or a hook failed."""
+        """Requests in the engine that are not tracked, because there were too many requests or a
+        hook failed.
+        """
         self._no_account = 0
-        """Number of requests without an account: never tracked, or their track was lost."""
+        """Number of requests without an account, because they were never tracked or their track was
+        lost.
+        """
 
     @property
     def _step(self) -> int:
-        """The number of the step that is scheduled next."""
+        """The number of the step that will be scheduled next."""
         return self._last_step + 1 + len(self._planned)
 
     @property
@@ -148,7 +160,7 @@ class EngineObserver:
             self._queue = None  # incomplete sums would not be recognisable
 
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
-        """Record the work of a step that was scheduled."""
+        """Record the work of a scheduled step."""
         self.in_update = False  # the previous update may have raised
         self._decided(scheduler, output, at)
         if len(self._planned) >= STEPS_UNDER_WAY:
@@ -166,7 +178,7 @@ class EngineObserver:
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
-        # A preempted request is resumed, or appears as new with the newer model runner.
+        # A preempted request is resumed, or appears as new in newer versions of the model runner.
         for request_id in (*new, *cached.resumed_req_ids):
             self._prefilling.add(request_id)
             if track := self._tracks.get(request_id):
@@ -207,7 +219,9 @@ class EngineObserver:
         self._planned.append((output, work, begun, len(counts)))
 
     def preempted(self, request_id: str) -> None:
-        """Record that a running request lost its KV cache and must be recomputed."""
+        """Record that a running request was preempted, so that its KV cache must be computed
+        again.
+        """
         track = self._tracks.get(request_id)
         self._prefilling.discard(request_id)
         self._evicted = True
@@ -234,14 +248,14 @@ class EngineObserver:
         elif paid > self._last_step:
             self._leaving.append(_EndedRequest(track, self._last_step, paid))
         else:
-            # No step may follow for hours.
+            # The next step may follow only after hours.
             self._unsettled.append(_EndedRequest(track, self._last_step, self._last_step))
             self._catch_up()
 
     def _left_queue(self, request_id: str) -> None:
-        """Send the account of a request that was never in a step.
+        """Send the account of a request that took part in no step.
 
-        It contains only the time in the queue.
+        The account contains only the time in the queue.
         """
         waited = self._queue.left(request_id, time.monotonic()) if self._queue is not None else None
         if waited is None:
@@ -251,7 +265,7 @@ class EngineObserver:
             self._link.flush()  # there may be no further step for hours
 
     def _last_planned(self, request_id: str) -> int:
-        """Return the last planned step that includes a request, or else the last ended step."""
+        """Return the last planned step with a request, or else the last step that ended."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
             if request_id in self._planned[place - 1][0].num_scheduled_tokens:
@@ -289,7 +303,7 @@ class EngineObserver:
                 self._sample(scheduler)
 
     def _catch_up(self) -> None:
-        """Enter ended steps into the ledger, settle ended requests, and send their accounts."""
+        """Add ended steps to the ledger, and send the accounts of ended requests."""
         steps, self._ended = self._ended, []
         try:
             for step in steps:
@@ -320,9 +334,9 @@ class EngineObserver:
         self._longest_s = max(self._longest_s, ended - begun)
 
     def lose_track(self) -> None:
-        """Remove the tracks of all requests in the engine after a hook failed.
+        """Remove the tracks of all requests in the engine, because a hook failed.
 
-        Otherwise their accounts would be wrong without any sign of it.
+        Otherwise their accounts would be wrong, and nothing would show it.
         """
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
@@ -333,7 +347,7 @@ class EngineObserver:
         self._idle = True  # the next step begins when it is scheduled
 
     def close(self) -> None:
-        """Send a last sample, which reports the failures, and close the link."""
+        """Send a last sample, which contains the failures, and close the link."""
         try:
             self._link.send_to_one(encode_sample(self._sample_of({}, {})))
         finally:
@@ -341,7 +355,7 @@ class EngineObserver:
 
     @guard.harmless("introduce")
     def introduce(self, scheduler: Any) -> None:
-        """Set the identity that every front end receives when it connects."""
+        """Set the identity message that every front end receives when it connects."""
         from vllm import __version__ as vllm_version
 
         config = scheduler.vllm_config
@@ -370,7 +384,7 @@ class EngineObserver:
             gauges[names.STEP_MODEL_ERROR] = model.error_ratio
             gauges[names.STEP_MODEL_R_SQUARED] = model.r_squared
         # From 0.18 to 0.30 `skipped_waiting` has the requests that are held back. Since 0.31
-        # `kv_holding_waiting` has those that hold blocks already.
+        # `kv_holding_waiting` has the held-back requests that already hold blocks.
         queues = (
             scheduler.waiting,
             getattr(scheduler, "skipped_waiting", ()),
@@ -390,7 +404,7 @@ class EngineObserver:
         self._forget_unseen_ends(scheduler.requests)
 
     def _sample_of(self, gauges: dict[str, float], state: dict[str, int]) -> dict[str, Any]:
-        """Return a sample of the current totals with these gauges and this state."""
+        """Return a sample of the current totals with the given gauges and state."""
         dropped = self._link.dropped + self._no_account
         return {
             "engine": self._engine,
@@ -401,14 +415,14 @@ class EngineObserver:
         }
 
     def _forget_unseen_ends(self, alive: Any) -> None:
-        """Remove the requests that the scheduler no longer has."""
+        """Remove the tracks of requests that the scheduler no longer has."""
         enough = len(alive) + UNSEEN_ENDS
         if len(self._tracks) > enough:
             ended = [request_id for request_id in self._tracks if request_id not in alive]
             self._no_account += len(ended)
             for request_id in ended:
                 del self._tracks[request_id]
-            guard.count("unseen_ends", "tailspan: the hooks missed the end of requests")
+            guard.count("unseen_ends", "tailspan: the hooks missed the end of some requests")
         if len(self._prefilling) > enough:
             self._prefilling.intersection_update(alive)
         if len(self._untracked) > enough:
@@ -418,7 +432,9 @@ class EngineObserver:
 
 
 def _external_tokens(request: Any) -> int | None:
-    """Return the prompt tokens that a KV connector provided; since 0.20 in the prefill's stats."""
+    """Return the number of prompt tokens that a KV connector provided; since 0.20 from the
+    prefill's stats.
+    """
     prefill = getattr(request, "prefill_stats", None)
     if prefill is not None:
         return int(prefill.num_external_cached_tokens)

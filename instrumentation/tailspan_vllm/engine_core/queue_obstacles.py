@@ -1,6 +1,6 @@
-"""Determines why requests stay in a scheduler's queue, after each scheduling decision.
+"""Finds the reason why requests stay in a scheduler's queue, after each scheduling decision.
 
-The conditions are those that end vLLM's own loop over the waiting requests. They are checked in
+The conditions are those that end vLLM's own loop over the waiting requests. They are checked in the
 order of their duration: a full batch stays full until a request ends, full memory until a request
 ends or grows, and an exhausted token budget until the next step.
 
@@ -16,11 +16,11 @@ _NONE: frozenset[str] = frozenset()
 
 
 class QueueObstacles:
-    """Reads one scheduler. Values that its configuration fixes are read once."""
+    """Examines the queue of one scheduler. Values from the configuration are read only once."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        # Since 0.31 the batch may have more requests than `max_num_running_reqs`.
+        # Since 0.31, the batch may contain more requests than `max_num_running_reqs`.
         self._seats: int = getattr(scheduler, "max_num_active_reqs", None) or (
             scheduler.max_num_running_reqs
         )
@@ -29,7 +29,9 @@ class QueueObstacles:
         self._chunked: bool = scheduler.scheduler_config.enable_chunked_prefill
 
     def held(self) -> Set[str]:
-        """Return the requests that are not eligible; always empty before vLLM 0.18."""
+        """Return the requests that are not eligible to join the batch; always empty before vLLM
+        0.18.
+        """
         scheduler = self._scheduler
         held = getattr(scheduler, "deferred_waiting", None)  # since 0.31
         if held is None:
@@ -39,12 +41,12 @@ class QueueObstacles:
     def obstacle(self, output: Any, held: Set[str], preempted: bool) -> Obstacle | None:
         """Return the obstacle that keeps the eligible requests from joining the batch.
 
+        The result is None if no eligible request waits.
+
         Args:
-            output: the scheduler's output.
+            output: the output of the scheduling decision.
             held: the requests that are not eligible.
             preempted: whether this decision preempted a running request.
-
-        Returns: None if no eligible request waits.
         """
         scheduler = self._scheduler
         first = self._first(held)
@@ -65,8 +67,8 @@ class QueueObstacles:
             return Obstacle.HELD
         if not self._chunked and first.num_tokens > left:
             return Obstacle.BUDGET
-        # The remaining reasons are budgets of other kinds: encoder inputs, or prefills balanced
-        # between engines.
+        # The remaining reasons are other budgets: encoder inputs, or prefills balanced between
+        # engines.
         return Obstacle.KV if self._lacks_blocks(first) else Obstacle.BUDGET
 
     def _first(self, held: Set[str]) -> Any:
@@ -83,7 +85,7 @@ class QueueObstacles:
         return None
 
     def _lacks_blocks(self, request: Any) -> bool:
-        """Return whether the free blocks may not suffice for a request without cache hits."""
+        """Return whether the free blocks may be too few for a request without cache hits."""
         cache = self._scheduler.kv_cache_manager
         groups = len(cache.kv_cache_config.kv_cache_groups)
         needed: int = -(-request.num_tokens // self._block_tokens) * groups

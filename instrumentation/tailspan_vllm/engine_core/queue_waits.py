@@ -1,11 +1,11 @@
 """Measures how long each obstacle kept requests in the engine's queue.
 
-Each step the scheduler decides which requests join the batch. The obstacle at that decision
-applies until the next one, and its duration is added to a running sum. A request's wait is a
-difference of two entries of the sums, so a waiting request needs no work. Only requests that are
-not eligible are recorded one by one, at the beginning and at the end of that state.
+At each step, the scheduler decides which requests join the batch. The obstacle at a decision
+applies until the next decision. The duration is added to the obstacle's running sum. A request's
+wait is the difference between two entries of the sums, so a waiting request causes no work. Only
+requests that are not eligible are recorded one by one, when that time begins and when it ends.
 
-Pure: clock readings are arguments, all of one monotonic clock.
+Pure: callers pass readings of one monotonic clock.
 """
 
 from collections.abc import Container, Set
@@ -17,9 +17,9 @@ from tailspan_vllm.request.parts import QueueParts
 
 
 class Obstacle(IntEnum):
-    """What blocks requests in the queue.
+    """The obstacles that keep requests in the queue.
 
-    The values are indices of the running sums (`QueueParts`).
+    The values are the indices of the running sums (`QueueParts`).
     """
 
     SEATS = 0
@@ -41,11 +41,11 @@ class _Wait:
 
     queued: float
     before: list[float] = field(default_factory=list)
-    """The sums at the request's first eligible decision, plus its ineligible time."""
+    """The sums at the request's first decision while it was eligible, plus its ineligible time."""
     held_s: float = 0.0
     held_since: float = 0.0
     at_hold: list[float] | None = None
-    """The sums when it became ineligible; None while it is eligible."""
+    """The sums when the request became ineligible, or None while it is eligible."""
 
 
 class Queue:
@@ -68,23 +68,25 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Keep only these requests. The others have ended without a call of the hooks."""
+        """Keep only these requests. The other requests have ended without a call of the hooks."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
     def left(self, request_id: str, at: float) -> Waited | None:
-        """Remove a request that was aborted; return its wait, or None if it was never added."""
+        """Remove an aborted request and return its wait, or None if the request was never added."""
         if request_id not in self._waits:
             return None
         self._elapse(at)
         return self._over(request_id, at)
 
     def decided(self, at: float, obstacle: Obstacle | None, held: Set[str]) -> None:
-        """Record a scheduling decision. `admitted` follows for the requests that it admitted.
+        """Record a scheduling decision.
+
+        The caller then calls `admitted` for the requests that this decision admitted.
 
         Args:
-            at: when the decision began.
-            obstacle: the obstacle for eligible requests from now on; None if no request waits.
+            at: timestamp at which the decision began.
+            obstacle: the obstacle for eligible requests from now on, or None if no request waits.
             held: the requests that are not eligible.
         """
         self._elapse(at)
@@ -102,7 +104,9 @@ class Queue:
             self._held = held
 
     def admitted(self, request_id: str, at: float) -> Waited | None:
-        """Remove an admitted request; return its wait, or None if it was never added."""
+        """Remove an admitted request and return its wait, or None if the request was never
+        added.
+        """
         return self._over(request_id, at)
 
     def _elapse(self, at: float) -> None:
@@ -118,7 +122,7 @@ class Queue:
         if wait is None:
             return None
         self._release(wait, at)
-        # A request that arrived after the last decision has only waited for the next one.
+        # A request that arrived after the last decision has only waited for the next decision.
         since = wait.before or self._sums
         seats, kv, budget, held = (
             now - before for now, before in zip(self._sums, since, strict=True)
@@ -128,7 +132,7 @@ class Queue:
         return Waited(wait.queued, QueueParts(seats, kv, budget, held, max(0.0, step)))
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """End a request's ineligible time, and exclude the sums of that time from its wait."""
+        """End a request's ineligible time, and exclude this time from the sums of its wait."""
         if wait.at_hold is None:
             return
         wait.held_s += at - wait.held_since

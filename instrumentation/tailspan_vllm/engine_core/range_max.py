@@ -1,7 +1,7 @@
-"""The maximum of any range of a long series.
+"""Computes the maximum of any range of a long series.
 
-Pure. The maximum of every `BLOCK` values is stored, so a query over n values reads n / BLOCK
-maxima and the values at both ends. Appending a value takes one comparison.
+Pure. It stores the maximum of every `BLOCK` values. A query over n values therefore reads n / BLOCK
+maxima, and single values at both ends. Appending a value takes one comparison.
 """
 
 from array import array
@@ -10,7 +10,7 @@ BLOCK = 64
 
 
 class RangeMax:
-    """Values in order, queried by position; the oldest can be dropped."""
+    """Values in order, which are queried by position. The oldest values can be dropped."""
 
     def __init__(self) -> None:
         self._values = array("d")
@@ -31,7 +31,7 @@ class RangeMax:
         self._values.append(value)
 
     def forget(self, count: int) -> None:
-        """Drop the oldest values; the remaining ones are numbered from 0."""
+        """Drop the oldest values. The remaining values are numbered from 0."""
         values = self._values
         del values[:count]
         self._tops = array(
@@ -39,7 +39,7 @@ class RangeMax:
         )
 
     def greatest(self, begin: int, end: int) -> float:
-        """Return the maximum of the values at [begin, end), which must not be empty."""
+        """Return the maximum of the values at positions [begin, end), which must not be empty."""
         values = self._values
         first, last = -(-begin // BLOCK), end // BLOCK
         if first >= last:

@@ -1,6 +1,7 @@
-"""The hooks inside vLLM's engine core: wrappers around five methods of its scheduler.
+"""The hooks inside vLLM's engine core, which are wrappers around five methods of its scheduler.
 
-The names are private to vLLM and are checked before use. `observer.py` processes the calls.
+The methods' names are private to vLLM and are checked before use. `observer.py` processes the
+calls.
 
 Source: vllm/v1/core/sched/scheduler.py, 0.12 to 0.33.
 """
@@ -22,12 +23,12 @@ _READ_OF_CACHED = ("num_computed_tokens", "resumed_req_ids")
 
 
 def install(make_observer: Callable[[], EngineObserver]) -> list[str]:
-    """Wrap the scheduler's methods.
+    """Wrap the methods of vLLM's scheduler.
 
     Args:
         make_observer: called at the first request, in the process that runs the scheduler.
 
-    Returns: the methods that this vLLM lacks. No method is wrapped unless `schedule`,
+    Returns: the names of methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
     `update_from_output` and `_free_request` exist.
     """
     from vllm.v1.core.sched.scheduler import Scheduler
@@ -36,7 +37,7 @@ def install(make_observer: Callable[[], EngineObserver]) -> list[str]:
 
 
 def install_on(scheduler_class: Any, make_observer: Callable[[], EngineObserver]) -> list[str]:
-    """Wrap the methods of a class of schedulers. See `install`."""
+    """Wrap the methods of a scheduler class. See `install`."""
     hooks = _SchedulerHooks(make_observer)
     wrapped: dict[str, Any] = {}
     missing: list[str] = []
@@ -54,7 +55,7 @@ def install_on(scheduler_class: Any, make_observer: Callable[[], EngineObserver]
             wrapped[name] = wrap(original)
         except (TypeError, ValueError) as error:
             missing.append(f"{scheduler_class.__name__}.{name} ({error})")
-    # If the ends of requests were not seen, their tracks would never be removed.
+    # If the hooks did not see the ends of requests, their tracks would never be removed.
     if {"schedule", "update_from_output", "_free_request"} <= wrapped.keys():
         for name, wrapper in wrapped.items():
             setattr(scheduler_class, name, wrapper)
@@ -62,7 +63,7 @@ def install_on(scheduler_class: Any, make_observer: Callable[[], EngineObserver]
 
 
 class _SchedulerHooks:
-    """The wrappers, and the observer, which is created at the first request."""
+    """The wrappers, and the observer that they call, which is created at the first request."""
 
     def __init__(self, make_observer: Callable[[], EngineObserver]) -> None:
         self._make = make_observer
@@ -71,7 +72,7 @@ class _SchedulerHooks:
         self._hooks = guard.Hooks("step ledger", switched_off=self._give_up)
 
     def schedule(self, original: Any) -> Any:
-        """Record the work of each step."""
+        """Wrap `schedule`, to record the work of each step."""
 
         def before(args: Arguments, kwargs: Keywords) -> float:
             if self._observer is None:
@@ -88,7 +89,7 @@ class _SchedulerHooks:
         )
 
     def update_from_output(self, original: Any) -> Any:
-        """Record when the outputs of each step were ready."""
+        """Wrap `update_from_output`, to record when the outputs of each step were ready."""
         output_of = guard.argument(original, 1, "scheduler_output")
 
         def before(args: Arguments, kwargs: Keywords) -> None:
@@ -104,7 +105,7 @@ class _SchedulerHooks:
         )
 
     def add_request(self, original: Any) -> Any:
-        """Record when each request arrived."""
+        """Wrap `add_request`, to record the arrival of each request."""
         request_of = guard.argument(original, 1, "request")
 
         def before(args: Arguments, kwargs: Keywords) -> None:
@@ -116,7 +117,7 @@ class _SchedulerHooks:
         return self._hooks.around(original, "add_request", before=before)
 
     def free_request(self, original: Any) -> Any:
-        """Record when each request left."""
+        """Wrap `_free_request`, to record the end of each request."""
         request_of = guard.argument(original, 1, "request")
 
         def before(args: Arguments, kwargs: Keywords) -> None:
@@ -126,7 +127,7 @@ class _SchedulerHooks:
         return self._hooks.around(original, "free_request", before=before)
 
     def preempt_request(self, original: Any) -> Any:
-        """Record when a request was preempted."""
+        """Wrap `_preempt_request`, to record preemptions."""
         request_of = guard.argument(original, 1, "request")
 
         def before(args: Arguments, kwargs: Keywords) -> None:
@@ -145,10 +146,10 @@ class _SchedulerHooks:
             self._observer.introduce(scheduler)
         except Exception:
             guard.note_failure("introduce")
-            self._hooks.switch_off("the observer could not start")
+            self._hooks.switch_off("the observer could not be started")
 
     def _fits(self, output: Any) -> bool:
-        """Check once that a step has the attributes that the ledger reads."""
+        """Check, once, that a step has the attributes that the ledger reads."""
         lacking = guard.missing(output, _READ_OF_OUTPUT)
         lacking += guard.missing(getattr(output, "scheduled_cached_reqs", None), _READ_OF_CACHED)
         if lacking:

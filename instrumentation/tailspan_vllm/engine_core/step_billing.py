@@ -1,15 +1,17 @@
-"""Splits the duration of a step among its requests, in proportion to their work in it.
+"""Splits the duration of a step among its requests, in proportion to each request's work in it.
 
     w = γ/N + α·p + κ·q + β·c + δ·d        share = D · w / Σ w
 
-The whole duration is split, stalls included, so the shares of all requests sum to it. Before the
-step model is fitted, tokens are the weights. Running sums are used, as in the ledger, so the
-computing time for a request is proportional to the number of its prefill chunks and decode runs.
+The whole duration is split, including stalls, so the shares of all requests sum to it. Before the
+step model is fitted, the weights are the numbers of tokens. As in the ledger, running sums are
+used, so the computing time for a request is proportional to the number of its prefill chunks and
+decode runs.
 
-Work that was lost in a preemption and computed again is reported separately, as wasted.
+Work that a preemption discarded and that is computed again is reported separately, as wasted.
 
-Pure. Exact if every decode grows by one token a step. Speculative decoding grows by more; then a
-request's share is slightly too low as its context grows.
+Pure. The result is exact if every decoding request grows by one token per step. With speculative
+decoding a request grows by more than one token, and its share becomes slightly too low as its
+context grows.
 """
 
 from array import array
@@ -25,7 +27,7 @@ BY_TOKENS = (0.0, 1.0, 0.0, 0.0, 1.0)
 
 @dataclass(slots=True)
 class Chunk:
-    """A part of a request's prefill, computed in one step."""
+    """The share of a request's prefill that was computed in one step."""
 
     step: int
     tokens: int
@@ -39,7 +41,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Decoding:
-    """A run of steps (first, last] that each gave the request a token."""
+    """A run of steps (first, last], in each of which the request received a token."""
 
     first: int
     context: int
@@ -47,7 +49,7 @@ class Decoding:
 
 
 class Bill(NamedTuple):
-    """Seconds of engine steps: useful work for a request, and work computed again."""
+    """Engine time in seconds: useful work for a request, and work that was computed again."""
 
     billed_s: float
     wasted_s: float
@@ -55,7 +57,7 @@ class Bill(NamedTuple):
 
 @dataclass(slots=True)
 class Billing:
-    """Running sums over the steps; the first `forgotten` entries were dropped."""
+    """Running sums over the steps. The first `forgotten` entries were dropped."""
 
     forgotten: int = 0
     _sums: tuple["array[float]", ...] = field(
@@ -69,9 +71,9 @@ class Billing:
         """Enter one step.
 
         Args:
-            step: its number, one more than the previous step's.
+            step: the step's number, one more than the previous step's.
             work: the work that was computed in the step.
-            sequences: the number of requests in it.
+            sequences: the number of requests in the step.
             duration: in seconds.
             coefficients: (γ, α, κ, β, δ) of the step model, or `BY_TOKENS`.
         """
@@ -94,11 +96,11 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> Bill:
-        """Return the bill of one request; all of its steps must still be stored.
+        """Return the bill of one request. All steps of the request must still be stored.
 
         Args:
-            chunks: its prefill chunks, in order of their steps.
-            decodings: its decode runs, in order of their steps.
+            chunks: the request's prefill chunks, in the order of their steps.
+            decodings: the request's decode runs, in the order of their steps.
             last: the last step that is billed.
         """
         billed = wasted = reached = 0.0
@@ -124,6 +126,6 @@ class Billing:
         return Bill(billed, wasted)
 
     def _between(self, after: int, upto: int) -> list[float]:
-        """Return the increase of each sum in the steps (after, upto]."""
+        """Return the increase of each sum over the steps (after, upto]."""
         low, high = after - self.forgotten, upto - self.forgotten
         return [column[high] - (column[low] if low >= 0 else 0.0) for column in self._sums]

@@ -1,10 +1,11 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
-With running sums over the steps, a request's share of any range of steps is a difference of two
-entries. There is no work per token; the cost of a request is proportional to its prefill chunks.
-The size is bounded: the oldest steps are dropped, and the phases of older requests are not split.
+With running sums over the steps, a request's share of a range of steps is the difference between
+two entries. A generated token causes no work. The work for a request is proportional to the number
+of its prefill chunks. The ledger's size is bounded: it drops the oldest steps, and does not split
+the phases of requests that began before the remaining steps.
 
-Pure: clock readings are arguments, all of one monotonic clock.
+Pure: callers pass readings of one monotonic clock.
 """
 
 from array import array
@@ -23,14 +24,16 @@ CAPACITY = 32768
 
 @dataclass(slots=True)
 class Track:
-    """The ledger's record of one request while it is in the engine."""
+    """The ledger's record of one request while the request is in the engine."""
 
     request_id: str
     scheduled: float
     waited: Waited | None = None
     """The request's wait in the queue."""
     external_cached_tokens: int | None = None
-    """Prompt tokens that were loaded from outside the engine when it was first scheduled."""
+    """Prompt tokens that were loaded from outside the engine when the request was first
+    scheduled.
+    """
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
@@ -39,7 +42,7 @@ class Track:
     """The first step after each resumption."""
 
     def until(self, last: int) -> "Track":
-        """Return the track as it was at the end of this step."""
+        """Return the track as it was at the end of a step."""
         return replace(
             self,
             chunks=[chunk for chunk in self.chunks if chunk.step <= last],
@@ -48,7 +51,7 @@ class Track:
 
 
 class Account(NamedTuple):
-    """One request's engine time. A field is None if the ledger cannot determine it."""
+    """The engine time of one request. A field is None if the ledger cannot determine it."""
 
     scheduled: float | None = None
     first_token: float | None = None
@@ -105,15 +108,16 @@ class Ledger:
         return self._forgotten + len(self._ends)
 
     def end_step(self, work: Work, begun: float, ended: float, sequences: int) -> float:
-        """Enter one step. Steps end in the order in which they were scheduled.
+        """Add a step. Steps end in the order in which they were scheduled.
 
         Args:
-            work: the scheduled work.
-            begun: when it could begin: the end of the previous step, or when the engine woke up.
-            ended: when its outputs were ready.
-            sequences: the number of requests in it.
+            work: the work that was scheduled in the step.
+            begun: earliest time at which the step could begin: the end of the previous step, or the
+                time at which the engine woke up.
+            ended: time at which the step's outputs were ready.
+            sequences: the number of requests in the step.
 
-        Returns: its stall, in seconds.
+        Returns: the step's stall in seconds.
         """
         duration = max(ended - begun, 0.0)
         model = self.model
@@ -170,16 +174,16 @@ class Ledger:
     def settle(
         self, track: Track, last: int | None = None, paid: int | None = None
     ) -> Account | None:
-        """Split a request's prefill and decode.
+        """Split a request's prefill and decode into parts.
 
         Args:
             track: the record of the request.
-            last: the newest step that ended before the request ended; None for the newest step in
+            last: the last step that ended before the request ended, or None for the newest step in
                 the ledger.
-            paid: the newest step with work for the request; None if it is the step `last`.
+            paid: the newest step with work for the request, or None if it is the step `last`.
 
-        Returns: only the bill for a request that left during its first step. None if the steps
-        at its beginning were dropped.
+        Returns: the request's engine time, or None if the request's first steps were dropped. For a
+        request that ended during its first step, the engine time contains only the bill.
         """
         if last is None:
             last = self.next_step - 1
@@ -216,7 +220,9 @@ class Ledger:
         )
 
     def _first_step(self, track: Track) -> int | None:
-        """Return the step that ran when the request was scheduled; None if it was dropped."""
+        """Return the step that ran when the request was scheduled, or None if the step was
+        dropped.
+        """
         position = bisect_right(self._ends, track.scheduled)
         if position == 0 and self._forgotten:
             return None
@@ -226,12 +232,14 @@ class Ledger:
         return self._ends[step - self._forgotten]
 
     def _between(self, sums: "array[float] | array[int]", after: int, upto: int) -> float:
-        """Return the increase of a sum in the steps (after, upto]."""
+        """Return the increase of a sum over the steps (after, upto]."""
         low, high = after - self._forgotten, upto - self._forgotten
         return sums[high] - (sums[low] if low >= 0 else 0)
 
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
-        """Return seconds from preemption until caught up, before and after the first token."""
+        """Return the seconds from preemptions until the discarded work was computed again, before
+        and after the first token.
+        """
         before = after = 0.0
         for number, evicted in enumerate(track.evicted_after):
             resumed = track.resumed_in[number] if number < len(track.resumed_in) else last + 1
@@ -261,8 +269,9 @@ class Ledger:
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
-        # Steps during its prefill that had no work for it are attributed to other requests, in
-        # proportion to their work; while it was preempted, to the preemption.
+        # Steps during the request's prefill that had no work for it are attributed to other
+        # requests, in proportion to their work. While the request was preempted, they are
+        # attributed to the preemption.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks
@@ -306,7 +315,9 @@ class Ledger:
         return _summing_to(total, own, others_prefill, preempted, stall)
 
     def _longest_gap(self, track: Track, last: int) -> float | None:
-        """Return the longest time between two tokens in seconds; None for fewer than two."""
+        """Return the longest time between two tokens in seconds, or None for fewer than two
+        tokens.
+        """
         longest = None
         previous_end: int | None = None
         for run in track.decodings:
@@ -321,7 +332,9 @@ class Ledger:
         return longest
 
     def _most_prefill_of_others(self, track: Track, last: int) -> int:
-        """Return the maximum of other requests' prompt tokens in one of the request's steps."""
+        """Return the maximum of other requests' prompt tokens in one step, over the request's
+        steps.
+        """
         most, tokens, forgotten = 0.0, self._prefill_tokens, self._forgotten
         for chunk in track.chunks:
             if chunk.step <= last:
@@ -336,10 +349,10 @@ class Ledger:
 def _summing_to(
     total: float, own: float, others_prefill: float, preempted: float, stall: float
 ) -> Parts:
-    """Return parts that sum to `total`; the remainder is `others_decode`.
+    """Return parts that sum to `total`. `others_decode` is the remainder.
 
-    If rounding, or work that the model does not include, makes the remainder negative, the
-    modelled parts are reduced in proportion. The sum and the measured parts stay.
+    Rounding, or work that the model does not include, can make the remainder negative. The modelled
+    parts are then reduced in proportion. The total and the measured parts remain unchanged.
     """
     preempted = min(preempted, total)
     stall = min(stall, total - preempted)

@@ -1,46 +1,47 @@
-"""A model of the duration of an engine step, fitted while the engine serves.
+"""A model of the duration of an engine step, which is fitted while the engine serves requests.
 
     step ≈ γ + α·P + κ·Q + β·C + δ·N
 
-P prefill tokens, Q attention work of the prefill chunks Σ p·(start + p/2), C context tokens
-read by decodes, N decoding sequences; coefficients non-negative. The fit is relative least
-squares with Huber weights (a long stall must not bias it) and exponential forgetting, stored as
-normal equations: a step costs a few dozen multiplications and no memory. Each step is predicted
-before the model is updated with it, so the reported error is the error on held-out steps.
+P prefill tokens, Q attention work of the prefill chunks Σ p·(start + p/2), C context tokens that
+decodes read, N decoding sequences. The coefficients are not negative. The fit is relative least
+squares with Huber weights, so that a long stall does not bias it, and with exponential forgetting.
+It is stored as normal equations: a step costs a few dozen multiplications and no memory. The model
+predicts each step before the step updates it, so the reported error is the error on steps that it
+was not fitted to.
 
 Pure. docs/ledger.md describes the limits of the model.
-Source: Huber, "Robust Estimation of a Location Parameter", 1964, for the weights.
+Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 1964.
 """
 
 from typing import NamedTuple
 
 SCALES = (1.0, 1e3, 1e6, 1e5, 1e2)
-"""Typical sizes of 1, P, Q, C, N: they keep the normal equations well conditioned."""
+"""Typical values of 1, P, Q, C, N, which keep the normal equations well conditioned."""
 
 FORGET = 1 - 1 / 4000
-"""The weight of a step halves every 2,800 steps."""
+"""The weight of a step halves after 2,800 further steps."""
 
 MIN_STEPS = 64
 """Number of steps to fit before the first prediction."""
 
 SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
-"""Steps between two solutions: at first, and after `SETTLED_STEPS`."""
+"""Steps between two solutions of the equations: at first, and after `SETTLED_STEPS`."""
 
 SETTLED_STEPS = 512
 SWEEPS = 12
 HUBER = 3.0
-"""Residuals above this multiple of the typical residual get a lower weight."""
+"""Residuals above this multiple of the typical residual have a lower weight."""
 
 STALL_TYPICAL = 8.0
 STALL_RATIO = 0.5
 """A step is stalled if it takes longer than predicted, and the excess is above this multiple of the
-typical error and above this share of the prediction. A smaller excess is noise, and is shared by
-all requests.
+typical error and above this share of the prediction. A smaller excess counts as noise, which all
+requests share.
 """
 
 
 PACE_STEP = 0.02
-"""Change of the logarithm of the pace in one step: 35 steps from 1 to 2."""
+"""Change of the pace's logarithm in one step: the pace needs 35 steps from 1 to 2."""
 
 PACE_LIMIT = 50.0
 
@@ -59,7 +60,7 @@ class Work(NamedTuple):
 
 
 class StepModel:
-    """The fit of one engine."""
+    """The fitted step model of one engine."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -71,12 +72,13 @@ class StepModel:
         self._gain = 1.0
         """Weight of the newest step.
 
-        Raising it has the same effect as lowering the weights of all earlier steps, and takes one
-        multiplication instead of twenty.
+        Raising this weight has the same effect as lowering the weights of all earlier steps, with
+        one multiplication instead of twenty.
         """
         self.pace = 1.0
-        """Running median of duration over prediction. It shows within tens of steps that a
-        machine became slower; the fit needs thousands."""
+        """Running median of the ratio of measured to predicted duration. The pace shows within tens
+        of steps that a machine became slower; the fit needs thousands of steps.
+        """
         self._typical_ratio = 0.2
         self._typical_s = 0.0
         self._weight = 0.0
@@ -84,32 +86,37 @@ class StepModel:
 
     @property
     def ready(self) -> bool:
-        """Return whether enough steps were fitted to predict one."""
+        """Return whether enough steps were fitted for a prediction."""
         return self.steps >= MIN_STEPS
 
     @property
     def error_ratio(self) -> float | None:
-        """Typical |error| on held-out steps, relative to the prediction; None before any."""
+        """Typical |error| on steps before they were fitted, relative to the prediction; None before
+        any.
+        """
         return self._typical_ratio if self.ready else None
 
     @property
     def r_squared(self) -> float | None:
-        """Share of the held-out steps' variance that was predicted; None before any."""
+        """Share of the variance that the model predicted, on steps before they were fitted; None
+        before any.
+        """
         if not self._weight:
             return None
         variance = self._square - self._sum * self._sum / self._weight
         return 1 - self._residual_square / variance if variance > 0 else None
 
     def predict(self, work: Work) -> float:
-        """Return the seconds that a step with this work should take."""
+        """Return the predicted duration of a step with this work, in seconds."""
         gamma, alpha, kappa, beta, delta = self._coefficients
         p, q, c, n = work
         return gamma + alpha * p / 1e3 + kappa * q / 1e6 + beta * c / 1e5 + delta * n / 1e2
 
     def stall_of(self, duration: float, predicted: float) -> float:
-        """Return the excess that no scheduled work explains; 0 if within the fit's noise.
+        """Return the step time that no scheduled work explains, or 0 if it is within the model's
+        noise.
 
-        An excess that all recent steps have is a slower machine, not a stall.
+        If all recent steps took longer, the machine is slower, and the excess is not a stall.
         """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected
@@ -125,12 +132,13 @@ class StepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # The residual is relative to the pace, because the fit must follow a change that all
-            # steps have in common.
+            # The residual is relative to the pace, so that the fit follows a change that all steps
+            # have in common.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0
-            # Like a running median, a clipped mean ignores stalls, and it costs less.
+            # Like a running median, a clipped mean ignores stalls, but it takes less computing
+            # time.
             self._typical_ratio += 0.01 * (
                 min(ratio, 4 * self._typical_ratio) - self._typical_ratio
             )
@@ -183,7 +191,9 @@ class StepModel:
             self._gain = 1.0
 
     def _solve(self) -> None:
-        """Solve non-negative least squares by coordinate descent from the current solution."""
+        """Solve non-negative least squares by coordinate descent, starting at the current
+        solution.
+        """
         upper, x = self._normal, self._coefficients
         whole = [[upper[min(i, j)][max(i, j)] for j in range(5)] for i in range(5)]
         rows = [(i, row, row[i], self._moment[i]) for i, row in enumerate(whole) if row[i] > 0]

@@ -1,1 +1,1 @@
-"""One engine: statistics, configuration, hardware, model shape, processor time."""
+"""One engine: statistics, configuration, hardware, model shape, CPU time."""

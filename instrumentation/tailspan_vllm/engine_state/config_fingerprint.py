@@ -1,7 +1,8 @@
-"""The engine arguments that affect latency, and a fingerprint of their combination.
+"""The engine arguments that affect latency, and a fingerprint of their values.
 
-Numbers, booleans and names are reported without changes. A value that could identify its owner,
-such as the path of a model, is reported as a digest, which can be compared but not read.
+Numbers, booleans and names are reported unchanged. A value that could identify its owner, such as
+the path of a model, is reported as a digest. Digests can be compared, but the value cannot be read
+from them.
 """
 
 import hashlib
@@ -61,8 +62,9 @@ _ARGUMENTS = {
 }
 
 _MEASURED = {"cache_config": ("num_gpu_blocks",)}
-"""Values that the engine determines at startup. They are reported, but are not part of the
-fingerprint, because they may differ slightly between two starts with the same arguments."""
+"""Values that the engine computes when it starts. These values are reported, but are not part of
+the fingerprint, because they may differ slightly between two starts with the same arguments.
+"""
 
 
 def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
@@ -73,13 +75,13 @@ def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
 
 MEASURED = _names_in(_MEASURED)
 NAMES = _names_in(_ARGUMENTS) | MEASURED
-"""Every argument that is reported."""
+"""Names of all reported arguments."""
 
 
 def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
-    """Return the arguments that affect latency, by `part.name`, with their effective values.
+    """Return the arguments that affect latency, with their effective values, by `part.name`.
 
-    Arguments that this vLLM does not have, or that are unset, are absent.
+    Arguments that this vLLM does not have, or that are unset, are left out.
     """
     found: dict[str, Scalar] = {}
     for table in (_ARGUMENTS, _MEASURED):
@@ -95,7 +97,7 @@ def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
 
 
 def fingerprint(arguments: Mapping[str, Scalar]) -> str:
-    """Return eight hex digits that change when an argument that affects latency changes."""
+    """Return eight hex digits that differ whenever an argument that affects latency differs."""
     chosen = {name: value for name, value in arguments.items() if name not in MEASURED}
     return _digest(json.dumps(chosen, sort_keys=True))
 

@@ -1,7 +1,7 @@
-"""Processor time of this process, of an engine core and of the machine; age of this process.
+"""CPU time of this process, of an engine core and of the machine; age of this process.
 
-Totals begin at the first reading. The functions never raise; unavailable values are absent. Linux
-only.
+Totals begin at the first reading. The functions raise no exceptions; unavailable values are left
+out. Linux only.
 
 Source: proc_pid_stat(5), proc_stat(5).
 """
@@ -15,11 +15,11 @@ from tailspan_vllm import names
 
 
 class Processors:
-    """Reads processor time. Used on the reading thread only.
+    """Reads CPU times. Used on the reading thread only.
 
     Args:
         proc: the folder of the proc file system.
-        own_cpu_s: returns the processor time of this process.
+        own_cpu_s: returns the CPU time of this process.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Processors:
         totals = {names.PROCESS_CPU_TIME: self._since(names.PROCESS_CPU_TIME, 0, self._own_cpu_s())}
         try:
             with (self._proc / "stat").open() as file:
-                # The first line is the sum over all processors.
+                # The first line is the sum over all CPUs.
                 user, nice, system, _idle, _iowait, irq, softirq, steal = map(
                     int, file.readline().split()[1:9]
                 )
@@ -67,7 +67,9 @@ class Processors:
 
 
 def own_age_s(proc: Path = Path("/proc")) -> float | None:
-    """Return the time since this process started, module loading included; None if unavailable."""
+    """Return the time since this process started, which includes the loading of modules; None if
+    unavailable.
+    """
     try:
         text = (proc / "self" / "stat").read_text()
         started_ticks = int(text.rpartition(")")[2].split()[19])

@@ -1,7 +1,7 @@
-"""The hardware of an engine, the shape of its model, and how long it took to load.
+"""The hardware of an engine, the shape of its model, and its loading time.
 
 These values are reported once, in the engine's start event. Values that this vLLM does not provide
-are absent. Bytes, FLOPs and cost are computed from these values.
+are left out. Tailspan computes bytes, FLOPs and cost from these values.
 """
 
 import time
@@ -16,30 +16,33 @@ from tailspan_vllm.engine_state.model_shape import shape_of
 T = TypeVar("T")
 
 MOST_LOADING_S = 3_600.0
-"""If the loading time is longer, a program created the engine long after the program's own start.
-The limit is six times vLLM's limit for an engine's start (VLLM_ENGINE_READY_TIMEOUT_S, 600 s).
+"""Maximum plausible loading time. If the process has run longer, a program created the engine long
+after the program's own start. The maximum is six times vLLM's limit for an engine's start
+(VLLM_ENGINE_READY_TIMEOUT_S, 600 s).
 """
 
 
 class Machine(NamedTuple):
-    """Name of the device, number of devices of one engine, shape of the model by key."""
+    """Name of the device, number of devices of one engine, and shape of the model by key."""
 
     device: str | None
     gpus: int | None
     shape: dict[str, Scalar]
     loading_s: float | None = None
-    """Time from the start of the process until the engine was ready."""
+    """Seconds from the start of the process until the engine was ready."""
 
 
 UNKNOWN = Machine(None, None, {})
 
 
 def machine_of(vllm_config: Any, started_unix_ns: int | None = None) -> Machine:
-    """Return the values that this vLLM provides. Never raises; a value that fails is absent.
+    """Return the values that this vLLM provides.
+
+    The function raises no exception; a value that cannot be read is left out.
 
     Args:
         vllm_config: the engine's configuration.
-        started_unix_ns: when the engine was ready; None for now.
+        started_unix_ns: timestamp at which the engine was ready; None for now.
     """
     loading_s = _attempt("loading", lambda: _loading_s(started_unix_ns))
     device = _attempt("device", _device)

@@ -1,10 +1,12 @@
-"""The shape of a served model: the numbers in its configuration that bytes and FLOPs depend on.
+"""The shape of a served model: the numbers in the model's configuration that determine bytes and
+FLOPs.
 
 Keys and values are those of Hugging Face's configurations and of vLLM's arguments, unchanged.
-`roofline/shape_from_config.py` interprets them, so a model that it does not support today can be
-supported later. Only numbers, switches and names of kinds are reported, never a path or the name of
-a checkpoint. A key inside a part is prefixed with the part's name. A list is reported as the number
-of occurrences of each value: `layer_types.sliding_attention` = 20.
+`roofline/shape_from_config.py` interprets them. A model that it does not support today can
+therefore be supported later, without a change here. Only numbers, booleans and type names are
+reported, never a path or the name of a checkpoint. A key inside a part of the configuration has the
+part's name as prefix. A list is reported as the number of occurrences of each value:
+`layer_types.sliding_attention` = 20.
 
 Source: transformers' configuration classes; vllm/config, 0.12 to 0.33.
 """
@@ -98,7 +100,7 @@ PARTS: Final = (
     "ffn_config",
     "block_configs",
 )
-"""Keys of parts of other architectures; only their presence is reported."""
+"""Keys of the parts of other architectures. Only the presence of these parts is reported."""
 
 QUANTIZATION: Final = (
     "quant_method",
@@ -122,9 +124,10 @@ _TEXT_LIMIT: Final = 64
 
 
 def shape_of(vllm_config: Any) -> dict[str, Scalar]:
-    """Return the shape of an engine's model and its parallelism, by key.
+    """Return the shape of an engine's model and of its parallelism, by key.
 
-    Raises: any exception, for a configuration of an unexpected form. Missing keys are absent.
+    Raises: any exception, if the configuration has an unexpected structure. Missing keys are left
+    out.
     """
     model = vllm_config.model_config
     whole = getattr(model, "hf_config", None)
@@ -181,7 +184,7 @@ def _add_quantisation(shape: dict[str, Scalar], path: str, part: Mapping[Any, An
 
 
 def _scalar(value: Any) -> Scalar | None:
-    """Return a number, a switch or the name of a kind; None for a path or a sentence."""
+    """Return a number, a boolean or a type name, or None for a path or a sentence."""
     if isinstance(value, Enum):
         value = value.value if isinstance(value.value, str) else value.name
     if value is None or isinstance(value, bool | int | float):

@@ -26,17 +26,19 @@ class EngineState:
     gauges: dict[str, Number] = field(default_factory=dict)
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
-    """Failures of our hooks, by hook. `snapshot` adds this process's to the engine core's."""
+    """Failures of the plugin's hooks in the engine core, by hook. `snapshot` adds the failures in
+    this process.
+    """
     drops: dict[str, int] = field(default_factory=dict)
     """Requests of this process that are not reported, by reason."""
 
     load: Any = None
     """The latest `SchedulerStats`, or None; `step_statistics.load_of` reads it."""
     catch_up: Callable[[], None] = _nothing
-    """Adds up the recorded steps; called before a snapshot."""
+    """Adds up the recorded steps. It is called before a snapshot is made."""
     version: str | None = None
     arguments: dict[str, Scalar] = field(default_factory=dict)
-    """The engine arguments in force, as `config_fingerprint.arguments_of` returns them."""
+    """The effective engine arguments, as `config_fingerprint.arguments_of` returns them."""
     machine: Machine = UNKNOWN
 
     def add(self, name: str, amount: Number) -> None:
@@ -49,11 +51,11 @@ class EngineState:
         hook_failures: Mapping[str, int],
         drops: Mapping[str, int] | None = None,
     ) -> "EngineState":
-        """Return a copy that the engine's next step does not change.
+        """Return a copy, which the engine's next step does not change.
 
         Args:
-            own_totals: totals of the instrumentation itself, reported with every engine.
-            hook_failures: failures of our hooks in this process, by hook.
+            own_totals: totals of the instrumentation itself, which are reported with every engine.
+            hook_failures: failures of the plugin's hooks in this process, by hook.
             drops: requests that are not reported, by reason.
         """
         return replace(
@@ -68,7 +70,7 @@ class EngineState:
 
 
 class Sample(NamedTuple):
-    """The state of one engine at an instant."""
+    """The state of one engine at one point in time."""
 
     at_unix_ns: int
     state: EngineState

@@ -1,4 +1,4 @@
-"""vLLM's per-step statistics of an engine: totals, gauges and load.
+"""Adds vLLM's statistics of engine steps to an engine's totals and gauges.
 
 Source: vllm/v1/metrics/stats.py, `SchedulerStats` and `IterationStats`, 0.12 to 0.33.
 """
@@ -13,7 +13,7 @@ from tailspan_vllm.guard import missing
 
 
 class Load(NamedTuple):
-    """Requests waiting and running, and KV-cache usage; None if unknown."""
+    """Number of waiting and running requests, and KV-cache usage; None if unknown."""
 
     waiting: int | None
     running: int | None
@@ -21,7 +21,7 @@ class Load(NamedTuple):
 
 
 def load_of(seen: Any) -> Load:
-    """Return the load in a step's `SchedulerStats`, in gauges by name, or unknown for None."""
+    """Return the load from a step's `SchedulerStats` or from gauges by name; unknown for None."""
     if seen is None:
         return Load(None, None, None)
     if isinstance(seen, Mapping):
@@ -36,7 +36,7 @@ def load_of(seen: Any) -> Load:
 
 
 Step = tuple[Any, Any]
-"""One step's `SchedulerStats` and `IterationStats`; either may be None."""
+"""The `SchedulerStats` and `IterationStats` of one step. Either may be None."""
 
 
 _READ_OF_SCHEDULER = (
@@ -49,7 +49,7 @@ _READ_OF_ITERATION = ("num_generation_tokens", "num_prompt_tokens", "num_preempt
 
 
 def missing_in(steps: Iterable[Step]) -> list[str]:
-    """Return the attributes that these statistics lack and that `add_steps` requires."""
+    """Return the names of attributes that `add_steps` requires and these statistics lack."""
     for of_scheduler, of_iteration in steps:
         lacking = [] if of_scheduler is None else missing(of_scheduler, _READ_OF_SCHEDULER)
         if of_iteration is not None:
@@ -60,7 +60,9 @@ def missing_in(steps: Iterable[Step]) -> list[str]:
 
 
 def add_steps(state: EngineState, steps: Iterable[Step]) -> None:
-    """Add the statistics of steps to an engine's totals; set its gauges to the last step's."""
+    """Add the statistics of steps to an engine's totals, and set its gauges to the last step's
+    values.
+    """
     decoded = prefilled = preempted = queries = hits = 0
     cached, local_cached, external_cached = False, 0, 0
     latest = None
@@ -99,7 +101,7 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     deferred = getattr(stats, "num_skipped_waiting_reqs", None)
     if deferred is not None:
         state.gauges[names.DEFERRED] = deferred
-    # Before 0.20 vLLM counted the deferred requests among the waiting ones.
+    # Before 0.20 vLLM counted the deferred requests as waiting requests.
     state.gauges[names.WAITING] = stats.num_waiting_reqs + (deferred or 0)
     state.gauges[names.RUNNING] = stats.num_running_reqs
     state.gauges[names.KV_USAGE] = stats.kv_cache_usage
@@ -114,7 +116,9 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
 
 
 def _add_where_present(state: EngineState, stats: Any) -> None:
-    """Add statistics that only some engines have: connector, speculation, modelled work."""
+    """Add statistics that only some engines have: connector, speculation, modelled FLOPs and
+    bytes.
+    """
     external = getattr(stats, "connector_prefix_cache_stats", None)
     if external is not None:
         state.add(names.EXTERNAL_CACHE_QUERIES, external.queries)

@@ -1,1 +1,1 @@
-"""The threads that complete, queue and send telemetry, and the retry rules."""
+"""Completes, queues and sends telemetry on two threads, and defines the retry rules."""

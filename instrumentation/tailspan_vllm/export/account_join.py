@@ -1,6 +1,6 @@
-"""Joins the engine cores' accounts, samples and identities to the front end's records.
+"""Adds the engine cores' accounts, samples and identities to the front end's records.
 
-One thread may read the link while another completes records.
+One thread may read the link while another thread completes records.
 """
 
 import threading
@@ -17,22 +17,25 @@ from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.request.record import RequestRecord
 
 KEPT = 32768
-"""Maximum number of accounts that wait for their record. Accounts of requests of other API servers
-are included."""
+"""Maximum number of accounts that wait for their record. This includes accounts for requests of
+other API servers.
+"""
 
 ENGINES_KEPT = 1024
-"""Maximum number of engines with stored samples and identities; more than any server has."""
+"""Maximum number of engines with stored samples and identities, more than any server has."""
 
 DISCOVER_S = 5.0
 
 _AS_SETTLED = tuple(
     {*Account._fields} & {*RequestRecord.__slots__} - {"scheduled", "first_token", "last_token"}
 )
-"""The fields that are copied from an account to the record. A record has its own instants."""
+"""The fields that are copied from an account to the record. The timestamps are those of the record
+itself.
+"""
 
 
 class AccountJoin:
-    """Messages of this server's engines that no record or state has used yet."""
+    """Messages of this server's engines that were not yet added to a record or state."""
 
     def __init__(self, token: str | None) -> None:
         self._link = FrontEnd(token) if token else None
@@ -54,7 +57,7 @@ class AccountJoin:
         return self._link is not None and self._link.connected
 
     def read(self) -> None:
-        """Read and store the messages that have arrived."""
+        """Read the messages that have arrived, and store them."""
         if self._link is None:
             return
         if not self._link.connected or time.monotonic() - self._discovered_at > DISCOVER_S:
@@ -84,7 +87,9 @@ class AccountJoin:
                 by_engine.popitem()
 
     def _take_sample(self, sample: dict[str, Any]) -> None:
-        """Replace an engine's sample, but keep the longest step since the last export."""
+        """Replace the stored sample of an engine, but keep the longest step since the last
+        export.
+        """
         gauges = sample["gauges"]
         before = self._samples.get(sample["engine"], {}).get("gauges", {})
         if names.LONGEST_STEP in before:
@@ -95,7 +100,7 @@ class AccountJoin:
     def apply(self, record: RequestRecord) -> bool:
         """Complete a record with its account, and with its engine's model and configuration.
 
-        Returns: False if an account may still arrive.
+        Returns: False if the account has not arrived, but may still arrive.
         """
         with self._lock:
             return self._apply(record)
@@ -129,7 +134,8 @@ class AccountJoin:
         if record.left_early:
             _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:
-            # vLLM keeps no statistics (--disable-log-stats, or an offline LLM); the ledger does.
+            # vLLM keeps no statistics (--disable-log-stats, or an offline LLM), but the ledger
+            # does.
             record.queued = record.arrived
             record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
             record.first_token, record.last_token = account.first_token, account.last_token
@@ -139,7 +145,7 @@ class AccountJoin:
     def unclaimed(self, known: Container[int]) -> list[EngineState]:
         """Return states of the engines that have no stat logger in this process.
 
-        Their identities came over the link. An offline `LLM` loads no stat loggers.
+        Their identities arrived over the link. For example, an offline `LLM` loads no stat loggers.
         """
         with self._lock:
             identities = dict(self._identities)
@@ -159,7 +165,7 @@ class AccountJoin:
         ]
 
     def process_of(self, engine: int) -> int | None:
-        """Return the process of an engine; None until its identity has arrived."""
+        """Return the process id of an engine, or None until its identity has arrived."""
         identity = self._identities.get(engine)
         return None if identity is None else identity.process
 
@@ -177,9 +183,9 @@ class AccountJoin:
 
 
 def _set_instants_until_left(record: RequestRecord, account: Account) -> None:
-    """Set the engine's instants that precede the client's disconnection.
+    """Set the engine's timestamps that precede the client's disconnection.
 
-    The engine learns of the abort later and may have continued with the request meanwhile.
+    The engine learns of the abort later, and may have continued with the request until then.
     """
     if account.waited is None:
         return

@@ -1,4 +1,4 @@
-"""Reads the OTEL_EXPORTER_OTLP_* variables: where and how each signal is sent.
+"""Reads the OTEL_EXPORTER_OTLP_* variables, which define where and how each signal is sent.
 
 A signal's own variable (OTEL_EXPORTER_OTLP_TRACES_TIMEOUT) overrides the general variable. A
 malformed value is replaced by its default and reported as a complaint, without an exception.
@@ -24,11 +24,13 @@ DEFAULT_TIMEOUT_S: Final = 10.0
 """The specification's default."""
 
 _MILLISECONDS_FROM: Final = 1000.0
-"""Numbers from this one on are milliseconds, as in the specification; smaller numbers are seconds,
-as in OpenTelemetry's Python exporters. An export takes between 1 s and 1,000 s."""
+"""Numbers from this one on are milliseconds, as in the specification. Smaller numbers are seconds,
+as in OpenTelemetry's Python exporters. An export takes between 1 s and 1,000 s, so the two ranges
+do not overlap.
+"""
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+")
-"""Characters that both gRPC metadata and HTTP allow."""
+"""Characters that are allowed both in gRPC metadata and in HTTP headers."""
 
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
 _HOST_AND_PORT: Final = re.compile(r"[^/:\s]+:[0-9]{1,5}")
@@ -41,7 +43,7 @@ class Destination:
     signal: Signal
     protocol: Protocol
     endpoint: str
-    """A URL with its path for HTTP, or a gRPC target."""
+    """For HTTP, a URL with its path; for gRPC, a target."""
     secure: bool = False
     headers: tuple[tuple[str, str], ...] = ()
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -52,14 +54,17 @@ class Destination:
 
     @property
     def shown(self) -> str:
-        """The endpoint for the log, without a password and without OTLP's own path."""
+        """The endpoint for log messages, without a password and without OTLP's own path."""
         if "://" in self.endpoint:
             return _without_password(self.endpoint).removesuffix(f"/v1/{self.signal}")
         return f"{'https' if self.secure else 'http'}://{self.endpoint}"
 
 
 def protocol_of(environ: Mapping[str, str], complain: Complain) -> Protocol:
-    """Return the configured protocol, or else the protocol of the endpoint's port."""
+    """Return the configured protocol.
+
+    Without one, return the usual protocol of the endpoint's port.
+    """
     endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip().rstrip("/")
     by_port: Protocol = "http/protobuf" if endpoint.endswith(":4318") else "grpc"
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
@@ -78,13 +83,13 @@ def protocol_of(environ: Mapping[str, str], complain: Complain) -> Protocol:
 def destination_of(
     environ: Mapping[str, str], signal: Signal, protocol: Protocol, complain: Complain
 ) -> Destination:
-    """Read one signal's variables.
+    """Read the variables of one signal.
 
     Args:
         environ: the environment.
-        signal: its own variables override the general variables.
-        protocol: as `protocol_of` returns it.
-        complain: receives one line for each malformed value.
+        signal: the signal, whose own variables override the general variables.
+        protocol: the protocol that `protocol_of` returned.
+        complain: called with one line for each malformed value.
     """
     reader = _Reader(environ, signal, complain)
     endpoint, secure = reader.endpoint(protocol)
@@ -106,7 +111,7 @@ def destination_of(
 
 
 class _Reader:
-    """Reads one signal's variables; each falls back to its default."""
+    """Reads the variables of one signal. Each variable has a default."""
 
     def __init__(self, environ: Mapping[str, str], signal: Signal, complain: Complain) -> None:
         self._environ = environ
@@ -114,7 +119,9 @@ class _Reader:
         self._complain = complain
 
     def _given(self, variable: str) -> tuple[str, str]:
-        """Return the name and value of the variable in force; an empty value if none is set."""
+        """Return the name and value of the variable that applies, or an empty value if none is
+        set.
+        """
         for name in (
             f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{variable}",
             f"OTEL_EXPORTER_OTLP_{variable}",
@@ -124,7 +131,7 @@ class _Reader:
         return f"OTEL_EXPORTER_OTLP_{variable}", ""
 
     def endpoint(self, protocol: Protocol) -> tuple[str, bool]:
-        """Return the endpoint, and whether to use TLS."""
+        """Return the endpoint, and whether it uses TLS."""
         name, given = self._given("ENDPOINT")
         if protocol == "http/protobuf":
             path = f"/v1/{self._signal}"
@@ -153,7 +160,10 @@ class _Reader:
         return given.lower() == "true"
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """Return headers to send. Complaints never contain their values, which may be secrets."""
+        """Return the headers to send.
+
+        Complaints never contain the values of headers, because they may be secrets.
+        """
         name, given = self._given("HEADERS")
         headers = []
         for number, pair in enumerate(given.split(",") if given else (), 1):
@@ -185,7 +195,7 @@ class _Reader:
         return timeout / 1000 if timeout >= _MILLISECONDS_FROM else timeout
 
     def compression(self) -> Compression:
-        """Return the compression of message bodies."""
+        """Return the compression method for message bodies."""
         name, given = self._given("COMPRESSION")
         match given.lower():
             case "" | "none":
@@ -208,8 +218,8 @@ class _Reader:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not a path"
             self._complain(
-                f"{name}={given!r} cannot be read ({reason});"
-                " allowed: the path of a PEM file; continuing without it"
+                f"{name}={given!r} cannot be read ({reason}); allowed: the path of a PEM file;"
+                " continuing without the file"
             )
             return None
         return given

@@ -1,6 +1,8 @@
-"""Sends each engine start until the collector accepts or refuses it, and again after an outage.
+"""Sends each engine start until the collector accepts or refuses it, and sends it again after an
+outage.
 
-Delivery is at least once. A repeat is identical to the nanosecond, so the receiver can drop it.
+Each start is delivered at least once. A start that is sent again is identical to the nanosecond, so
+the receiver can drop it.
 """
 
 import time
@@ -18,12 +20,12 @@ Export = Callable[[ExportLogsServiceRequest], Outcome]
 
 
 class EngineStarts:
-    """Starts of the engines that one process reports. Use it on one thread only.
+    """The starts of the engines that this process reports. Use it on one thread only.
 
     Args:
-        export: sends a message.
-        clock_unix_ns: the time of a change of configuration.
-        backoff: when to send again.
+        export: sends a message and returns the outcome.
+        clock_unix_ns: returns the current time, for the timestamp of a configuration change.
+        backoff: computes the pauses between attempts.
     """
 
     def __init__(
@@ -39,15 +41,17 @@ class EngineStarts:
         self._backoff = backoff or Backoff()
 
     def resend(self) -> None:
-        """Send all starts again: the collector may have lost them, or be another instance."""
+        """Mark all starts as unsent, because the collector may have lost them, or may be another
+        instance.
+        """
         self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
-        """Send the starts that the collector does not have yet, unless a pause is running.
+        """Send the starts that the collector has not accepted, unless a pause is running.
 
         Args:
-            states: the engines' current states.
-            resource: the process that reports.
+            states: the current states of the engines.
+            resource: the resource of the reporting process.
             now: monotonic seconds.
         """
         for state in states:
@@ -55,7 +59,7 @@ class EngineStarts:
         for engine in sorted(self._due):
             if not self._backoff.due(now):
                 return
-            # One event per message, so that a refused event does not affect the others.
+            # One event per message, so that a refused event does not affect other events.
             outcome = self._export(message_of([self._in_force[engine]], resource))
             if outcome.retryable:
                 self._backoff.wait(now, outcome.wait_s)

@@ -1,4 +1,4 @@
-"""Log lines about sending: one at the start, then one whenever the state changes."""
+"""Log messages about sending: one line at the start, and one line whenever the state changes."""
 
 import logging
 import time
@@ -20,10 +20,10 @@ _ITEMS: Final[dict[Signal, str]] = {
 
 
 class ExportLog:
-    """Decides which outcomes are logged. Used on the sending thread.
+    """Logs changes in the outcomes of sending. Used on the sending thread only.
 
     Args:
-        settings: where signals are sent.
+        settings: the destinations of the signals.
         logger: vLLM's.
         clock: monotonic seconds.
     """
@@ -43,7 +43,7 @@ class ExportLog:
 
     @property
     def away(self) -> frozenset[Signal]:
-        """The signals that wait for the collector to accept data again."""
+        """The signals for which the collector currently does not respond or asks to wait."""
         return frozenset(self._away)
 
     def begin(self) -> None:
@@ -60,7 +60,7 @@ class ExportLog:
             self._logger.warning("tailspan: %s", complaint)
 
     def note(self, signal: Signal, outcome: Outcome) -> None:
-        """Record the answer to one message; log a change."""
+        """Process the outcome of one message, and log a change."""
         was_away = self.away
         if outcome.retryable:
             self._away.add(signal)
@@ -70,7 +70,7 @@ class ExportLog:
         if self.away and not was_away:
             unreachable = outcome.verdict is Verdict.UNREACHABLE
             self._logger.warning(
-                "tailspan: %s (%s): %s; keeping up to %d spans, trying again",
+                "tailspan: %s (%s): %s; keeping up to %d spans and trying again",
                 f"no collector at {shown}"
                 if unreachable
                 else f"the collector at {shown} asks to wait",
@@ -84,7 +84,7 @@ class ExportLog:
             self._refused(signal, shown, outcome.reason)
 
     def _refused(self, signal: Signal, shown: str, reason: str) -> None:
-        # Refusals are grouped by their code: the text after it may differ each time.
+        # Refusals are grouped by their code, because the text after it may differ each time.
         group, now = (signal, reason.partition(":")[0]), self._clock()
         if now - self._logged_at.get(group, -REPEAT_S) < REPEAT_S:
             return

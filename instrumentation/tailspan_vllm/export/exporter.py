@@ -1,4 +1,4 @@
-"""The sending thread's work: exports spans, samples, engine starts and requests in flight."""
+"""The work of the sending thread: exports spans, samples, engine starts and requests in flight."""
 
 import os
 import time
@@ -27,23 +27,25 @@ from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.settings import Settings, resource_attributes
 
 SAMPLES_PER_EXPORT: Final = 120
-"""A sample has about 6 kB; many collectors accept at most 4 MiB per message."""
+"""Samples per message. A sample has about 6 kB, and many collectors accept at most 4 MiB per
+message.
+"""
 
 
 class Exporter:
-    """Sends queued data, once per call.
+    """Sends all queued data when it is called.
 
     Args:
         settings: destinations and batch size.
-        drops: counts lost requests.
-        reports: writes to the log.
+        drops: counts dropped requests.
+        reports: writes the log messages about sending.
     """
 
     def __init__(self, settings: Settings, drops: Drops, reports: ExportLog) -> None:
         self._settings = settings
         self._reports = reports
         self._post = {signal: post_to(where) for signal, where in settings.destinations.items()}
-        # OpenTelemetry's detectors start threads, which a program that is ending cannot do.
+        # OpenTelemetry's detectors start threads, which fails in a program that is ending.
         self._detected = _detected()
         self._port: int | None = None
         self._resource = self._named_resource()
@@ -62,7 +64,7 @@ class Exporter:
         self._in_flight = InFlightReports(self._send_events)
 
     def name(self, port: int | None) -> None:
-        """Name the replica by its port from now on; engine starts are sent again."""
+        """Use a replica name with the port from now on, and send engine starts again."""
         if port != self._port:
             self._port = port
             self._resource = self._named_resource()
@@ -70,7 +72,7 @@ class Exporter:
 
     @guard.harmless("send_spans")
     def send_spans(self, queue: SpanQueue) -> None:
-        """Send a queue's encoded spans."""
+        """Send the encoded spans of a queue."""
         if queue not in self._spans:
             self._spans[queue] = Outbox(
                 self._post["traces"],
@@ -84,7 +86,10 @@ class Exporter:
 
     @guard.harmless("send_samples")
     def send_samples(self, samples: deque[Sample]) -> None:
-        """Send samples. If the collector is unreachable, the latest `SAMPLES_KEPT` stay queued."""
+        """Send samples.
+
+        If the collector is unreachable, the latest `SAMPLES_KEPT` samples stay queued.
+        """
         while samples:
             self._samples.append(samples.popleft())
         self._metrics.send(self._samples)
@@ -93,14 +98,16 @@ class Exporter:
     def send_starts(self, engines: Mapping[int, EngineState]) -> None:
         """Send engine starts that the collector has not accepted yet."""
         if self._reports.away - {"logs"}:
-            # After an outage the collector may have lost them, or be another instance.
+            # After an outage, the collector may have lost the starts, or may be another instance.
             self._starts.resend()
         elif self._settings.events:
             self._starts.send(list(engines.values()), self._resource, time.monotonic())
 
     @guard.harmless("send_in_flight")
     def send_in_flight(self, in_flight: InFlight, build: BuildInFlight) -> None:
-        """Report the requests in flight, unless spans wait: reports must not delay them."""
+        """Report the requests in flight, unless spans wait, because reports must not delay
+        spans.
+        """
         if self._settings.events and self._settings.spans and not self._reports.away - {"logs"}:
             self._in_flight.send(in_flight, build, self._resource)
 

@@ -1,9 +1,9 @@
-"""Reports requests that have not ended, so that a late request counts while it still runs.
+"""Reports requests that have not ended, so that a late request counts before it ends.
 
-Each report is a log record (`tailspan.request.in_flight`) with the ids of the span that follows.
-A message is sent again until the collector accepts or refuses it, and only then is the next message
-built. Each report, and finally the span, can therefore contain the age of the request at the
-previous report.
+Each report is a log record (`tailspan.request.in_flight`) with the ids of the request's later span.
+A message is sent until the collector accepts or refuses it. Only then is the next message built.
+Therefore each report, and finally the span, can contain the age of the request at the previous
+report.
 """
 
 import time
@@ -21,30 +21,33 @@ from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import RequestRecord
 
 YOUNGEST_S: Final = 5.0
-"""Minimum age. Younger requests are not reported, because most end before the next export."""
+"""Requests below this age are not reported, because most of them end before the next export."""
 
 REPORT_S: Final = 10.0
-"""Interval between two reports. Objectives are evaluated every 15 s, so each sees a report."""
+"""Interval between two reports. Objectives are evaluated every 15 s, so each evaluation has a new
+report.
+"""
 
 MAX_REQUESTS: Final = 1_000
-"""Requests in one report, oldest first; the others count when they end. vLLM runs at most 1,024
-at once on the largest GPUs (`max_num_seqs`)."""
+"""Maximum number of requests in one report, oldest first. The other requests count when they end.
+vLLM runs at most 1,024 requests at once on the largest GPUs (`max_num_seqs`).
+"""
 
 REFUSED_PAUSE_S: Final = 300.0
-"""Pause after a refused report: many backends do not accept log records."""
+"""Pause after a refused report. It is long, because many backends do not accept log records."""
 
 Export = Callable[[ExportLogsServiceRequest], Outcome]
 BuildInFlight = Callable[[Flight, float], RequestRecord]
-"""Builds the record of a flight as of an instant."""
+"""Builds the record of a request in flight for a given timestamp."""
 
 
 class InFlightReports:
-    """Reports one process's requests in flight. Use it on one thread only.
+    """Reports the requests in flight of one process. Use it on one thread only.
 
     Args:
-        export: sends a message.
+        export: sends a message and returns the outcome.
         clock: monotonic seconds.
-        backoff: when to send again.
+        backoff: computes the pauses between attempts.
     """
 
     def __init__(
@@ -59,14 +62,14 @@ class InFlightReports:
         self._due = 0.0
         self._pending: ExportLogsServiceRequest | None = None
         self._before: list[tuple[Flight, float | None]] = []
-        """The flights of the pending message, each with the time of its previous report."""
+        """The requests in the pending message, each with the time of its previous report."""
 
     def send(self, in_flight: InFlight, build: BuildInFlight, resource: Resource) -> None:
         """Send a report if one is due.
 
         Args:
             in_flight: the requests that have not ended.
-            build: builds their records.
+            build: builds the record of a request.
             resource: this process.
         """
         now = self._clock()
@@ -97,7 +100,8 @@ class InFlightReports:
                 continue
             record, before = build(flight, now), flight.reported_at
             flight.reported_at = now
-            # Checked after `reported_at` is set: a span that is built from now on contains it.
+            # Checked after `reported_at` is set, because a span that is built from now on contains
+            # it.
             if flight in in_flight:
                 records.append(record)
                 self._before.append((flight, before))

@@ -1,8 +1,10 @@
-"""Sends one signal's items in order; retries, splits or drops batches that are not accepted.
+"""Sends one signal's items in order.
 
-If the collector asks for a retry, the batch stays at the head of the queue for a pause. If it
-refuses the batch, the batch is halved until one item is left, which is dropped and counted; the
-batch size grows again as batches are accepted.
+Batches that the collector does not accept are sent again, split or dropped.
+
+If the collector asks for a retry, the batch stays at the head of the queue until a pause is over.
+If the collector refuses a batch, the outbox halves it until one item is left, which is dropped and
+counted. The batch size grows again as batches are accepted.
 
 Source: OTLP specification, "Retryable response codes", "Throttling", "Bad data".
 """
@@ -22,16 +24,17 @@ EXPORTS_PER_ROUND: Final = 64
 
 
 class Outbox(Generic[T]):
-    """Sends a queue's items in batches. Use it on one thread only.
+    """Sends the items of a queue in batches. Use it on one thread only.
 
     Args:
-        post: sends a message.
-        encode: encodes a batch as a message; if it raises on an item, the item is dropped.
-        batch_limit: items in one message.
-        drop: receives how many items are lost, and why.
-        note: receives every outcome, for the log.
+        post: sends a message and returns the outcome.
+        encode: encodes a batch as a message. If it raises an exception for an item, the item is
+            dropped.
+        batch_limit: maximum number of items in one message.
+        drop: called with the number of dropped items and the reason.
+        note: called with every outcome, for the log.
         clock: monotonic seconds.
-        backoff: when to send again.
+        backoff: computes the pauses between attempts.
     """
 
     def __init__(
@@ -57,8 +60,8 @@ class Outbox(Generic[T]):
         """Send until the queue is empty, the collector asks to wait, or the round is over.
 
         Args:
-            queue: other threads may append to it.
-            taken: receives the items that have left the queue, sent or dropped.
+            queue: the queue; other threads may append to it.
+            taken: called with the items that have left the queue because they were sent or dropped.
         """
         for _ in range(EXPORTS_PER_ROUND):
             if not queue or not self._backoff.due(self._clock()):
@@ -80,7 +83,10 @@ class Outbox(Generic[T]):
         return self._post(message)
 
     def _settled(self, outcome: Outcome, batch: Sequence[T]) -> bool:
-        """Return whether the batch is sent or dropped. If not, retry later or smaller."""
+        """Return whether the batch was sent or dropped.
+
+        If not, the caller retries later or with a smaller batch.
+        """
         now = self._clock()
         if outcome.verdict is Verdict.ACCEPTED:
             self._backoff.reset()
@@ -96,6 +102,6 @@ class Outbox(Generic[T]):
             return False
         self._drop(len(batch), outcome.verdict.value)
         if outcome.verdict is Verdict.DENIED:
-            # The next batch would be refused, too. A pause between the batches limits the loss.
+            # The next batch would also be refused. A pause between the batches limits the loss.
             self._backoff.wait(now, outcome.wait_s)
         return True

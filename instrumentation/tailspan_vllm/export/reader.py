@@ -1,6 +1,6 @@
-"""The reading thread's work: reads the engines' link, completes requests, samples the engines.
+"""The work of the reading thread: reads the engines' link, completes requests, samples the engines.
 
-It never uses the network.
+This thread never uses the network.
 """
 
 import os
@@ -23,18 +23,21 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import BuildRecord
 
 JOIN_S: Final = 2.0
-"""Maximum time that a record waits for the engine's account."""
+"""Maximum time that a record waits for the account from the engine."""
 
 SAMPLES_KEPT: Final = 600
-"""Maximum number of samples that wait for an unreachable collector. The oldest are dropped; totals
-are cumulative."""
+"""Maximum number of samples that wait for an unreachable collector. The oldest samples are dropped,
+which loses no counts because totals are cumulative.
+"""
 
 _NO_RESOURCE: Final = Resource({})
-"""Spans are encoded before the replica's resource is added to the export."""
+"""Resource of encoded spans. Spans are encoded before the replica's resource is added to the
+export.
+"""
 
 
 class Reader:
-    """Reads the engine cores' messages, completes requests, samples the engines.
+    """Reads the engine cores' messages, completes requests, and samples the engines.
 
     Args:
         join: the front end's end of the link.
@@ -43,10 +46,12 @@ class Reader:
 
     def __init__(self, join: AccountJoin, drops: Drops) -> None:
         self.engines: dict[int, EngineState] = {}
-        """Sampled each second; engines that only the link reports are added."""
+        """The engines to sample each second. Engines that are known only from the link are
+        added.
+        """
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
         self.in_flight: Callable[[], InFlight | None] = lambda: None
-        """Returns the requests in flight; None if this process does not capture them."""
+        """Returns the requests in flight, or None if this process does not capture them."""
         self._last_step = LastStep()
         self._join = join
         self._drops = drops
@@ -68,10 +73,10 @@ class Reader:
         self._join.close()
 
     def complete(self, queues: Iterable[SpanQueue], closing: bool) -> None:
-        """Encode the requests whose accounts have arrived or will not arrive.
+        """Encode the requests whose accounts have arrived, or whose accounts will not arrive.
 
         Args:
-            queues: the queues of requests.
+            queues: the queues of ended requests.
             closing: whether this is the last call.
         """
         for queue in queues:
@@ -80,7 +85,7 @@ class Reader:
             now, waiting = time.monotonic(), []
             for ended_at, record in queue.records:
                 expired = closing or now - ended_at >= JOIN_S
-                # The first requests may end before the link is connected.
+                # The first requests may end before the front end has connected to the engine.
                 unlinked = record.awaits_account and not self._join.connected
                 if (expired or not unlinked) and (self._applied(record) or expired):
                     self._encode(queue, record)
@@ -113,10 +118,10 @@ class Reader:
 
     @guard.harmless("look_at_engines")
     def look_at_engines(self, sampled: bool) -> None:
-        """Update the engines' states.
+        """Update the states of the engines.
 
         Args:
-            sampled: whether to keep a sample of each.
+            sampled: whether to queue a sample of each engine.
         """
         for state in self._join.unclaimed(self.engines):
             self.engines[state.engine] = state

@@ -1,4 +1,4 @@
-"""Daemon threads that are started again when they end unexpectedly."""
+"""Daemon threads that are started again if they end unexpectedly."""
 
 import threading
 import time
@@ -9,16 +9,19 @@ from tailspan_vllm import guard
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""The longest pause before a restart: a permanent defect costs one log line and one thread."""
+"""The longest pause before a restart. A permanent defect then costs little work and few log
+lines.
+"""
 
 
 class RestartingThread:
-    """A daemon thread that runs a procedure until it returns, and restarts it if it raises.
+    """A daemon thread that runs a function until it returns, and runs it again if it raises an
+    exception.
 
     Args:
-        name: the thread's name; failures are counted under it.
+        name: the thread's name, under which failures are counted.
         run: the procedure.
-        stop: set when the program ends; ends the pause before a restart.
+        stop: set when the program ends; also ends the pause before a restart.
         clock: monotonic seconds.
     """
 
@@ -39,12 +42,15 @@ class RestartingThread:
 
     @property
     def alive(self) -> bool:
-        """Return whether the thread runs."""
+        """Return whether the thread is running."""
         thread = self._thread
         return thread is not None and thread.is_alive()
 
     def ensure(self) -> None:
-        """Start the thread unless it runs. After a fork it does not run in the child."""
+        """Start the thread unless it is running.
+
+        After a fork, the thread does not run in the child process.
+        """
         with self._lock:
             if self.alive or self._stop.is_set() or self._clock() < self._not_before:
                 return
@@ -58,7 +64,7 @@ class RestartingThread:
             self._thread = thread
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the end of the thread, unless it is the current one."""
+        """Wait until the thread has ended, unless it is the current thread."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(max(timeout_s, 0.0))
 

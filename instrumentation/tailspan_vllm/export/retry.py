@@ -1,7 +1,8 @@
 """The retry rules of all OTLP senders: the plugin, the simulator, forwarding, GPU agents.
 
-`transport.Outcome` classifies an answer. After a retryable answer `Backoff` determines the pause.
-`deliver` repeats one message; `outbox.Outbox` also splits and drops batches of items.
+`transport.Outcome` classifies a response. After a retryable response, `Backoff` computes the pause.
+`deliver` sends one message until it is accepted or refused; `outbox.Outbox` also splits and drops
+batches of items.
 
 Source: OTLP specification, "Retryable response codes", "Throttling".
 """
@@ -14,23 +15,27 @@ from tailspan_vllm.export.transport import Outcome
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-"""Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters. After an outage of hours the
-sender reaches the collector again within about 30 s."""
+"""Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters. After an outage of hours, the
+sender reaches the collector again within about 30 s.
+"""
 
 JITTER: Final = 0.2
-"""Random share of a pause, as in OpenTelemetry, so that servers do not retry simultaneously."""
+"""Random share of a pause, as in OpenTelemetry's exporters, so that servers do not retry at the
+same time.
+"""
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
-"""The longest pause that a collector may request. By then the queue would be full, so a collector
-or proxy that requests more is misconfigured."""
+"""The longest pause that a collector may request. After a longer pause the queue would be full, so
+a collector or proxy that requests more is misconfigured.
+"""
 
 
 class Backoff:
-    """Computes when to send again.
+    """Computes the pauses between attempts.
 
     Args:
-        jitter: a random factor around 1.
-        first_s: the first pause; each further pause is twice as long.
+        jitter: returns a random factor around 1.
+        first_s: the first pause. Each further pause is twice as long.
         longest_s: the longest pause.
         longest_requested_s: the longest pause that the receiver may request.
     """
@@ -55,9 +60,10 @@ class Backoff:
         return now >= self._not_before
 
     def wait(self, now: float, requested_s: float | None) -> float:
-        """Begin a pause: as long as requested, or twice the last one. Return its seconds.
+        """Begin a pause, and return its seconds: as requested, or twice as long as the last pause.
 
-        A request of 0 s, such as a Retry-After date in the past, is ignored.
+
+        A requested pause of 0 s, such as a Retry-After date in the past, is ignored.
         """
         if not requested_s:
             pause_s = self._pause_s * self._jitter()
@@ -68,7 +74,7 @@ class Backoff:
         return pause_s
 
     def reset(self) -> None:
-        """Reset the pause, after a message was accepted."""
+        """Reset the pause after a message was accepted."""
         self._pause_s, self._not_before = self._first_s, 0.0
 
 
@@ -83,13 +89,13 @@ def deliver(
     """Send one message until it is accepted or refused.
 
     Args:
-        send: sends it once.
-        backoff: determines the pauses.
+        send: sends the message once.
+        backoff: computes the pauses.
         clock: monotonic seconds.
         pause: waits.
-        last_attempt: whether to stop after a retryable answer.
+        last_attempt: returns whether to stop after a retryable response.
 
-    Returns: the last outcome; it is retryable if `last_attempt` returned True.
+    Returns: the last outcome, which is retryable only if `last_attempt` returned True.
     """
     while (outcome := send()).retryable and not last_attempt():
         pause(backoff.wait(clock(), outcome.wait_s))

@@ -1,11 +1,11 @@
-"""Completes captured requests and exports them over OTLP: two threads, bounded queues.
+"""Completes captured requests and exports them over OTLP, with two threads and bounded queues.
 
 The server's threads only append to a queue. The reading thread reads the engine cores' messages,
-completes ended requests and samples the engines each second, and never waits for the network. The
+completes ended requests and samples the engines each second. It never waits for the network. The
 sending thread exports every few seconds or when a batch is full, because an export costs more than
-its content. While the collector is unreachable, requests wait in the queue up to its limits;
-further requests are dropped and counted. Retried spans keep their ids, so the receiver recognises
-repeats.
+its content. While the collector is unreachable, requests wait in the queue. At the queue's limits,
+further requests are dropped and counted. A span has the same ids in every retry, so the receiver
+recognises a span that is sent again.
 """
 
 import atexit
@@ -36,34 +36,39 @@ FLUSH_S: Final = 2.0
 """Maximum time that a stopping server waits for the last export."""
 
 READ_S: Final = 0.2
-"""Interval between two reads of the link. The engine core writes ten times a second; the socket
-holds about 200 kB, the accounts of 700 requests."""
+"""Interval between two reads of the link. The engine core writes ten times a second. The socket
+holds about 200 kB, the accounts of 700 requests.
+"""
 
 SAMPLE_S: Final = 1.0
 """Interval between two samples of the engines."""
 
 LOOKS, LOOK_S = 200, 0.05
-"""The number of attempts to find the engine of a first request, and the pause between two attempts.
-All may fail, because engines on another machine have no link.
+"""Number of attempts to connect to the engine of a first request, and the pause between two
+attempts. All attempts may fail, because engines on another machine have no link.
 """
 
 NAME_WAIT_S: Final = 120.0
 """Maximum time that exports wait for the port, which is part of the replica's name. A server's port
 is set when its application is built, seconds after its engine is ready, or later on a busy machine.
-Until then requests are queued, and samples for up to ten minutes."""
+Until then, requests are queued, and samples are queued for up to ten minutes.
+"""
 
 REFUSED_SHARE: Final = 4
-"""Requests refused before the engine have a separate queue, a quarter of the size."""
+"""Requests that were refused before they reached the engine have a separate queue with a quarter of
+the size.
+"""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Limits of rows for unauthenticated clients: enough to show the attempts and their beginning, and
-at most 86,400 rows a day."""
+"""Rate limits of reported unauthenticated requests: enough to show the attempts and when they
+began, and at most 86,400 rows per day.
+"""
 
 Kind = Literal["served", "refused", "unauthenticated"]
 
 
 class Sender:
-    """Queues ended requests and exports them over OTLP. Any thread may call `submit`."""
+    """Queues ended requests and exports them over OTLP. `submit` is thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -77,7 +82,7 @@ class Sender:
         self._build_in_flight: BuildInFlight | None = None
         self._port: int | None = None
         self._named = threading.Event()
-        """Set once the replica's port is known, or once it is clear that there is no port."""
+        """Set when the replica's port is known, or when it is clear that there is no port."""
         self._wake = threading.Event()
         self._due = threading.Event()
         """Set when the next export must start at once."""
@@ -99,23 +104,26 @@ class Sender:
         """Set the sources of engine states and of requests in flight.
 
         Args:
-            engines: sampled each second; engines that only the link reports are added.
+            engines: the engines to sample each second. Engines that are known only from the link
+                are added.
             at_end: called before the last export.
             in_flight: returns the requests in flight, or None if they are not captured.
-            build_in_flight: builds the record of one of them.
+            build_in_flight: builds the record of a request in flight.
         """
         self._reader.engines, self._at_end = engines, at_end
         self._reader.in_flight = in_flight
         self._build_in_flight = build_in_flight
 
     def serves_port(self, port: int | None) -> None:
-        """Set the port that names this replica; None if the application has none."""
+        """Set the port that is part of this replica's name, or None if the application has no
+        port.
+        """
         if port is not None:
             self._port = port
         self._named.set()
 
     def start(self) -> None:
-        """Start the threads, or restart those that have ended."""
+        """Start the threads, or restart threads that have ended."""
         self._reading.ensure()
         self._sending.ensure()
         if not self._registered:
@@ -123,11 +131,12 @@ class Sender:
             atexit.register(self.close)
 
     def submit(self, build: BuildRecord, kind: Kind = "served") -> None:
-        """Queue a request that has ended; drop and count it if its queue is full.
+        """Queue a request that has ended, or drop and count the request if its queue is full.
 
         Args:
-            build: builds its record; called on the reading thread.
-            kind: refused requests have a separate queue, so they do not displace served requests.
+            build: builds the request's record; called on the reading thread.
+            kind: the kind of request. Refused requests have a separate queue, so they do not
+                displace served requests.
         """
         if not self._settings.enabled or not self._settings.spans:
             return
@@ -143,7 +152,9 @@ class Sender:
             self.start()
 
     def expect(self) -> None:
-        """Look for the engine's end of the link, because a request is entering the engine."""
+        """Try to connect to the engine's end of the link soon, because a request is entering the
+        engine.
+        """
         if not self._named.is_set():
             self._named.set()  # a server's port is set by now; an offline program has none
         if self._looks_left and not self._reader.connected and self._settings.enabled:
@@ -189,10 +200,12 @@ class Sender:
             self._pause(min(READ_S, tick_s))
 
     def _pause(self, seconds: float) -> None:
-        """Wait until the next read. If woken, look for the engine that is about to write.
+        """Wait until the next read.
 
-        An engine accepts connections between its steps, and after a short burst there may be no
-        further step for hours.
+        If the thread is woken, connect to the engine that is about to write.
+
+        An engine accepts connections between its steps, and after a short burst of steps the next
+        step may follow only after hours.
         """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._closing.is_set():
@@ -207,7 +220,8 @@ class Sender:
     # --- the sending thread ---------------------------------------------------------------
 
     def _send(self) -> None:
-        # vLLM configures its logging after it has loaded its plugins, and before this thread.
+        # vLLM configures its logging after it has loaded its plugins, and before this thread
+        # starts.
         self._reports.begin()
         exports = Exporter(self._settings, self._drops, self._reports)
         self._named.wait(NAME_WAIT_S)

@@ -10,39 +10,41 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import BuildRecord
 
 SPAN_BYTES: Final = 65536
-"""Maximum size of an encoded span. With all texts at their limits it has 30 KiB."""
+"""Maximum size of an encoded span in bytes. A span with all texts at their limits has 30 KiB."""
 
 QUEUE_BYTES: Final = 64 * 2**20
-"""Maximum size of all waiting spans. At 2 kB each, the default queue of 16,384 takes 32 MiB."""
+"""Maximum total size of all waiting spans in bytes. At 2 kB per span, the default queue of 16,384
+spans takes 32 MiB.
+"""
 
 QUEUE_FULL: Final = "queue_full"
 FAILED: Final = "failed"
 
 
 class Drops:
-    """Counts dropped items by reason. Any thread may add."""
+    """Counts dropped items by reason. Any thread may add to the counts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter({QUEUE_FULL: 0})
 
     def add(self, count: int, reason: str) -> None:
-        """Count `count` lost items."""
+        """Add `count` dropped items."""
         with self._lock:
             self._counts[reason] += count
 
     def snapshot(self) -> dict[str, int]:
-        """Return the totals by reason; the total of a full queue is always included."""
+        """Return the totals by reason. The total for a full queue is always included."""
         with self._lock:
             return dict(self._counts)
 
 
 class Allowance:
-    """A rate with a burst (token bucket). Use it on one thread only.
+    """A limit on a rate, with a burst (token bucket). Use it on one thread only.
 
     Args:
-        per_s: how many a second on average.
-        burst: how many at once.
+        per_s: average number per second.
+        burst: maximum number at once.
         clock: monotonic seconds.
     """
 
@@ -56,7 +58,7 @@ class Allowance:
         self._at = clock()
 
     def take(self) -> bool:
-        """Take one token; return False if none is left."""
+        """Take one token, or return False if no token is left."""
         now = self._clock()
         self._left = min(self._left + (now - self._at) * self._per_s, self._burst)
         self._at = now
@@ -67,15 +69,15 @@ class Allowance:
 
 
 class SpanQueue:
-    """Requests of one kind that have ended and wait for export, bounded in count and bytes.
+    """Requests of one kind that have ended and wait for export, bounded in number and bytes.
 
-    The server's threads append to `ended`. The reading thread completes requests and moves them
-    to `spans`. The sending thread takes them from there.
+    The server's threads append requests to `ended`. The reading thread completes the requests and
+    moves them to `spans`. The sending thread takes the spans from there.
 
     Args:
-        limit: maximum number of requests in all states together.
+        limit: maximum number of requests, completed or not.
         drops: counts the requests that do not fit.
-        byte_limit: maximum size of the encoded spans.
+        byte_limit: maximum total size of the encoded spans.
     """
 
     def __init__(self, limit: int, drops: Drops, byte_limit: int = QUEUE_BYTES) -> None:
@@ -94,14 +96,17 @@ class SpanQueue:
         return len(self.ended) + len(self.records) + len(self.spans)
 
     def submit(self, build: BuildRecord) -> None:
-        """Accept a request that has ended. If the queue is full, drop and count it."""
+        """Accept a request that has ended.
+
+        If the queue is full, the request is dropped and counted.
+        """
         if len(self) >= self._limit:
             self._drops.add(1, QUEUE_FULL)
         else:
             self.ended.append((time.monotonic(), build))
 
     def add(self, span: bytes) -> None:
-        """Accept an encoded span. If it does not fit, drop and count it."""
+        """Accept an encoded span. If the span does not fit, it is dropped and counted."""
         if len(span) > SPAN_BYTES:
             self._drops.add(1, "too_large")
             return
@@ -113,6 +118,6 @@ class SpanQueue:
         self.spans.append(span)
 
     def taken(self, spans: Sequence[bytes]) -> None:
-        """Free the bytes of spans that have left the queue."""
+        """Release the bytes of spans that have left the queue."""
         with self._lock:
             self._bytes -= sum(map(len, spans))

@@ -1,8 +1,8 @@
-"""Sends one encoded OTLP message, once, and returns the outcome.
+"""Sends one encoded OTLP message once, and returns the outcome.
 
-OpenTelemetry's own exporters return only success or failure, wait between their retries, and
-raise on a malformed variable. A sender that must split a refused batch and honour the
-collector's pause needs the answer itself.
+OpenTelemetry's own exporters return only success or failure, wait between their retries, and raise
+an exception for a malformed variable. This plugin splits refused batches and respects the
+collector's pauses, so it needs the response itself.
 Source: OTLP specification 1.x, "OTLP/gRPC" and "OTLP/HTTP": response, throttling, retryable codes.
 """
 
@@ -26,29 +26,31 @@ from tailspan_vllm.export.destination import Compression, Destination, Signal
 
 
 class Verdict(Enum):
-    """The result of sending a message, which determines the next step."""
+    """The result of sending a message, which determines what to do next."""
 
     ACCEPTED = "accepted"
     UNREACHABLE = "unreachable"
-    """No answer. Send it again later."""
+    """There was no response. The message can be sent again later."""
     BUSY = "busy"
-    """The collector asks to send it again later."""
+    """The collector asks the sender to wait before it sends the message again."""
     REFUSED = "refused"
-    """The collector refuses this message; a part of it may be accepted."""
+    """The collector refuses this message, but may accept some of its items."""
     DENIED = "denied"
-    """The collector refuses every message of this sender: a wrong token, or no such service."""
+    """The collector refuses every message from this sender, because the token is wrong or the
+    service does not exist.
+    """
 
 
 class Outcome(NamedTuple):
-    """The answer to one message."""
+    """The response to one message."""
 
     verdict: Verdict
     reason: str = ""
-    """A status code or the name of an error, then the collector's message. One line."""
+    """A status code or the name of an error, followed by the collector's message. One line."""
     wait_s: float | None = None
     """Seconds that the collector asks to wait before the next message."""
     rejected: int = 0
-    """Items of an accepted message that the collector rejected."""
+    """Number of items of an accepted message that the collector rejected."""
 
     @property
     def retryable(self) -> bool:
@@ -57,14 +59,16 @@ class Outcome(NamedTuple):
 
 
 Post = Callable[[bytes], Outcome]
-"""Sends a message once, within the destination's time limit. Never raises."""
+"""Sends a message once, within the time limit of the destination. Never raises."""
 
 ANSWER_BYTES: Final = 65536
-"""Maximum size of an HTTP answer that is read: a partial success is a number and a sentence."""
+"""Maximum number of bytes of an HTTP response that are read. A partial success is a number and a
+sentence.
+"""
 
 REASON_CHARS: Final = 200
 
-NOT_HTTP: Final = "the answer is not HTTP; is this the collector's gRPC port?"
+NOT_HTTP: Final = "the response is not HTTP; is this the collector's gRPC port?"
 
 _SERVICES: Final[Mapping[Signal, tuple[str, Any, str]]] = {
     "traces": (
@@ -92,9 +96,9 @@ _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 
 _RECONNECT_MS: Final = 5000
-"""Limit on gRPC's own pause between connection attempts, two minutes by default.
+"""Upper limit of gRPC's own pause between connection attempts, which is two minutes by default.
 
-This pause is added to the pause of the outbox.
+This pause is added to the outbox's pause.
 """
 
 
@@ -158,7 +162,7 @@ def _rpc_failure(error: Any) -> Outcome:
 
 
 def _retry_delay_s(trailing: Mapping[str, Any]) -> float | None:
-    """Return the delay that a RetryInfo requests; None without one."""
+    """Return the delay that a RetryInfo requests in seconds; None without one."""
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 
@@ -243,11 +247,11 @@ def _compressed(message: bytes, compression: Compression) -> bytes:
 
 
 def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> Outcome:
-    """Return the outcome of an HTTP answer other than 2xx.
+    """Return the outcome of an HTTP response with a status other than 2xx.
 
     Args:
         status: the status code.
-        headers: with names in lower case, or case-insensitive.
+        headers: the response's headers, with names in lower case or case-insensitive.
         phrase: the reason phrase.
     """
     reason = _line(f"HTTP {status} {phrase}")
@@ -259,7 +263,10 @@ def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> O
 
 
 def _retry_after_s(text: str) -> float | None:
-    """Return the seconds until a delay or date. Source: RFC 9110, "Retry-After"."""
+    """Return the number of seconds in a Retry-After header, which contains a delay or a date.
+
+    Source: RFC 9110, "Retry-After".
+    """
     try:
         seconds = float(text)
     except ValueError:
@@ -284,7 +291,7 @@ def _accepted(answer: Any, rejected: str) -> Outcome:
 
 
 def _line(text: str) -> str:
-    """Return one printable line of bounded length; the text comes from another program."""
+    """Return a printable line of limited length from a text that another program sent."""
     return "".join(c if c.isprintable() else " " for c in text[:REASON_CHARS]).strip()
 
 

@@ -1,1 +1,1 @@
-"""Inside the API server: hooks in the front end of vLLM, and the capture of its requests."""
+"""Code inside the API server: hooks in vLLM's front end, which capture its requests."""

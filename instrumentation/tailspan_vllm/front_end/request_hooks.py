@@ -1,4 +1,6 @@
-"""The hooks inside vLLM's front end. They use private names, each checked before use.
+"""The hooks inside vLLM's front end.
+
+They use private names of vLLM, each of which is checked before use.
 
 Each hook runs once per request or per scheduling event, never per step or token.
 
@@ -16,14 +18,17 @@ from tailspan_vllm.request.exchange import Flight, current
 from tailspan_vllm.request.record import Outcome
 
 FLIGHT = "_tailspan_flight"
-"""Attribute of a `RequestState` and of its stats: the flight."""
+"""Name of the attribute that stores the flight in a `RequestState` and in its stats."""
 
 OPEN = "_tailspan_open"
-"""Attribute of an `OutputProcessor`: the states of its unfinished requests, by id."""
+"""Name of the attribute that stores the states of unfinished requests, by id, in an
+`OutputProcessor`.
+"""
 
 _LEFT_OVER = 1024
-"""States that vLLM no longer has are removed from `OPEN` when it has more than twice vLLM's number
-plus this number."""
+"""If `OPEN` has more than twice as many states as vLLM plus this number, the states that vLLM no
+longer has are removed.
+"""
 
 _OUTCOMES: dict[str, Outcome] = {
     "stop": "stop",
@@ -47,15 +52,17 @@ _READ_OF_STATS = (
     "last_token_ts",
     "num_generation_tokens",
 )
-"""Attributes that `capture.py` reads at the end of a request; checked at the first request."""
+"""Attributes that `capture.py` reads at the end of a request. They are checked at the first
+request.
+"""
 
 Wrap = Callable[[Any, Capture, Hooks], Any]
 
 
 def install(capture: Capture) -> list[str]:
-    """Wrap the front end's methods.
+    """Wrap the methods of vLLM's front end.
 
-    Returns: the hooks that do not fit this vLLM.
+    Returns: the names of hooks that do not fit this vLLM.
     """
     try:
         from vllm.v1.engine.output_processor import OutputProcessor
@@ -75,7 +82,7 @@ def install_on(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # These depend on each other: without one of them, requests would be reported twice or never.
+    # These hooks need each other: without one of them, requests would be reported twice or never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [
         (output_processor, "add_request", _add_request, requests),
@@ -142,9 +149,8 @@ def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
 def _open(processor: Any) -> dict[str, Any]:
     """Return the states of a processor's unfinished requests, by id.
 
-    After an abort, vLLM's own dictionary no longer has the aborted requests. Copying that
-    dictionary before each abort would take time in proportion to the square of the number of
-    requests.
+    After an abort, vLLM's own dictionary no longer contains the aborted requests. Copying that
+    dictionary before each abort would take quadratic time in the number of requests.
     """
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:
@@ -197,7 +203,7 @@ def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
         # ids in the result are the engine's own ids of the aborted requests.
         states = _open(args[0])
         if not isinstance(aborted, Collection):
-            # It may be an iterator, which only the caller may read.
+            # The result may be an iterator, which only the caller may read.
             raise TypeError(f"abort_requests returned a {type(aborted).__name__}")
         for request_id in aborted:
             state = states.pop(request_id, None)
@@ -233,7 +239,7 @@ def _refused(original: Any, capture: Capture, hooks: Hooks) -> Any:
     reason_of = guard.argument(original, 1, "reason")
 
     def before(args: Arguments, kwargs: Keywords) -> None:
-        # Called in the task that serves the exchange, before it is answered.
+        # Called in the task that serves the exchange, before the response is sent.
         exchange = current.get()
         if exchange is not None:
             exchange.refused = str(reason_of(args, kwargs))

@@ -1,1 +1,1 @@
-"""Records and samples encoded as OTLP messages."""
+"""Encodes records and samples as OTLP messages."""

@@ -1,4 +1,4 @@
-"""Engine samples as OpenTelemetry metrics.
+"""Converts engine samples to OpenTelemetry metrics.
 
 Pure. Sums are cumulative since the engine's start, so a lost export loses no counts.
 """
@@ -25,11 +25,11 @@ _SCOPE = InstrumentationScope(names.SCOPE)
 
 
 def metrics_of(samples: Iterable[Sample], resource: Resource) -> MetricsData:
-    """Return one export with every gauge and total of every sample, each metric once.
+    """Return one export with all gauges and totals of all samples. Each metric occurs once.
 
     Args:
-        samples: in order of time.
-        resource: the process that reports.
+        samples: the samples in the order of time.
+        resource: the resource of the reporting process.
     """
     gauges: dict[str, list[NumberDataPoint]] = {}
     totals: dict[str, list[NumberDataPoint]] = {}

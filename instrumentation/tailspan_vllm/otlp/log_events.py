@@ -1,7 +1,8 @@
-"""Engine starts and requests in flight as OpenTelemetry events: log records with an event name.
+"""Converts engine starts and requests in flight to OpenTelemetry events: log records with an event
+name.
 
-Built from the protocol's own messages, because the SDK's classes for log records are not stable
-and differ between versions.
+The log records use the protocol's own messages, because the SDK's classes for log records are not
+stable and differ between versions.
 
 Source: OpenTelemetry logs data model, "Events"; opentelemetry-proto logs/v1/logs.proto.
 """
@@ -26,13 +27,13 @@ from tailspan_vllm.request.text_limits import bounded_text
 _NAMED = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
 """Whether log records have a field for the event's name.
 
-Before opentelemetry-proto 1.5 the name was an attribute.
+Before opentelemetry-proto 1.5, the name was an attribute.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStart:
-    """An engine runs with these arguments since `at_unix_ns`."""
+    """The start of an engine, which runs with these arguments since `at_unix_ns`."""
 
     engine: int
     at_unix_ns: int
@@ -66,7 +67,7 @@ def message_of(starts: Sequence[EngineStart], resource: Resource) -> ExportLogsS
 def in_flight_message_of(
     requests: Iterable[RequestRecord], resource: Resource
 ) -> ExportLogsServiceRequest:
-    """Return one export of requests in flight, whose `delivered` is the instant of the report."""
+    """Return one export of requests in flight, whose `delivered` is the time of the report."""
     return _message(map(_in_flight_record_of, requests), resource)
 
 

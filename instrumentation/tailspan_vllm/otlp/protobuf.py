@@ -1,8 +1,8 @@
-"""Writes the parts that all OTLP messages share as protobuf bytes, without protobuf's objects.
+"""Writes the elements that all OTLP messages share as protobuf bytes, without protobuf's objects.
 
-The SDK builds a Python object for every attribute, about forty per span. Most of their bytes are
-the same in every span; a number changes only eight bytes. All numbers of a span are therefore
-packed at once into a `Form`, which is cached for each set of names.
+The SDK builds a Python object for every attribute, about forty per span. Most bytes of these
+attributes are the same in every span; a number changes only eight bytes. All numbers of a span are
+therefore packed at once into a `Form`, which is cached for each set of attribute names.
 
 Source: opentelemetry-proto common/v1/common.proto; protobuf "Encoding".
 """
@@ -19,11 +19,13 @@ SHORT = tuple(bytes((value,)) for value in range(0x80))
 
 _names: dict[str, bytes] = {}
 _repeated: dict[bytes, dict[tuple[str, str | int], bytes]] = {}
-"""Encoded attributes by tag, key and value; cleared when full, as some values occur only once."""
+"""Encoded attributes by tag, key and value. The cache is cleared when it is full, because some
+values occur only once.
+"""
 
 
 def varint(value: int) -> bytes:
-    """Encode a non-negative integer, seven bits a byte."""
+    """Encode a non-negative integer as a varint, seven bits per byte."""
     if value < 0x80:
         return SHORT[value]
     out = bytearray()
@@ -35,17 +37,17 @@ def varint(value: int) -> bytes:
 
 
 def field(tag: bytes, content: bytes) -> bytes:
-    """Encode a field with a length: a text or a message."""
+    """Encode a field that has a length: a text or a message."""
     return tag + varint(len(content)) + content
 
 
 def text(value: str) -> bytes:
-    """Encode as UTF-8; a lone surrogate becomes a question mark."""
+    """Encode a text as UTF-8; a lone surrogate becomes a question mark."""
     return value.encode("utf-8", "replace")
 
 
 def any_value(value: Any) -> bytes:
-    """Encode an `AnyValue`; a value of an unsupported type is converted to text."""
+    """Encode an `AnyValue`. A value of an unsupported type is converted to text."""
     kind = type(value)
     if kind is float:
         return b"\x21" + _DOUBLE(value)
@@ -59,7 +61,7 @@ def any_value(value: Any) -> bytes:
         return field(b"\x0a", text(str(value)))
     if isinstance(value, Sequence):
         return field(b"\x2a", b"".join(field(b"\x0a", any_value(each)) for each in value))
-    # Such as a numpy number: one unusual value must not make the whole batch fail.
+    # For example a numpy number: one unusual value must not make the whole batch fail.
     if isinstance(value, Integral):
         return any_value(int(value))
     if isinstance(value, Real):
@@ -80,8 +82,8 @@ class Form:
     """Encodes fields that differ only in eight bytes each.
 
     Args:
-        befores: the bytes before each of the eight.
-        kind: the `struct` format of the eight: `d`, a double, or `Q`, a time.
+        befores: the bytes before the eight bytes of each field.
+        kind: the `struct` format of the eight bytes: `d` for a double, or `Q` for a timestamp.
     """
 
     __slots__ = ("_blank", "_pack")
@@ -91,7 +93,7 @@ class Form:
         self._blank: list[bytes | float] = [part for before in befores for part in (before, 0)]
 
     def filled(self, values: Sequence[float]) -> bytes:
-        """Return the fields' bytes with these values."""
+        """Return the encoded fields with these values."""
         parts = self._blank.copy()
         parts[1::2] = values
         return self._pack(*parts)
@@ -116,7 +118,7 @@ def _numbers(tag: bytes, keys: Sequence[str], values: Sequence[float]) -> bytes:
 
 
 def attributes(tag: bytes, given: Mapping[str, Any]) -> bytes:
-    """Encode each attribute as a field with this tag; doubles last."""
+    """Encode each attribute as a field with this tag; doubles come last."""
     keys: list[str] = []
     numbers: list[float] = []
     encoded: list[bytes] = []

@@ -1,9 +1,9 @@
-"""A request's record as an OpenTelemetry span.
+"""Converts a request's record to an OpenTelemetry span.
 
-Pure except for the random ids. Runs on the reading thread, never on the server's event loop.
-OpenTelemetry's tracer creates a span while the operation runs; these are created afterwards. They
-have only the attributes of `ReadableSpan` that encoders read. The SDK's own classes validate and
-lock every value, which costs more than the rest of a request's reporting.
+Pure, except for the random ids. The code runs on the reading thread, never on the server's event
+loop. OpenTelemetry's tracer creates a span while the operation runs, but these spans are created
+afterwards. They have only the attributes of `ReadableSpan` that encoders read. The SDK's own
+classes validate and lock every value, which costs more than all other work of reporting a request.
 """
 
 import random
@@ -27,7 +27,7 @@ _NO_STATE = TraceState()
 
 
 class _Instant:
-    """An event that has a name and a time."""
+    """An event with a name and a timestamp."""
 
     __slots__ = ("name", "timestamp")
     attributes = None
@@ -97,7 +97,7 @@ class _Span:
 
 
 def span_of(record: RequestRecord, resource: Resource) -> ReadableSpan:
-    """Return a request's span, with instants as events and phases as attributes."""
+    """Return the span of a request, with its timestamps as events and its phases as attributes."""
     return cast("ReadableSpan", _Span(record, resource))
 
 
@@ -133,7 +133,7 @@ _AS_RECORDED: Final = {
     names.RUNNING_AT_ARRIVAL: "running_at_arrival",
     names.KV_USAGE_AT_ARRIVAL: "kv_usage_at_arrival",
 }
-"""Attributes whose value is a field of the record."""
+"""Maps attributes to the record's fields that contain their values."""
 
 _recorded = attrgetter(*_AS_RECORDED.values())
 _PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
@@ -149,7 +149,7 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         attributes[names.FINISH_REASONS] = (record.outcome,)
     if record.basis != "edge":
         _add_phases(attributes, record)
-    # Without a token there was no answer: an error's body has no TTFT.
+    # Without a token there was no response: the body of an error has no TTFT.
     first_seen = record.first_token if record.basis == "engine" else record.first_byte
     begun = record.first_token is not None or (record.basis == "edge" and finished)
     if first_seen is not None and begun:

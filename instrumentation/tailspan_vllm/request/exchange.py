@@ -1,8 +1,8 @@
-"""An HTTP request in progress (`Exchange`) and the engine requests made for it (`Flight`).
+"""An HTTP request in progress (`Exchange`), and the engine requests made for it (`Flight`).
 
-An exchange may have several flights (`n > 1`, several prompts) or none (refused before the
-engine); a flight may have no exchange (an offline `LLM`). Both only store values;
-`record_builder.py` builds the request's record from them later, on another thread.
+An exchange may have several flights (`n > 1`, several prompts), or none if the request is refused
+before the engine. A flight may have no exchange (an offline `LLM`). Both classes only store values.
+`record_builder.py` later builds the request's record from these values, on another thread.
 """
 
 import random
@@ -30,14 +30,14 @@ OPERATIONS = {
 
 REQUEST_ID, TRACEPARENT = b"x-request-id", b"traceparent"
 WANTED = frozenset({REQUEST_ID, TRACEPARENT})
-"""Request headers that are read, in addition to the one that names the tenant."""
+"""Names of the request headers that are read, in addition to the tenant header."""
 
 
 class Exchange:
     """An HTTP request, its response, and the engine requests made for it.
 
-    It keeps a few headers and the path, cut to a limit, and releases the rest of the ASGI scope
-    when the response has ended.
+    The exchange keeps a few headers and the path, each up to a maximum length. It releases the
+    other content of the ASGI scope when the response has ended.
     """
 
     __slots__ = (
@@ -66,14 +66,14 @@ class Exchange:
         self.path = scope.get("path", "").removeprefix(root)[:TEXT_LIMIT]
         """The path without the prefix that a proxy added."""
         self.headers: dict[bytes, bytes] = {}
-        """The wanted headers; if a name occurs several times, the first value."""
+        """The requested headers. If a header occurs several times, its first value is used."""
         for key, value in scope.get("headers", ()):
             if key in wanted and key not in self.headers:
                 self.headers[key] = bytes(value[:TEXT_LIMIT])
         self.status: int | None = None
-        """The HTTP status of the answer; None before the answer begins."""
+        """The HTTP status of the response, or None before the response begins."""
         self.streamed: bool | None = None
-        """Whether the answer is an event stream; None before the answer begins."""
+        """Whether the response is an event stream, or None before the response begins."""
         self.first_byte: float | None = None
         self.delivered: float | None = None
         self.disconnected = False
@@ -81,13 +81,14 @@ class Exchange:
         self.refused: str | None = None
         """The admission limit for which the front end refused the request; None otherwise."""
         self.flights: dict[Flight, None] = {}
-        """Flights that are not reported yet, in order of arrival. A client chooses how many; a
-        dictionary removes each in constant time."""
+        """Flights that are not reported yet, in order of arrival. A client chooses their number, so
+        a dictionary is used, which removes a flight in constant time.
+        """
         self._route: str | None = None
         self._scope: Scope | None = scope
 
     def answered(self, message: MutableMapping[str, Any]) -> None:
-        """Record the ASGI message that begins the answer."""
+        """Record the ASGI message that begins the response."""
         self.status = message["status"]
         self.streamed = False
         for key, value in message.get("headers", ()):
@@ -102,13 +103,13 @@ class Exchange:
             self._scope = None
 
     def header(self, name: bytes) -> str | None:
-        """Return the value of a wanted request header, or None."""
+        """Return the value of a stored request header, or None."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
     @property
     def unauthenticated(self) -> bool:
-        """Return whether the server answered 401 or 403."""
+        """Return whether the server's response was 401 or 403."""
         return self.status in (401, 403)
 
     @property
@@ -120,7 +121,7 @@ class Exchange:
 
     @property
     def route(self) -> str:
-        """The template of the route if the router set it, else the path. Templates are few."""
+        """The template of the route if the router set one, otherwise the path."""
         scope = self._scope
         template = self._route if scope is None else _template(scope)
         return bounded_text(template or self.path)
@@ -137,11 +138,12 @@ def _template(scope: Scope) -> str | None:
 
 
 class Facts(NamedTuple):
-    """Values of vLLM's own state of a request at its end. They are copied, because the state
-    itself refers to the prompt and the answer.
+    """Values of vLLM's own state of a request, copied when the request ends.
 
-    The arrival is on the wall clock; the other instants are on the engine's monotonic clock, 0 if
-    not reached. All are None if vLLM keeps no statistics.
+    They are copied, because the state itself refers to the prompt and the response.
+
+    The arrival is on the wall clock. The other timestamps are on the engine's monotonic clock, or 0
+    if the request did not reach them. All timestamps are None if vLLM keeps no statistics.
     """
 
     request_id: str
@@ -185,25 +187,27 @@ class Flight:
         """The traceparent of a request that did not arrive over HTTP; None otherwise."""
         self.added = time.monotonic()
         self.trace_id, self.span_id = random.getrandbits(128) or 1, random.getrandbits(64) or 1
-        """Ids of its span. If the client began a trace, its id is used."""
+        """Trace id and span id of the request's span. If the client began a trace, the trace's id
+        is used.
+        """
         self.lora: str | None = None
         self.prompt_tokens: int | None = None
         self.streamed: bool | None = None
         """Whether the client asked for a stream."""
         self.reported_at: float | None = None
-        """Monotonic time of the last report in flight; None before the first report."""
+        """Monotonic time of the last report in flight, or None before the first report."""
         self.load = load
-        """The engine's load when the request arrived, as `step_statistics.load_of` reads it."""
+        """The engine's load when the request arrived, as returned by `step_statistics.load_of`."""
         self.preempted_at: list[float] = []
         self.resumed_at: list[float] = []
         self.ended: float | None = None
         self.outcome: Outcome = "error"
         self.facts: Facts | None = None
         self.removed_state: Any = None
-        """The state with which vLLM removed the request, until vLLM reports the outcome."""
+        """The state with which vLLM removed the request, stored until vLLM reports the outcome."""
 
     def asked(self, state: Any) -> None:
-        """Copy the request's parameters from vLLM's state of it."""
+        """Copy the parameters of the request from vLLM's state."""
         self.lora, self.prompt_tokens = state.lora_name, state.prompt_len
         kind = getattr(getattr(state, "output_kind", None), "name", None)
         self.streamed = None if kind is None else kind == "DELTA"
@@ -215,4 +219,6 @@ class Flight:
 
 
 current: ContextVar[Exchange | None] = ContextVar("tailspan_exchange", default=None)
-"""The exchange that the current task serves, readable where the request enters the engine."""
+"""The exchange that the current task serves. The code where a request enters the engine reads
+it.
+"""

@@ -1,7 +1,8 @@
-"""Requests that have not ended: their number, the age of the oldest, the time without a step.
+"""Requests that have not ended: their number, the age of the oldest one, and the time without a
+step.
 
-A span is sent when its request ends. If an engine hangs, no request ends; only these figures
-show it, because the front end keeps running while the engine core is blocked.
+A span is sent only when its request ends. If an engine hangs, no request ends, and only these
+figures show the hang. The front end continues to run while the engine core is blocked.
 """
 
 import time
@@ -15,20 +16,25 @@ from tailspan_vllm.engine_state.state import EngineState, Number
 from tailspan_vllm.request.exchange import Flight
 
 _PROGRESS = (names.STEPS, names.DECODE_TOKENS, names.PREFILL_TOKENS)
-"""Totals that grow with each step: the engine core's own, then the stat logger's."""
+"""Totals that grow with each step: first the engine core's own total, then the stat logger's."""
 
 STOPPED_S: Final = 10.0
-"""The states are read every second. A longer interval means that this process was stopped. The
-state of the engines during this time is unknown, and is not reported as a hang."""
+"""Maximum expected interval between two readings of the states, which are read every second. A
+longer interval means that this process was stopped. The state of the engines during this time is
+unknown, and is not reported as a hang.
+"""
 
 
 class InFlight:
-    """Engine requests whose clients wait. Changed by the event loop, read by another thread."""
+    """The engine requests whose clients are waiting.
+
+    The event loop changes them, and another thread reads them.
+    """
 
     def __init__(self) -> None:
         self._flights: dict[Flight, None] = {}
         self.since = 0.0
-        """Monotonic time at which the number last rose from zero."""
+        """Monotonic time at which the number of requests last rose from zero."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -37,7 +43,9 @@ class InFlight:
         return flight in self._flights
 
     def oldest(self, most: int) -> list[Flight]:
-        """Return up to `most` requests, oldest first; an empty list if they change meanwhile."""
+        """Return up to `most` requests, oldest first, or an empty list if the requests change
+        meanwhile.
+        """
         for _ in range(3):
             with suppress(RuntimeError):  # the event loop changed it during the iteration
                 return list(islice(self._flights, most))
@@ -59,7 +67,7 @@ class InFlight:
             self._flights.pop(flight, None)
 
     def oldest_s(self, now: float) -> float:
-        """Return the age of the oldest request in seconds; 0 without requests."""
+        """Return the age of the oldest request in seconds, or 0 without requests."""
         for oldest in self.oldest(1):
             begun = oldest.added if oldest.exchange is None else oldest.exchange.received
             return max(0.0, now - begun)
@@ -67,11 +75,11 @@ class InFlight:
 
 
 class LastStep:
-    """When a step of any of this process's engines was last received.
+    """When the last step of any of this process's engines was received.
 
-    With several engines, a front end cannot determine which engine has a request. So the newest
-    step of any engine is used. Otherwise an idle engine would look like a hung engine while others
-    are busy.
+    With several engines, a front end cannot determine which engine has a request. Therefore the
+    newest step of any engine is used. Otherwise an idle engine would look like a hung engine while
+    other engines are busy.
     """
 
     def __init__(self) -> None:
@@ -81,11 +89,11 @@ class LastStep:
     def gauges(
         self, states: Sequence[EngineState], in_flight: InFlight | None
     ) -> dict[str, Number]:
-        """Return the gauges to report with each engine. Called once a second.
+        """Return the gauges to report with each engine. Call this once a second.
 
         Args:
-            states: the engines' current states.
-            in_flight: their unfinished requests; None if they are not recorded.
+            states: the current states of the engines.
+            in_flight: the unfinished requests of the engines, or None if they are not recorded.
         """
         now = time.monotonic()
         if now - self._looked > STOPPED_S:
@@ -94,7 +102,7 @@ class LastStep:
         for state in states:
             mark = (state.load, *(state.totals.get(name) for name in _PROGRESS))
             seen = self._seen.get(state.engine)
-            # Each step has a new statistics object; two of them may be equal.
+            # Each step has a new statistics object, but two of these objects may be equal.
             if seen is None or seen[0] is not mark[0] or seen[1:] != mark[1:]:
                 self._seen[state.engine] = mark
                 self._at = now

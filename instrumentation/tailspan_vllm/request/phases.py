@@ -1,14 +1,15 @@
 """Splits a request's end-to-end time into phases that sum to it.
 
-Pure. A phase begins at its own instant and ends at the next one reached. The phase in which a
-request ended early runs to `delivered`; the phases after it never began and are None, not 0.
+Pure. A phase begins at its own timestamp and ends at the next timestamp that the request reached.
+If a request ended early, the phase in which it ended lasts until `delivered`. The phases after it
+never began, so they are None, not 0.
 """
 
 from typing import NamedTuple
 
 
 class Phases(NamedTuple):
-    """Seconds in each phase; None where the phase never began."""
+    """Seconds in each phase, or None for a phase that never began."""
 
     frontend_s: float | None
     queue_s: float | None
@@ -25,10 +26,10 @@ def split(
     last_token: float | None,
     delivered: float,
 ) -> Phases:
-    """Split received→delivered at the instants that were reached.
+    """Split the time from received to delivered at the timestamps that the request reached.
 
-    Args: readings of one clock, in seconds; those that are not None are non-decreasing.
-    Returns: phases whose sum is delivered − received.
+    Args: timestamps of one clock, in seconds. Those that are not None must not decrease.
+    Returns: phases that sum to delivered − received.
     """
     starts = [received]
     for instant in (queued, scheduled, first_token, last_token):

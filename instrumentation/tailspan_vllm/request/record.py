@@ -1,11 +1,11 @@
 """The record of one request that has ended.
 
-The hooks of a real server and the simulator both fill a `RequestRecord`, and
-`otlp/request_span.py` encodes it, so the two cannot diverge.
+The hooks of a real server and the simulator both fill a `RequestRecord`, and `otlp/request_span.py`
+encodes it. The spans of both therefore have the same format.
 
-All instants of a record are readings of one monotonic clock, in seconds. `wall_offset_ns`, the
-wall clock minus that clock, is read once per request and converts them to wall-clock time.
-Durations are differences of monotonic readings only.
+All timestamps of a record are readings of one monotonic clock, in seconds. `wall_offset_ns` is the
+difference between the wall clock and that clock. It is read once per request and converts
+timestamps to wall-clock time. Durations are differences of monotonic readings only.
 """
 
 from dataclasses import dataclass, field
@@ -15,15 +15,19 @@ from tailspan_vllm.request.parts import Parts, QueueParts
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine", "edge"]
-"""The measured layers. `http`: received and delivered at the HTTP edge. `engine`: no HTTP edge, so
-received = arrived, and delivered = the time at which the front end last processed the request.
-`edge`: only the HTTP edge, because this vLLM's internals are not supported; the outcome of a
-complete answer is then unknown and reported as `stop`."""
+"""The measured layers. `http`: the request was received and delivered at the HTTP edge. `engine`:
+there is no HTTP edge. `received` equals `arrived`, and `delivered` is the time at which the front
+end last processed the request. `edge`: there is only the HTTP edge, because this vLLM's internals
+are not supported. The outcome of a complete response is then unknown and reported as `stop`.
+"""
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request, finished or refused. Instants in monotonic seconds; None: not reached."""
+    """One request that has finished or was refused.
+
+    Timestamps are in monotonic seconds, or None if the request did not reach them.
+    """
 
     received: float
     delivered: float
@@ -33,7 +37,9 @@ class RequestRecord:
     operation: str = "chat"
     arrived: float | None = None
     handed: float | None = None
-    """When the front end sent it to the engine. The engine records `queued` between two steps."""
+    """When the front end sent the request to the engine. The engine records `queued` between two
+    steps.
+    """
     queued: float | None = None
     scheduled: float | None = None
     first_token: float | None = None
@@ -43,12 +49,13 @@ class RequestRecord:
     resumed_at: list[float] = field(default_factory=list)
     request_id: str | None = None
     engine_request_id: str | None = None
-    """The engine's own id, which joins the request to its account. Not exported."""
+    """The engine's own request id, which joins the request to its account. Not exported."""
     awaits_account: bool = False
-    """Whether the engine may send an account of it. Not exported."""
+    """Whether the engine may send an account of the request. Not exported."""
     left_early: bool = False
-    """Whether its client disconnected before the front end received any progress from the engine.
-    Only the account then has the request's instants."""
+    """Whether the client disconnected before the front end received any progress of the request
+    from the engine. In this case, only the account has the request's timestamps.
+    """
     model: str | None = None
     lora: str | None = None
     route: str | None = None

@@ -1,7 +1,7 @@
 """Builds the record of a request from captured values, outside the server's event loop.
 
-Code on the event loop only copies values. The rest is done here, for many requests in a row,
-which takes a third of the time.
+The code on the event loop only copies values. The remaining work is done here, for many requests in
+a row, which takes a third of the time.
 """
 
 import re
@@ -15,16 +15,16 @@ from tailspan_vllm.request.record import Outcome, RequestRecord
 from tailspan_vllm.request.text_limits import bounded_text
 
 PREEMPTIONS_KEPT = 256
-"""Maximum number of preemptions that a request's span lists with their instants (20 kB).
+"""Maximum number of preemptions that a request's span lists with their timestamps (20 kB).
 
-`preemptions` has the total number.
+`preemptions` is the total number.
 """
 
 BuildRecord = Callable[[], RequestRecord]
 """Builds the record of a request that has ended."""
 
 _NO_SUCH_MODEL = 404
-"""vLLM's status when no model or adapter has the requested name."""
+"""HTTP status with which vLLM responds when no model or adapter has the requested name."""
 
 _TRACEPARENT = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
@@ -33,7 +33,7 @@ class RecordBuilder:
     """Builds records.
 
     Args:
-        engines: the engines' states by number; read when a record is built.
+        engines: the states of the engines by number, which are read when a record is built.
         tenant_header: the request header that names the tenant.
     """
 
@@ -64,7 +64,7 @@ class RecordBuilder:
         record.running_at_arrival = load.running
         record.kv_usage_at_arrival = load.kv_usage
         if facts.arrival_time is None:
-            # vLLM has no statistics; the engine's account may still arrive.
+            # vLLM has no statistics, but the engine's account may still arrive.
             record.arrived = max(record.received, flight.added)
             record.awaits_account = True
         else:
@@ -90,7 +90,7 @@ class RecordBuilder:
 
         Args:
             exchange: the HTTP request.
-            sees_engine: False if the engine may have served it without being observed.
+            sees_engine: False if the engine may have served the request without being observed.
         """
         status = exchange.status
         outcome: Outcome = "rejected"
@@ -110,7 +110,8 @@ class RecordBuilder:
         if outcome == "rejected":
             record.error_type = bounded_text(exchange.refused or str(status))
         if status == _NO_SUCH_MODEL:
-            # The client asked for another model; an arbitrary name must not become a label.
+            # The client asked for an unknown model. Such a name can be any text, so it must not
+            # become a label.
             record.model = None
         return record
 
@@ -166,7 +167,7 @@ class RecordBuilder:
 
 
 def _identify(record: RequestRecord, flight: Flight) -> None:
-    """Set the ids under which a request was reported in flight, and the age it had then."""
+    """Set the ids under which a request was reported in flight, and its age at the last report."""
     record.span_id = flight.span_id
     if record.trace_id is None:
         record.trace_id = flight.trace_id
@@ -177,20 +178,20 @@ def _identify(record: RequestRecord, flight: Flight) -> None:
 
 
 def age_s(record: RequestRecord, at: float) -> float:
-    """Return a request's age at an instant, in seconds, computed from whole nanoseconds."""
+    """Return a request's age at a timestamp, in seconds, computed from whole nanoseconds."""
     return (round(at * 1e9) - round(record.received * 1e9)) / 1e9
 
 
 def _set_instants(record: RequestRecord, flight: Flight, facts: Facts, arrival_time: float) -> None:
-    # The front end's wall-clock arrival, as a reading of the monotonic clock.
+    # The front end's wall-clock arrival, converted to the monotonic clock.
     arrived = min(arrival_time - record.wall_offset_ns / 1e9, flight.added)
     record.arrived = max(record.received, arrived)
     record.preemptions = len(flight.preempted_at)
     record.handed = max(record.received, flight.added)
     if not facts.queued:
         return
-    # On one machine the engine's monotonic clock is this process's own. Readings from another
-    # machine are not comparable. They are then aligned at the end of the request.
+    # On one machine, the engine's monotonic clock is this process's own. Readings from another
+    # machine are not comparable, so they are aligned at the end of the request.
     ended = flight.ended or record.delivered
     latest = facts.last_token or facts.scheduled or facts.queued
     same_clock = flight.added - 1.0 <= facts.queued and latest <= ended

@@ -1,22 +1,26 @@
-"""Limits on the text that a client chooses, applied where it enters the process.
+"""Limits on texts that a client chooses, which are applied where the texts enter the process.
 
-Both functions return at most 256 characters that can be encoded as UTF-8, and return their
-own results unchanged.
+Both functions return at most 256 characters that can be encoded as UTF-8. They return their own
+results unchanged.
 """
 
 from hashlib import blake2b
 
 TEXT_LIMIT = 256
-"""Maximum length of any text that a client can choose. The README states this limit."""
+"""Maximum number of characters of any text that a client can choose. The README states this
+limit.
+"""
 
 _DIGEST_BYTES = 12
-"""96 bits: no client can find two ids with the same digest (about 2**48 attempts)."""
+"""96 bits of a digest: finding two ids with the same digest takes about 2**48 attempts, too many
+for a client.
+"""
 
 _KEPT_BEFORE_DIGEST = TEXT_LIMIT - 2 * _DIGEST_BYTES - 1
 
 
 def bounded_text(text: str) -> str:
-    """Return the first 256 characters; a lone surrogate becomes a question mark."""
+    """Return the first 256 characters, with a question mark for each lone surrogate."""
     text = text[:TEXT_LIMIT]
     if text.isascii():
         return text
@@ -26,8 +30,8 @@ def bounded_text(text: str) -> str:
 def bounded_id(text: str) -> str:
     """Return a request id within the limit. Different ids stay different.
 
-    The front end and the engine core both apply this function, so that an account still joins
-    its request: an id that had to be changed ends with a digest of the whole original id.
+    The front end and the engine core both apply this function, so that an account still matches its
+    request. An id that had to be changed ends with a digest of the whole original id.
     """
     fitting = bounded_text(text)
     if fitting == text:

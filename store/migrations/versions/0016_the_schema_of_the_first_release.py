@@ -1,7 +1,7 @@
 """The schema of the first release.
 
-It has the number of the last revision before the release, because both have the same schema: a
-database with that revision needs no upgrade.
+This revision has the number of the last revision before the release. Both have the same schema, so
+a database with that revision needs no upgrade.
 """
 
 import re
@@ -227,9 +227,8 @@ slo_simulated_counts
     text! definition
     int! until_unix_s good bad aborted client_error unknown
 """
-"""Each table with its key, its index if it has one, and its columns by type.
-
-An exclamation mark means NOT NULL.
+"""Each table with its key, its index if there is one, and its columns by type. An exclamation mark
+means NOT NULL.
 """
 
 

@@ -103,7 +103,7 @@ CHANNEL = "channels:\n  - {name: a, type: "
         (CHANNEL + "slack, url_env: EMPTY}", "url_env: the secret is empty"),
         (CHANNEL + "slack, url_env: ODD}", "url_env: must have at most 4,096 printable ASCII"),
         (CHANNEL + "slack, url_file: none}", "url_file: '"),
-        (CHANNEL + 'slack, url: "https://x/", url_env: Y}', "url_env: url is given as well"),
+        (CHANNEL + 'slack, url: "https://x/", url_env: Y}', "url_env: url is given too"),
         (CHANNEL + 'slack, url: "ftp://x/T0K3N"}', "url: is not an address; allowed: http://host/"),
         (CHANNEL + 'slack, url: "https://[::1/T0K3N"}', "url: is not an address; allowed: http://"),
         (CHANNEL + 'slack, url: "https://x:99999999/T0K3N"}', "url: is not an address; allowed: "),

@@ -66,10 +66,10 @@ def test_only_the_start_of_a_huge_answer_is_read(receiver: Any, channel: Make) -
 @pytest.mark.parametrize(
     ("manner", "text"),
     [
-        ("closes", "it closed the connection, or does not use HTTP"),
-        ("babbles", "it closed the connection, or does not use HTTP"),
-        ("deaf", "no complete answer within 0.3 s"),
-        ("drips", "no complete answer within 0.3 s"),
+        ("closes", "the receiver closed the connection, or does not use HTTP"),
+        ("babbles", "the receiver closed the connection, or does not use HTTP"),
+        ("deaf", "no complete response within 0.3 s"),
+        ("drips", "no complete response within 0.3 s"),
     ],
 )
 def test_a_malformed_or_slow_answer_is_retried(

@@ -40,8 +40,8 @@ def test_the_facts_of_a_page(message: Make) -> None:
         "Budget: This incident has spent 3.1%; 87.2% is left; at this pace it is spent in 29 h.",
         "Since: 2026-09-21 14:03 UTC; alerted 2026-09-21 14:13 UTC.",
         "Fired by: the last 1h and 5m burn at 21.5 and 62.3, alerting above 14.4",
-        "Held back: the last 6h and 30m burn at 9.9 and 40.0, alerting above 6,"
-        " not watched for long enough",
+        "Held back: the last 6h and 30m burn at 9.9 and 40.0, alerting above 6, counting began "
+        "too recently",
         "Explorer: https://tailspan.example.org/?last=1h&latency=ttft",
     ]
 

@@ -219,7 +219,10 @@ def test_a_label_and_the_service_are_no_templates() -> None:
         ({"labels": {"reason": "x"}}, "'reason' is set by the rules"),
         ({"labels": {"alertstate": "x"}}, "'alertstate' is set by the rules"),
         ({"annotations": {"summary": "x"}}, "'summary' is set by the rules"),
-        ({"annotations": {"a.b": "x", "a_b": "y"}}, "another annotation is a_b"),
+        (
+            {"annotations": {"a.b": "x", "a_b": "y"}},
+            "another annotation has the same name in Prometheus, a_b",
+        ),
     ],
 )
 def test_a_label_or_annotation_that_would_be_lost_is_refused(

@@ -34,11 +34,11 @@ def test_an_objective_has_groups_by_any_label(by: list[str]) -> None:
         ({"by": ["customer"]}, "'customer'; allowed: model, lora"),
         ({"by": ["prompt_tokens"]}, "'prompt_tokens'; allowed: model"),
         ({"by": ["tenant", "tenant"]}, "'tenant' is given twice"),
-        ({"by": []}, "must be a sequence of some of: model"),
-        ({"by": "tenant"}, "must be a sequence of some of: model"),
-        ({"reserved": ["acme"]}, "reserved: lists values of one field; by has 0"),
-        ({"by": ["tenant", "model"], "reserved": ["a"]}, "by has 2; allowed: by: [tenant]"),
-        ({"by": ["tenant"], "reserved": ["other"]}, "other is the group of all that have no"),
+        ({"by": []}, "must be a sequence of items from: model"),
+        ({"by": "tenant"}, "must be a sequence of items from: model"),
+        ({"reserved": ["acme"]}, "reserved: lists values of a single field, but by has 0"),
+        ({"by": ["tenant", "model"], "reserved": ["a"]}, "by has 2 fields; allowed: by: [tenant]"),
+        ({"by": ["tenant"], "reserved": ["other"]}, "other is the group of all requests without"),
         ({"by": ["tenant"], "reserved": ["a", "a"]}, "'a' is given twice"),
         ({"by": ["tenant"], "reserved": [""]}, "contains an empty text"),
         (
@@ -64,17 +64,17 @@ def test_a_wrong_group_of_own_requests_is_refused(total: dict[str, object], want
         (
             {"query": f"sum(rate({TOTAL}[{{{{.window}}}}]))", "by": ["tenant"]},
             BAD,
-            "sum() loses labels of by; allowed: sum by (tenant)",
+            "sum() removes labels of by; allowed: sum by (tenant)",
         ),
         (
             {"query": f"sum by (pod) (increase({TOTAL}[{{{{.window}}}}]))", "by": ["tenant"]},
             BAD,
-            "sum() loses labels of by",
+            "sum() removes labels of by",
         ),
         (
             {"query": TOTAL, "by": ["tenant"]},
             {"query": f"sum without (tenant) (increase({TOTAL}[{{{{.window}}}}]))"},
-            "sum() loses labels of by",
+            "sum() removes labels of by",
         ),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_raw_ratio_has_no_groups() -> None:
 def test_a_label_of_the_document_cannot_hide_the_group() -> None:
     text = document("chat", "tailspan", "good", {"by": ["tenant"]}, GOOD)
     text = text.replace("{name: chat}", "{name: chat, labels: {tenant: all}}")
-    assert "'tenant' is the label of the objective's groups" in problems(text)[0]
+    assert "'tenant' is a label that defines the objective's groups" in problems(text)[0]
 
 
 def test_histograms_of_vllm_have_no_groups() -> None:

@@ -119,7 +119,7 @@ def test_a_loose_target_pages_at_a_burn_that_a_total_failure_reaches(objective: 
         ("ttft_s < 0.5", "", "write <="),
         ("ttft_s > 0.5", "", "no histogram for this objective"),
         ('outcome == "stop"', "", "no histogram for this objective"),
-        ("ttft_s <= 0.5", "where: 'tenant == \"a\"'", "by model alone"),
+        ("ttft_s <= 0.5", "where: 'tenant == \"a\"'", "have only the label model"),
     ],
 )
 def test_a_threshold_between_two_buckets_is_refused(

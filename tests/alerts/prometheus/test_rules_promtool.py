@@ -285,7 +285,7 @@ def test_a_page_has_its_numbers_and_what_to_do_first(promtool: Run, objective: M
         " Burn rates: 33.3 and 100.0, alerting above 14.4. \n"
         "Budget: 95.91% of 30d is left; at this pace it lasts 21h 48m 26s.\n"
         "First: open dashboard_url, or run `tailspan explain --incident chat`. Both show the"
-        " likely cause and what to change.\nCounted request by request, against the exact"
+        " likely cause and what to change.\nTailspan compares each request with the exact"
         " threshold.",
         "dashboard_url": f"{EXPLORER_URL}/?last=1h&latency=ttft&page=root-cause",
     }

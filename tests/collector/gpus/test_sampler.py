@@ -190,4 +190,4 @@ def test_each_reader_has_its_own_pace(sampler: Make, caplog: pytest.LogCaptureFi
     asyncio.run(run())
     assert {round(each) for each in pauses} & {1}
     assert any(each > LOOK_AGAIN_S - 5 for each in pauses)
-    assert "--gpu-replica GPU-typo: no such GPU has been found here" in caplog.text
+    assert "--gpu-replica GPU-typo: no such GPU was found on this machine" in caplog.text

@@ -116,7 +116,7 @@ def test_a_message_that_meets_a_defect_is_refused_without_its_content(
     )
     assert apart.read(TRACES, b"", False, now_unix_ns).empty
     process = apart._process
-    with pytest.raises(UnreadableError, match="not accepted"):
+    with pytest.raises(UnreadableError, match="it is refused"):
         apart.read(TRACES, b"secret", False, now_unix_ns)
     assert "KeyError in" in caplog.text
     assert "secret" not in caplog.text

@@ -47,7 +47,7 @@ def test_a_queue_after_a_start_is_the_starts() -> None:
         asked(queued_at(START_S), servers=servers(START_S), window=FIVE_MINUTES), "cold_start", 0.9
     )
     assert first.where == {"replica": "r0"}
-    assert evidence(first, "starts") == (0, 1)
+    assert evidence(first, "engine starts") == (0, 1)
     assert (evidence(first, "share of slow requests")[1] or 0) > 0.9
     assert "--load-format runai_streamer" in flags(first)
 

@@ -33,9 +33,7 @@ def test_pauses_of_the_engine_are_a_stall(metric: Metric) -> None:
     first = answer.causes[0]
     assert first.id == "engine_stall"
     assert first.share > 0.8
-    assert evidence(first, "seconds that the engine stood still") == pytest.approx(
-        (0.0, 0.025), abs=0.01
-    )
+    assert evidence(first, "stall time of the engine") == pytest.approx((0.0, 0.025), abs=0.01)
     assert evidence(first, "longest step") == (0.1, 10.0)
     assert any("garbage collection" in lever.action for lever in first.levers)
 

@@ -32,9 +32,9 @@ def test_a_lower_clock_that_slows_all_work_is_throttling() -> None:
         asked(slower_where(("r0",), 2.0), Metric.TPOT, gpus(r0=HOT)), "gpu_throttling", 0.9
     )
     assert first.where == {"replica": "r0"}
-    assert evidence(first, "times longer") == pytest.approx((1.0, 2.0), rel=0.05)
+    assert evidence(first, "slowdown for the same work") == pytest.approx((1.0, 2.0), rel=0.05)
     assert evidence(first, "SM clock") == pytest.approx((1.98e9, 1.2e9))
-    assert evidence(first, "samples with a reason") == (0, 1)
+    assert evidence(first, "share of samples with a throttle") == (0, 1)
     assert any("nvidia-smi -pl" in lever.action for lever in first.levers)
 
 

@@ -45,7 +45,7 @@ def test_a_few_huge_prompts_block_the_short_ones() -> None:
     assert (longest_before or 0) < 10_000
     middle_before, middle_now = evidence(first, "prompt tokens, median")
     assert middle_now == pytest.approx(middle_before, rel=0.1)
-    assert evidence(first, "most prompt tokens of others in one step") == (900, 8_192)
+    assert evidence(first, "most prompt tokens of other requests in one step") == (900, 8_192)
     assert "--long-prefill-token-threshold 2048" in flags(first)
 
 

@@ -24,8 +24,8 @@ def test_prompts_that_are_no_longer_found_are_misses() -> None:
     servers = fleet({HITS: 0.0}, {TOKENS: 1e3, HITS: 8e2}, cache__enable_prefix_caching=False)
     requests = working(well_cached(quiet()), hits=0.0)
     first = first_cause(asked(requests, servers=servers), "prefix_cache_miss", 0.9)
-    assert evidence(first, "prompt tokens found") == pytest.approx((0.8, 0.0), abs=0.03)
-    assert evidence(first, "hits per query") == pytest.approx((0.8, 0.0))
+    assert evidence(first, "share of prompt tokens found") == pytest.approx((0.8, 0.0), abs=0.03)
+    assert evidence(first, "hit ratio of the engine") == pytest.approx((0.8, 0.0))
     assert flags(first)["--enable-prefix-caching"] == "turn the cache on"
 
 

@@ -30,9 +30,9 @@ def accepting(now: float) -> Servers:
 def test_fewer_accepted_drafts_make_tokens_slower() -> None:
     slower = later(quiet(), decode_own_s=lambda old: old * 2)
     first = first_cause(asked(slower, Metric.TPOT, accepting(300.0)), "spec_decode_rejection", 0.9)
-    assert evidence(first, "drafted tokens accepted") == pytest.approx((0.8, 0.3))
-    assert evidence(first, "times longer for a token") == pytest.approx((1.0, 2.0), rel=0.02)
-    assert evidence(first, "times longer for a prompt") == pytest.approx((1.0, 1.0), rel=0.02)
+    assert evidence(first, "share of drafted tokens") == pytest.approx((0.8, 0.3))
+    assert evidence(first, "slowdown of a token") == pytest.approx((1.0, 2.0), rel=0.02)
+    assert evidence(first, "slowdown of a prompt") == pytest.approx((1.0, 1.0), rel=0.02)
     assert flags(first)["--speculative-config num_speculative_tokens"].endswith("(4 → 2)")
 
 

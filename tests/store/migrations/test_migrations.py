@@ -126,7 +126,7 @@ def test_a_reader_does_not_upgrade(file: Path, newer: Callable[[str], Path]) -> 
     before = contents(file)
     newer("pass")
     with pytest.raises(
-        StoreError, match=r"schema \d{4} of an older Tailspan.*`tailspan up` .*keeps its data"
+        StoreError, match=r"schema \d{4} of an older Tailspan.*`tailspan up` .*keeps all data"
     ):
         open_database(f"sqlite:///{file}", create=False)
     assert contents(file) == before
@@ -135,7 +135,7 @@ def test_a_reader_does_not_upgrade(file: Path, newer: Callable[[str], Path]) -> 
 def test_an_empty_file_is_no_database_to_a_reader(tmp_path: Path) -> None:
     """`tailspan up` leaves one if it is killed at its start."""
     (tmp_path / "tailspan.db").touch()
-    with pytest.raises(DatabaseMissing, match="is empty; `tailspan up` creates it"):
+    with pytest.raises(DatabaseMissing, match="is empty; `tailspan up` creates a database"):
         open_database(f"sqlite:///{tmp_path}/tailspan.db", create=False)
     open_database(f"sqlite:///{tmp_path}/tailspan.db").dispose()
 

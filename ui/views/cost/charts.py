@@ -1,4 +1,5 @@
-"""Charts of a bill: its parts, its cost over time, and when self-hosting is cheaper. Pure."""
+"""Draw the charts of a bill: its parts, the cost over time, and the rate at which self-hosting is
+cheaper. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,14 +21,14 @@ from ui.views.cost.read import DIMENSIONS, Step
 HEIGHT: Final = 260
 MOST_PAYERS: Final = len(colours.PAYERS)
 SMALLEST: Final = 1 / 20_000
-"""Share of the bill. Smaller parts would be invisible."""
+"""Minimum share of the bill for a part to be drawn. A smaller part would be invisible."""
 REST: Final = "all others"
-UNTOLD: Final = "not told"
+UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the bill, which starts at the end of the previous part."""
+    """A part of the bill. On the chart, it starts at the end of the previous part."""
 
     name: str
     usd: float
@@ -36,17 +37,19 @@ class Part:
 
 
 MEANINGS: Final = {
-    "answers": "the requests’ share of their engines’ steps",
-    "lost answers": "the share of requests that were aborted or failed",
-    "recomputed": "work that was repeated after an eviction",
-    "idle": "time in which engines were up but between steps",
+    "answers": "the requests’ share of the cost of their engines’ steps",
+    "lost answers": "the same share, for requests that were aborted or failed",
+    "recomputed": "engine time for work that was repeated after an eviction",
+    "idle": "time in which engines were up but executed no step",
     "loading": "time from the start of a process until its engine was ready",
     "unbilled": "busy time of requests that have not ended, or whose account was lost",
 }
 
 
 def parts(line: Line) -> list[Part]:
-    """Return the parts whose sum is the bill, in order, without invisible parts."""
+    """Return the parts of the bill in order, without parts that are too small to see. All parts sum
+    to the bill.
+    """
     sizes = _sizes(line)
     found = []
     reached = 0.0
@@ -69,14 +72,14 @@ def _sizes(line: Line) -> dict[str, float]:
 
 
 def waterfall(line: Line) -> go.Figure:
-    """Draw the parts from top to bottom, and their sum below them."""
+    """Draw the parts from top to bottom, and the bill below them."""
     figure = go.Figure()
     found = parts(line)
     for part in found:
         share = wording.exact_percent(part.usd / line.bill_usd)
-        told = f"{part.name}: {wording.usd(part.usd)}, {share} of the bill<br>{part.meaning}"
+        text = f"{part.name}: {wording.usd(part.usd)}, {share} of the bill<br>{part.meaning}"
         figure.add_trace(
-            _bar(part.name, part.from_usd, part.usd, colours.PAID_FOR[part.name], share, told)
+            _bar(part.name, part.from_usd, part.usd, colours.PAID_FOR[part.name], share, text)
         )
     sum_ = f"the bill: {wording.usd(line.bill_usd)}, the sum of all parts"
     figure.add_trace(_bar("<b>bill</b>", 0.0, line.bill_usd, "#85817a", "", sum_))
@@ -104,7 +107,7 @@ def waterfall(line: Line) -> go.Figure:
     return figure
 
 
-def _bar(name: str, from_usd: float, usd: float, colour: str, share: str, told: str) -> go.Bar:
+def _bar(name: str, from_usd: float, usd: float, colour: str, share: str, text: str) -> go.Bar:
     return go.Bar(
         y=[name],
         x=[usd],
@@ -114,8 +117,8 @@ def _bar(name: str, from_usd: float, usd: float, colour: str, share: str, told: 
         text=[f"{wording.usd(usd)}{f'  {share}' if share else ''}"],
         textposition="outside",
         cliponaxis=False,
-        customdata=[told.replace("<br>", "; ")],
-        hovertemplate=f"{told}<extra></extra>",
+        customdata=[text.replace("<br>", "; ")],
+        hovertemplate=f"{text}<extra></extra>",
         showlegend=False,
         name=name.removeprefix("<b>").removesuffix("</b>"),
     )
@@ -123,18 +126,20 @@ def _bar(name: str, from_usd: float, usd: float, colour: str, share: str, told: 
 
 def bill_over_time(steps: Sequence[Step], window: Window, zone: tzinfo) -> go.Figure:
     """Draw the engines' cost per hour by cost category."""
-    told = [step for step in steps if step.line is not None]
+    known = [step for step in steps if step.line is not None]
     figure = go.Figure()
     for name in MEANINGS:
-        usd = [_sizes(step.line)[name] for step in told if step.line is not None]
-        whole = sum(step.line.bill_usd for step in told if step.line is not None)
+        usd = [_sizes(step.line)[name] for step in known if step.line is not None]
+        whole = sum(step.line.bill_usd for step in known if step.line is not None)
         if sum(map(abs, usd)) > whole * SMALLEST:
-            figure.add_trace(_stacked(name, colours.PAID_FOR[name], told, usd, zone))
+            figure.add_trace(_stacked(name, colours.PAID_FOR[name], known, usd, zone))
     return _over_time(figure, window, zone)
 
 
 def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tzinfo) -> go.Figure:
-    """Draw the cost per hour by a label's values: the most expensive, and the rest as one."""
+    """Draw the cost per hour by the values of a label. All values except the most expensive are
+    drawn as one.
+    """
     by_step = [
         {each.labels[0]: each.usd or 0.0 for each in merged(step.groups, DIMENSIONS, (label,))}
         for step in steps
@@ -148,7 +153,7 @@ def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tz
     figure = go.Figure()
     for value, colour in zip(shown, colours.PAYERS, strict=False):
         usd = [each.get(value, 0.0) for each in by_step]
-        name = UNTOLD if value is None else wording.for_plotly(value, 24)
+        name = UNKNOWN if value is None else wording.for_plotly(value, 24)
         figure.add_trace(_stacked(name, colour, steps, usd, zone))
     if len(order) > len(shown):
         usd = [sum(each.get(value, 0.0) for value in order[len(shown) :]) for each in by_step]
@@ -184,7 +189,7 @@ def _over_time(figure: go.Figure, window: Window, zone: tzinfo) -> go.Figure:
         range=[min(downs, default=0.0) * 1.1, max(top * 1.08, ticks[-1])],
         tickvals=ticks,
         ticktext=[wording.tick_usd(tick) for tick in ticks],
-        title={"text": "US dollars an hour", "standoff": 6},
+        title={"text": "US dollars per hour", "standoff": 6},
     )
     figure.update_layout(barmode="relative")
     charts.over_time(figure, window, zone, HEIGHT)
@@ -195,7 +200,7 @@ def _over_time(figure: go.Figure, window: Window, zone: tzinfo) -> go.Figure:
 def break_even(
     even: BreakEven, usd_per_hour: float, now_rps: float, compared: Sequence[Comparison]
 ) -> go.Figure:
-    """Draw dollars per hour by requests per second: self-hosted and the managed API."""
+    """Draw the cost per hour of self-hosting and of the managed API, by requests per second."""
     per_request = sum(each.usd for each in compared) / sum(
         each.tokens.requests for each in compared
     )
@@ -225,7 +230,7 @@ def break_even(
             annotation={
                 "text": f"{name} {wording.number(rps)}/s",
                 "yref": "paper",
-                # The labels are in separate rows, because they may be close together.
+                # The labels are on different heights, because they may be close together.
                 "y": 1.0 + 0.1 * place,
                 "yanchor": "bottom",
                 "xanchor": "left" if rps < most * 0.6 else "right",
@@ -239,14 +244,14 @@ def break_even(
         tickvals=across,
         ticktext=[wording.number(tick) for tick in across],
         fixedrange=True,
-        title={"text": "requests a second", "standoff": 4},
+        title={"text": "requests per second", "standoff": 4},
     )
     figure.update_yaxes(
         range=[0, top * 1.05],
         tickvals=ticks,
         ticktext=[wording.tick_usd(tick) for tick in ticks],
         fixedrange=True,
-        title={"text": "US dollars an hour", "standoff": 6},
+        title={"text": "US dollars per hour", "standoff": 6},
     )
     figure.update_layout(
         height=HEIGHT + 30,
@@ -268,7 +273,7 @@ def table_rows(
     """Return the cost per group for a CSV: unrounded dollars, empty if unknown.
 
     Args:
-        groups: by one label.
+        groups: the costs, grouped by one label.
         label: its name.
         bill: the bill that contains these costs.
         managed_usd: managed price of each group's tokens, by its labels.

@@ -27,20 +27,20 @@ from ui.views.cost import charts, words
 from ui.views.cost.read import DIMENSIONS, Spending, read_spending
 
 BILL_HELP: Final = (
-    "Each engine's price times the time for which it was up. The parts sum to the bill.\n\n"
-    + "\n".join(f"- **{name}**: {said}" for name, said in charts.MEANINGS.items())
+    "The bill is each engine's price multiplied by the time for which it was up. The parts sum to "
+    "the bill.\n\n" + "\n".join(f"- **{name}**: {said}" for name, said in charts.MEANINGS.items())
 )
 TIME_HELP: Final = "Cost of the engines per hour, by category."
 PAYERS_HELP: Final = (
-    "Each request is billed its share of its engine's steps, and the work repeated for "
-    "it; idle time is billed to no request. **An hour**: over the time in which an engine was up. "
-    "**Managed**: the same tokens at managed APIs. **Lost**: the cost of answers that were not "
-    "delivered. Each name links to its requests."
+    "Each request is billed its share of its engine's steps, and the work repeated for it. Idle "
+    "time is billed to no request. **Per hour**: the cost divided by the hours in which an engine "
+    "was up. **Managed**: the price of the same tokens at managed APIs. **Lost**: the cost of "
+    "responses that were not delivered. Each name links to its requests."
 )
 MANAGED_HELP: Final = (
     "The price of the same tokens at the managed model that matches the served one, with "
-    "cached tokens priced separately (genai-prices, bundled). Break-even: the engines' fixed cost "
-    "divided by the managed price of a request at this mix."
+    "cached tokens priced separately (genai-prices, bundled). Break-even: the request rate at "
+    "which the managed price of this mix of requests equals the engines' fixed cost."
 )
 START: Final = "tailspan up --prices prices.yaml      # or TAILSPAN_PRICES=prices.yaml"
 
@@ -54,7 +54,7 @@ class Found:
 
     @property
     def simulated(self) -> bool:
-        """Whether any data comes from the simulator."""
+        """True if any data comes from the simulator."""
         return self.spending.simulated
 
 

@@ -1,9 +1,10 @@
-"""The cost of a time range: the bill, the cost per group of requests, and the cost over time.
+"""Compute the costs of a time range: the bill, the cost per group of requests, and the cost over
+time.
 
-It is computed from rollups and from engine data by the minute, so the time does not depend on the
-number of requests. The bill covers engines, so only the replica filter applies to it; all filters
-apply to the groups. Ranges of up to three hours are billed in short steps, longer ranges by the
-hour or day.
+The costs are computed from rollups and from engine data by the minute, so the duration does not
+depend on the number of requests. The bill covers engines, so only the replica filter applies to it.
+All filters apply to the groups. Ranges of up to three hours are billed in short steps, longer
+ranges by the hour or day.
 """
 
 from collections import defaultdict
@@ -35,14 +36,16 @@ DIMENSIONS: Final = PAYERS
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
-"""Pairs of seconds: the maximum length of a range, and the length of its billing steps."""
+"""Pairs of (maximum length of a range, length of its billing steps), in seconds."""
 BY_DAY_S: Final = 4 * DAY_S
 """Ranges longer than this are shown by the day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the range: its cost, and the cost per group. `line` is None if no engine was up."""
+    """The cost of one step of the range, in total and per group. `line` is None if no engine was
+    up.
+    """
 
     from_unix_ns: int
     to_unix_ns: int
@@ -66,22 +69,24 @@ class Spending:
     groups: Sequence[Group]
     """The selected requests, grouped by all DIMENSIONS."""
     cells: Cells
-    """The selected requests by hour and label, for their managed price."""
+    """Token sums of the selected requests by hour and label, to compute their managed price."""
     steps: Sequence[Step]
     compared: Sequence[Comparison]
     not_compared: Sequence[str]
     break_even: BreakEven | None
-    """None if a price is missing, or filters exclude requests."""
+    """The break-even rate, or None if a price is missing or a filter excludes requests."""
     energy: Energy | None
     simulated: bool
     apportioned: bool
     engines_from_unix_ns: int
-    """Engine time before this instant has expired."""
+    """The instant before which the data about engine time has expired."""
     overflowed: int
 
     @property
     def usd(self) -> float | None:
-        """Cost of the selected requests, including recomputation; None if none has a price."""
+        """Cost of the selected requests, including recomputation, or None if no request has a
+        price.
+        """
         known = [group.usd for group in self.groups if group.usd is not None]
         return sum(known) if known else None
 
@@ -105,7 +110,8 @@ def read_spending(
         window: the range.
         equals: labels of the requests. The replica filter also applies to engines.
         prices: the current prices.
-        objectives: a request rate counts as sustainable only if these objectives were met.
+        objectives: the objectives that must be met at a request rate for the rate to count as
+            sustainable.
     """
     replica = equals.get("replica")
     read_ = of_replica(accounts(engine, window, DIMENSIONS), replica)
@@ -165,7 +171,7 @@ def pieces(window: Window, piece_s: int) -> list[Window]:
 
 
 def by_hours(whole: Bill, equals: Mapping[str, str], step_s: int) -> list[Step]:
-    """Return an hourly bill as steps of one or several hours, cut to the range."""
+    """Split an hourly bill into steps of one or several hours, cut to the range."""
     lines: dict[int, list[Line]] = defaultdict(list)
     for line in whole.lines:
         lines[line.hour_unix_s // step_s * step_s].append(line)

@@ -1,4 +1,4 @@
-"""The texts and tables of the Cost page.
+"""Write the texts and tables of the Cost page.
 
 Pure. The result is HTML in which all external text is escaped.
 """
@@ -28,7 +28,8 @@ MOST_UNPRICED: Final = 5
 LARGE: Final = 0.5
 """Share of the bill above which the page mentions idle time."""
 NOTHING: Final = 0.005
-"""Share of the bill. A smaller negative part is a rounding error at the range's edges."""
+"""Share of the bill. A negative part that is smaller is a rounding error at the edges of the
+range."""
 NOT_TOLD: Final = "unknown"
 
 
@@ -63,7 +64,7 @@ def sentence(found: Spending, total: Line, view: View) -> str:
     number = wording.number(found.bill.engines)
     engines = "1 engine" if number == "1" else f"{number} engines"
     hourly = wording.usd(found.bill.usd_per_hour)
-    return f"{said} <small>{engines} at a time, {hourly} an hour</small>"
+    return f"{said} <small>{engines} at a time, {hourly} per hour</small>"
 
 
 def _for_requests(total: Line) -> str:
@@ -85,26 +86,26 @@ def _of_these(found: Spending, total: Line, equals: dict[str, str]) -> str:
 
 
 def advice(total: Line) -> str | None:
-    """Return advice about the largest parts; None if no part is unusually large."""
+    """Return advice about the largest parts, or None if no part is unusually large."""
     if total.bill_usd <= 0:
         return None
     if (total.idle_usd or 0.0) > LARGE * total.bill_usd:
         return (
-            "Most of the bill is idle time: fewer engines could do this work, or these could do"
-            " more. The Overview shows whether the SLOs allow this."
+            "Most of the bill is idle time: fewer engines could do this work, or these engines "
+            "could do more. The Overview page shows whether the SLOs allow fewer engines."
         )
     if total.wasted_usd > 0.05 * total.bill_usd:
         return (
-            "More than 5 % paid for recomputed work: a larger KV cache"
-            " (--gpu-memory-utilization) or a smaller batch (--max-num-seqs) avoids evictions."
+            "More than 5 % of the bill paid for recomputed work. A larger KV cache "
+            "(--gpu-memory-utilization) or a smaller batch (--max-num-seqs) avoids evictions."
         )
     if total.requests_usd > 0 and total.lost_usd > 0.1 * total.requests_usd:
-        return "More than 10 % of the requests' cost paid for answers that were not delivered."
+        return "More than 10 % of the requests' cost paid for responses that were not delivered."
     return None
 
 
 def rates(bill: Bill) -> str:
-    """Return the prices of the engines and their sources."""
+    """Return the prices of the engines, each with its source."""
     named = sorted(
         {
             f"{wording.for_html(rate.what, 60)} {wording.usd(rate.usd_per_hour / rate.devices)}"
@@ -126,20 +127,20 @@ def payers(
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],
 ) -> str:
-    """Return the cost per group as a table with bars; a name links to its requests.
+    """Return the cost per group as a table with bars. Each name links to its requests.
 
     Args:
         groups: the costs, one entry per value of the label.
         label: the label that the costs are grouped by.
         view: the reader's view, for the links.
         bill: the bill that contains these costs.
-        managed_usd: managed price of each group's tokens, by its labels.
+        managed_usd: managed price of each group's tokens, by the group's labels.
     """
     whole = sum(group.usd or 0.0 for group in groups)
     most = max((group.usd or 0.0 for group in groups), default=0.0)
     head = (
-        f"<tr><th>{label}</th><th>cost</th><th>share</th><th>an hour</th><th>managed</th>"
-        "<th>requests</th><th>a request</th>"
+        f"<tr><th>{label}</th><th>cost</th><th>share</th><th>per hour</th><th>managed</th>"
+        "<th>requests</th><th>per request</th>"
         "<th>per 1,000 tokens in</th><th>out</th><th>recomputed</th><th>lost</th></tr>"
     )
     rows = "".join(
@@ -192,14 +193,14 @@ def _row(
 
 
 def how_priced(groups: Sequence[Group]) -> str:
-    """Return how the costs of requests were computed."""
+    """Return a sentence if any cost was computed without the step ledger."""
     methods = {method for group in groups for method in group.priced_by}
     if PricedBy.TOKENS not in methods:
         return ""
     some = "Some requests’" if PricedBy.LEDGER in methods else "Requests’"
     return (
-        f"{some} cost is by weighted tokens, not by their share of engine steps:"
-        " there was no step ledger (install tailspan-vllm in vLLM’s environment)."
+        f"{some} cost is computed from weighted tokens, not from their share of engine steps, "
+        "because there was no step ledger (install tailspan-vllm in vLLM’s environment)."
     )
 
 
@@ -222,8 +223,9 @@ def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
 
 
 def against(found: Spending, total: Line) -> str:
-    """Compare the bill with the managed price of the same tokens, and return the break-even
-    rate."""
+    """Return sentences that compare the bill with the managed price of the same tokens, and the
+    break-even rate.
+    """
     there = sum(each.usd for each in found.compared)
     even = found.break_even
     if even is None:
@@ -238,38 +240,38 @@ def against(found: Spending, total: Line) -> str:
     said = (
         f"The same tokens would have cost <b>{wording.usd(there)}</b> at managed APIs,"
         f" {dearer} (idle time included). Self-hosting becomes cheaper at"
-        f" <b>{wording.number(even.rps)} requests/s</b> of this mix; now there are"
+        f" <b>{wording.number(even.rps)} requests/s</b> of this mix; the rate now is"
         f" {wording.number(now)}."
     )
     if not even.sustainable.known:
         counted = f"only {even.sustainable.requests:,}" if even.sustainable.requests else "no"
         return (
-            f"{said} It is unknown whether the SLOs would be met at that rate: {counted} requests"
-            " of this range were counted against an SLO."
+            f"{said} It is unknown whether the SLOs would be met at that rate, because {counted}"
+            " requests of this range were counted for an SLO."
         )
     if even.sustainable.rps is None:
         return (
-            f"{said} In the {even.sustainable.requests:,} requests counted, no rate in this range"
-            " met the SLOs with certainty, so it is unknown whether these engines can reach that"
-            " rate."
+            f"{said} Among the {even.sustainable.requests:,} requests counted, no rate in this"
+            " range met the SLOs with certainty, so it is unknown whether these engines can reach"
+            " that rate."
         )
     kept = wording.number(even.sustainable.rps)
     if even.reachable:
         return f"{said} The SLOs were met at up to {kept}/s, so these engines can reach that rate."
     return (
-        f"{said} The SLOs were met at up to {kept}/s only: it is unknown whether these"
-        " engines can reach that rate."
+        f"{said} The SLOs were met at up to {kept}/s only, so it is unknown whether these engines "
+        "can reach that rate."
     )
 
 
 def now_rps(found: Spending) -> float:
-    """Return the mean requests per second over the time in which an engine was up."""
+    """Return the mean request rate, in requests/s, over the time in which an engine was up."""
     up_s = found.bill.uptime.up_s or (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
 def managed_example(models: Sequence[str]) -> str:
-    """Return the configuration that enables the comparison for these models."""
+    """Return an entry for the price file that enables the comparison for these models."""
     name = wording.plain(models[0], 60) if models else "chat"
     return (
         f'managed:\n  - {{match: "{_yaml(name)}", provider: openrouter,'
@@ -278,7 +280,7 @@ def managed_example(models: Sequence[str]) -> str:
 
 
 def price_example(unpriced: Sequence[Unpriced]) -> str:
-    """Return a price file for the servers without a price."""
+    """Return an example price file for the servers without a price."""
     devices = sorted({each.device for each in unpriced if each.device})
     if devices:
         entries = "".join(
@@ -290,7 +292,7 @@ def price_example(unpriced: Sequence[Unpriced]) -> str:
     return (
         "replicas:\n"
         f'  - {{match: "{_yaml(wording.plain(names[0], 60))}", usd_per_hour: 1.50}}'
-        "   # of one engine, all its GPUs\n"
+        "   # per engine, all its GPUs\n"
     )
 
 
@@ -309,13 +311,13 @@ def without_price(unpriced: Sequence[Unpriced]) -> str:
         )
         name = wording.for_html(each.replica) if each.replica else "a server without a name"
         requests = wording.counted(each.requests, "request")
-        told.append(f"<b>{name}</b> {what}: {requests} not in the bill")
+        told.append(f"<b>{name}</b> {what}, so the bill omits its {requests}")
     more = len(unpriced) - MOST_UNPRICED
-    return "; ".join(told) + (f"; and {more:,} servers more" if more > 0 else "") + "."
+    return "; ".join(told) + (f"; and {more:,} more servers" if more > 0 else "") + "."
 
 
 def drawn(found: Energy) -> str:
-    """Return the energy that the GPUs used."""
+    """Return a sentence about the energy that the GPUs used."""
     idle = wording.percent(found.idle_j / found.joules)
     how = "" if found.fitted else " by time"
     grams = found.co2_g
@@ -331,7 +333,7 @@ def drawn(found: Energy) -> str:
 
 
 def notes(found: Spending, zone: tzinfo) -> list[str]:
-    """Return notes on what the figures exclude."""
+    """Return notes about time and requests that the bill omits or bills inexactly."""
     said = []
     if found.bill.uptime.gaps_s >= 1:
         gaps = wording.span(found.bill.uptime.gaps_s)
@@ -339,19 +341,21 @@ def notes(found: Spending, zone: tzinfo) -> list[str]:
     if found.bill.uptime.contradicted_s > GAP_S:
         beyond = wording.span(found.bill.uptime.contradicted_s)
         said.append(
-            f"Engines report {beyond} more busy time than the elapsed time. It is not in the bill."
+            f"The engines' busy time exceeds the elapsed time by {beyond}. The excess is not in "
+            "the bill."
             " Two servers probably share a name (<code>tailspan doctor</code>)."
         )
     if found.engines_from_unix_ns > found.window.from_unix_ns:
         at = wording.clock(found.engines_from_unix_ns, zone, date=True)
         said.append(
-            f"The engines’ time before {at} has expired (<code>tailspan up --keep-hours</code>)."
+            f"Data about engine time before {at} has expired (<code>tailspan up "
+            "--keep-hours</code>)."
             " For that time the bill contains requests and recomputation, but no idle time."
         )
     if not found.apportioned:
         said.append(
-            "Each request counts fully in the hour of its receipt: the rows that show how much of"
-            " it belongs to the next hour have expired."
+            "Each request counts fully in the hour of its receipt, because the rows that show how "
+            "much of its time was in the next hour have expired."
         )
     if found.overflowed:
         many = wording.counted(found.overflowed, "request")

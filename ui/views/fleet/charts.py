@@ -1,4 +1,4 @@
-"""One measure of all replicas over time, as a heatmap and as CSV. Pure."""
+"""Draw one measure of all replicas over time as a heatmap, and export all measures as CSV. Pure."""
 
 import csv
 import io
@@ -78,9 +78,9 @@ def _line(replica: Replica, measure: Measure, fleet: Fleet) -> list[float | None
 
 
 def as_csv(replicas: Sequence[Replica], fleet: Fleet) -> str:
-    """Return all measures of all replicas, one row per bin.
+    """Return all measures of all replicas as CSV, one row per bin.
 
-    An unknown value is empty. Times are UTC.
+    An unknown value is an empty cell. Times are UTC.
     """
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")

@@ -1,4 +1,5 @@
-"""Replicas' current configurations, and the arguments in which replicas of a model differ. Pure.
+"""Find the replicas' current configurations, and the arguments that differ between replicas of a
+model. Pure.
 
 Only replicas of the same model are compared, because different models need different arguments.
 """
@@ -10,19 +11,20 @@ from typing import Final
 from telemetry.starts import Difference, EngineStart, differences
 
 APART_NS: Final = 120 * 10**9
-"""Several processes report the same start. Reports closer together than this count as one start."""
+"""Seconds. Several processes report the same start, so reports closer together than this count as
+one start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Replicas of one model with the same arguments."""
+    """The replicas of one model that have the same arguments."""
 
     model: str | None
     config: str
     version: str | None
     replicas: Sequence[str]
     differs: Sequence[Difference]
-    """Differences from the most common configuration. `before` is its value."""
+    """Differences from the most common configuration, whose value is `before`."""
 
 
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group]:
@@ -30,8 +32,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group
 
     Args:
         starts: the latest start of each engine.
-        replicas: the current replicas. They are needed because a start does not show when its
-            engine ended.
+        replicas: the current replicas. A start does not show whether its engine has ended since.
     """
     there = set(replicas)
     by_model: dict[str | None, dict[str, list[EngineStart]]] = {}
@@ -58,7 +59,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group
 
 
 def odd(found: Iterable[Group]) -> dict[str, list[str]]:
-    """Return the arguments in which a replica differs from most others, as text by replica."""
+    """Return, for each replica, the arguments that differ from most other replicas, as text."""
     told: dict[str, list[str]] = {}
     for group in found:
         for replica in group.replicas if group.differs else ():
@@ -81,7 +82,7 @@ def shown(value: object) -> str:
 def restarts(
     began: Mapping[str, Iterable[int]], ran_before: Iterable[str], from_unix_ns: int
 ) -> dict[str, list[int]]:
-    """Return each replica's restarts since an instant.
+    """Return the times at which each replica restarted since an instant.
 
     The first start of a replica that did not run before is not a restart.
 

@@ -1,4 +1,5 @@
-"""Samples of many engines as a grid per measure: one row per replica, one column per bin.
+"""Convert the samples of many engines to one grid per measure: one row per replica, one column per
+bin.
 
 Pure. A gauge's cell is the maximum in the bin, summed over the replica's engines. A counter's cell
 is the increase. Each process of an engine counts a part of the work, so the rates are summed.
@@ -28,17 +29,17 @@ GPU_COLUMNS: Final = (
 )
 
 WAITED: Final = "waited"
-"""The share of samples with waiting requests. It is shown as text only."""
+"""Key of the share of samples with waiting requests. The page shows this measure only as text."""
 
 Grid = FloatArray
-"""(replicas, bins); NaN where there is no sample."""
+"""(replicas, bins); Grids by measure. A cell without a sample is NaN."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
     """The engine process of each sample, and the replica of each process."""
 
-    told: Samples
+    samples: Samples
     line: IntArray
     replica: IntArray
     """(lines,) row of the replica; −1 if it is not selected."""
@@ -60,16 +61,16 @@ def engine_grids(
     if not table.num_rows:
         return {}
     of = _lines(table, replicas)
-    told = of.told
+    samples = of.samples
 
     def most(name: str, add: bool) -> Grid:
-        return _most(of, told.number(name), index, bins, len(replicas), add)
+        return _most(of, samples.number(name), index, bins, len(replicas), add)
 
     def rate(name: str) -> Grid:
-        return _rate(of, told.rises(name), told.spans_s, index, bins, len(replicas))
+        return _rate(of, samples.rises(name), samples.spans_s, index, bins, len(replicas))
 
     def ratio(part: str, whole: str) -> Grid:
-        above, below = told.rises(part), told.rises(whole)
+        above, below = samples.rises(part), samples.rises(whole)
         both = np.isfinite(above) & np.isfinite(below)
         rows = of.replica[of.line]
         return _quotient(
@@ -78,7 +79,7 @@ def engine_grids(
         )
 
     def share_above_none(name: str) -> Grid:
-        values = told.number(name)
+        values = samples.number(name)
         known = np.where(np.isfinite(values), 1.0, np.nan)
         rows = of.replica[of.line]
         return _quotient(
@@ -89,7 +90,7 @@ def engine_grids(
     computed = next(
         name
         for name in ("scheduled_prefill_tokens_total", "prefill_tokens_total")
-        if np.isfinite(told.number(name)).any() or name == "prefill_tokens_total"
+        if np.isfinite(samples.number(name)).any() or name == "prefill_tokens_total"
     )
     return {
         "queue": most("waiting", add=True),
@@ -119,12 +120,12 @@ def gpu_grids(
     """
     if not table.num_rows:
         return {}
-    told = samples_of(table)
-    rows = _places(told, replicas)
-    bandwidth = told.number("dram_bandwidth_ratio")
+    samples = samples_of(table)
+    rows = _places(samples, replicas)
+    bandwidth = samples.number("dram_bandwidth_ratio")
     known = np.isfinite(bandwidth).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        clock = told.number("sm_clock_hz") / told.number("sm_clock_max_hz")
+        clock = samples.number("sm_clock_hz") / samples.number("sm_clock_max_hz")
     lowest = np.full((len(replicas), bins), np.inf)
     there = np.isfinite(clock) & (rows >= 0)
     np.minimum.at(lowest, (rows[there], index[there]), clock[there])
@@ -139,17 +140,17 @@ def gpu_grids(
 
 
 def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
-    told = samples_of(table)
-    rows = _places(told, replicas)
-    engine = told.number("engine").astype(np.int64)
-    process = told.number("process").astype(np.int64)
-    # Encode each row as one number, because numpy is slow at comparing rows of several columns.
+    samples = samples_of(table)
+    rows = _places(samples, replicas)
+    engine = samples.number("engine").astype(np.int64)
+    process = samples.number("process").astype(np.int64)
+    # Encode each row as one number, because numpy compares rows of several columns slowly.
     of_engine = _numbered(_numbered(rows) * (engine.max() + 1) + engine)
-    line = _numbered(of_engine * len(told) + _numbered(process))
+    line = _numbered(of_engine * len(samples) + _numbered(process))
     replica = np.full(int(line.max()) + 1, -1, dtype=np.int64)
     engines = replica.copy()
     replica[line], engines[line] = rows, of_engine
-    return _Lines(told, line, replica, engines)
+    return _Lines(samples, line, replica, engines)
 
 
 def _numbered(keys: IntArray) -> IntArray:
@@ -158,11 +159,11 @@ def _numbered(keys: IntArray) -> IntArray:
     return found
 
 
-def _places(told: Samples, replicas: Sequence[str]) -> IntArray:
+def _places(samples: Samples, replicas: Sequence[str]) -> IntArray:
     """Return the row of each sample's replica; −1 for replicas that are not selected."""
     place = {name: row for row, name in enumerate(replicas)}
-    of_code = np.array([*(place.get(value, -1) for value in told.replica.values), -1])
-    found: IntArray = of_code[told.replica.codes].astype(np.int64)
+    of_code = np.array([*(place.get(value, -1) for value in samples.replica.values), -1])
+    found: IntArray = of_code[samples.replica.codes].astype(np.int64)
     return found
 
 
@@ -207,7 +208,7 @@ def _rate(
 
 
 def _sums(rows: IntArray, columns: IntArray, values: FloatArray, height: int, width: int) -> Grid:
-    """Return the sum per cell; NaN for a cell without a known value."""
+    """Return the sum per cell, NaN for a cell without a known value."""
     known = np.isfinite(values) & (rows >= 0)
     cells = rows[known] * width + columns[known]
     size = height * width

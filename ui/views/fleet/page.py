@@ -24,17 +24,19 @@ from ui.views.fleet.replicas import Replica
 DAY_S: Final = 86_400
 
 TABLE_HELP: Final = (
-    "Replicas with problems come first. Numbers are for the whole range: the maximum of waiting, "
-    "running, KV cache and longest step, the minimum of the clock, the mean of all others. The "
+    "Replicas with problems come first. Each number is for the whole range: the maximum for "
+    "waiting, running, KV cache and longest step, the minimum for the clock, and the mean for all "
+    "other measures. The "
     "lines have the same scale for all replicas."
 )
-SIDE_HELP: Final = "One measure of all replicas, in the order of the table."
+SIDE_HELP: Final = "One measure of all replicas over time, in the order of the table."
 BOUND_HELP: Final = (
-    "The time of each engine's step, compared with the time for its bytes and its arithmetic at "
-    "the device's peak. The limit is memory (more requests per step cost little), arithmetic "
-    "(they make each step longer), neither (CPU, launches, communication), or too little load. "
-    "Bytes and FLOPs are computed from the model's shape and the step ledger, and compared with "
-    "measured bandwidth."
+    "The duration of each engine's steps, compared with the time that their bytes and their "
+    "arithmetic would take at the device's peak. The bottleneck is memory (more requests per step "
+    "cost little), arithmetic (more requests make each step longer), neither (CPU, launches, "
+    "communication), or too little load. "
+    "Bytes and FLOPs are computed from the model's shape and the step ledger. The bytes are "
+    "compared with the measured bandwidth."
 )
 CONFIG_HELP: Final = (
     "The arguments of each engine's last start, by model, and the arguments in which replicas of "
@@ -143,7 +145,10 @@ def _one_measure(found: Reading, view: View, zone: tzinfo) -> None:
         chart(
             charts.side_by_side(found.fleet, measure, found.window, zone),
             "side_by_side",
-            alt=f"{measure.name} of each replica over time; the table above has the whole range",
+            alt=(
+                f"{measure.name} of each replica over time; the table above has the values for "
+                "the whole range"
+            ),
         )
 
 

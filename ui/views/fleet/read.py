@@ -1,4 +1,4 @@
-"""The Fleet page's reads from the store, and the calculations with the results."""
+"""Read the Fleet page's data from the store, and compute its grids."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -34,13 +34,14 @@ REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "ttft_s", "streamed")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The data of one rendering of the page."""
+    """The data that the page shows."""
 
     window: Window
     fleet: Fleet
     configs: Sequence[Group]
     samples_every_s: int | None
-    """Seconds between the starts of the sampled pieces; None if all samples were read."""
+    """If samples were read only for short intervals, the seconds between the starts of two
+    intervals; otherwise None."""
     requests_one_in: int
     newest_unix_ns: int | None
     simulated: bool
@@ -48,7 +49,7 @@ class Reading:
     has_gpus: bool
     bounds: Sequence[Bound]
     unheeded: Sequence[str]
-    """Filters that apply to requests, but not to engines."""
+    """Labels of the active filters that apply only to requests, not to engines."""
 
 
 def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
@@ -104,7 +105,7 @@ def _fleet(
     }
     found = requests_of(asked)
     labels = found.label("replica")
-    # The first byte of a non-streamed answer is also its last byte.
+    # The first byte of a non-streamed response is also its last byte.
     ttft_s: FloatArray = np.where(found.number("streamed") == 0.0, np.nan, found.number("ttft_s"))
     return fleet(
         names,
@@ -118,7 +119,9 @@ def _fleet(
 
 
 def _bins(window: Window, samples: Downsampled) -> Bins:
-    """Return the narrowest bins that can be drawn, at least as wide as the sampling interval."""
+    """Return the narrowest bins that a chart can show and that are at least as wide as the sampling
+    interval.
+    """
     length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
     least_s = max(1, samples.every_s if samples.one_in > 1 else 1)
     width_s = next(

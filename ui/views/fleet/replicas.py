@@ -1,6 +1,6 @@
-"""The replicas of the fleet with their measures and problems. Pure.
+"""Combine each replica's measures, and find its problems. Pure.
 
-There is no score. A problem is a short text and the number that shows it.
+A problem is a short text and the number that shows it. There is no score.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,25 +19,27 @@ from ui.kit.time_bins import Bins
 from ui.views.fleet.grid import WAITED, Grid
 
 SLOW_SHARE: Final = 0.05
-"""The share of requests, by longest TTFT, that count as slow."""
+"""Share of all requests that count as slow: those with the longest TTFT."""
 ENOUGH_SLOW: Final = 20
-"""Minimum number of slow requests before a replica can be reported as slow more often."""
+"""Minimum number of slow requests for a verdict that a replica is slow more often."""
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
-"""Minimum ratio between a replica's share of slow requests and the others'. With many requests,
-random differences are smaller."""
+"""Minimum ratio between the shares of slow requests of a replica and of the other replicas. With
+many requests, random differences are smaller."""
 QUEUEING: Final = 0.5
-"""Share of the time. A queue that exists for longer than this is a problem."""
+"""Share of the range. A queue that exists for a larger share is a problem."""
 LATELY: Final = 6
-"""Divisor of a range. A queue in the last sixth of the range is a problem, even if it is new."""
+"""A queue in the last 1/LATELY of the range is a problem, even if there was no queue before."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of a replica: one or two words, the number that shows it, and its weight."""
+    """A problem of a replica: one or two words, the number that shows the problem, and its
+    weight.
+    """
 
     what: str
     why: str
@@ -46,7 +48,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The requests of a replica."""
+    """The number of a replica's requests and their latency."""
 
     requests: int
     p99_s: float | None
@@ -56,7 +58,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """Replicas whose requests are slow more often than the requests of the other replicas."""
+    """Replicas with requests that are slow more often than the requests of the other replicas."""
 
     hits: Sequence[RiskRatio]
     requests: int
@@ -68,22 +70,22 @@ class Imbalance:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about one replica that are not in the grids; None if unknown."""
+    """Facts about one replica that are not in the grids. An unknown fact is None."""
 
     silent_s: float | None = None
     restarts: Sequence[int] = ()
     """Restart times in the range, unix ns."""
     began_unix_ns: int | None = None
     held_back: float | None = None
-    """The share of its GPUs' samples with a throttled clock."""
+    """The share of the GPUs' samples in which the clock was throttled."""
     reasons: Sequence[str] = ()
     odd: Sequence[str] = ()
-    """Arguments in which it differs from most other replicas of its model."""
+    """Arguments that differ from most other replicas of the same model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One row of the page."""
+    """A replica: one row of the page's table."""
 
     name: str
     over_time: Mapping[str, FloatArray]
@@ -96,13 +98,13 @@ class Replica:
 
     @property
     def weight(self) -> int:
-        """Sum of the weights of the replica's problems."""
+        """The sum of the weights of the replica's problems."""
         return sum(problem.weight for problem in self.problems)
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All replicas. Replicas with problems are first."""
+    """All replicas. The replicas, those with problems first."""
 
     replicas: Sequence[Replica]
     bins: Bins
@@ -110,7 +112,7 @@ class Fleet:
 
     @property
     def with_problems(self) -> Sequence[Replica]:
-        """Replicas with at least one problem."""
+        """The replicas with at least one problem."""
         return [replica for replica in self.replicas if replica.problems]
 
 
@@ -126,36 +128,36 @@ def fleet(
     """Combine the calculated measures, and find the problems.
 
     Args:
-        names: the replicas, in the order of the grids' rows.
+        names: the names of the replicas, in the order of the grids' rows.
         bins: the grids' columns.
         over_time: (replicas, bins) by measure.
         whole: (replicas, 1) over the whole range, by measure.
-        traffic: by replica.
-        imbalance: from `imbalance_of`.
-        facts: by replica.
+        traffic: the requests of each replica.
+        imbalance: the result of `imbalance_of`.
+        facts: the facts about each replica.
     """
     slow = {hit.value: hit for hit in (imbalance.hits if imbalance else ())}
     found = []
     for row, name in enumerate(names):
         mine = {measure: grid[row] for measure, grid in over_time.items()}
         all_of_it = {measure: _known(grid[row, 0]) for measure, grid in whole.items()}
-        told = facts.get(name, Facts())
+        replica_facts = facts.get(name, Facts())
         lately = _lately(mine.get(WAITED))
-        problems = tuple(_problems(all_of_it, told, slow.get(name), lately))
-        found.append(Replica(name, mine, all_of_it, traffic.get(name), told, problems))
+        problems = tuple(_problems(all_of_it, replica_facts, slow.get(name), lately))
+        found.append(Replica(name, mine, all_of_it, traffic.get(name), replica_facts, problems))
     found.sort(key=lambda each: (-each.weight, -_p99(each), each.name))
     return Fleet(found, bins, imbalance)
 
 
 def _problems(
     whole: Mapping[str, float | None],
-    told: Facts,
+    replica_facts: Facts,
     hit: RiskRatio | None,
     waited_lately: float | None,
 ) -> Sequence[Problem]:
     found = []
-    if told.silent_s is not None and told.silent_s > SILENT_S:
-        found.append(Problem("silent", f"no sample for {wording.span(told.silent_s)}", 5))
+    if replica_facts.silent_s is not None and replica_facts.silent_s > SILENT_S:
+        found.append(Problem("silent", f"no sample for {wording.span(replica_facts.silent_s)}", 5))
     if hit is not None:
         found.append(
             Problem(
@@ -166,12 +168,12 @@ def _problems(
                 4,
             )
         )
-    if told.held_back is not None and told.held_back > HELD_BACK:
-        listed = ", ".join(reason.replace("_", " ") for reason in told.reasons)
+    if replica_facts.held_back is not None and replica_facts.held_back > HELD_BACK:
+        listed = ", ".join(reason.replace("_", " ") for reason in replica_facts.reasons)
         found.append(
             Problem(
                 "clock throttled",
-                f"{wording.percent(told.held_back)} of its GPUs’ samples: {listed}",
+                f"{wording.percent(replica_facts.held_back)} of its GPUs’ samples: {listed}",
                 3,
             )
         )
@@ -190,10 +192,10 @@ def _problems(
             why = f"{wording.percent(waited)} of the {when}, up to {most}"
             found.append(Problem("queue", why, 1))
             break
-    if told.restarts:
-        found.append(Problem("restarted", wording.counted(len(told.restarts), "time"), 1))
-    if told.odd:
-        found.append(Problem("other arguments", ", ".join(told.odd), 1))
+    if replica_facts.restarts:
+        found.append(Problem("restarted", wording.counted(len(replica_facts.restarts), "time"), 1))
+    if replica_facts.odd:
+        found.append(Problem("other arguments", ", ".join(replica_facts.odd), 1))
     return found
 
 
@@ -206,7 +208,7 @@ def _lately(values: FloatArray | None) -> float | None:
 
 
 def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
-    """Return requests and P99 of TTFT by replica.
+    """Return the number of requests and the P99 of TTFT, by replica.
 
     Args:
         labels: (n,) the replica of each request.
@@ -233,7 +235,7 @@ def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
 def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
     """Return the replicas that are slow more often than the other replicas.
 
-    Returns None below the minimum sample size, and for a single replica.
+    Returns None for a single replica, and below the minimum sample size.
 
     Args:
         labels: (n,) the replica of each request.
@@ -266,10 +268,11 @@ def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
 
 
 def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
-    """Return whether a replica's tail is significantly slower than the others'.
+    """Return whether the tail of a replica's latency is significantly slower than that of the other
+    replicas.
 
-    The difference must be at least the diagnosis's minimum growth. Otherwise many requests that are
-    only a little slower would also be among the slowest.
+    The difference must be at least the minimum growth of a diagnosis. Without this limit, a replica
+    with many requests that are only a little slower would count as slow.
     """
     own, others = (rank_interval(ttft_s[chosen], 0.99) for chosen in (its_own, ~its_own))
     if own is None or others is None:
@@ -283,5 +286,5 @@ def _known(value: float) -> float | None:
 
 
 def _p99(replica: Replica) -> float:
-    told = replica.traffic
-    return -1.0 if told is None or told.p99_s is None else told.p99_s
+    traffic = replica.traffic
+    return -1.0 if traffic is None or traffic.p99_s is None else traffic.p99_s

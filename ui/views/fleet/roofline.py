@@ -1,4 +1,4 @@
-"""The limit of each engine: memory, compute, neither, or too little load. Pure."""
+"""Find the bottleneck of each engine: memory, compute, neither, or too little load. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ ENGINE_COLUMNS: Final = (
     *("prefill_attention_total", "context_tokens_total", "decodes_total"),
     *("modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"),
 )
-"""Columns that the fleet's grids do not need."""
+"""Columns that the roofline needs in addition to the columns of the fleet's grids."""
 GPU_COLUMNS: Final = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
 MOST: Final = 50
 """Maximum number of engines to analyse."""
@@ -34,9 +34,9 @@ MOST: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One engine over the whole range.
+    """The verdict on one engine over the whole range.
 
-    `window` is None if there is no verdict; `why` is then the reason.
+    Without a verdict, `window` is None and `why` is the reason.
     """
 
     replica: str
@@ -45,9 +45,9 @@ class Bound:
     window: Window | None
     why: str | None = None
     stall_ratio: float | None = None
-    """Share of the step time that scheduled work does not explain."""
+    """The share of the step time that scheduled work does not explain."""
     prompt_ratio: float | None = None
-    """Share of prompt tokens in the tokens of the engine's steps."""
+    """The share of prompt tokens among all tokens of the engine's steps."""
 
 
 def bounds(
@@ -62,7 +62,8 @@ def bounds(
         samples: samples with `ENGINE_COLUMNS`, the columns of the fleet's grids, and `engine`.
         gpus: samples with `GPU_COLUMNS` and the columns of the fleet's grids.
         starts: the latest start of each engine.
-        peaks: peaks of devices that override the built-in table (`roofline.peaks.device_named`).
+        peaks: the peaks of devices, which override the built-in table
+            (`roofline.peaks.device_named`).
     """
     if not samples.num_rows:
         return []
@@ -99,8 +100,8 @@ def bounds(
 
 
 def _of_steps(told: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
-    """Return the stall and prompt ratios of an engine, from the counters that the diagnosis also
-    uses.
+    """Return the stall ratio and the prompt ratio of an engine. The diagnosis uses the same
+    counters.
     """
     names = told.replica
     rows = names.is_value(replica) & (told.number("engine") == engine)
@@ -123,7 +124,7 @@ def _shape(start: EngineStart | None) -> tuple[ModelShape | None, str | None]:
 
 
 def as_html(found: Sequence[Bound]) -> str:
-    """Return a table with one row per engine: its limit, with both terms in the sentence."""
+    """Return a table with one row per engine: its bottleneck, with the memory and compute times."""
     several = {each.replica for each in found if each.engine}
     rows = []
     for each in found:
@@ -146,10 +147,11 @@ def _said(bound: Bound) -> str:
 
 
 def _sentence(bound: Bound, window: Window) -> str:
-    """Return the verdict. If neither term is the limit, return an explanation by the step counters.
+    """Return the verdict. If neither memory nor compute is the bottleneck, return an explanation
+    from the step counters.
 
-    Step time beyond both terms is no evidence of CPU or launch overhead. Only time that scheduled
-    work does not explain is evidence of it.
+    Step time beyond the memory and compute times is not by itself evidence of CPU or launch
+    overhead. Only time that scheduled work does not explain is evidence of overhead.
     """
     said = sentence(window)
     if window.verdict is not Verdict.OVERHEAD_BOUND:
@@ -157,7 +159,7 @@ def _sentence(bound: Bound, window: Window) -> str:
     said = said.partition(" The rest is ")[0]
     stall, prompts = bound.stall_ratio, bound.prompt_ratio
     if stall is None:
-        return f"{said} The cause of the rest of the time is unknown."
+        return f"{said} The cause of the remaining time is unknown."
     if stall >= STALLING:
         return (
             f"{said} Scheduled work does not explain {wording.percent(stall)} of the step time:"

@@ -1,6 +1,6 @@
-"""The table of replicas as a component. The script sets all content as text.
+"""Draw the table of replicas. The script sets all content as text.
 
-The rows are built without Streamlit; only `show` uses it.
+Only `show` uses Streamlit; the functions that build the rows are pure.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,20 +31,21 @@ _RANK: Final = {
     "bandwidth": 3,
     "clock": 4,
 }
-"""Priority of columns on a narrow page. Measures that are not in this table have no column."""
+"""The columns by measure, each with its rank on a narrow page. A measure that is not listed here
+has no column."""
 
 
 def show(
     fleet: Fleet, href: Callable[[Replica], str], zone: tzinfo, *, dated: bool, has_gpus: bool
 ) -> None:
-    """Draw the first `MOST` replicas.
+    """Draw a table of the first `MOST` replicas.
 
     Args:
         fleet: the fleet to show.
-        href: returns the link of a replica's name.
+        href: a function that returns the link for a replica's name.
         zone: the reader's time zone.
         dated: whether the range is so long that times need a date.
-        has_gpus: whether there are GPU samples. Without these, the GPU columns are omitted.
+        has_gpus: whether there are GPU samples. Without GPU samples, the GPU columns are omitted.
     """
     component = st.components.v2.component(
         "tailspan.fleet",
@@ -99,7 +100,7 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
             "title": "Up since",
             "number": True,
             "rank": 4,
-            "help": "Time of the replica's last start.",
+            "help": "The time of the replica's last start.",
         },
     ]
 
@@ -107,7 +108,9 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
 def rows(
     fleet: Fleet, href: Callable[[Replica], str], zone: tzinfo, *, dated: bool
 ) -> list[dict[str, Any]]:
-    """Return the table's texts, and lines from 0 to 1 on one scale per measure."""
+    """Return the cells' texts, and each line as values from 0 to 1. All replicas have the same
+    scale per measure.
+    """
     shown = fleet.replicas[:MOST]
     tops = {key: top(fleet, measure) for key, measure in MEASURES.items()}
     return [
@@ -130,8 +133,9 @@ def rows(
 
 
 def top(fleet: Fleet, measure: Measure) -> float:
-    """Return the top of a measure's scale: its value for 100 %, or else its maximum over all
-    replicas."""
+    """Return the top of a measure's scale: the value that is 100 %, or by default the maximum over
+    all replicas.
+    """
     if measure.whole is not None:
         return measure.whole
     known = [

@@ -1,4 +1,5 @@
-"""The texts of the Fleet page. Pure. The result is HTML in which all external text is escaped."""
+"""Write the texts of the Fleet page. Pure. The result is HTML in which all external text is
+escaped."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,13 +10,15 @@ from ui.views.fleet.configs import Group, shown
 from ui.views.fleet.replicas import SLOW_SHARE, Fleet, Imbalance, Replica
 
 NAMED: Final = 4
-"""Maximum number of replicas that a sentence names. It counts the others."""
+"""Maximum number of replicas that a sentence names. The sentence shows the number of the remaining
+replicas."""
 EVEN: Final = 1.5
-"""Load is even up to this ratio between the most and the fewest requests of a replica."""
+"""Load counts as even if the busiest replica has at most this many times the requests of the least
+busy."""
 
 
 def sentence(found: Fleet) -> str:
-    """Return the number of replicas, and which of them have which problem."""
+    """Return a sentence with the number of replicas, and the replicas that have problems."""
     number = wording.counted(len(found.replicas), "replica")
     with_problems = found.with_problems
     if not with_problems:
@@ -33,7 +36,7 @@ def _named(replica: Replica) -> str:
 
 
 def imbalance(found: Imbalance | None, replicas: int) -> str | None:
-    """Return whether load and latency are even, in one sentence; None for a single replica."""
+    """Return a sentence about whether load and latency are even, or None for a single replica."""
     if replicas < 2:
         return None
     if found is None:
@@ -42,47 +45,56 @@ def imbalance(found: Imbalance | None, replicas: int) -> str | None:
     shares = _shares(found)
     if not found.hits:
         return (
-            f"Even: no replica’s requests are among the slowest {wording.percent(SLOW_SHARE)} by "
-            f"{ttft} clearly more often than those of other replicas "
+            "Latency is even: no replica’s requests are among the slowest "
+            f"{wording.percent(SLOW_SHARE)} by {ttft} clearly more often than the requests of "
+            "other replicas "
             f"({wording.counted(found.requests, 'request')}). {shares}"
         )
     worst = found.hits[0]
     others = len(found.hits) - 1
-    more = f", and those of {wording.counted(others, 'other')} too" if others else ""
+    verb = "is" if others == 1 else "are"
+    more = f" {wording.counted(others, 'more replica')} {verb} slow more often." if others else ""
     return (
-        f"Uneven: a request on <b>{wording.for_html(worst.value)}</b> is "
+        f"Latency is uneven: a request on <b>{wording.for_html(worst.value)}</b> is "
         f"<b>{worst.risk_ratio:.1f}×</b> "
-        f"<small title='95 % interval'>[{worst.low:.1f} to {worst.high:.1f}]</small> as likely as "
-        f"on another to be among the slowest {wording.percent(SLOW_SHARE)} by {ttft}{more} "
-        f"({wording.counted(found.requests, 'request')}). {shares}"
+        f"<small title='95 % interval'>[{worst.low:.1f} to {worst.high:.1f}]</small> as likely to "
+        f"be among the slowest {wording.percent(SLOW_SHARE)} by {ttft} as a request on another "
+        f"replica ({wording.counted(found.requests, 'request')}).{more} {shares}"
     )
 
 
 def _shares(found: Imbalance) -> str:
     least, most = found.least_share, found.most_share
     if most <= EVEN * least:
-        return "They share the requests about evenly."
+        return "Load is even."
     return (
-        f"The busiest gets {wording.percent(most)} of the requests, the least busy "
+        f"The busiest replica gets {wording.percent(most)} of the requests, the least busy "
         f"{wording.percent(least)}."
     )
 
 
 def unheeded(labels: Sequence[str]) -> str | None:
-    """Return which filters apply only to requests."""
+    """Return a sentence about filters that do not apply to engines, or None without such a
+    filter.
+    """
     if not labels:
         return None
     listed = " or ".join(labels)
-    return f"Engine state has no {listed}: that filter applies to TTFT and imbalance only."
+    return (
+        f"The filter by {listed} applies only to TTFT and imbalance, because the engine state has "
+        f"no {listed}."
+    )
 
 
 def thinned_requests(one_in: int) -> str | None:
-    """Return a sentence that only a sample of the requests was read; None if all were read."""
-    return f"TTFT and imbalance are from 1 in {one_in} requests." if one_in > 1 else None
+    """Return a sentence about the share of requests that were read, or None if all were read."""
+    return f"TTFT and imbalance are computed from 1 in {one_in} requests." if one_in > 1 else None
 
 
 def configurations(groups: Sequence[Group]) -> str:
-    """Return the configurations, with their differences from the most common one."""
+    """Return a table of the configurations, with their differences from the most common
+    configuration.
+    """
     if not groups:
         return "<p class='note'>No engine reported its start arguments.</p>"
     rows = "".join(_row(group) for group in groups)

@@ -1,4 +1,4 @@
-"""The cause of the open incident, for the headline of the Overview page."""
+"""Find the cause of the open incident, for the headline of the Overview page."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,11 +17,14 @@ from diagnosis.question import Question
 from ui.frame.read_cache import kept_evidence, shared
 
 EVERY_S: Final = 60
-"""Seconds between searches. A search takes a second for a million requests."""
+"""Seconds between searches. Seconds between two searches, because a search takes a second for a
+million requests."""
 
 
 def current_cause(engine: Engine, states: Sequence[SloState]) -> Cause | None:
-    """Return the first cause of the paging incident; None without an incident or a cause."""
+    """Return the first cause of the incident that is paging, or None without such an incident or a
+    cause.
+    """
     paging = ((state, one) for state in states for one in state.open if one.severity == "page")
     state, incident = next(paging, (None, None))
     if state is None or incident is None:
@@ -38,7 +41,7 @@ def current_cause(engine: Engine, states: Sequence[SloState]) -> Cause | None:
 
 
 def _explained(engine: Engine, question: Question, objectives: Sequence[Objective]) -> Explanation:
-    """Analyse the cached columns. The result equals the result of `analysis.explain`."""
+    """Analyse the cached columns. The result is the same as that of `analysis.explain`."""
     kept = kept_evidence(engine)
     found = joined_evidence([kept.read(each, {}) for each in windows_of(question)])
     return explain(

@@ -1,4 +1,4 @@
-"""Charts of a range: percentiles with their usual band, traffic, failures. Pure."""
+"""Draw the charts of a range: percentiles with their usual band, traffic, failures. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
@@ -15,10 +15,10 @@ from ui.views.overview.trends import Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
-"""Percentiles with a band. A reader could not distinguish three bands."""
+"""The percentiles that have a band. A reader could not distinguish three bands."""
 
 STILL_RUNNING: Final = 3
-"""Number of newest bins in which most requests may not have ended yet."""
+"""Number of newest bins that are omitted because most of their requests may not have ended yet."""
 
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),
@@ -28,7 +28,7 @@ ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
 }
 
 Stretch = tuple[int, int]
-"""(from, to) in unix nanoseconds."""
+"""The start and the end of a time range, in unix nanoseconds."""
 
 
 def latency(
@@ -45,11 +45,11 @@ def latency(
 
     Args:
         now: the selected range.
-        before: the range of the usual bands; None if there is none.
+        before: the range of the usual bands, or None if there is none.
         name: the latency's column.
         shown: the latency's display name.
         promised_s: thresholds of the objectives.
-        incidents: times in which budgets burned.
+        incidents: the time ranges in which an error budget burned.
         zone: the reader's time zone.
         ink: colours for the page's background.
     """
@@ -148,7 +148,7 @@ def traffic(
 def failures(
     now: Trend, before: Trend | None, incidents: Sequence[Stretch], zone: tzinfo, ink: colours.Ink
 ) -> go.Figure:
-    """Draw the share of unanswered requests, by reason."""
+    """Draw the share of requests without a complete response, by reason."""
     figure = go.Figure()
     at = charts.local(now.bins.middles_unix_ns, zone)
     drawn = []
@@ -195,7 +195,7 @@ def failures(
 def _told(
     figure: go.Figure, now: Trend, zone: tzinfo, at_value: float, said: str, name: str
 ) -> None:
-    """Add hover text that is the same over the whole range."""
+    """Add a hover text that is the same over the whole range."""
     at = charts.local(now.bins.middles_unix_ns, zone)
     figure.add_trace(
         go.Scatter(
@@ -226,7 +226,9 @@ def _rate(trend: Trend) -> FloatArray:
 
 
 def _usual(rate: FloatArray) -> tuple[float, float]:
-    """Return the usual band over bins with requests. An empty bin may mean missing data."""
+    """Return the usual band for the bins with requests, because an empty bin may mean missing
+    data.
+    """
     low, high = np.quantile(rate[rate > 0], (0.1, 0.9))
     return float(low), float(high)
 
@@ -234,9 +236,9 @@ def _usual(rate: FloatArray) -> tuple[float, float]:
 def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     every = trend.ended(*Outcome)
     known = every > 0
-    # A refusal is reported at once, but an answer only when it ends. The requests that ended in the
-    # newest bins are therefore not representative, and a bin that is cut short would show a false
-    # peak.
+    # A refusal is reported at once, but a response only when it ends. The requests that ended in
+    # the newest bins are therefore not representative, and a bin that is cut short would show a
+    # false peak.
     enough = np.median(every[known]) / 2 if known.any() else 0.0
     for place in range(trend.bins.count - 1, max(-1, trend.bins.count - 1 - STILL_RUNNING), -1):
         if every[place] >= enough:

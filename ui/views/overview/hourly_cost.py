@@ -1,4 +1,4 @@
-"""The current cost of the engines per hour."""
+"""Compute the engines' current cost per hour."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,23 +13,26 @@ from store.queries import Window
 from ui.kit.time_bins import SECOND_NS
 
 LOOKED_AT_NS = 120 * SECOND_NS
-"""Long enough for at least two samples of an engine."""
+"""The length of the range to read, long enough for at least two samples of an engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class HourlyCost:
-    """Cost of the engines that have a price."""
+    """The cost of the engines that have a price."""
 
     usd: float
     engines: int
     unpriced: int
-    """Number of servers without a price."""
+    """The number of servers without a price."""
 
 
 def hourly_cost(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
 ) -> HourlyCost | None:
-    """Return the cost of the engines that ran at the end of a range; None if none has a price."""
+    """Return the cost per hour of the engines that ran at the end of a range.
+
+    Returns None if no engine has a price.
+    """
     end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKED_AT_NS), window.to_unix_ns)
     found = bill(of_replica(accounts(engine, end), equals.get("replica")), prices)
     if not found.rates:

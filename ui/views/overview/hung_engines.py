@@ -1,4 +1,4 @@
-"""A notice on the Overview page: replicas with running requests whose engine takes no step."""
+"""Show a notice on the Overview page if an engine has running requests but takes no step."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,11 +10,12 @@ from store.replicas.hung_replicas import Hung, progress
 from ui.kit import wording
 
 MOST: Final = 5
-"""Maximum number of replicas that the notice names. It counts the others."""
+"""Maximum number of replicas that the notice names. The notice shows the number of the remaining
+replicas."""
 
 
 def show(engine: Engine, now_unix_ns: int) -> None:
-    """Show the notice if a replica hangs now. The selected range has no effect."""
+    """Show the notice if a replica hangs now, whatever range is selected."""
     hung = progress(engine, now_unix_ns).hung
     if hung:
         st.html(f"<p class='headline answer hurt'>{sentence(hung)}</p>")
@@ -31,7 +32,7 @@ def sentence(hung: Sequence[Hung]) -> str:
     if len(hung) > MOST:
         said.append(f"Other replicas that hang: {len(hung) - MOST}.")
     said.append(
-        "SLOs count a running request as bad once it exceeds a latency threshold, or else when"
-        " it ends."
+        "SLOs count a running request as bad as soon as it exceeds a latency threshold."
+        " Other requests count when they end."
     )
     return " ".join(said)

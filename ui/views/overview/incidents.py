@@ -1,6 +1,6 @@
-"""The list of incidents, each with a link to its cause.
+"""List the incidents, each with a link to its cause.
 
-Pure. The result is HTML in which all external text is escaped.
+Pure. All external text in the HTML is escaped.
 """
 
 import html
@@ -14,11 +14,11 @@ from ui.frame.view import View
 from ui.kit import wording
 
 STATES = {"page": "paging", "ticket": "ticket"}
-"""The badge of an open incident, by its severity."""
+"""The badge of an open incident, by the incident's severity."""
 
 
 def incidents(found: Sequence[SloState], zone: tzinfo) -> str:
-    """Return the incidents, open ones first."""
+    """Return the incidents as HTML, open incidents first."""
     every = [(each.objective, one, each.status.at_s) for each in found for one in each.incidents]
     burning = [each for each in found if each.burns and not each.open]
     recorded = "".join(

@@ -1,4 +1,5 @@
-"""The Overview page: SLOs, incidents, latencies against the usual range, traffic."""
+"""The Overview page: The Overview page: SLOs, incidents, latencies compared with the usual range,
+traffic."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -31,8 +32,8 @@ from ui.views.overview.hourly_cost import HourlyCost, hourly_cost
 from ui.views.overview.trends import Trend
 
 LATENCY_HELP: Final = (
-    "P50, P95 and P99 by time of receipt, and the SLO’s threshold. Shaded: where P50 and P99 "
-    "usually are (8 of 10 bins of the baseline). Red: an error budget burned too fast. Drag over a "
+    "P50, P95 and P99 by time of receipt, and the SLO’s threshold. Shaded: the usual range of P50 "
+    "and P99 (8 of 10 bins of the baseline). Red: an error budget burned too fast. Drag over a "
     "time range to zoom in, explain it, make it the baseline or list its requests."
 )
 TRAFFIC_HELP: Final = "Requests received per second, by outcome."
@@ -59,7 +60,7 @@ class Seen:
 
     @property
     def simulated(self) -> bool:
-        """Whether any data comes from the simulator."""
+        """True if any data comes from the simulator."""
         return self.now.simulated
 
 
@@ -108,7 +109,7 @@ def _prices() -> PriceList:
 
 
 def show(context: Context, found: Seen) -> None:
-    """Draw the headline, the objectives, the incidents, latencies and traffic."""
+    """Draw the headline, the objectives, the incidents, the latencies and the traffic."""
     silent_s = context.silence_s(found.newest_unix_ns)
     hung_engines.show(context.engine, context.now_unix_ns)
     _errors(context.objectives)

@@ -1,6 +1,7 @@
-"""Percentiles, traffic and outcomes of a range per bin, and their usual values.
+"""Compute percentiles, traffic and outcomes of a range per bin, and their usual values.
 
-A few requests are read individually. Many are read from rollups, within 1 %.
+A small number of requests is read individually. For a larger number, rollups are read, and
+percentiles are within 1 %.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
 
 MOST_READ: Final = 30_000
-"""Maximum number of requests to read individually. This takes about 0.1 s."""
+"""Maximum number of requests to read individually. Reading them takes about 0.1 s."""
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
@@ -36,7 +37,7 @@ _MINUTE_NS: Final = 60 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A range, bin by bin."""
+    """The traffic and the percentiles of a range, per bin."""
 
     window: Window
     bins: Bins
@@ -45,7 +46,7 @@ class Trend:
     percentiles: Mapping[str, Percentiles]
     """Percentiles by latency."""
     rolled: bool
-    """Whether percentiles come from rollups, and are within 1 %."""
+    """True if percentiles come from rollups, and are therefore within 1 %."""
     simulated: bool
 
     @property
@@ -55,7 +56,9 @@ class Trend:
 
     @property
     def seen_s(self) -> FloatArray:
-        """(bins,) seconds of each bin inside the window, which may start or end inside a bin."""
+        """Seconds of each bin that are inside the window, as (bins,). The window may start or end
+        inside a bin.
+        """
         starts = self.bins.first_unix_ns + np.arange(self.bins.count) * self.bins.width_ns
         # Rollups extend the first bin to whole minutes.
         low = starts if self.rolled else np.maximum(starts, self.window.from_unix_ns)
@@ -64,14 +67,17 @@ class Trend:
         return seen
 
     def ended(self, *outcomes: Outcome) -> IntArray:
-        """Return (bins,) requests that ended in one of these ways."""
+        """Return the number of requests with one of these outcomes, as (bins,)."""
         found: IntArray = sum(
             (self.outcomes[each.value] for each in outcomes), np.zeros(self.bins.count, np.int64)
         )
         return found
 
     def usual(self, latency: str, quantile: str) -> tuple[float, float] | None:
-        """Return the range of a percentile in 8 of 10 bins, in seconds; None for too few bins."""
+        """Return the range that holds a percentile in 8 of 10 bins, in seconds.
+
+        Returns None for too few bins.
+        """
         values = self.percentiles[latency].series[quantile].value_s
         known = values[~np.isnan(values)]
         if known.size < LEAST_BINS:
@@ -124,10 +130,10 @@ def before(
 ) -> Trend | None:
     """Read the baseline of a range, in bins of the same width.
 
-    The baseline is the range that the reader selected. By default it is the same hours yesterday if
-    they had traffic, else the previous range. The previous range ends where the selected range
-    begins, or at `quiet_until_ns` if that is earlier, because an incident is not usual. Returns
-    None if neither range had enough traffic.
+    The baseline is the range that the reader selected. The default is the same time yesterday if it
+    had enough traffic, otherwise the previous range. The previous range ends where the selected
+    range begins, or at `quiet_until_ns` if that is earlier, because an incident is not usual.
+    Returns None if neither of the two default ranges had enough traffic.
     """
     width_ns = now.bins.width_ns
     for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):

@@ -1,4 +1,4 @@
-"""The texts of the Overview page: the headline, the cost of serving, the usual bands.
+"""Write the texts of the Overview page: the headline, the cost of serving, the usual bands.
 
 Pure. The result is HTML in which all external text is escaped.
 """
@@ -25,7 +25,7 @@ from ui.views.overview.trends import DAY_NS, Trend
 MOST_NAMED: Final = 3
 """Maximum number of objectives, or groups of an objective, that a sentence names."""
 FEWEST: Final = 30
-"""Minimum number of requests to judge whether an objective is met."""
+"""Minimum number of requests for a statement about whether an objective is met."""
 
 EXAMPLE: Final = """\
 apiVersion: openslo/v1
@@ -53,7 +53,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
     """Return the state of the SLOs.
 
     Args:
-        found: at least one state.
+        found: the states of the objectives, at least one.
         requests: number of requests in the range, including requests that no objective counts.
         length_s: length of the selected range.
         zone: the reader's time zone.
@@ -64,7 +64,10 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
         return Answer("hurt", _paging(paging, also, zone))
     slow = [each for each in found if each.burns]
     if slow:
-        return Answer("near", f"{_burning(slow[0], zone)}. That is slow enough for a ticket.")
+        return Answer(
+            "near",
+            f"{_burning(slow[0], zone)}. It burns slowly enough for a ticket instead of a page.",
+        )
     spent = [each for each in found if each.spent]
     if spent:
         return Answer("near", _overspent(spent[0]))
@@ -81,18 +84,21 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
 
 
 def of_the_past(found: Answer, silent_s: float) -> Answer:
-    """Return the last headline while no data arrives; "fine" becomes "unknown"."""
+    """Return the headline to show while no data arrives: the last known state, with "unknown"
+    instead of "fine".
+    """
     mood = "unknown" if found.mood == "fine" else found.mood
     before = f"<b>Unknown for {wording.span(silent_s)}.</b> Before that:"
     return Answer(mood, f"{before} {found.sentence}")
 
 
 def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s: float) -> Answer:
-    """Return the result of the filtered requests for the objective that they missed most.
+    """Return a sentence about the requests that match the filters, for the objective that they
+    missed most.
 
     Args:
         view: a view with filters.
-        judged: counts of the filtered requests in the selected range, by objective.
+        judged: counts of the requests that match the filters in the selected range, by objective.
         length_s: length of the selected range.
     """
     whose = _filters(view)
@@ -229,7 +235,9 @@ def _shortest(each: SloState) -> Pair:
 
 
 def _burn_now(each: SloState) -> float:
-    """Return the burn rate over the shortest window, which reacts first; 0 if unknown."""
+    """Return the burn rate over the shortest window, which reacts first, or 0 if the rate is
+    unknown.
+    """
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 
@@ -263,9 +271,10 @@ def costs(found: HourlyCost, view: View) -> str:
 
 
 def usual(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:
-    """Return what the charts and their shaded bands show."""
+    """Return sentences about what the charts and their shaded bands show."""
     of = f"Charts show {_filters(view)} only. " if view.equals else ""
-    within = " Percentiles are within 1 %: there are too many requests to read." * now.rolled
+    why = " Percentiles are within 1 %, because there are too many requests to read each."
+    within = why * now.rolled
     if before is None:
         return f"{of}There is too little earlier data to show the usual range.{within}"
     start, end = (
@@ -273,7 +282,7 @@ def usual(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:
         for each in (before.window.from_unix_ns, before.window.to_unix_ns)
     )
     back_ns = now.window.from_unix_ns - before.window.from_unix_ns
-    which = "the baseline of the address"
+    which = "the selected baseline"
     if view.baseline is None:
         which = "the previous range"
         if before.window.to_unix_ns != now.window.from_unix_ns:

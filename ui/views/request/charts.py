@@ -1,7 +1,7 @@
-"""The charts of one request. Pure, without Streamlit.
+"""Draw the charts of one request. Pure, without Streamlit.
 
-All charts have the same range since the request's receipt and the same margins, so an instant has
-the same horizontal position in each.
+All charts begin at the request's receipt and have the same range and margins, so an instant is at
+the same horizontal position in every chart.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,17 @@ from ui.views.request.timeline import Instant, Segment, Stage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
-"""Length of the axis relative to the request, with space for labels beside the bars."""
+"""Length of the axis relative to the request. The additional length is for the labels beside the
+bars."""
 NEAR: Final = 0.2
-"""Share of the axis. Labels of instants closer together than this are stacked."""
+"""Share of the axis. If instants are closer together, their labels are stacked."""
 NAME_PX: Final = 15
 QUIET: Final = "rgba(140,140,140,0.35)"
 PREFILL_OF_OTHERS: Final = "rgba(140,140,140,0.85)"
 
 
 def lifeline(stages: Sequence[Stage], instants: Sequence[Instant], end_s: float) -> go.Figure:
-    """Draw a row per phase with its parts. Instants are lines across the rows."""
+    """Draw a row per phase with the parts of the phase. Instants are lines across the rows."""
     figure = go.Figure()
     for stage in stages:
         for segment in stage.segments:
@@ -91,7 +92,7 @@ def _bar(stage: Stage, segment: Segment) -> go.Bar:
 
 
 def _levels(shares: Sequence[float]) -> list[int]:
-    """Return the height of each label: the lowest at which it overlaps no other label."""
+    """Return the row of each label: the lowest row in which the label overlaps no other label."""
     levels: list[int] = []
     for place, share in enumerate(shares):
         taken = {levels[other] for other in range(place) if abs(share - shares[other]) < NEAR}
@@ -100,7 +101,7 @@ def _levels(shares: Sequence[float]) -> list[int]:
 
 
 def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
-    """Draw a row per neighbour. Prefill that delayed the request is coloured."""
+    """Draw a row per neighbour. A prefill that delayed the request is coloured."""
     figure = go.Figure()
     rows = [f"{place:02d}" for place in range(len(drawn))]
     whole: dict[str, Any] = {"orientation": "h", "showlegend": False, "width": 0.34}
@@ -254,7 +255,9 @@ def strips(found: Sequence[Strip], end_s: float) -> go.Figure:
 
 
 def _around(at_s: Any, end_s: float) -> Any:
-    """Return the samples within the axis, plus the last one before and the first one after."""
+    """Return the samples within the axis, the last sample before it and the first sample after
+    it.
+    """
     before, after = np.flatnonzero(at_s < 0), np.flatnonzero(at_s > end_s * ROOM)
     first = int(before[-1]) if before.size else 0
     last = int(after[0]) if after.size else at_s.size - 1

@@ -1,4 +1,4 @@
-"""The state of an engine and its GPUs during a request, as strips on the request's axis.
+"""Convert the samples of an engine and its GPUs during a request to strips on the request's axis.
 
 Pure. Times are seconds since the request's receipt. A value covers the time since the previous
 sample. A quantity without samples has no strip.
@@ -46,11 +46,12 @@ class Strip:
     lines: Sequence[Line]
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value of 100 %, if the quantity has one."""
+    """The value that is 100 %, or None."""
 
 
 def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
-    """Return waiting, running, KV cache, prefill tokens per step, longest step.
+    """Return the strips of an engine: waiting, running, KV cache, prefill tokens per step, longest
+    step.
 
     Args:
         table: samples of one engine, with `ENGINE_COLUMNS`.
@@ -58,30 +59,31 @@ def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
     """
     if not table.num_rows:
         return []
-    told = samples_of(table)
-    steps = told.rises("steps_total")
+    samples = samples_of(table)
+    steps = samples.rises("steps_total")
     prefill = _first_told(
-        told.rises("scheduled_prefill_tokens_total"), told.rises("prefill_tokens_total")
+        samples.rises("scheduled_prefill_tokens_total"), samples.rises("prefill_tokens_total")
     )
     with np.errstate(invalid="ignore", divide="ignore"):
         a_step = np.where(steps > 0, prefill / steps, np.nan)
     quantities = (
-        ("waiting", told.number("waiting"), wording.count, None),
-        ("running", told.number("running"), wording.count, None),
-        ("KV cache used", told.number("kv_usage_ratio"), wording.percent, 1.0),
+        ("waiting", samples.number("waiting"), wording.count, None),
+        ("running", samples.number("running"), wording.count, None),
+        ("KV cache used", samples.number("kv_usage_ratio"), wording.percent, 1.0),
         ("prefill tokens per step", a_step, wording.number, None),
-        ("longest step", told.number("longest_step_s"), wording.seconds, None),
+        ("longest step", samples.number("longest_step_s"), wording.seconds, None),
     )
-    names = _names(told, "process")
+    names = _names(samples, "process")
     return [
         Strip(title, lines, shown, whole)
         for title, values, shown, whole in quantities
-        if (lines := _lines(told, names, values, received_unix_ns))
+        if (lines := _lines(samples, names, values, received_unix_ns))
     ]
 
 
 def gpu_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
-    """Return memory bandwidth, active multiprocessors and clock as shares of their maximum.
+    """Return the strips of GPUs: memory bandwidth, active multiprocessors and clock, as shares of
+    their maxima.
 
     Args:
         table: samples of the GPUs of one replica, with `GPU_COLUMNS`.
@@ -89,30 +91,30 @@ def gpu_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
     """
     if not table.num_rows:
         return []
-    told = samples_of(table)
+    samples = samples_of(table)
     with np.errstate(invalid="ignore", divide="ignore"):
-        clock = told.number("sm_clock_hz") / told.number("sm_clock_max_hz")
+        clock = samples.number("sm_clock_hz") / samples.number("sm_clock_max_hz")
     quantities = (
-        ("memory bandwidth / peak", told.number("dram_bandwidth_ratio")),
-        ("multiprocessors active", told.number("sm_active_ratio")),
+        ("memory bandwidth / peak", samples.number("dram_bandwidth_ratio")),
+        ("multiprocessors active", samples.number("sm_active_ratio")),
         ("clock / maximum", clock),
     )
-    names = _names(told, "gpu")
+    names = _names(samples, "gpu")
     return [
         Strip(title, lines, wording.percent, 1.0)
         for title, values in quantities
-        if (lines := _lines(told, names, values, received_unix_ns))
+        if (lines := _lines(samples, names, values, received_unix_ns))
     ]
 
 
 def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None:
-    """Return why the GPUs' clocks were throttled, in a sentence; None without samples.
+    """Return a sentence about why the GPUs' clocks were throttled, or None without samples.
 
     Args:
         table: samples with `GPU_COLUMNS`.
         from_unix_ns: the start of the request.
-        to_unix_ns: the end of the request. The first sample after the end covers the last part of
-            the request.
+        to_unix_ns: the end of the request. The first sample after the end is included, because it
+            covers the end of the request.
     """
     rows = [
         (gpu, at, reasons)
@@ -139,17 +141,17 @@ def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None
     return f"The clock of {which} was throttled during the request: {listed.replace('_', ' ')}."
 
 
-def _names(told: Samples, label: str) -> list[str]:
+def _names(samples: Samples, label: str) -> list[str]:
     if label == "gpu":
-        texts = told.texts["gpu"]
+        texts = samples.texts["gpu"]
         return [texts.values[code] for code in texts.codes.tolist()]
-    return [f"process {number:.0f}" for number in told.number(label).tolist()]
+    return [f"process {number:.0f}" for number in samples.number(label).tolist()]
 
 
 def _lines(
-    told: Samples, names: Iterable[str], values: FloatArray, received_unix_ns: int
+    samples: Samples, names: Iterable[str], values: FloatArray, received_unix_ns: int
 ) -> list[Line]:
-    at_s = (told.at_unix_ns - received_unix_ns) / 1e9
+    at_s = (samples.at_unix_ns - received_unix_ns) / 1e9
     which = np.array(list(names))
     found = []
     for name in np.unique(which)[:MOST_LINES]:

@@ -1,4 +1,4 @@
-"""The details of one request that are shown in addition to its phases. Pure."""
+"""Return the facts about one request that its phases do not show. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,10 +8,13 @@ from ui.kit.terms import TERMS
 
 
 def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return (name, value, explanation) of a request. The values are external text, not escaped."""
+    """Return the facts as tuples of name, value and explanation. The values are external text and
+    not escaped.
+    """
     basis = {
         "http": "receipt and delivery were measured in the HTTP layer",
-        "engine": "HTTP was not measured: receipt and delivery are those of the engine's front end",
+        "engine": "HTTP was not measured: receipt and delivery were measured in the engine's "
+        "front end",
     }
     told = (
         ("Trace", row["trace_id"], "The OpenTelemetry trace of the request."),
@@ -20,13 +23,21 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("TPOT", wording.seconds(row["tpot_s"]), TERMS["tpot_s"]),
         ("ITL max", wording.seconds(row["itl_max_s"]), TERMS["itl_max_s"]),
         ("E2E", wording.seconds(row["e2e_s"]), TERMS["e2e_s"]),
-        ("Prompt", _tokens(row), "Prompt tokens, and how many were found in the prefix cache."),
+        (
+            "Prompt",
+            _tokens(row),
+            "Number of prompt tokens, and how many of these were found in the prefix cache.",
+        ),
         ("Answer", _counted(row["output_tokens"]), "Number of output tokens."),
-        ("Cost", _cost(row), "Its share of the GPUs’ price, by the GPU time that it used."),
+        (
+            "Cost",
+            _cost(row),
+            "The request's share of the GPUs’ price, by the GPU time that it used.",
+        ),
         (
             "GPU time",
             _billed(row),
-            "Engine time billed to the request; recomputed work counts as wasted.",
+            "Engine time billed to the request. Recomputed work counts as wasted.",
         ),
         ("Preemptions", wording.count(row["preemptions"]), TERMS["preempted"]),
         ("On arrival", _arrival(row), "The engine's state when the request arrived."),
@@ -48,7 +59,7 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _clock(row: Mapping[str, Any]) -> str:
-    """Return the clock correction of the request's instants."""
+    """Return the correction of the sender's clock that was applied to the request's timestamps."""
     ahead_s = row["clock_ahead_s"]
     return f"{wording.seconds(ahead_s)} ahead; corrected" if ahead_s else ""
 

@@ -1,6 +1,6 @@
-"""The requests that shared an engine with a request, and their delays to it. Pure.
+"""Find the requests that shared an engine with a request, and how long each delayed it. Pure.
 
-Times are on the request's axis: seconds since its receipt, cut off at its end.
+Times are seconds since the request's receipt, and at most its end.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
 
 MOST: Final = 24
-"""Maximum number of requests to draw. A batch may contain hundreds."""
+"""Maximum number of requests to draw. A batch may contain hundreds of requests."""
 
 COLUMNS: Final = ("request_id", "tenant", "outcome", "e2e_s", "frontend_s", "queue_s", "prefill_s")
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A request that shared the engine. Its prefill is None if unknown."""
+    """A request that shared the engine. The times of its prefill are None if unknown."""
 
     key: RequestKey
     name: str
@@ -35,19 +35,20 @@ class Neighbour:
     prompt_tokens: int | None
     output_tokens: int | None
     cost_s: float
-    """Delay of the request by this neighbour, in seconds; 0 if unknown."""
+    """How long this neighbour delayed the request, in seconds, or 0 if unknown."""
     tokens_meanwhile: float
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The number of neighbours, and the neighbours to draw (those with the longest delay or
-    overlap)."""
+    """The number of neighbours, and the neighbours to draw: those with the longest delay or
+    overlap.
+    """
 
     drawn: Sequence[Neighbour]
     number: int
     cost_s: float
-    """Delay of the request by all neighbours, in seconds."""
+    """How long all neighbours together delayed the request, in seconds."""
     costly: int
     """Number of neighbours that delayed the request."""
 
@@ -58,7 +59,7 @@ def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
     Args:
         table: rows of `store.requests.neighbours`, with `COLUMNS` and tokens.
         victim: row number of the request in the table.
-        told: the request's account. Its delayers are rows of the same table.
+        told: the request's account. The requests that delayed it are rows of the same table.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9
@@ -105,7 +106,9 @@ def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
 
 
 def sentence(found: Neighbours) -> str:
-    """Return how many neighbours there were, their total delay, and how many are drawn."""
+    """Return a sentence with the number of neighbours, their total delay, and the number that is
+    drawn.
+    """
     if not found.number:
         return "No other request shared its engine."
     told = f"{wording.counted(found.number, 'other request')} shared its engine"

@@ -31,20 +31,20 @@ from ui.views.request.read import RequestRead, candidates, missing, read_request
 
 AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
-"""Seconds between searches for a request that was not found by its id."""
+"""Seconds between two searches for a request whose id was not found."""
 MOST_LISTED: Final = 6
 """Maximum number of delaying requests in the list. The chart shows more."""
 
 LIFE_HELP: Final = (
     "One row per phase, from receipt to end. Within a phase, the request's own work is drawn "
-    "first, then other requests' work, preemption and stalls. Only their lengths are known, not "
-    "their times."
+    "first, then other requests' work, preemption and stalls. The durations of these parts are "
+    "known, but not when they occurred."
 )
 NEIGHBOURS_HELP: Final = (
     "On the same axis: requests in the same engine. Violet is the prefill of a request that "
-    "delayed this one; grey is the prefill of any other request. The delay by other requests' "
-    "prefills is divided among them by the prompt tokens computed in this time, the delay by their "
-    "decodes by the output tokens."
+    "delayed this request; grey is the prefill of any other request. The delay by prefills is "
+    "divided among the other requests by their prompt tokens computed in this time, and the delay "
+    "by decodes by their output tokens."
 )
 ENGINE_HELP: Final = (
     "On the same axis. A sample covers the time since the previous sample, which may be longer "
@@ -54,7 +54,7 @@ ENGINE_HELP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The requested request, or the candidates for its id."""
+    """The request that the address names, or the candidates for its id."""
 
     request: RequestRead | None = None
     candidates: Sequence[Mapping[str, Any]] = ()
@@ -62,18 +62,18 @@ class Found:
 
     @property
     def simulated(self) -> bool:
-        """Whether the request comes from the simulator."""
+        """True if the request comes from the simulator."""
         return self.request is not None and self.request.simulated
 
 
 def read(context: Context) -> Found:
-    """Read the request in the address, if there is one."""
+    """Read the request that the address names, if any."""
     asked = context.view.request
     return Found() if asked is None else _find(context.engine, asked)
 
 
 def show(context: Context, found: Found) -> None:
-    """Draw the request, or explain why there is none."""
+    """Draw the request, or explain why no request is shown."""
     view = context.view
     asked = "" if view.request is None else str(view.request)
     _ask(asked)
@@ -117,7 +117,7 @@ def _find(engine: Engine, asked: RequestKey | str) -> Found:
 def _look_again(engine: Engine, asked: RequestKey | str, looked_unix_ns: int) -> None:
     """Search again, because a running request is stored only after it has ended."""
     try:
-        # The first call is part of the page's run, which has just searched.
+        # Streamlit makes the first call during the page's own run, which has just searched.
         if time.time_ns() - looked_unix_ns > SECOND_NS:
             found = _find(engine, asked)
             if found.request is not None or found.candidates:
@@ -134,7 +134,7 @@ def _nothing_asked(view: View) -> None:
     first = html.escape(link(replace(view, page="requests")))
     st.html(
         "<p class='headline'>Enter a request’s id above: the server’s "
-        "(<code>chatcmpl-…</code>, the <code>id</code> of the answer), the "
+        "(<code>chatcmpl-…</code>, the <code>id</code> of the response), the "
         "<code>X-Request-Id</code> it was sent with, or its trace id.</p>"
         f"<p class='note'>Or choose one of the slowest: <a href='{first}' target='_self'>"
         "Requests</a></p>"
@@ -253,7 +253,7 @@ def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
 
 
 def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
-    """Return the requests that delayed it, each with a link to its page."""
+    """Return the requests that delayed this request, each with a link to its page."""
     listed = "".join(
         f"<tr><td><a href='{html.escape(link(replace(view, request=each.key)))}' target='_self'>"
         f"{wording.for_html(each.name, 60)}</a></td>"

@@ -1,7 +1,7 @@
-"""The Request page's reads from the store.
+"""Read the Request page's data from the store.
 
 A stored request does not change, but more requests that shared its engine may still arrive. Results
-are cached for a minute, for all viewers.
+are therefore cached for only a minute. All viewers share the cache.
 """
 
 import time
@@ -28,11 +28,11 @@ from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
 from ui.views.request.neighbours import Neighbours, neighbours_of
 
 LIKE: Final = ("model", "route")
-"""Labels that are the same in all requests of a comparison."""
+"""Labels that must be equal for requests to be compared."""
 KEPT_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
-"""Maximum distance between two samples of an engine."""
+"""Maximum time between two samples of an engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,16 @@ class RequestRead:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The range of stored requests, shown if a request was not found."""
+    """The time range for which requests are stored. The page shows it if a request was not
+    found.
+    """
 
     oldest_unix_ns: int | None
     newest_unix_ns: int | None
 
 
 def candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
-    """Return the requests that an id may refer to, earliest first."""
+    """Return the requests that an id may refer to, the earliest first."""
     try:
         with store_errors():
             return shared(engine, ("named", asked, _minute()), lambda: _candidates(engine, asked))
@@ -67,7 +69,7 @@ def candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
 
 
 def read_request(engine: Engine, key: RequestKey) -> RequestRead | None:
-    """Read one request; return None if it is not in the store."""
+    """Read one request, or return None if the store does not have the request."""
     try:
         with store_errors():
             return shared(engine, ("request", key, _minute()), lambda: _read(engine, key))
@@ -76,7 +78,7 @@ def read_request(engine: Engine, key: RequestKey) -> RequestRead | None:
 
 
 def missing(engine: Engine) -> Missing:
-    """Read the range of stored requests."""
+    """Read the time range for which requests are stored."""
     with store_errors():
         return Missing(oldest_request_unix_ns(engine), newest_request_unix_ns(engine))
 

@@ -1,8 +1,8 @@
-"""The timeline of one request: its instants, its phases, and the parts of each phase.
+"""Build the timeline of one request: its instants, its phases, and the parts of each phase.
 
-Pure. The segments are consecutive, from 0 to the end-to-end time. Within a phase, the request's own
-work is drawn first, then the delays by other requests, preemption and stalls. Only their lengths
-are known, not their positions.
+Pure. The segments follow each other without gaps, from 0 to the end-to-end time. Within a phase,
+the request's own work is drawn first, then the delays by other requests, preemption and stalls. The
+durations of these parts are known, but not when they occurred.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from ui.kit.part_names import part_name
 from ui.kit.terms import TERMS
 
 SAME: Final = 0.01
-"""Share of the total. A first byte this close to the first token is not drawn separately."""
+"""Share of the total. A first byte that is closer to the first token is not drawn separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a phase on the request's own axis."""
+    """A part of a phase, in seconds since the receipt."""
 
     part: str
     name: str
     meaning: str
     colour: str
     pattern: str
-    """Plotly's pattern. It distinguishes parts of the same phase, which share a colour."""
+    """Plotly's pattern. The pattern distinguishes parts of the same phase, which share a colour."""
     from_s: float
     length_s: float
 
@@ -50,12 +50,12 @@ class Stage:
 
     @property
     def length_s(self) -> float:
-        """Duration of the phase in seconds."""
+        """The duration of the phase in seconds."""
         return sum(segment.length_s for segment in self.segments)
 
     @property
     def to_s(self) -> float:
-        """End of the phase."""
+        """The end of the phase, in seconds since the receipt."""
         return self.from_s + self.length_s
 
 
@@ -75,11 +75,11 @@ _ENDS: Final = {"abort": "client left", "error": "failed", "rejected": "refused"
 
 
 def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
-    """Return the phases that began, in consecutive order.
+    """Return the phases that began, in their order.
 
     Args:
         row: the request.
-        parts_s: from `diagnosis.one_request.account`. They sum to the end-to-end time.
+        parts_s: from `diagnosis.one_request.account`. The phases sum to the end-to-end time.
     """
     found: list[Stage] = []
     reached = 0.0
@@ -103,12 +103,14 @@ def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
 
 
 def _whole(phase: str) -> str:
-    """Return the part that stands for a whole phase whose parts are unknown."""
+    """Return the single part of a phase whose parts are unknown."""
     return f"{phase}_unsplit" if phase in ("queue", "prefill", "decode") else phase
 
 
 def instants(row: Mapping[str, Any]) -> list[Instant]:
-    """Return the known instants of the request in their order. The last instant is its end."""
+    """Return the known instants of the request in their order. The last instant is the request's
+    end.
+    """
     at = 0.0
     found = [Instant("received" if row["basis"] != "engine" else "arrived", at)]
     for phase, name in (
@@ -127,7 +129,7 @@ def instants(row: Mapping[str, Any]) -> list[Instant]:
         if not any(each.name == "first token" for each in near):
             found.append(Instant("first byte", ttft_s))
     end = Instant(_ENDS.get(row["outcome"], "delivered"), whole_s)
-    # A request that ended early ends with its last phase. Draw one instant, not two.
+    # If the request ended early, its end is the end of its last phase. Draw one instant, not two.
     if row["outcome"] in _ENDS and found[1:] and whole_s - found[-1].at_s <= 1e-6:
         found.pop()
     return [*sorted(found, key=lambda each: each.at_s), end]

@@ -1,7 +1,7 @@
-"""The link from a request to its trace, in any trace store.
+"""Build the link from a request to its trace, in any trace store.
 
 The setting is a URL with the placeholder `{trace_id}`. Ids are external text, so they are
-percent-encoded. Pure, except for reading the setting from the environment.
+percent-encoded. The module is pure, except for reading the setting from the environment.
 """
 
 import os
@@ -15,7 +15,7 @@ EXAMPLE: Final = "https://jaeger.example.org/trace/{trace_id}"
 
 
 def template(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the configured URL; None if it is not set.
+    """Return the configured URL, or None if no URL is set.
 
     Raises:
         ValueError: the setting is not a URL, or has no placeholder. The message names the allowed

@@ -1,4 +1,4 @@
-"""The texts of the Request page.
+"""Write the texts of the Request page.
 
 Pure. The result is HTML in which all external text is escaped.
 """
@@ -16,31 +16,33 @@ from ui.kit.part_names import part_name
 from ui.kit.terms import LATENCY_NAMES, term
 
 ENOUGH: Final = 20
-"""Minimum number of similar requests for a comparison."""
+"""Minimum number of similar requests that a comparison needs."""
 TOLD_PARTS: Final = 3
 MOST_TENANTS: Final = 8
-"""Maximum number of tenants in the table of delays. The delays by all others are summed."""
+"""Maximum number of tenants in the table of delays. The delays by all other tenants are summed."""
 WORTH_TELLING: Final = 0.05
-"""Share of the total. The sentence omits shorter parts."""
+"""Share of the total. The sentence omits parts with a smaller share."""
 
 _ENDED: Final = {
-    Outcome.STOP: "The answer took <b>{whole}</b>",
-    Outcome.LENGTH: "The answer took <b>{whole}</b> and ended at its token limit",
+    Outcome.STOP: "The response took <b>{whole}</b>",
+    Outcome.LENGTH: "The response took <b>{whole}</b> and ended at its token limit",
     Outcome.ABORT: "The client disconnected after <b>{whole}</b>",
     Outcome.ERROR: "The server failed after <b>{whole}</b>",
     Outcome.REJECTED: "It was refused after <b>{whole}</b>, before an engine received it",
 }
 
 
-def sentence(row: Mapping[str, Any], told: Account, zone: tzinfo) -> str:
-    """Return the request, its outcome, and the part that took longest."""
+def sentence(row: Mapping[str, Any], account: Account, zone: tzinfo) -> str:
+    """Return a sentence with the request's outcome, its duration, and the part that took
+    longest.
+    """
     name = wording.for_html(row["request_id"] or row["trace_id"], 80)
     at = wording.clock(row["received_unix_ns"], zone, date=True)
     where = f" on {wording.for_html(row['replica'])}" if row["replica"] else ""
     ended = _ENDED[Outcome(row["outcome"])].format(whole=wording.seconds(row["e2e_s"]))
     first = _first_token(row)
     asked = f"<b class='name'>{name}</b> received {at}{where}."
-    return f"{asked} {ended}{first}. {_most(told, row['e2e_s'])}".strip()
+    return f"{asked} {ended}{first}. {_most(account, row['e2e_s'])}".strip()
 
 
 def _first_token(row: Mapping[str, Any]) -> str:
@@ -55,8 +57,8 @@ def _first_token(row: Mapping[str, Any]) -> str:
     return f", its first byte <b>{ttft}</b>"
 
 
-def _most(told: Account, whole_s: float) -> str:
-    largest = sorted(told.parts_s.items(), key=lambda part: -part[1])[:TOLD_PARTS]
+def _most(account: Account, whole_s: float) -> str:
+    largest = sorted(account.parts_s.items(), key=lambda part: -part[1])[:TOLD_PARTS]
     named = [
         f"{part_name(part)[0].removesuffix(': not split')} <b>{wording.seconds(seconds)}</b> "
         f"({wording.percent(seconds / whole_s)})"
@@ -67,7 +69,9 @@ def _most(told: Account, whole_s: float) -> str:
 
 
 def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None:
-    """Return a comparison with similar requests; None without a latency to compare."""
+    """Return a sentence that compares the request with similar requests, or None without a
+    latency.
+    """
     like = " ".join(
         [
             "requests",
@@ -75,21 +79,21 @@ def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None
             *([f"on {wording.for_html(row['route'])}"] if row["route"] else []),
         ]
     )
-    told = []
+    sentences = []
     for name, place in found.items():
         others = place.number - 1
         latency = term(name, LATENCY_NAMES[name])
         if others < ENOUGH:
-            told.append(
+            sentences.append(
                 f"too few similar requests to compare its {latency} ({wording.count(others)})"
             )
         elif place.quicker >= place.slower:
-            told.append(f"slower than {_of(place.quicker, others)} by {latency}")
+            sentences.append(f"slower than {_of(place.quicker, others)} by {latency}")
         else:
-            told.append(f"faster than {_of(place.slower, others)} by {latency}")
-    if not told:
+            sentences.append(f"faster than {_of(place.slower, others)} by {latency}")
+    if not sentences:
         return None
-    return f"Compared with {like} within half an hour: {'; '.join(told)}."
+    return f"Compared with {like} within half an hour: {'; '.join(sentences)}."
 
 
 def _of(some: int, others: int) -> str:
@@ -98,7 +102,9 @@ def _of(some: int, others: int) -> str:
 
 
 def less(row: Mapping[str, Any]) -> str | None:
-    """Return what the source of this row does not report; None if it reports everything."""
+    """Return a sentence about what the row's source does not report, or None if it reports
+    everything.
+    """
     source = Source(row["source"]) if row["source"] else None
     if source in data_sources.LESS:
         return f"This request is {data_sources.LESS[source]}."
@@ -114,7 +120,9 @@ def less(row: Mapping[str, Any]) -> str | None:
 
 
 def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
-    """Return the instants as a list with the time since the receipt. The first has a clock time."""
+    """Return the instants as a list. The first has a clock time, the others the time since the
+    receipt.
+    """
     listed = "".join(
         f"<div><small>{each.name}</small>"
         + (wording.clock_ms(received_unix_ns, zone) if place == 0 else wording.growth(each.at_s))
@@ -124,14 +132,14 @@ def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
     return f"<div class='facts'>{listed}</div>"
 
 
-def parts_table(told: Account, whole_s: float) -> str:
-    """Return the parts as a table whose sum is the total."""
+def parts_table(account: Account, whole_s: float) -> str:
+    """Return the parts and their sum as a table."""
     rows = "".join(
         f"<tr><td><i class='swatch' style='background:{colour}'></i>{name}"
         f"<small> · {meaning}</small></td>"
         f"<td>{wording.seconds(seconds)}</td><td>{_share(seconds, whole_s)}</td></tr>"
         for name, colour, meaning, seconds in (
-            (*part_name(part), seconds) for part, seconds in told.parts_s.items()
+            (*part_name(part), seconds) for part, seconds in account.parts_s.items()
         )
     )
     return (
@@ -142,7 +150,7 @@ def parts_table(told: Account, whole_s: float) -> str:
 
 
 def tenant_delays(found: Sequence[TenantDelay]) -> str:
-    """Return by how much each tenant's requests delayed the request, as a table."""
+    """Return a table of how long each tenant's requests delayed the request."""
     rows = "".join(
         f"<tr><td>{wording.UNKNOWN if each.tenant is None else wording.for_html(each.tenant)}</td>"
         f"<td>{wording.count(each.requests)}</td>"
@@ -171,7 +179,9 @@ def _share(seconds: float, whole_s: float) -> str:
 
 
 def raw(row: Mapping[str, Any]) -> str:
-    """Return all stored fields of the request, by the names that the database and the CLI use."""
+    """Return all stored fields of the request as a table, by their names in the database and the
+    CLI.
+    """
     rows = "".join(
         f"<tr><td>{name}</td><td>{wording.for_html(str(value), 200)}</td></tr>"
         for name, value in row.items()

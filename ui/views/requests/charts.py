@@ -1,4 +1,4 @@
-"""The charts of the Requests page: time per phase, and the engines' state. Pure."""
+"""Draw the charts of the Requests page: time per phase, and the engines' state. Pure."""
 
 import math
 from datetime import tzinfo
@@ -17,7 +17,9 @@ from ui.views.requests.engines import Strip
 
 
 def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone: tzinfo) -> Any:
-    """Draw mean seconds per request and phase, stacked. A bar's height is the mean E2E."""
+    """Draw the mean seconds per request in each phase as stacked bars. A bar's height is the mean
+    E2E latency.
+    """
     figure = go.Figure()
     at = charts.local(bins.middles_unix_ns, zone)
     totals = means_s.sum(axis=1)
@@ -69,7 +71,7 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
 
 
 def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
-    """Draw waiting, running and KV cache in use, one below the other."""
+    """Draw waiting requests, running requests and KV cache in use, one below the other."""
     figure = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.13)
     at = charts.local(found.bins.middles_unix_ns, zone)
     rows = (("waiting", "waiting"), ("running", "running"), ("kv_usage_ratio", "KV used"))

@@ -1,4 +1,4 @@
-"""The engines' state over time: waiting, running, KV cache in use.
+"""Read the engines' state over time: waiting, running, KV cache in use.
 
 Pure. A bin shows its maximum, because a mean would hide a burst that lasted a second.
 """
@@ -22,21 +22,23 @@ MOST_POINTS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """Lines over time per gauge. Many engines are combined into one line."""
+    """The lines of each gauge over time. Many engines are combined into one line."""
 
     bins: Bins
     engines: int
     lines: dict[str, dict[str, FloatArray]]
-    """Values per bin by line and gauge; NaN without a sample."""
+    """Values per bin, by line and gauge. A bin without a sample is NaN."""
 
     @property
     def together(self) -> bool:
-        """Whether the engines are drawn as one line: sums, and the maximum KV cache usage."""
+        """True if the engines are drawn as one line: sums of requests, and the maximum KV cache
+        usage.
+        """
         return self.engines > MOST_LINES
 
 
 def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:
-    """Return the narrowest visible bins of a window."""
+    """Return the narrowest bins of a window that a chart can show."""
     length_s = (to_unix_ns - from_unix_ns) / SECOND_NS
     width_s = next(
         (width for width in WIDTHS_S if length_s / width <= MOST_POINTS),
@@ -65,7 +67,7 @@ def strip(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> Strip:
 
 
 def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
-    """Return the engines' names, and each row's engine.
+    """Return the engines' names, and the index of each row's engine.
 
     If a replica has one engine, the engine has the replica's name.
     """
@@ -89,7 +91,9 @@ def _highest(
 
 
 def _joined(gauge: str, values: FloatArray) -> FloatArray:
-    """Combine the engines: requests are summed; KV cache usage is the maximum."""
+    """Combine the engines into one line: requests are summed, and the KV cache usage is the
+    maximum.
+    """
     silent = np.isnan(values).all(axis=0)
     filled = np.nan_to_num(values)
     joined: FloatArray = filled.max(axis=0) if gauge == "kv_usage_ratio" else filled.sum(axis=0)

@@ -29,7 +29,9 @@ from ui.views.requests.read import Reading, read_requests
 
 
 def read(context: Context) -> Reading:
-    """Read the requests and samples; for many requests, read rollups and the slowest requests."""
+    """Read the samples, and the requests or, if there are too many, rollups and the slowest
+    requests.
+    """
     latency = context.view.latency
 
     def found() -> Reading:
@@ -95,15 +97,15 @@ def _requests(context: Context, found: Reading) -> None:
 
 def _latency_help(latency: str) -> str:
     return (
-        f"{TERMS[latency]} Each request counts at the time of its receipt. "
-        "Running requests are not counted yet, so the newest bin still changes."
+        f"{TERMS[latency]} Each request counts in the bin of its receipt. Running requests are "
+        "not counted yet, so the newest bin still changes."
     )
 
 
 PHASES_HELP: Final = (
-    "Mean seconds per request and phase. A bar's height is the mean end-to-end time. "
-    "Preemption, others’ work and stalls inside prefill and decode are taken from both in "
-    "proportion.\n\n"
+    "Mean seconds per request in each phase. A bar's height is the mean end-to-end time. "
+    "Preemption, others’ work and stalls inside prefill and decode are separate layers and not "
+    "part of prefill and decode.\n\n"
     + "\n".join(f"- **{layer.name}**: {TERMS[layer.key]}" for layer in phases.LAYERS)
 )
 

@@ -1,4 +1,4 @@
-"""The Requests page's reads from the store."""
+"""Read the Requests page's data from the store."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ui.views.requests import engines
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The data of one rendering of the page."""
+    """The data that the page shows."""
 
     window: Window
     requests: pa.Table
@@ -29,7 +29,8 @@ class Reading:
     newest_unix_ns: int | None
     simulated: bool
     rolled: Rolled | None = None
-    """The aggregates of many requests. `requests` then contains only the slowest of them."""
+    """The aggregates, if there are too many requests to read each. `requests` then contains only
+    the slowest requests."""
 
     @property
     def number(self) -> int:
@@ -42,7 +43,7 @@ def read_requests(
 ) -> Reading:
     """Read a window of requests and samples.
 
-    For many requests, it reads rollups and the slowest requests instead of each request.
+    If there are too many requests, read rollups and the slowest requests instead of each request.
     """
     replica = {"replica": equals["replica"]} if "replica" in equals else {}
     with store_errors():

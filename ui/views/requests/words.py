@@ -1,4 +1,5 @@
-"""The texts of the Requests page: number of requests, latencies, causes of the slowest ones.
+"""Write the texts of the Requests page: number of requests, latencies, phases of the slowest
+requests.
 
 Pure. The result is HTML in which all external text is escaped. Each term has its definition as a
 tooltip.
@@ -24,10 +25,10 @@ def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[s
     """Return the headline for a table of requests.
 
     Args:
-        table: at least one row, with ttft_s and e2e_s.
+        table: the requests, at least one, with the columns ttft_s and e2e_s.
         matrix: the result of phases.layers for the table.
         length_s: length of the range in which the requests were received.
-        equals: the filters, value by label.
+        equals: the filters as values by label.
     """
     ttft = estimate(floats(table, "ttft_s"), "p99")
     e2e = estimate(floats(table, "e2e_s"), "p99")
@@ -39,7 +40,10 @@ def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) 
     """Return the headline for requests that were read as rollups."""
     first = _came(rolled.requests, length_s, equals)
     tails = _tails(rolled.p99["ttft_s"], rolled.p99["e2e_s"], rolled.slowest)
-    return f"{first}: {tails} Percentiles are within 1 %: there are too many requests to read."
+    return (
+        f"{first}: {tails} Percentiles are within 1 %, because there are too many requests to "
+        "read each."
+    )
 
 
 def _came(requests: int, length_s: float, equals: Mapping[str, str]) -> str:

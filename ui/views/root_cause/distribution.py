@@ -1,6 +1,6 @@
-"""The latencies of all requests over time, as a grid of counts. Pure.
+"""Count all requests by time and latency, as a grid. Pure.
 
-It shows the whole distribution, of which percentiles show only three lines.
+The grid shows the whole distribution, while percentiles show only three lines.
 """
 
 import math
@@ -17,15 +17,16 @@ COLUMNS: Final = 100
 ROWS: Final = 30
 SECOND_NS: Final = 1_000_000_000
 LEAST_S: Final = 1e-4
-"""Minimum latency. Shorter latencies count as this one, because a logarithmic axis has no zero."""
+"""Minimum latency. Shortest latency on the axis, in seconds. Shorter latencies count as this
+latency, because a logarithmic axis has no zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Counts of requests by latency and time.
+    """Numbers of requests by latency and time.
 
-    `counts` is (rows, columns). Row i spans edges_s[i] to edges_s[i + 1]. The edges have equal
-    distances on a logarithmic axis.
+    `counts` has the shape (rows, columns). Row i spans edges_s[i] to edges_s[i + 1]. On a
+    logarithmic axis, all rows have the same height.
     """
 
     bins: Bins
@@ -34,7 +35,7 @@ class Distribution:
 
     @property
     def middles_s(self) -> FloatArray:
-        """Return the middle of each row, where it is drawn: (rows,)."""
+        """The latency in the middle of each row, as (rows,). Charts draw the row there."""
         return np.asarray(np.sqrt(self.edges_s[:-1] * self.edges_s[1:]))
 
 

@@ -1,6 +1,6 @@
-"""Heatmap of all requests by time and latency, with the servers' state below it. Pure.
+"""Draw a heatmap of all requests by time and latency, with the servers' state below it. Pure.
 
-All parts share one time axis. The baseline is to the left of the selected range.
+The heatmap and the lines share one time axis. The baseline is to the left of the selected range.
 """
 
 import math
@@ -45,9 +45,9 @@ def figure(
         lines: the servers' state on the same bins.
         name: name of the latency.
         window: the selected range.
-        whole: the range and its baseline.
-        baseline: what the range is compared with.
-        onset_unix_ns: start of the growth, if known.
+        whole: the time range that includes the selected range and its baseline.
+        baseline: the range with which the selected range is compared.
+        onset_unix_ns: start of the growth, or None if unknown.
         starts: engine starts.
         promised_s: thresholds of the objectives.
         zone: the reader's time zone.
@@ -63,7 +63,7 @@ def figure(
     at = charts.local(found.bins.middles_unix_ns, zone)
     drawn.add_trace(_heatmap(found, at, ink), row=1, col=1)
     _starts(drawn, starts, whole, float(found.edges_s[0]), zone)
-    # A heatmap has no selection, so the reader selects these invisible points.
+    # Plotly cannot select a range on a heatmap, so the reader selects these invisible points.
     middle = math.sqrt(float(found.edges_s[0] * found.edges_s[-1]))
     drawn.add_trace(_unseen(at, middle), row=1, col=1)
     ticks = charts.log_ticks(float(found.edges_s[0]), float(found.edges_s[-1]))
@@ -89,7 +89,7 @@ def figure(
 def _baseline(
     drawn: go.Figure, baseline: Window, whole: Window, zone: tzinfo, ink: colours.Ink
 ) -> None:
-    """Shade the baseline, as far as it is on the chart."""
+    """Shade the part of the baseline that is on the chart."""
     start = max(baseline.from_unix_ns, whole.from_unix_ns)
     end = min(baseline.to_unix_ns, whole.to_unix_ns)
     if start >= end:
@@ -122,7 +122,8 @@ def _baseline(
 
 def _heatmap(found: Distribution, at: Sequence[datetime], ink: colours.Ink) -> go.Heatmap:
     counts = found.counts
-    # The square root is between linear and logarithmic: it shows single requests and differences.
+    # The colours follow the square root of the count, which is between linear and logarithmic:
+    # single requests and differences between large counts are both visible.
     shown = np.where(counts > 0, np.sqrt(counts), np.nan)
     bands = [
         f"{wording.seconds(low)} to {wording.seconds(high)}"
@@ -253,7 +254,7 @@ def _marks(
             y=1,
             xref="x",
             yref="paper",
-            # At the right end, only the left side of the line has space for the label.
+            # At the right end of the chart, only the left side of the line has space for the label.
             xanchor="left" if instant < late_unix_ns else "right",
             yanchor="bottom",
             showarrow=False,

@@ -1,4 +1,4 @@
-"""The increase as a horizontal waterfall whose steps sum to it. Pure."""
+"""Draw the increase as a horizontal waterfall. Its steps sum to the increase. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from ui.kit import charts, colours, wording
 from ui.kit.part_names import part_name
 
 SMALL: Final = 0.02
-"""Share of the growth. Parts with a smaller change are combined into one step."""
+"""Share of the growth. All parts with a smaller change are combined into one step."""
 
 REST: Final = "all other parts"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part's growth on the axis from 0 to the total. The seconds may be negative."""
+    """A part's growth, on an axis from 0 to the total. The growth in seconds may be negative."""
 
     name: str
     colour: str
@@ -30,9 +30,10 @@ class Step:
 
 
 def steps(parts: Sequence[PartGrowth]) -> list[Step]:
-    """Return the parts in the order of a request's phases; the last step combines the small ones.
+    """Return a step per part, in the order of a request's phases. The last step combines the small
+    parts.
 
-    The growths of the steps sum to the growth of all parts.
+    The growths of all steps sum to the total growth.
     """
     moved = max((abs(part.excess_s) for part in parts), default=0.0)
     whole = max(moved, abs(sum(part.excess_s for part in parts)))
@@ -56,14 +57,14 @@ def steps(parts: Sequence[PartGrowth]) -> list[Step]:
 
 
 def figure(found: Sequence[Step]) -> go.Figure:
-    """Draw the steps from top to bottom, and their sum below them."""
+    """Draw the steps from top to bottom, and the total below them."""
     drawn = go.Figure()
     for step in found:
-        told = (
+        text = (
             f"{step.name}: {wording.seconds(step.before_s)} before, "
             f"{wording.seconds(step.now_s)} now<br>{step.meaning}"
         )
-        drawn.add_trace(_bar(step.name, step.from_s, step.growth_s, step.colour, told))
+        drawn.add_trace(_bar(step.name, step.from_s, step.growth_s, step.colour, text))
     total = sum(step.growth_s for step in found)
     drawn.add_trace(_bar("<b>increase</b>", 0.0, total, "#85817a", "the sum of all parts"))
     low = min([0.0, total, *(step.from_s + step.growth_s for step in found)])
@@ -71,7 +72,7 @@ def figure(found: Sequence[Step]) -> go.Figure:
     width = (high - low) or 1e-3
     ticks = charts.linear_ticks(max(high, width / 2))
     drawn.update_xaxes(
-        # Leave space for the number beside the longest bar, on either side.
+        # Leave space on both sides for the number beside the longest bar.
         range=[low - width * (0.30 if low < 0 else 0.02), high + width * 0.34],
         tickvals=ticks,
         ticktext=[wording.tick_seconds(tick) for tick in ticks],
@@ -92,7 +93,7 @@ def figure(found: Sequence[Step]) -> go.Figure:
     return drawn
 
 
-def _bar(name: str, from_s: float, growth_s: float, colour: str, told: str) -> go.Bar:
+def _bar(name: str, from_s: float, growth_s: float, colour: str, text: str) -> go.Bar:
     return go.Bar(
         y=[name],
         x=[growth_s],
@@ -102,6 +103,6 @@ def _bar(name: str, from_s: float, growth_s: float, colour: str, told: str) -> g
         text=[wording.growth(growth_s)],
         textposition="outside",
         cliponaxis=False,
-        hovertemplate=f"{told}<extra></extra>",
+        hovertemplate=f"{text}<extra></extra>",
         showlegend=False,
     )

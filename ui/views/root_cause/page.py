@@ -27,13 +27,14 @@ from ui.views.root_cause import heatmap, increase, words
 from ui.views.root_cause.read import Material, read_material
 
 INCREASE_HELP: Final = (
-    "The difference between the slow requests of the range and of the baseline, in the order of a "
-    "request's phases. The parts sum to the increase."
+    "By how much each part of the slow requests' latency grew from the baseline to the range, in "
+    "the order of a request's phases. The parts sum to the increase."
 )
 SHAPE_HELP: Final = (
     "Each cell counts requests by time of receipt and latency. The lines below show the state "
     "of the engines. Shaded: the baseline. Drag over a time range to zoom in, explain it, make it "
-    "the baseline or list its requests. A triangle is the start of an engine. The dashed line is "
+    "the baseline or list its requests. A triangle marks the start of an engine. The dashed line "
+    "is "
     "the SLO’s threshold."
 )
 GREW: Final = (
@@ -41,8 +42,9 @@ GREW: Final = (
     "to see why."
 )
 HITS_HELP: Final = (
-    "How much likelier a request of this kind is to be slow than other requests. Kinds that chance "
-    "can explain are omitted. The slow requests are not always the cause of the slowness."
+    "How many times likelier a request of this kind is to be slow than other requests. Kinds "
+    "whose difference may be chance are omitted. The kind of request that is slow may not be the "
+    "cause of the slowness."
 )
 
 
@@ -81,46 +83,49 @@ def for_incident(context: Context, incident: IncidentRow) -> View:
     return replace(context.view, latency=f"{verdict.first.question.metric.value}_s")
 
 
-def _answer(context: Context, told: Explanation, found: Material) -> None:
+def _answer(context: Context, explanation: Explanation, found: Material) -> None:
     view, zone = context.view, context.zone
     incident = incident_links.named(view, found.incidents)
     if incident is not None:
         st.html(words.incident(incident, found.verdict(incident), zone))
-    sentence = words.sentence(told, view.latency, zone)
-    against = words.compared(told, zone, found.before)
+    sentence = words.sentence(explanation, view.latency, zone)
+    against = words.compared(explanation, zone, found.before)
     st.html(f"<p class='headline'>{sentence}</p><p class='note'>{against}</p>")
-    if attained := words.attained(told):
+    if attained := words.attained(explanation):
         st.html(attained)
-    if told.grew_within_objectives:
+    if explanation.grew_within_objectives:
         st.html(f"<p class='notice'>{GREW}</p>")
-    still = words.still_slow(told, found.incidents, zone)
-    if still and told.verdict is not Verdict.INCIDENT:
+    still = words.still_slow(explanation, found.incidents, zone)
+    if still and explanation.verdict is not Verdict.INCIDENT:
         st.html(f"<p class='notice'>{still}</p>")
-    if told.causes or told.verdict is Verdict.INCIDENT:
-        st.html(words.reason(told))
+    if explanation.causes or explanation.verdict is Verdict.INCIDENT:
+        st.html(words.reason(explanation))
     if thinned := data_sources.thinned_samples(found.samples_every_s):
         st.html(f"<p class='note'>{thinned}</p>")
-    _shape(context, told, found)
-    if told.verdict is Verdict.INSUFFICIENT_DATA:
+    _shape(context, explanation, found)
+    if explanation.verdict is Verdict.INSUFFICIENT_DATA:
         _wider(view)
-    elif told.verdict is Verdict.NO_INCIDENT:
+    elif explanation.verdict is Verdict.NO_INCIDENT:
         with st.expander("How the parts compare", key="parts"):
-            _increase(told)
+            _increase(explanation)
     else:
-        _details(told)
-    if told.contradictions:
-        st.html(words.doubts(told))
+        _details(explanation)
+    if explanation.contradictions:
+        st.html(words.doubts(explanation))
 
 
-def _shape(context: Context, told: Explanation, found: Material) -> None:
-    """Draw the whole distribution. Dragging selects a range to compare with the time before it."""
+def _shape(context: Context, explanation: Explanation, found: Material) -> None:
+    """Draw the whole distribution of the latency. The reader can drag over a range to compare it
+    with the time before.
+    """
     view, zone = context.view, context.zone
     shape = found.shape(view.latency)
     if shape is None:
         return
     name = LATENCY_NAMES[view.latency]
     window = found.window
-    # Each range has its own chart, so that the selection box does not stay on the next range.
+    # Each range has its own chart key, so that the selection box does not stay when the range
+    # changes.
     key = f"shape_{view.latency}_{window.from_unix_ns}_{window.to_unix_ns}"
     if view.live:
         key = f"shape_{view.latency}_{view.last}"
@@ -130,8 +135,10 @@ def _shape(context: Context, told: Explanation, found: Material) -> None:
         name=name,
         window=window,
         whole=found.whole,
-        baseline=Window(told.question.baseline.from_unix_ns, told.question.baseline.to_unix_ns),
-        onset_unix_ns=told.onset_unix_ns,
+        baseline=Window(
+            explanation.question.baseline.from_unix_ns, explanation.question.baseline.to_unix_ns
+        ),
+        onset_unix_ns=explanation.onset_unix_ns,
         starts=found.servers.starts,
         promised_s=thresholds(context.objectives.parsed, view.latency),
         zone=zone,
@@ -139,34 +146,33 @@ def _shape(context: Context, told: Explanation, found: Material) -> None:
     )
     stretch = selection.chosen(context)
     with chapter(f"All requests by {name}", SHAPE_HELP):
-        _baseline_choice(view, told, found)
+        _baseline_choice(view, explanation, found)
         selection.offer(context, None if stretch is None else _explaining(found, view, stretch))
         alt = f"Requests by time and {name}, and the engines’ state"
         selection.time_chart(context, figure, key, alt)
 
 
-def _baseline_choice(view: View, told: Explanation, found: Material) -> None:
-    """Offer to explain the whole incident, if the view shows only a part of it or another
-    baseline."""
+def _baseline_choice(view: View, explanation: Explanation, found: Material) -> None:
+    """Offer to explain the whole incident, if the view shows a different range or baseline."""
     incident = incident_links.named(view, found.incidents)
     if incident is None or view.incident is not None:
         return
     began_ns = incident.began_unix_s * SECOND_NS
-    if view.baseline is not None or told.question.window.from_unix_ns < began_ns:
+    if view.baseline is not None or explanation.question.window.from_unix_ns < began_ns:
         name = f"{incident.slo}@{incident.fired_unix_s}"
         href = html.escape(link(View(last=None, page=view.page, incident=name, equals=view.equals)))
         st.html(
             f"<p class='note'><a class='action' href='{href}' target='_self'>"
-            "Before the incident</a> compares the incident, from its start, with the time before"
-            " it.</p>"
+            "Before the incident</a> compares the incident, from its start, with the time before "
+            "the incident.</p>"
         )
 
 
 def _explaining(found: Material, view: View, stretch: Window) -> View:
     """Return the view that explains a part of the chart.
 
-    The baseline is the charted time before the part, if it is at least as long and without an
-    incident, because an incident is not usual. Otherwise it is the default baseline.
+    The baseline is the time on the chart before this part, if that time is at least as long as the
+    part and had no incident. Otherwise the view has the default baseline.
     """
     before = Window(found.whole.from_unix_ns, stretch.from_unix_ns)
     long_enough = before.to_unix_ns - before.from_unix_ns >= (
@@ -177,16 +183,16 @@ def _explaining(found: Material, view: View, stretch: Window) -> View:
     return replace(inside, baseline=before if usual else None)
 
 
-def _details(told: Explanation) -> None:
+def _details(explanation: Explanation) -> None:
     where, who = st.columns([3, 2], gap="large")
     with where, chapter("Increase by phase", INCREASE_HELP):
-        _increase(told)
+        _increase(explanation)
     with who, chapter("Slow more often", HITS_HELP):
-        st.html(words.hits(told))
-    if told.causes:
+        st.html(words.hits(explanation))
+    if explanation.causes:
         with st.container(gap="small"):
             st.header("Evidence", anchor=False)
-            for place, cause in enumerate(told.causes):
+            for place, cause in enumerate(explanation.causes):
                 with st.expander(words.title(cause), key=f"cause_{cause.id}"):
                     st.html(words.evidence(cause, with_levers=place > 0))
 
@@ -210,12 +216,12 @@ def _slowest(context: Context, found: Material) -> None:
         )
 
 
-def _increase(told: Explanation) -> None:
-    chart(increase.figure(increase.steps(told.parts)), "increase")
+def _increase(explanation: Explanation) -> None:
+    chart(increase.figure(increase.steps(explanation.parts)), "increase")
 
 
 def _wider(view: View) -> None:
-    """Link to the next longer range, because this range has too little data."""
+    """Draw a link to the next longer range, because this range has too little data."""
     names = list(RANGES_S)
     if view.last is None or view.last == names[-1] or view.baseline is not None:
         st.html("<p class='note'>Choose a longer range, or another baseline.</p>")

@@ -1,7 +1,7 @@
-"""The Root cause page's reads from the store.
+"""Read the Root cause page's data from the store.
 
-The cache holds the columns together with their explanations. Explaining another latency of the same
-range is therefore much faster than reading the columns.
+The cache keeps the columns together with the explanations computed from them. Explaining another
+latency of the same range therefore does not read the columns again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class Shape(NamedTuple):
 class Material:
     """The columns of a range and its baseline, and the results of the analysis.
 
-    `requests` contains all requests; `equals` selects the analysed ones.
+    `requests` contains all requests; `equals` selects the requests to analyse.
     """
 
     window: Window
@@ -62,11 +62,12 @@ class Material:
     incidents: Sequence[IncidentRow]
     """The incidents that overlap the window, earliest first."""
     before: IncidentRow | None
-    """The incident before which the baseline ends; None if the reader selected a baseline."""
+    """The incident whose start is the end of the baseline, or None if the reader selected a
+    baseline."""
     known: Sequence[IncidentRow]
-    """The incidents of the window and of the time before it."""
+    """The incidents in the window and in the time before the window."""
     burned: Mapping[str, Objective]
-    """The objectives of these incidents by name, including the objectives of groups."""
+    """The objectives of `known` by name, including the objectives of groups."""
     requests: Requests
     servers: Servers
     newest_unix_ns: int | None
@@ -77,8 +78,9 @@ class Material:
 
     @property
     def number(self) -> int:
-        """Number of the window's selected requests, including requests whose latencies are
-        unknown."""
+        """The number of requests in the window that match the filters, including requests with
+        unknown latencies.
+        """
         return len(self._inside)
 
     @cached_property
@@ -92,14 +94,15 @@ class Material:
 
         Args:
             latency: the column of the latency.
-            by_size: detect an incident by the size of the growth, not by the objectives.
+            by_size: whether to detect an incident by the size of the growth instead of the
+                objectives.
         """
         return self._explained(METRICS[latency], () if by_size else self.objectives)
 
     def verdict(self, incident: IncidentRow) -> IncidentVerdict | None:
         """Return the verdict on an incident, in one sentence for all latencies of its objective.
 
-        Only that objective is considered, as in `tailspan explain --incident`.
+        As in `tailspan explain --incident`, only the objective of the incident is considered.
         """
         objective = self.burned.get(incident.slo)
         if objective is None or not isinstance(objective.indicator, Goodput):
@@ -123,7 +126,9 @@ class Material:
 
     @property
     def whole(self) -> Window:
-        """The window and its baseline; only the window if they are far apart."""
+        """The range of the chart: the window and its baseline, or only the window if the two are
+        far apart.
+        """
         found = windows_of(self._question(Metric.TTFT))
         return found[0] if len(found) == 1 else self.window
 
@@ -148,7 +153,7 @@ class Material:
         return None if grid is None else Shape(grid, state_lines(self.servers.engines, grid.bins))
 
     def slowest_unix_ns(self, latency: str) -> list[int]:
-        """Return when the slowest requests of the window were received, slowest first."""
+        """Return the receipt times of the slowest requests in the window, slowest first."""
         inside = self._inside
         values = selected_latency_s(inside, self._question(METRICS[latency]))
         known = np.flatnonzero(np.isfinite(values))
@@ -172,11 +177,11 @@ def read_material(
     Args:
         engine: from `open_database`.
         window: the range to analyse.
-        baseline: the range to compare with. None selects the previous range without an incident, or
-            the range just before the window if that one has expired.
+        baseline: the range to compare with. None selects the previous range without an incident,
+            or, if the data of that range has expired, the range just before the window.
         equals: labels of the requests to analyse.
         objectives: the current objectives.
-        known: the incidents of the window and of the time before it.
+        known: the incidents in the window and in the time before the window.
     """
     span = _span(window)
     chosen = Baseline(_span(baseline)) if baseline else usual_baseline(span, known)
@@ -221,5 +226,5 @@ def _question(
 
 
 def _span(window: Window) -> Span:
-    # An address may contain an empty range, and no range may begin before 1970.
+    # An address may contain an empty range, and a range must not begin before 1970.
     return Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))

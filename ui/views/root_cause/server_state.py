@@ -1,7 +1,7 @@
-"""The servers' state as lines over the bins of the heatmap. Pure.
+"""Compute the servers' state as lines over the bins of the heatmap. Pure.
 
-For several replicas, a gauge is the mean over all samples of a bin, and a share is computed over
-all replicas together. A bin without samples has no value.
+With several replicas, a gauge's value is the mean over all samples in a bin, and a share is
+computed over all replicas together. A bin without samples has no value.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from ui.kit.time_bins import Bins
 
 @dataclass(frozen=True, slots=True)
 class StateLine:
-    """One quantity. `values` is (bins,) with NaN for a bin without samples."""
+    """One quantity. `values` has shape (bins,), and NaN for a bin without samples."""
 
     name: str
     meaning: str
     values: FloatArray
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value of 100 %, if the quantity has one."""
+    """The value that is 100 %, or None."""
 
 
 _GAUGES: Final = (
@@ -44,13 +44,13 @@ _SHARES: Final = (
         "stalled",
         "stall_s_total",
         "busy_s_total",
-        "share of step time that no scheduled work explains",
+        "share of step time that scheduled work does not explain",
     ),
 )
 
 
 def state_lines(engines: Samples, bins: Bins) -> list[StateLine]:
-    """Return the quantities that have samples."""
+    """Return one line for each quantity that has samples."""
     if not len(engines):
         return []
     at = engines.at_unix_ns

@@ -1,4 +1,4 @@
-"""The texts of the Root cause page.
+"""Write the texts of the Root cause page.
 
 Pure. The result is HTML in which all external text is escaped: tenants, replicas and models appear
 in causes, actions, evidence and doubts.
@@ -18,7 +18,7 @@ from ui.kit.terms import LATENCY_NAMES, term
 
 MOST_HITS: Final = 6
 LEFT: Final = 0.05
-"""The sentence omits an unexplained share below this value."""
+"""Minimum unexplained share of the increase that the sentence mentions."""
 
 DAY_S: Final = 86_400
 
@@ -26,54 +26,56 @@ _TOKENS: Final = {"prompt_tokens": "prompt tokens", "output_tokens": "output tok
 _PLACES: Final = {"replica": "on", "region": "in", "model": "to", "route": "to"}
 
 
-def sentence(told: Explanation, latency: str, zone: tzinfo) -> str:
-    """Return the verdict: what rose, by how much, since when, for how many requests."""
+def sentence(explanation: Explanation, latency: str, zone: tzinfo) -> str:
+    """Return the verdict: which latency rose, by how much, since when, for how many requests."""
     name = term(latency, LATENCY_NAMES[latency])
-    if told.verdict is Verdict.INSUFFICIENT_DATA:
+    if explanation.verdict is Verdict.INSUFFICIENT_DATA:
         return (
-            f"<b>Too few requests.</b> The range has {_number(told.requests)} with {name}, the"
-            f" baseline {_number(told.baseline_requests)}; a verdict needs at least"
-            f" {told.needed} in each."
+            f"<b>Too few requests.</b> The range has {_number(explanation.requests)} with {name},"
+            f" the baseline {_number(explanation.baseline_requests)}; a verdict needs at least"
+            f" {explanation.needed} in each."
         )
-    slowest = f"{name} of the slowest {wording.percent(told.tail_share)}"
-    was, now = wording.seconds(told.baseline_s), wording.seconds(told.now_s)
-    if told.verdict is Verdict.NO_INCIDENT:
-        change = "No change from" if told.unchanged else "No incident compared with"
+    slowest = f"{name} of the slowest {wording.percent(explanation.tail_share)}"
+    was, now = wording.seconds(explanation.baseline_s), wording.seconds(explanation.now_s)
+    if explanation.verdict is Verdict.NO_INCIDENT:
+        change = "No change from" if explanation.unchanged else "No incident compared with"
         return (
-            f"<b>{change} {_previous(told)}:</b> {slowest} is <b>{now}</b>, was <b>{was}</b>. "
-            f"{_counts(told)}"
+            f"<b>{change} {_previous(explanation)}:</b> {slowest} is <b>{now}</b>, was"
+            f" <b>{was}</b>. {_counts(explanation)}"
         )
-    since = "" if told.onset_unix_ns is None else f" at <b>{_onset(told, zone)}</b>"
+    since = "" if explanation.onset_unix_ns is None else f" at <b>{_onset(explanation, zone)}</b>"
     return (
         f"{slowest} rose from <b>{was}</b> to <b>{now}</b>{since}: "
-        f"<b>{wording.growth(told.excess_s)}</b>. {_counts(told)}"
+        f"<b>{wording.growth(explanation.excess_s)}</b>. {_counts(explanation)}"
     )
 
 
-def _onset(told: Explanation, zone: tzinfo) -> str:
-    assert told.onset_unix_ns is not None
-    return wording.clock(told.onset_unix_ns, zone, date=told.question.window.seconds > DAY_S)
+def _onset(explanation: Explanation, zone: tzinfo) -> str:
+    assert explanation.onset_unix_ns is not None
+    return wording.clock(
+        explanation.onset_unix_ns, zone, date=explanation.question.window.seconds > DAY_S
+    )
 
 
 def _number(requests: int) -> str:
     return f"<b>{wording.counted(requests, 'request')}</b>"
 
 
-def _counts(told: Explanation) -> str:
+def _counts(explanation: Explanation) -> str:
     return (
-        f"{wording.counted(told.requests, 'request')} now, "
-        f"{wording.count(told.baseline_requests)} before."
+        f"{wording.counted(explanation.requests, 'request')} now, "
+        f"{wording.count(explanation.baseline_requests)} before."
     )
 
 
-def _previous(told: Explanation) -> str:
-    if told.question.baseline == told.question.window.before:
-        return f"the previous {wording.span(told.question.baseline.seconds)}"
+def _previous(explanation: Explanation) -> str:
+    if explanation.question.baseline == explanation.question.window.before:
+        return f"the previous {wording.span(explanation.question.baseline.seconds)}"
     return "the baseline"
 
 
 def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
-    """Return the incident and its verdict, in the same words as the command and the alert."""
+    """Return the incident and its verdict, with the same text as the command and the alert."""
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
     said = "no cause found yet" if cause is None else wording.for_html(cause, 600)
@@ -87,8 +89,10 @@ def _lasted(row: IncidentRow, zone: tzinfo) -> str:
     return f"from <b>{began}</b> for {wording.span(row.ended_unix_s - row.began_unix_s)}"
 
 
-def attained(told: Explanation) -> str:
-    """Return compliance with the objectives for this latency; empty if there are none."""
+def attained(explanation: Explanation) -> str:
+    """Return compliance with the objectives for this latency, or an empty string without
+    objectives.
+    """
     return "".join(
         f"<p class='note'>Objective <b>{wording.for_html(each.slo, 63)}</b>"
         f" {'fell' if each.fell else 'missed' if each.missed else 'met'}:"
@@ -96,17 +100,19 @@ def attained(told: Explanation) -> str:
         f" {wording.counted(each.requests, 'request')} within {wording.seconds(each.threshold_s)},"
         f" {wording.exact_percent(each.baseline_attained_ratio)} before; the target is"
         f" {wording.exact_percent(1.0 - each.budget)}.</p>"
-        for each in told.deciding
+        for each in explanation.deciding
     )
 
 
-def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo) -> str | None:
-    """Return a sentence if requests are still slow although nothing changed; otherwise None."""
+def still_slow(
+    explanation: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
+) -> str | None:
+    """Return a sentence if requests are still slow although nothing changed, otherwise None."""
     for row in incidents:
         if row.ended_unix_s is None:
             name = wording.for_html(row.slo, 63)
             return f"<b>Still slow:</b> incident {name} {_lasted(row, zone)}."
-    worst = told.worst_missed
+    worst = explanation.worst_missed
     if worst is None:
         return None
     return (
@@ -116,9 +122,9 @@ def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
     )
 
 
-def compared(told: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """Return which ranges were compared, and why the baseline is before an incident."""
-    window, baseline = told.question.window, told.question.baseline
+def compared(explanation: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
+    """Return a sentence about the compared ranges, and why the baseline ends before an incident."""
+    window, baseline = explanation.question.window, explanation.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
     )
@@ -132,14 +138,14 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
     return f"{start} to {end} ({wording.span(span.seconds)})"
 
 
-def reason(told: Explanation) -> str:
+def reason(explanation: Explanation) -> str:
     """Return the first cause with its share and actions, the other causes, and the unexplained
     share.
     """
-    if not told.causes:
+    if not explanation.causes:
         text = "<p class='cause'>No known cause explains the increase.</p>"
         return f"<div class='why'>{text}</div>"
-    first, *others = told.causes
+    first, *others = explanation.causes
     lines = [
         f"<p class='cause'>{cause_words.first_cause(first)}</p>",
         *(f"<p class='lever'><b>Try:</b> {cause_words.lever(lever)}</p>" for lever in first.levers),
@@ -148,19 +154,19 @@ def reason(told: Explanation) -> str:
         f"<p class='other'>{cause_words.share(other)}: {cause_words.summary(other)}.</p>"
         for other in others
     ]
-    if told.unexplained is not None and told.unexplained >= LEFT:
-        left = wording.percent(told.unexplained)
+    if explanation.unexplained is not None and explanation.unexplained >= LEFT:
+        left = wording.percent(explanation.unexplained)
         lines.append(f"<p class='other'><b>{left}</b> of the increase is unexplained.</p>")
     return f"<div class='why'>{''.join(lines)}</div>"
 
 
 def evidence(cause: Cause, *, with_levers: bool) -> str:
-    """Return the evidence for a cause: a table of numbers before and now, and its actions.
+    """Return the evidence for a cause: a table of numbers before and now, and the actions to try.
 
     Args:
         cause: the cause.
-        with_levers: whether to include the actions; the page already shows the actions of the first
-            cause elsewhere.
+        with_levers: whether to include the actions. The page shows the actions of the first cause
+            elsewhere.
     """
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     rows = "".join(_row(each) for each in known)
@@ -184,17 +190,21 @@ def _row(each: Evidence) -> str:
 
 
 def title(cause: Cause) -> str:
-    """Return a cause's title. It omits the share, so that it stays the same on each refresh."""
+    """Return a cause's title. The title omits the share, so that it stays the same on each
+    refresh.
+    """
     words = cause.id.split("_")
     shown = [word.upper() if word in ("kv", "cpu", "gpu") else word for word in words]
     shown[0] = shown[0][0].upper() + shown[0][1:]
     return " ".join(shown)
 
 
-def hits(told: Explanation) -> str:
-    """Return the kinds of requests that are slow more often, and how many kinds were tested."""
-    shown = told.dimensions[:MOST_HITS]
-    tested = wording.counted(told.dimensions_tested, "kind") + " of request"
+def hits(explanation: Explanation) -> str:
+    """Return the kinds of requests that are slow more often, and the number of kinds that were
+    tested.
+    """
+    shown = explanation.dimensions[:MOST_HITS]
+    tested = wording.counted(explanation.dimensions_tested, "kind") + " of request"
     if not shown:
         return (
             "<p class='note'>No kind of request is slow more often than by chance;"
@@ -207,7 +217,7 @@ def hits(told: Explanation) -> str:
         f"<td>{wording.count(hit.requests)}</td></tr>"
         for hit in shown
     )
-    more = len(told.dimensions) - len(shown)
+    more = len(explanation.dimensions) - len(shown)
     also = f" {more} more kinds are slow more often, with smaller factors." if more else ""
     return (
         f"<table class='told'>{head}{rows}</table><p class='note'>{tested} were tested.{also}</p>"
@@ -219,7 +229,9 @@ def _times(ratio: float) -> str:
 
 
 def _kind(hit: RiskRatio) -> str:
-    """Return a kind of request: `acme requests with 0–63 output tokens on r2`."""
+    """Return the name of a kind of request, such as `acme requests with 0–63 output tokens on
+    r2`.
+    """
     names, values = hit.dimension.split(" & "), hit.value.split(" & ")
     if len(names) != len(values):  # a label's value contains an ampersand
         names, values = [hit.dimension], [hit.value]
@@ -240,8 +252,9 @@ def _value(value: str) -> str:
     return f"<b>{wording.for_html(value)}</b>"
 
 
-def doubts(told: Explanation) -> str:
-    """Return the reasons to doubt the verdict."""
+def doubts(explanation: Explanation) -> str:
+    """Return the reasons to doubt the verdict, as HTML."""
     return "".join(
-        f"<p class='notice'>{wording.for_html(each, 400)}</p>" for each in told.contradictions
+        f"<p class='notice'>{wording.for_html(each, 400)}</p>"
+        for each in explanation.contradictions
     )

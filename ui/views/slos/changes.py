@@ -1,4 +1,4 @@
-"""The effect of a changed objective on stored requests. Pure."""
+"""Describe the effect of a changed objective on stored requests. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ from ui.kit import wording
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An objective before and after the change; None if it does not exist."""
+    """An objective before and after the change. `now` is None for a new objective, and `then` for a
+    removed objective.
+    """
 
     name: str
     now: Objective | None
@@ -35,7 +37,9 @@ def _meaning(objective: Objective | None) -> object:
 
 
 def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
-    """Return the effect as HTML. Counts are None if Tailspan does not count the objective."""
+    """Return the effect as HTML. Counts are None for an objective whose requests Tailspan does not
+    count.
+    """
     name = f"<b>{wording.for_html(change.name, 63)}</b>"
     if change.then is None:
         return f"{name} would be removed, and with it its alerts."
@@ -59,5 +63,5 @@ def _kept(objective: Objective, counts: Counts) -> str:
 
 
 def lines(found: Sequence[tuple[Change, Counts | None, Counts | None]]) -> str:
-    """Return a sentence for each change."""
+    """Return a sentence for each changed objective."""
     return "".join(f"<p>{sentence(*each)}</p>" for each in found)

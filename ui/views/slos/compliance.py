@@ -1,4 +1,4 @@
-"""Compliance with an objective by day or hour, from the store's counts."""
+"""Compute compliance with an objective by day or hour, from the store's counts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _QUARTER_S: Final = 900
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A day or an hour: its start, its end, and its counts."""
+    """A day or an hour, with its start, its end, and its counts of requests."""
 
     from_unix_s: int
     to_unix_s: int
@@ -72,7 +72,7 @@ def _next(start: datetime, by: str) -> datetime:
 
 
 def sentence(steps: Sequence[Step], objective: Objective, by: str) -> str:
-    """Return in how many of the steps the objective was met."""
+    """Return a sentence with the number of steps in which the objective was met."""
     if not steps:
         return "No request was counted yet."
     kept = sum(1 for each in steps if (each.counts.bad_ratio or 0) <= objective.budget)

@@ -29,18 +29,18 @@ from ui.views.slos import changes, compliance, words
 from ui.views.slos.changes import Change
 
 HISTORY_HELP: Final = (
-    "The share of requests that met the SLO, by time of their end. A cross is a day or an hour "
-    "below the target. Counts are kept longer than the requests themselves."
+    "The share of requests that met the SLO, by the time at which the requests ended. A cross "
+    "marks a day or an hour below the target. Counts are kept longer than the requests themselves."
 )
 TRY_HELP: Final = (
-    "Change the text to see its errors, and its effect on the requests of the "
-    "selected range. The file is not changed."
+    "Edit the text to see its errors, and its effect on the requests of the selected range. The "
+    "file does not change."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The data of the page at the end of a range."""
+    """The objectives' state at the end of a range."""
 
     states: tuple[SloState, ...]
     newest_unix_ns: int | None
@@ -62,7 +62,7 @@ def read(context: Context) -> Found:
 
 
 def show(context: Context, found: Found) -> None:
-    """Draw each objective with its history, and a form to try a change."""
+    """Draw each objective with its compliance over time, and a form to try a change."""
     if found.newest_unix_ns is None:
         st.html("<p class='note'>No server has reported yet, so there are no counts.</p>")
     if context.objectives.problem:

@@ -1,4 +1,5 @@
-"""The texts of the SLOs page. Pure. The result is HTML in which all external text is escaped."""
+"""Write the texts of the SLOs page. Pure. The result is HTML in which all external text is
+escaped."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,7 +11,8 @@ MOST_NAMED: Final = 3
 
 
 def sentence(found: Sequence[SloState], defined: int) -> str:
-    """Return how many objectives are burning, spent, or within their error budget.
+    """Return a sentence with the numbers of objectives that are burning, spent, or within their
+    error budget.
 
     Args:
         found: the states of the objectives that Tailspan counts itself, one per group.

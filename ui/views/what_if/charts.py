@@ -1,4 +1,4 @@
-"""Percentiles of one latency, measured and predicted. Pure."""
+"""Draw the percentiles of one latency, measured and predicted. Pure."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ HEIGHT: Final = 240
 
 
 def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figure:
-    """Draw each percentile now and after the change, with its interval."""
+    """Draw each percentile as measured, and as predicted for the change, with an interval."""
     names = [point.upper() for point in POINTS]
     now = [answer.now[latency][point] for point in POINTS]
     then = [answer.predicted[latency][point] for point in POINTS]

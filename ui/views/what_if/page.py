@@ -1,4 +1,4 @@
-"""The What if page: a change, and what it would do to the recorded traffic."""
+"""The What if page: the predicted effect of a change on the recorded traffic."""
 
 import os
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from cost.errors import PriceError
 from cost.pricefile import prices_in_force
 from replay.edits import EditError, edits_of
 from ui.frame import navigation
+from ui.frame.address import link
 from ui.frame.context import CannotShow, Context
 from ui.frame.navigation import choice
 from ui.kit import wording
@@ -19,9 +20,16 @@ from ui.views.what_if import charts, words
 from ui.views.what_if.read import Asked, Present, read_what_if
 
 HELP: Final = (
-    "The requests of the range are replayed on a model of each engine, fitted to what that engine "
-    "reported: once unchanged, and once with the change. The replay of the unchanged range is "
-    "compared with what was measured. If it is too far off, there is no prediction."
+    "The requests of the range are replayed twice, once unchanged and once with the change, on a "
+    "model of each engine that is fitted to the engine's data. The latencies of the unchanged "
+    "replay are compared with the measured latencies. If they differ too much, there is no "
+    "prediction."
+)
+TRY_HELP: Final = (
+    "The predicted effect of each change of the usual optimisation sequence that applies to these "
+    "engines, for the requests of the range. The change with the largest gain for its effort is "
+    "first. Follow the link of a change to see its intervals. tailspan advise prints the same "
+    "table."
 )
 ROUTERS: Final[dict[str, str]] = {
     "": "as recorded",
@@ -33,7 +41,7 @@ FACTORS: Final = ("rate", "prompt", "output")
 
 
 def read(context: Context) -> Asked:
-    """Fit the engines, and predict the change of the address."""
+    """Fit the engines, and predict the effect of the change in the address."""
     try:
         prices = prices_in_force(None, os.environ)
     except PriceError as error:
@@ -42,10 +50,16 @@ def read(context: Context) -> Asked:
 
     def found() -> Asked:
         return read_what_if(
-            context.engine, context.window, view.equals, view.change, objectives.parsed, prices
+            context.engine,
+            context.window,
+            view.equals,
+            view.change,
+            view.latency,
+            objectives.parsed,
+            prices,
         )
 
-    return context.shared(found, view.change, repr(prices), objectives.key)
+    return context.shared(found, view.change, view.latency, repr(prices), objectives.key)
 
 
 def show(context: Context, found: Asked) -> None:
@@ -61,12 +75,16 @@ def show(context: Context, found: Asked) -> None:
         st.html(f"<p class='headline'>{words.sentence(answer, context.view.latency)}</p>")
     else:
         st.html(
-            "<p class='headline'>Choose a change to see what it would do to the requests of this "
+            "<p class='headline'>Choose a change to predict its effect on the requests of this "
             "range.</p>"
         )
     if found.present is not None:
         with chapter("The change", HELP):
             _controls(found.present, context.view.change)
+    if found.advised is not None and found.advised.refused is None:
+        with chapter("Changes to try", TRY_HELP):
+            view = context.view
+            st.html(words.advice(found.advised, lambda change: link(replace(view, change=change))))
     if answer is None or answer.refused:
         return
     with chapter("Prediction", HELP):
@@ -79,7 +97,9 @@ def show(context: Context, found: Asked) -> None:
 
 
 def _controls(present: Present, change: str) -> None:
-    """Draw the controls with the values of the change, or the present ones."""
+    """Draw the controls. They show the change, and the present configuration for everything
+    else.
+    """
     given, more = _given(change)
     state = st.session_state
     for key, value in {
@@ -108,10 +128,13 @@ def _controls(present: Present, change: str) -> None:
             "More changes",
             key="what_if_more",
             placeholder="rate=tenant=acme:0.5x, num_gpu_blocks=8000",
-            help="As for tailspan what-if: NAME=VALUE, separated by commas.",
+            help=(
+                "Further changes as NAME=VALUE, separated by commas. The names are those of "
+                "tailspan what-if."
+            ),
         )
         for name, label in zip(
-            FACTORS, ("Request rate ×", "Prompt length ×", "Answer length ×"), strict=True
+            FACTORS, ("Request rate ×", "Prompt length ×", "Output length ×"), strict=True
         ):
             right.slider(label, 0.1, 5.0, step=0.1, key=f"what_if_{name}")
         with st.container(horizontal=True):
@@ -126,7 +149,7 @@ def _router(name: str) -> str:
 
 
 def _given(change: str) -> tuple[dict[str, str], list[str]]:
-    """Return the values of the controls, and the changes that have no control."""
+    """Return the changes that have a control, by name, and the texts of all other changes."""
     given, more = {}, []
     for text in filter(None, change.split(",")):
         name, _, value = text.partition("=")

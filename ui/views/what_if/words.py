@@ -1,9 +1,10 @@
-"""The texts of the What if page. Pure."""
+"""Write the texts of the What if page. Pure."""
 
 import html
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
+from analysis.advice import Advice, Advised
 from analysis.what_if import Predicted, WhatIfAnswer
 from ui.kit import wording
 
@@ -23,7 +24,7 @@ SHOWN: Final = ("p50", "p99")
 
 
 def sentence(answer: WhatIfAnswer, latency: str) -> str:
-    """Return the finding: P99 of a latency now and after the change."""
+    """Return a sentence with the P99 of a latency now and after the change."""
     change = html.escape(", ".join(answer.edits))
     if answer.saturated:
         return (
@@ -52,7 +53,7 @@ def _interval(each: Predicted) -> str:
 
 
 def table(answer: WhatIfAnswer) -> str:
-    """Return measured, replayed and predicted percentiles as HTML."""
+    """Return the measured, replayed and predicted percentiles as an HTML table."""
     rows = []
     for name, title in NAMES.items():
         for point in SHOWN:
@@ -72,8 +73,49 @@ def table(answer: WhatIfAnswer) -> str:
     return f"<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def advice(advised: Advised, link: Callable[[str], str]) -> str:
+    """Return the changes to try as an HTML table, and the changes that a replay cannot evaluate.
+
+    Args:
+        advised: the changes with their predictions.
+        link: a function that returns the address of the prediction for a change.
+    """
+    title = NAMES[advised.metric]
+    heads = ("change", "", f"{title} P50", f"{title} P99", "$/h", "needs")
+    head = "".join(f"<th>{each}</th>" for each in heads)
+    body = "".join(f"<tr>{_lever(each, link)}</tr>" for each in advised.advice)
+    helps = any(each.helps for each in advised.advice)
+    none = "" if helps else f"<p class='note'>No change shortens the P99 of {title} here.</p>"
+    unknown = "".join(
+        f"<p class='note'>Not judged: {html.escape(each)}.</p>" for each in advised.unknown
+    )
+    return (
+        f"{none}<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"{unknown}"
+    )
+
+
+def _lever(each: Advice, link: Callable[[str], str]) -> str:
+    answer, change = each.answer, ",".join(each.lever.edits.listed())
+    now, then = answer.usd_per_hour, answer.predicted_usd_per_hour
+    p99 = "cannot keep up" if answer.saturated else _percent(each.gain)
+    cells = (
+        f"<a href='{html.escape(link(change))}' target='_self'>{html.escape(each.lever.name)}</a>",
+        html.escape(change),
+        _percent(each.median_gain),
+        f"<b>{p99}</b>" if each.helps else p99,
+        "–" if now is None or then is None else f"{then - now:+.2f}",
+        html.escape(each.lever.precondition),
+    )
+    return "".join(f"<td>{cell}</td>" for cell in cells)
+
+
+def _percent(gain: Predicted) -> str:
+    return "–" if gain.value is None else f"{gain.value:+.0%}"
+
+
 def notes(answer: WhatIfAnswer) -> Iterator[str]:
-    """Yield SLOs, cost, what requests wait for, and what the prediction assumes."""
+    """Yield notes on SLOs, cost, why requests wait, and the prediction's assumptions."""
     for slo in answer.objectives:
         then = slo.good_ratio
         if then.value is None or then.low is None or then.high is None:
@@ -83,16 +125,22 @@ def notes(answer: WhatIfAnswer) -> Iterator[str]:
             f"predicted [{then.low:.2%} to {then.high:.2%}]."
         )
     if answer.usd_per_hour is not None and answer.predicted_usd_per_hour is not None:
+        before, after = answer.usd_per_1000_requests, answer.predicted_usd_per_1000_requests
+        each = (
+            f", {wording.usd(after)} for 1,000 requests ({wording.usd(before)} now)"
+            if after is not None
+            else ""
+        )
         yield (
             f"The engines cost {wording.usd(answer.usd_per_hour)} per hour now, "
-            f"{wording.usd(answer.predicted_usd_per_hour)} after the change."
+            f"{wording.usd(answer.predicted_usd_per_hour)} after the change{each}."
         )
     waits = BINDS.get(answer.binds)
     yield f"Requests would wait for {waits}." if waits else "No request would wait in the queue."
     if answer.rejected:
         yield (
-            f"{wording.counted(answer.rejected, 'request')} would be rejected: longer than "
-            "max_model_len, or no space in the queue."
+            f"{wording.counted(answer.rejected, 'request')} would be rejected, because they are "
+            "longer than max_model_len or the queue is full."
         )
     for number in answer.left_out.items():
         yield f"{wording.counted(number[1], 'request')} left out: {html.escape(number[0])}."

@@ -74,7 +74,7 @@ def test_the_bill_is_one_sentence_and_charts(page: Open, priced: Any) -> None:
     said = markup(test)
     assert "Serving cost <b>$1.33</b> in 10 min: <b>25 %</b> for 100 requests" in said
     assert "<b>40 %</b> <abbr" in said
-    assert "2 engines at a time, $7.98 an hour" in said
+    assert "2 engines at a time, $7.98 per hour" in said
     assert "Priced at H100" in said
     assert "Self-hosting becomes cheaper at" in said
     assert len(test.get("plotly_chart")) == 4
@@ -105,7 +105,7 @@ def test_what_has_no_price_is_never_free(page: Open, priced: Any) -> None:
     test = page(priced("Abacus <b>9000"), **RANGE)
     said = markup(test)
     assert "The cost is unknown" in said
-    assert "“Abacus &lt;b&gt;9000”, which has no price: 50 requests not in the bill" in said
+    assert "“Abacus &lt;b&gt;9000”, which has no price, so the bill omits its 50 requests" in said
     assert "$0" not in said
     assert 'match: "Abacus <b>9000", usd_per_hour: 1.50' in test.code[0].value
     assert "--prices prices.yaml" in test.code[1].value

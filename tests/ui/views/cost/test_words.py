@@ -95,7 +95,7 @@ def test_partly_unpriced_requests_have_no_token_price() -> None:
     partly = words.payers([replace(group, unpriced=4)], "tenant", View(page="cost"), HOUR, {})
     assert "$1.00</td>" in whole
     assert "<td>$0.100</td>" in whole
-    assert "<td>$2.00</td><td>$0.700</td>" in whole  # an hour, managed
+    assert "<td>$2.00</td><td>$0.700</td>" in whole  # per hour, managed
     assert "4 unpriced" in partly
     assert "<td>$0.167</td>" in partly
 
@@ -146,7 +146,7 @@ def test_break_even_is_where_the_lines_cross() -> None:
     [
         (SustainableRate(0, None), "no requests of this range were counted"),
         (SustainableRate(99, None), "only 99 requests of this range were counted"),
-        (SustainableRate(48_028, None), "In the 48,028 requests counted, no rate"),
+        (SustainableRate(48_028, None), "48,028 requests counted, no rate"),
         (SustainableRate(48_028, 3.0), "met at up to 3/s, so these engines can reach that rate"),
         (SustainableRate(48_028, 1.0), "met at up to 1/s only"),
     ],
@@ -162,7 +162,7 @@ def test_the_break_even_has_its_evidence(kept: SustainableRate, said: str) -> No
     )
     shown = words.against(found, line())
     assert said in shown
-    assert "now there are 2" in shown
+    assert "the rate now is 2" in shown
     assert said in cost_text.kept_in_words(even)
 
 

@@ -157,9 +157,7 @@ def test_filters_hold_where_they_can(page: Open, database: Database) -> None:
     url = database([], samples("r1", "r2"))
     test = page(url, replica="r1", tenant="acme", **LINK)
     assert "<b>1 replica</b>, no problem found" in markup(test)
-    assert "Engine state has no tenant: that filter applies to TTFT and imbalance only" in markup(
-        test
-    )
+    assert "The filter by tenant applies only to TTFT and imbalance" in markup(test)
 
 
 def test_hostile_names_are_text(page: Open, database: Database) -> None:

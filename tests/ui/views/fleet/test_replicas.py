@@ -88,16 +88,16 @@ def test_a_replica_that_is_slow_more_often_is_named_with_its_interval() -> None:
     assert hit.low > 2.0
     said = words.imbalance(found, 2)
     assert said is not None
-    assert said.startswith("Uneven: a request on <b>b</b> is ")
+    assert said.startswith("Latency is uneven: a request on <b>b</b> is ")
     assert f"[{hit.low:.1f} to {hit.high:.1f}]" in said
-    assert "They share the requests about evenly." in said
+    assert "Load is even." in said
 
 
 def test_an_even_load_is_reported() -> None:
     found = imbalance_of(*requests(0.0))
     assert found is not None
     assert found.hits == []
-    assert str(words.imbalance(found, 2)).startswith("Even: no replica’s requests")
+    assert str(words.imbalance(found, 2)).startswith("Latency is even: no replica’s requests")
 
 
 def test_a_little_more_often_is_nobodys_trouble() -> None:
@@ -131,7 +131,7 @@ def test_too_few_requests_are_no_evenness() -> None:
 def test_an_unequal_load_is_reported() -> None:
     codes = np.where(np.arange(4_000) % 10 == 0, 0, 1).astype(np.int32)
     found = imbalance_of(Labels(codes, ("a", "b")), np.random.default_rng(1).random(4_000))
-    assert "The busiest gets 90 % of the requests, the least busy 10 %." in str(
+    assert "The busiest replica gets 90 % of the requests, the least busy 10 %." in str(
         words.imbalance(found, 2)
     )
 
@@ -152,6 +152,6 @@ def test_what_was_not_read_is_noted() -> None:
     assert "read for 16 s in every 5 min 52 s" in str(data_sources.thinned_samples(352))
     assert "1 in 4 requests" in str(words.thinned_requests(4))
     assert words.unheeded([]) is None
-    assert "no tenant or route: that filter applies to TTFT" in str(
+    assert "filter by tenant or route applies only to TTFT" in str(
         words.unheeded(["tenant", "route"])
     )

@@ -12,8 +12,8 @@ from ui.views.overview.hung_engines import MOST, sentence
 def test_the_notice_gives_replica_requests_and_time() -> None:
     assert sentence([Hung("X", 12, 99.0, 95.0)]) == (
         "Replica X has <b>12 requests</b> running, but its engine has taken no step for"
-        " <b>1 min 35 s</b>. SLOs count a running request as bad once it exceeds a latency"
-        " threshold, or else when it ends."
+        " <b>1 min 35 s</b>. SLOs count a running request as bad as soon as it exceeds a"
+        " latency threshold. Other requests count when they end."
     )
     assert "Replica &lt;b&gt; has <b>1 request</b>" in sentence([Hung("<b>", 1, 99.0, 95.0)])
 

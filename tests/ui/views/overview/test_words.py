@@ -89,7 +89,7 @@ ALL_BAD = (0, 5_000, 5_000)
             ["<b>45.5× too fast</b> since <b>11:30</b>; <b>812 requests</b> missed it"],
         ),
         ([standing([ALL_BAD])], "hurt", ["(last 1h)"]),
-        ([standing(burns=(burn(row("ticket"), 30),))], "near", ["slow enough for a ticket"]),
+        ([standing(burns=(burn(row("ticket"), 30),))], "near", ["slowly enough for a ticket"]),
         ([standing([(20 * DAY_S, 90_000, 90_000)])], "near", ["has spent its"]),
         (
             [standing([(0, 500, 500)], hourly=0, since_s=NOW_S - 300)],

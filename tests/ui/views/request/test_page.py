@@ -150,7 +150,7 @@ def test_a_late_request_is_found_again(page: Open, database: Database, one_reque
             1,
         ),
         ({}, "No other request shared its engine.", 2),
-        ({"e2e_s": 0.0, "frontend_s": None, "ttft_s": None}, "The answer took <b>0 ms</b>", 2),
+        ({"e2e_s": 0.0, "frontend_s": None, "ttft_s": None}, "The response took <b>0 ms</b>", 2),
     ],
 )
 def test_every_kind_of_row_has_its_page(

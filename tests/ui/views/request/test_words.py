@@ -26,8 +26,8 @@ def told(request_rows: Rows, request: Any) -> tuple[dict[str, Any], Account]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "The answer took <b>1.61 s</b>, its first byte <b>105 ms</b>."),
-        ({"streamed": False}, "The answer took <b>1.61 s</b>, not streamed."),
+        ({}, "The response took <b>1.61 s</b>, its first byte <b>105 ms</b>."),
+        ({"streamed": False}, "The response took <b>1.61 s</b>, not streamed."),
         ({"outcome": "length"}, "ended at its token limit"),
         ({"outcome": "abort"}, "The client disconnected after <b>1.61 s</b>, its first byte"),
         (

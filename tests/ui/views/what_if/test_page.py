@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from functools import cache
 
@@ -45,6 +46,15 @@ def test_without_a_change_the_controls_have_the_present_values(page: Open, url: 
     assert "Choose a change" in markup(test)
     assert test.number_input(key="what_if_max_num_seqs").value == 256
     assert test.slider(key="what_if_rate").value == 1.0
+
+
+def test_without_a_change_the_page_ranks_changes_to_try(page: Open, url: str) -> None:
+    said = markup(page(url, **RANGE, latency="ttft"))
+    assert "one more replica" in said
+    assert "Not judged: smaller model" in said
+    change = re.search(r"what-if\?[^']*change=(replicas%3D2)[^']*'", said)
+    assert change is not None
+    assert "With replicas=2" in markup(page(url, **RANGE, change="replicas=2"))
 
 
 def test_a_change_in_the_address_is_predicted(page: Open, url: str) -> None:

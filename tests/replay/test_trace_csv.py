@@ -1,6 +1,6 @@
 import pytest
 
-from simulator.trace import TraceError, parse_trace
+from replay.trace_csv import TraceError, parse_trace
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 
@@ -29,7 +29,7 @@ def test_instants_may_be_numbers() -> None:
     [
         ([], "line 1: no column for at; it may be called timestamp, .*there are: none"),
         (["when,what"], "line 1: no column for at.*there are: when, what"),
-        ([HEADER], "no request in it"),
+        ([HEADER], "contains no requests"),
         ([HEADER, "0,1,2", "1,2"], "line 3: 2 columns; expected 3"),
         ([HEADER, "0,1,-2"], "line 2: generatedtokens = -2; allowed: 0 or more"),
         ([HEADER, "0,1.5,2"], "line 2: contexttokens = '1.5'; allowed: a whole number"),

@@ -1,25 +1,31 @@
-"""Read a recorded trace of requests: arrival, prompt length, answer length.
+"""Read a recorded trace of requests: arrival time, prompt length, output length.
 
 The file is CSV with a header. Columns have the names of public traces, in upper or lower case, such
 as TIMESTAMP, ContextTokens and GeneratedTokens in the Azure LLM inference traces.
 """
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TextIO
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "at": ("timestamp", "arrived_at", "arrival_time", "time"),
     "prompt": ("contexttokens", "prompt_tokens", "input_tokens", "input_length"),
     "output": ("generatedtokens", "output_tokens", "output_length"),
 }
-"""Accepted column names, in lower case."""
+"""The accepted names of each column, in lower case."""
+
+MOST_S: Final = 31 * 86_400
+"""Maximum time from the first to the last request in seconds."""
+MOST_TOKENS: Final = 2**31 - 1
+_LINE_CHARACTERS: Final = 2**20
+_SHOWN_CHARACTERS: Final = 200
 
 
 class TraceError(ValueError):
-    """The file is not a valid trace. The message gives the line and the expected content."""
+    """The file is not a valid trace. The message contains the line and the expected content."""
 
 
 class TraceRow(NamedTuple):
@@ -31,21 +37,39 @@ class TraceRow(NamedTuple):
     output_tokens: int
 
 
-def read_trace(path: Path) -> tuple[TraceRow, ...]:
+def read_trace(path: Path, most_requests: int | None = None) -> tuple[TraceRow, ...]:
     """Read a trace, in order of time.
+
+    Args:
+        path: a CSV file.
+        most_requests: maximum number of requests; None for any number.
 
     Raises:
         TraceError: the file is not a valid trace.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return parse_trace(file, str(path))
+            return parse_trace(_lines(file, str(path)), str(path), most_requests)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from error
 
 
-def parse_trace(lines: Iterable[str], name: str) -> tuple[TraceRow, ...]:
-    """Parse the lines of a trace. Error messages contain `name`."""
+def _lines(file: TextIO, name: str) -> Iterator[str]:
+    number = 0
+    while line := file.readline(_LINE_CHARACTERS + 1):
+        number += 1
+        if len(line) > _LINE_CHARACTERS:
+            raise TraceError(
+                f"{name}, line {number}: longer than {_LINE_CHARACTERS:,} characters; allowed: one"
+                " request per line"
+            )
+        yield line
+
+
+def parse_trace(
+    lines: Iterable[str], name: str, most_requests: int | None = None
+) -> tuple[TraceRow, ...]:
+    """Parse the lines of a trace. Error messages contain `name`. See `read_trace`."""
     reader = csv.reader(lines)
     header = [cell.strip().lower() for cell in next(reader, [])]
     places = {what: _place(header, what, names, name) for what, names in COLUMNS.items()}
@@ -56,6 +80,11 @@ def parse_trace(lines: Iterable[str], name: str) -> tuple[TraceRow, ...]:
         where = f"{name}, line {number}"
         if len(cells) <= max(places.values()):
             raise TraceError(f"{where}: {len(cells)} columns; expected {len(header)}")
+        if len(found) == most_requests:
+            raise TraceError(
+                f"{where}: more than {most_requests:,} requests; allowed: at most that many. Use a"
+                f" part of the trace: head -n {most_requests + 1} {name}"
+            )
         found.append(
             TraceRow(
                 _instant(cells[places["at"]], where),
@@ -64,8 +93,13 @@ def parse_trace(lines: Iterable[str], name: str) -> tuple[TraceRow, ...]:
             )
         )
     if not found:
-        raise TraceError(f"{name}: no request in it")
+        raise TraceError(f"{name}: contains no requests")
     found.sort()
+    if (length_s := found[-1].at_s - found[0].at_s) > MOST_S:
+        raise TraceError(
+            f"{name}: {length_s:,.0f} s from the first request to the last; allowed: at most"
+            f" {MOST_S:,} s (31 days)"
+        )
     return tuple(row._replace(at_s=row.at_s - found[0].at_s) for row in found)
 
 
@@ -75,12 +109,13 @@ def _place(header: list[str], what: str, names: tuple[str, ...], name: str) -> i
             return header.index(each)
     raise TraceError(
         f"{name}, line 1: no column for {what}; it may be called {', '.join(names)}; "
-        f"there are: {', '.join(header) or 'none'}"
+        f"there are: {', '.join(header)[:_SHOWN_CHARACTERS] or 'none'}"
     )
 
 
 def _instant(text: str, where: str) -> float:
-    """Return the seconds of a number, or of a date and time. The fraction may have any length."""
+    """Parse a number of seconds, or a date and time. Return seconds. The fraction of a second may
+    have any number of digits."""
     text = text.strip()
     try:
         number = float(text)
@@ -94,8 +129,8 @@ def _instant(text: str, where: str) -> float:
                 break
         try:
             moment = datetime.fromisoformat(whole + zone)
-            # Without a time zone, UTC is assumed. The zone has no effect, because only differences
-            # between times are used.
+            # Without a time zone, UTC is assumed. The assumption has no effect, because only
+            # differences between times are used.
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             number = moment.timestamp() + (float(f"0.{fraction}") if dot and fraction else 0.0)
         except ValueError as error:
@@ -115,4 +150,6 @@ def _tokens(text: str, column: str, where: str) -> int:
         raise TraceError(f"{where}: {column} = {text!r}; allowed: a whole number") from error
     if tokens < 0:
         raise TraceError(f"{where}: {column} = {tokens}; allowed: 0 or more")
+    if tokens > MOST_TOKENS:
+        raise TraceError(f"{where}: {column} = {tokens}; allowed: at most {MOST_TOKENS:,}")
     return tokens

@@ -1,0 +1,190 @@
+"""Rank changes: replay each common optimisation on the recorded traffic.
+
+A replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
+output, or the distance to the users. The precondition of such a lever states this.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from analysis.corrected_prediction import Predicted
+from analysis.hardware_change import QUANTISATIONS, on_hardware
+from analysis.recorded_traffic import Recorded
+from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict_each
+from replay.edits import EditError, Edits, edits_of
+from roofline.errors import UnknownShapeError
+from roofline.shape_from_config import read_shape
+from telemetry.starts import read
+
+LEAST_GAIN: Final = 0.02
+"""Minimum gain that counts as a gain, because the replay of an unchanged simulated window is up to
+3 % off (docs/benchmarks.md#what-if)."""
+
+_SETTING, _MACHINES, _MODEL = 1, 2, 4
+"""Efforts relative to a changed argument with a restart. Machines cost money and capacity, and
+another model or number format must be evaluated. The numbers only define an order. They were not
+measured.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """One change to try, with its effort and its precondition."""
+
+    name: str
+    edits: Edits
+    effort: int
+    precondition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A lever with its predicted effect on one latency."""
+
+    lever: Lever
+    answer: WhatIfAnswer
+    metric: str
+
+    @property
+    def gain(self) -> Predicted:
+        """Return the change of the P99 as a ratio. A negative change is faster."""
+        return self.answer.gains[self.metric]["p99"]
+
+    @property
+    def median_gain(self) -> Predicted:
+        """Return the change of the P50 as a ratio. A negative change is faster."""
+        return self.answer.gains[self.metric]["p50"]
+
+    @property
+    def helps(self) -> bool:
+        """Return whether the P99 falls for all values in the interval of the change."""
+        return (
+            not self.answer.saturated
+            and self.gain.value is not None
+            and self.gain.value <= -LEAST_GAIN
+            and (self.gain.high is None or self.gain.high < 0)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """All levers, sorted by gain relative to effort. Levers that help come first."""
+
+    metric: str
+    advice: Sequence[Advice]
+    refused: str | None
+    """The reason if there is no prediction."""
+    unknown: Sequence[str]
+    """Levers that a replay cannot judge, each with the reason."""
+
+
+def advise(
+    recorded: Recorded,
+    question: WhatIfQuestion,
+    metric: str,
+    draws: int = RESAMPLED,
+    progress: Callable[[], None] = lambda: None,
+) -> Advised:
+    """Replay each lever that applies to the engines of the window.
+
+    Args:
+        recorded: the window.
+        question: the requests to report. The question's edits are ignored.
+        metric: the latency to shorten, one of `window_replay.METRICS`.
+        draws: number of resampled replays for the intervals of each lever.
+        progress: called after each draw, for both groups of levers.
+    """
+    unknown: list[str] = []
+    levers = list(_levers(recorded, unknown))
+    found: list[Advice] = []
+    for pools in (False, True):
+        group = [lever for lever in levers if lever.edits.pools is pools]
+        if not group:
+            continue
+        alternatives = [lever.edits for lever in group]
+        answers = predict_each(recorded, question, alternatives, draws, progress)
+        if answers[0].refused is not None:
+            return Advised(metric, [], answers[0].refused, unknown)
+        found += [Advice(*each, metric) for each in zip(group, answers, strict=True)]
+    found.sort(key=lambda each: (not each.helps, (each.gain.value or 0.0) / each.lever.effort))
+    return Advised(metric, found, None, unknown)
+
+
+def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
+    """Yield the levers that apply, in the usual order of optimisation.
+
+    Levers that a replay cannot judge are appended to `unknown`.
+    """
+    first = recorded.engines[0]
+    config, arguments = first.model.engine, read(first.start.arguments)
+
+    def lever(name: str, edits: str, effort: int, precondition: str) -> Lever:
+        return Lever(name, edits_of([edits]), effort, precondition)
+
+    unknown.append(
+        "smaller model: needs a recording with that model, and an evaluation of its answers"
+    )
+    unknown.append("placement: the network between users and servers is not in this traffic")
+    for name in ("fp8", "int4"):
+        found = lever(
+            "quantisation", f"quantization={name}", _MODEL, "an evaluation of its answers"
+        )
+        if (reason := _not_quantisable(recorded, found, name)) is None:
+            yield found
+        else:
+            unknown.append(f"quantisation {name}: {reason}")
+    if not config.enable_prefix_caching:
+        unknown.append(
+            "prefix caching: it is off, so shared prefixes are not recorded; switch it on to"
+            " measure them, which costs little"
+        )
+    elif any(each.arrivals.prefixes is not None for each in recorded.engines):
+        more = f"num_gpu_blocks={round(config.num_gpu_blocks * 1.5)}"
+        yield lever(
+            "larger KV cache", more, _SETTING, "memory for it, for example with a KV cache in fp8"
+        )
+    for name, factor in (("larger batch", 2), ("smaller batch", 0.5)):
+        seats = round(config.max_num_seqs * factor)
+        if 1 <= seats <= config.max_num_batched_tokens:
+            yield lever(name, f"max_num_seqs={seats}", _SETTING, "a restart")
+    for name, factor in (("larger chunks", 2), ("smaller chunks", 0.5), ("small chunks", 0.25)):
+        budget = round(config.max_num_batched_tokens * factor)
+        if budget >= config.max_num_seqs:
+            yield lever(name, f"max_num_batched_tokens={budget}", _SETTING, "a restart")
+    if not config.long_prefill_token_threshold:
+        # vLLM's default if partial prefills are limited is 4 % of max_model_len.
+        limit = max(1, round(config.max_model_len * 0.04))
+        yield lever(
+            "limit long prefills", f"long_prefill_token_threshold={limit}", _SETTING, "a restart"
+        )
+    unknown.append("priority: the recorded requests have no priorities")
+    if not arguments.get("speculative.num_speculative_tokens"):
+        unknown.append(
+            "speculative decoding: the acceptance rate is unknown until it is switched on"
+        )
+    if recorded.replicas > 1:
+        router = "a router in front of the replicas"
+        yield lever("routing by load", "router=least_outstanding", _MACHINES, router)
+        yield lever("routing by prefix", "router=prefix_aware", _MACHINES, router)
+    yield lever(
+        "one more replica",
+        f"replicas={recorded.replicas + 1}",
+        _MACHINES,
+        "capacity for it",
+    )
+    if recorded.replicas > 1:
+        yield lever("one replica fewer", f"replicas={recorded.replicas - 1}", _MACHINES, "nothing")
+
+
+def _not_quantisable(recorded: Recorded, lever: Lever, name: str) -> str | None:
+    """Return why the effect of a quantisation cannot be extrapolated, or None if it can be."""
+    for each in recorded.engines:
+        try:
+            now = read_shape(each.start.shape or "{}").precision.linear_bytes
+            on_hardware(each.model.engine, each.start, lever.edits, {})
+        except (EditError, UnknownShapeError) as error:
+            return str(error)
+        if now <= QUANTISATIONS[name].weight_bytes:
+            return "the weights are already as small"
+    return None

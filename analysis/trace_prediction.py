@@ -1,0 +1,325 @@
+"""What a trace would do on the engines of a window.
+
+The engines are fitted to the window, and the window is replayed unchanged, which shows the model's
+error. Then the requests of the trace are replayed on equal engines behind one router. No latency of
+the trace is measured, so its replayed percentiles are corrected by the window's error, and this
+error widens their intervals.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from alerts.evaluation.table_verdicts import columns_of
+from alerts.objectives import Goodput
+from analysis.corrected_prediction import Predicted, interval, scaled, scaled_by_rank
+from analysis.hardware_change import assumption
+from analysis.recorded_traffic import LEAST_REQUESTS, Recorded
+from analysis.what_if import (
+    POINTS,
+    RESAMPLED,
+    WhatIfAnswer,
+    WhatIfQuestion,
+    good_ratio,
+    predict,
+    ratio_interval,
+)
+from analysis.window_replay import (
+    METRICS,
+    Replayed,
+    pooled_model,
+    replayed,
+    resampled,
+    traffic_of,
+)
+from replay.arrivals import Arrivals, FloatArray
+from replay.conditions import Conditions
+from replay.edits import Edits, edited_engine
+from replay.outcome import Bind
+from store.queries import request_schema
+from telemetry.quantiles import quantile
+
+RATE_S: Final = 30
+"""The highest rates are compared over this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceAttainment:
+    """The predicted share of the trace's requests that meet an objective."""
+
+    slo: str
+    target: float
+    good_ratio: Predicted
+
+
+@dataclass(frozen=True, slots=True)
+class TraceAnswer:
+    """Predicted latencies of a trace's requests."""
+
+    of_window: WhatIfAnswer
+    """The unchanged window. If it is not reproduced, there is no prediction."""
+    requests: int
+    length_s: float
+    """From the first request of the trace to the last."""
+    edits: Sequence[str]
+    predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
+    objectives: Sequence[TraceAttainment] = ()
+    engines: int = 0
+    usd_per_hour: float | None = None
+    rejected: int = 0
+    """Requests that are longer than `max_model_len`, or find no queue space."""
+    binds: Bind = "none"
+    saturated: bool = False
+    """The engines cannot keep up: the queue grows for as long as the trace lasts."""
+    extrapolated: Sequence[str] = ()
+
+    @property
+    def rate_rps(self) -> float | None:
+        """Return the mean request rate of the trace; None if all requests arrive at once."""
+        return self.requests / self.length_s if self.length_s > 0 else None
+
+    @property
+    def throughput_rps(self) -> float | None:
+        """Return the mean rate of the requests that are not rejected."""
+        return (
+            None if self.rate_rps is None else self.rate_rps * (1 - self.rejected / self.requests)
+        )
+
+    @property
+    def usd_per_1000_requests(self) -> float | None:
+        """Return the cost of 1,000 requests; None if the engines cannot keep up."""
+        if self.usd_per_hour is None or not self.throughput_rps or self.saturated:
+            return None
+        return self.usd_per_hour / (3.6 * self.throughput_rps)
+
+
+def predict_trace(
+    recorded: Recorded,
+    question: WhatIfQuestion,
+    trace: Arrivals,
+    draws: int = RESAMPLED,
+    progress: Callable[[], None] = lambda: None,
+) -> TraceAnswer:
+    """Replay a trace on the engines of a recorded window.
+
+    Args:
+        recorded: the window.
+        question: the edits of the engines and of the trace, and the objectives.
+        trace: its requests; at least one.
+        draws: number of resampled replays for the intervals; 0 for no intervals.
+        progress: called after each of them.
+
+    Raises:
+        EditError: an edit is not allowed.
+    """
+    trace = replace(trace, received_s=trace.received_s - trace.received_s[0])
+    edits = question.edits
+    of_window = predict(recorded, replace(question, edits=Edits(), equals={}), draws=0)
+    answer = TraceAnswer(of_window, len(trace), float(trace.received_s[-1]), edits.listed())
+    if of_window.refused is not None:
+        return answer
+    served = _served(recorded, trace, edits)
+    # The model of the pool contains the router and the number of engines.
+    rest = replace(edits, replicas=None, data_parallel_size=None, router=None)
+    window = _Window(recorded, question)
+    then = replayed(served, traffic_of(served), rest, "trace", np.random.default_rng(0))
+    values, ratios = window.percentiles(then), window.good_ratios(then, trace)
+    drawn_values, drawn_ratios = [], []
+    for number in range(draws):
+        some = resampled(served, np.random.default_rng([1, number]))
+        after = replayed(served, some, rest, f"draw {number}", np.random.default_rng([2, number]))
+        drawn_values.append(window.percentiles(after))
+        drawn_ratios.append(window.good_ratios(after, trace))
+        progress()
+
+    def predicted(name: str, point: str) -> Predicted:
+        key = name, point
+        if key not in values:
+            return Predicted(None)
+        error = of_window.reproduced[name][point].error_ratio or 0.0
+        return interval(values[key], [each[key] for each in drawn_values if key in each], error)
+
+    engines = served.engines[0].model.replicas
+    # The price of another device is not known here.
+    usd = None if edits.device else question.usd_per_hour
+    return replace(
+        answer,
+        predicted={name: {point: predicted(name, point) for point in POINTS} for name in METRICS},
+        objectives=[
+            TraceAttainment(
+                objective.name,
+                float(objective.target),
+                ratio_interval(value, [each[place] for each in drawn_ratios]),
+            )
+            for place, (objective, _) in enumerate(window.objectives)
+            if (value := ratios[place]) is not None
+        ],
+        engines=engines,
+        usd_per_hour=None if usd is None else usd * engines / len(recorded.engines),
+        rejected=int(then.rejected.sum()),
+        binds=then.binds,
+        saturated=then.saturated,
+        extrapolated=_extrapolations(recorded, trace, edits, engines),
+    )
+
+
+def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
+    """Return the trace as the traffic of a pool of the window's engines."""
+    drafted = [
+        each.arrivals.acceptance
+        for each in recorded.engines
+        if each.arrivals.acceptance is not None
+    ]
+    if drafted:
+        mean = float(np.mean(np.concatenate(drafted)))
+        trace = replace(trace, acceptance=np.full(len(trace), mean))
+    model = pooled_model(recorded, [each.model for each in recorded.engines], edits)
+    pool = replace(
+        recorded.engines[0],
+        model=model,
+        conditions=_repeated(recorded, float(trace.received_s[-1]), model.replicas),
+        rows=np.arange(len(trace)),
+        arrivals=trace,
+        waiting=(),
+    )
+    return replace(recorded, engines=[pool], tenants=(), lead_s=0.0)
+
+
+def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
+    """Return the stalls and paces of the window's engines, repeated over the trace."""
+    window = recorded.window
+    period_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
+    shifts_s = (np.arange(0.0, length_s + period_s, period_s) - recorded.lead_s).tolist()
+
+    def counted(at_s: float) -> bool:
+        return 0 <= at_s - recorded.lead_s < period_s
+
+    stalls, paces = [], []
+    for number in range(replicas):
+        its = recorded.engines[number % len(recorded.engines)].conditions
+        stalls.append(
+            tuple(
+                each._replace(at_s=each.at_s + by_s)
+                for by_s in shifts_s
+                for each in its.stalls_of(0)
+                if counted(each.at_s)
+            )
+        )
+        paces.append(
+            tuple(
+                each._replace(from_s=each.from_s + by_s)
+                for by_s in shifts_s
+                for each in its.paces_of(0)
+                if counted(each.from_s)
+            )
+        )
+    return Conditions(stalls=tuple(stalls), paces=tuple(paces))
+
+
+class _Window:
+    """The measured and the replayed latencies of the window, for the correction."""
+
+    def __init__(self, recorded: Recorded, question: WhatIfQuestion) -> None:
+        now = replayed(recorded, traffic_of(recorded), Edits(), "now", np.random.default_rng(0))
+        counted = recorded.counted
+        self._measured = {name: recorded.column(name)[counted] for name in METRICS}
+        self._now = {name: now.values[name][counted[now.source]] for name in METRICS}
+        self.objectives = [
+            (each, each.indicator)
+            for each in question.objectives
+            if isinstance(each.indicator, Goodput)
+        ]
+
+    def percentiles(self, then: Replayed) -> dict[tuple[str, str], float]:
+        """Return the corrected percentiles that exist."""
+        found = {}
+        for name in METRICS:
+            for point, q in POINTS.items():
+                value = scaled(
+                    _quantile(self._measured[name], q),
+                    _quantile(self._now[name], q),
+                    _quantile(then.values[name], q),
+                )
+                if value is not None:
+                    found[name, point] = value
+        return found
+
+    def good_ratios(self, then: Replayed, trace: Arrivals) -> list[float | None]:
+        """Return the good ratio of each objective; None if it selects no request of a trace."""
+        served = ~then.rejected
+        known: dict[str, Any] = {
+            name: scaled_by_rank(then.values[name][served], self._now[name], self._measured[name])
+            for name in METRICS
+        }
+        known |= {
+            "prompt_tokens": trace.prompt_tokens[then.source[served]],
+            "output_tokens": trace.output_tokens[then.source[served]],
+            "streamed": np.ones(int(served.sum()), dtype=bool),
+        }
+        return [
+            good_ratio(indicator, _table(known, columns_of(indicator.where, indicator.good)))
+            for _, indicator in self.objectives
+        ]
+
+
+def _table(known: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
+    """Return requests as a table; a column that a trace does not have is null."""
+    schema = request_schema(columns)
+    number = len(known["streamed"])
+    return pa.table(
+        [
+            pa.array(known[each.name], from_pandas=True).cast(each.type)
+            if each.name in known
+            else pa.array(["stop"] * number)
+            if each.name == "outcome"
+            else pa.nulls(number, each.type)
+            for each in schema
+        ],
+        names=schema.names,
+    )
+
+
+def _extrapolations(recorded: Recorded, trace: Arrivals, edits: Edits, engines: int) -> list[str]:
+    """Return what the prediction assumes beyond what was recorded."""
+    engine = edited_engine(recorded.engines[0].model.engine, edits.arguments or {})
+    window = [each.arrivals for each in recorded.engines]
+    found = []
+    for what, lengths, recorded_lengths in (
+        ("prompts", trace.prompt_tokens * edits.prompt, [each.prompt_tokens for each in window]),
+        ("answers", trace.output_tokens * edits.output, [each.output_tokens for each in window]),
+    ):
+        longest = int(np.concatenate(recorded_lengths).max())
+        if longer := int((lengths > longest).sum()):
+            found.append(
+                f"{what} longer than the longest of the window ({longest:,} tokens): {longer:,}"
+            )
+    factor = float(np.prod([each.factor for each in edits.rates if each.tenant is None]))
+    rate = _highest_rate(trace.received_s) * factor / engines
+    known = _highest_rate(np.concatenate([each.received_s for each in window])) / len(window)
+    if rate > known:
+        found.append(
+            f"{rate:.3g} requests/s per engine in the busiest {RATE_S} s; the window had at most"
+            f" {known:.3g}"
+        )
+    if trace.prefixes is None and engine.enable_prefix_caching:
+        found.append("no prompt hits the prefix cache, because the trace has no hash_ids")
+    if len(trace) < LEAST_REQUESTS:
+        found.append(f"percentiles of only {len(trace)} requests")
+    if engines > 1:
+        found.append(f"the router is {edits.pool_router}, and the engines are equal")
+    if (hardware := assumption(edits)) is not None:
+        found.append(hardware)
+    return found
+
+
+def _highest_rate(received_s: FloatArray) -> float:
+    """Return the requests per second of the busiest `RATE_S`."""
+    places = np.floor((received_s - received_s.min()) / RATE_S).astype(np.int64)
+    return float(np.unique(places, return_counts=True)[1].max()) / RATE_S
+
+
+def _quantile(values: FloatArray, q: float) -> float | None:
+    return quantile(values[np.isfinite(values)], q)

@@ -1,0 +1,244 @@
+"""Predict many values of one edit: a sweep, or a search for the value that meets an SLO."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple
+
+from analysis.recorded_traffic import Recorded
+from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, predict_each
+from replay.edits import EditError, Edits, edits_of
+
+MOST_POINTS: Final = 12
+"""Maximum number of values of a sweep, because each value takes `RESAMPLED` replays."""
+FACTORS: Final = 9
+"""Number of values in a range of factors. The ratio of neighbouring values is constant."""
+MOST_REPLICAS: Final = 1_024
+MOST_RATE: Final = 64.0
+LEAST_RATE: Final = 1 / 64
+RATE_STEP: Final = 1.02
+"""A search for the rate ends when the rate is known to 2 %, because a queue that grows by up to 2 %
+counts as stable."""
+
+_WHOLE: Final = (
+    *("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "num_speculative_tokens"),
+    *("long_prefill_token_threshold", "max_model_len", "replicas"),
+)
+_FACTOR: Final = ("rate", "prompt", "output")
+_RANGE: Final = re.compile(r"([0-9.]+)x?\.\.([0-9.]+)x?")
+
+Wanted = Literal["replicas", "rate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The values of one edit."""
+
+    name: str
+    values: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """The prediction for one value."""
+
+    value: str
+    answer: WhatIfAnswer
+
+
+class Tried(NamedTuple):
+    """One step of a search."""
+
+    value: float
+    good_ratio: float
+    saturated: bool
+    met: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The result of a search: the fewest replicas, or the highest rate, that meet an SLO."""
+
+    wanted: Wanted
+    slo: str
+    target: float
+    value: float | None
+    """The value that was found, or None if no value within the limits meets the SLO."""
+    tried: Sequence[Tried]
+    """The steps of the search, in the order of the values."""
+    answer: WhatIfAnswer
+    """The prediction for the value, or for the best value that was tried if none was found."""
+
+
+def sweep_of(text: str) -> Sweep:
+    """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
+
+    In a range with more than `MOST_POINTS` whole numbers, the values double from LOW on. A range of
+    factors has `FACTORS` values.
+
+    Raises:
+        EditError: the text has another form, or there are too many values.
+    """
+    name, _, given = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if name not in (*_WHOLE, *_FACTOR):
+        raise EditError(f"sweep of {name!r}; allowed: {', '.join((*_WHOLE, *_FACTOR))}")
+    bounds = _RANGE.fullmatch(given.strip())
+    if bounds is None:
+        values = [value.strip() for value in given.split(",") if value.strip()]
+    else:
+        values = _between(name, *(_bound(text, each) for each in bounds.groups()))
+    if not 2 <= len(values) <= MOST_POINTS:
+        raise EditError(
+            f"sweep {text!r}: {len(values)} values; allowed: 2 to {MOST_POINTS}, as in"
+            " max_num_seqs=16..512 or rate=1x,1.5x,2x"
+        )
+    for value in values:
+        edits_of([f"{name}={value}"])
+    return Sweep(name, values)
+
+
+def sweep(
+    recorded: Recorded,
+    question: WhatIfQuestion,
+    over: Sweep,
+    draws: int = RESAMPLED,
+    progress: Callable[[], None] = lambda: None,
+) -> list[SweepPoint]:
+    """Predict each value of a sweep, in addition to the question's other edits.
+
+    Args:
+        recorded: the window.
+        question: the other edits, and the requests to report.
+        over: the edit and its values.
+        draws: number of resampled replays for the intervals.
+        progress: called after each resampled replay.
+
+    Raises:
+        EditError: a value is not allowed.
+    """
+    alternatives = [_with(question.edits, over.name, value) for value in over.values]
+    answers = predict_each(recorded, question, alternatives, draws, progress)
+    return [SweepPoint(*each) for each in zip(over.values, answers, strict=True)]
+
+
+def find(
+    recorded: Recorded,
+    question: WhatIfQuestion,
+    wanted: Wanted,
+    slo: str,
+    progress: Callable[[], None] = lambda: None,
+) -> Found:
+    """Find the fewest replicas, or the highest rate, with which an SLO is met.
+
+    An SLO is met if its predicted good ratio reaches the target and the queue does not grow.
+
+    Args:
+        recorded: the window.
+        question: the other edits, the requests to report, and the objectives.
+        wanted: the edit whose value is searched.
+        slo: the name of an objective of the question.
+        progress: called after each replay of a value, and each draw of the final answer.
+
+    Raises:
+        EditError: the SLO is unknown, Tailspan does not count it, or it has no requests.
+    """
+    objective = next((each for each in question.objectives if each.name == slo), None)
+    if objective is None:
+        known = ", ".join(each.name for each in question.objectives)
+        raise EditError(f"slo: {slo!r}; allowed: {known or 'none is defined'}")
+    only = replace(question, objectives=[objective])
+    tried: dict[float, Tried] = {}
+
+    def met(value: float) -> bool:
+        if value not in tried:
+            answer = predict(recorded, replace(only, edits=_edits(question, wanted, value)), 0)
+            progress()
+            if answer.refused is not None:
+                raise EditError(answer.refused)
+            if not answer.objectives:
+                raise EditError(f"slo: {slo!r} counts no request of this range")
+            ratio = answer.objectives[0].good_ratio.value or 0.0
+            tried[value] = Tried(
+                value,
+                ratio,
+                answer.saturated,
+                ratio >= float(objective.target) and not answer.saturated,
+            )
+        return tried[value].met
+
+    value = _fewest(met) if wanted == "replicas" else _highest(met)
+    ordered = sorted(tried.values(), key=lambda each: each.value)
+    shown = value if value is not None else max(ordered, key=lambda each: each.good_ratio).value
+    edits = _edits(question, wanted, shown)
+    answer = predict(recorded, replace(question, edits=edits), progress=progress)
+    return Found(wanted, slo, float(objective.target), value, ordered, answer)
+
+
+def _fewest(met: Callable[[float], bool]) -> float | None:
+    """Return the smallest whole number that meets the SLO, by doubling and then by bisection."""
+    high = 1
+    while not met(high):
+        if high >= MOST_REPLICAS:
+            return None
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if met(middle) else (middle, high)
+    return high
+
+
+def _highest(met: Callable[[float], bool]) -> float | None:
+    """Return the highest factor that meets the SLO, rounded to 1 %."""
+    low = high = 1.0
+    while met(high):
+        if high >= MOST_RATE:
+            return high
+        low, high = high, high * 2
+    while not met(low):
+        if low <= LEAST_RATE:
+            return None
+        low, high = low / 2, low
+    while high / low > RATE_STEP:
+        middle = round(math.sqrt(low * high), 2 if low >= 0.5 else 4)
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if met(middle) else (low, middle)
+    return low
+
+
+def _edits(question: WhatIfQuestion, wanted: Wanted, value: float) -> Edits:
+    return _with(question.edits, wanted, f"{value:g}x" if wanted == "rate" else str(int(value)))
+
+
+def _with(edits: Edits, name: str, value: str) -> Edits:
+    """Return edits with one additional edit. A rate is multiplied by the existing rates."""
+    return edits_of([*_others(edits.listed(), name), f"{name}={value}"])
+
+
+def _others(listed: Iterable[str], name: str) -> list[str]:
+    return [each for each in listed if name == "rate" or each.partition("=")[0] != name]
+
+
+def _bound(text: str, given: str) -> float:
+    try:
+        return float(given)
+    except ValueError:
+        raise EditError(f"sweep {text!r}: {given!r} is not a number") from None
+
+
+def _between(name: str, low: float, high: float) -> list[str]:
+    if not 0 < low < high:
+        raise EditError(
+            f"sweep of {name}: {low:g}..{high:g}; the range must start above 0 and increase"
+        )
+    if name in _FACTOR:
+        ratio = (high / low) ** (1 / (FACTORS - 1))
+        return [f"{low * ratio**place:.4g}x" for place in range(FACTORS)]
+    first, last = round(low), round(high)
+    if last - first < MOST_POINTS:
+        return [str(value) for value in range(first, last + 1)]
+    doubled = [first * 2**place for place in range(1 + int(math.log2(last / first)))]
+    return [str(value) for value in dict.fromkeys([*doubled, last])]

@@ -1,0 +1,207 @@
+"""Replay a recorded window, unchanged or edited, with recorded or resampled traffic."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from analysis.hardware_change import on_hardware
+from analysis.recorded_traffic import Recorded, RecordedEngine
+from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
+from replay.conditions import Conditions, Pace
+from replay.edits import Edits, edited_arrivals, edited_engine
+from replay.loop import replay
+from replay.outcome import Bind, Outcome
+from replay.server_model import ServerModel
+from replay.step_model import StepModel
+from roofline.peakfile import peaks_in_force
+
+METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
+BLOCK_S: Final = 30
+"""Length of a resampled block: longer than most requests, and shorter than most changes of the
+request rate."""
+SATURATED: Final = 0.02
+"""Growth of the queueing time, in seconds per second of the window, above which the engines cannot
+keep up. 0.02 is a request rate 2 % above the engines' capacity."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traffic:
+    """Recorded or resampled requests of each engine, and its stalls and changes of speed."""
+
+    arrivals: Sequence[Arrivals]
+    conditions: Sequence[Conditions]
+    rows: Sequence[IntArray]
+    """The index of the recorded request that each arrival copies."""
+    since_s: float
+    """Start of the counted range. Earlier requests only fill the engines and are not counted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """The result of a replay, over all engines."""
+
+    values: Mapping[str, FloatArray]
+    """The values of each metric in `METRICS`, by request. NaN if a request has no value."""
+    source: IntArray
+    """(n,) the index of the recorded request that each replayed request copies."""
+    rejected: BoolArray
+    binds: Bind
+    saturated: bool
+
+
+def traffic_of(recorded: Recorded) -> Traffic:
+    """Return the traffic of a window as it was recorded."""
+    return Traffic(
+        [each.arrivals for each in recorded.engines],
+        [each.conditions for each in recorded.engines],
+        [each.rows for each in recorded.engines],
+        recorded.lead_s,
+    )
+
+
+def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
+    """Draw blocks of the window with replacement. The requests before the window stay unchanged."""
+    received_s = np.concatenate([each.arrivals.received_s for each in recorded.engines])
+    lead_s = float(np.ceil(recorded.lead_s / BLOCK_S)) * BLOCK_S
+    blocks = max(1, round((float(received_s.max()) - lead_s) / BLOCK_S))
+    starts_s = lead_s + BLOCK_S * chance.integers(0, blocks, blocks)
+    arrivals, conditions, rows = [], [], []
+    for each in recorded.engines:
+        at_s = each.arrivals.received_s
+        places = [np.flatnonzero(at_s < lead_s)]
+        moved = [at_s[places[0]]]
+        paces = [pace for pace in each.conditions.paces_of(0) if pace.from_s < lead_s]
+        stalls = [stall for stall in each.conditions.stalls_of(0) if stall.at_s < lead_s]
+        for number, start_s in enumerate(starts_s.tolist()):
+            low, high = np.searchsorted(at_s, [start_s, start_s + BLOCK_S])
+            by_s = lead_s + number * BLOCK_S - start_s
+            places.append(np.arange(low, high))
+            moved.append(at_s[low:high] + by_s)
+            paces += [
+                Pace(pace.from_s + by_s, pace.factor)
+                for pace in each.conditions.paces_of(0)
+                if start_s <= pace.from_s < start_s + BLOCK_S
+            ]
+            stalls += [
+                stall._replace(at_s=stall.at_s + by_s)
+                for stall in each.conditions.stalls_of(0)
+                if start_s <= stall.at_s < start_s + BLOCK_S
+            ]
+        drawn = np.concatenate(places)
+        arrivals.append(each.arrivals.select(drawn, np.concatenate(moved)))
+        conditions.append(Conditions(stalls=(tuple(stalls),), paces=(tuple(paces),)))
+        rows.append(each.rows[drawn])
+    return Traffic(arrivals, conditions, rows, recorded.lead_s)
+
+
+def replayed(
+    recorded: Recorded, traffic: Traffic, edits: Edits, seed: str, chance: np.random.Generator
+) -> Replayed:
+    """Replay traffic with edits: each engine separately, or all requests through a router.
+
+    Args:
+        recorded: the window, which has the model of each engine.
+        traffic: from `traffic_of` or `resampled`.
+        edits: the changes.
+        seed: the seed of the step noise.
+        chance: draws the copies that a higher rate adds.
+
+    Raises:
+        EditError: an edit is not allowed.
+    """
+    models = [_on_hardware(each, edits) for each in recorded.engines]
+    pools = list(zip(models, traffic.arrivals, traffic.conditions, traffic.rows, strict=True))
+    if edits.pools:
+        pools = [_pooled(recorded, models, traffic, edits)]
+    outcomes: list[Outcome] = []
+    sources: list[IntArray] = []
+    for number, (model, arrivals, conditions, rows) in enumerate(pools):
+        engine = edited_engine(model.engine, edits.arguments or {})
+        changed, copied = edited_arrivals(
+            arrivals, edits, engine, model.front_end, recorded.tenants, chance
+        )
+        outcomes.append(
+            replay(replace(model, engine=engine), changed, f"{seed} {number}", conditions)
+        )
+        sources.append(rows[copied])
+    return Replayed(
+        {name: np.concatenate([getattr(each, name) for each in outcomes]) for name in METRICS},
+        np.concatenate(sources),
+        np.concatenate([each.rejected for each in outcomes]),
+        _binds(outcomes),
+        any(_saturates(each, traffic.since_s) for each in outcomes),
+    )
+
+
+def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:
+    config = on_hardware(engine.model.engine, engine.start, edits, peaks_in_force(os.environ))
+    return replace(engine.model, engine=config)
+
+
+def _pooled(
+    recorded: Recorded, models: Sequence[ServerModel], traffic: Traffic, edits: Edits
+) -> tuple[ServerModel, Arrivals, Conditions, IntArray]:
+    """Return one model with the requests of all engines, for equal replicas behind a router."""
+    received_s = np.concatenate([each.received_s for each in traffic.arrivals])
+    order = np.argsort(received_s, kind="stable")
+    conditions = Conditions(
+        stalls=tuple(each.stalls_of(0) for each in traffic.conditions),
+        paces=tuple(each.paces_of(0) for each in traffic.conditions),
+    )
+    rows = np.concatenate(traffic.rows)[order]
+    model = pooled_model(recorded, models, edits)
+    return model, _concatenated(traffic.arrivals, order), conditions, rows
+
+
+def pooled_model(recorded: Recorded, models: Sequence[ServerModel], edits: Edits) -> ServerModel:
+    """Return equal replicas behind one router, with the mean step model of the engines."""
+    steps = [each.engine.step for each in models]
+    mean = StepModel(
+        **{
+            name: float(np.mean([getattr(each, name) for each in steps]))
+            for name in StepModel.__dataclass_fields__
+        }
+    )
+    return replace(
+        models[0],
+        engine=replace(models[0].engine, step=mean),
+        replicas=edits.engines(recorded.replicas, len(models)),
+        router=edits.pool_router,
+    )
+
+
+def _concatenated(parts: Sequence[Arrivals], order: IntArray) -> Arrivals:
+    columns = (
+        *("received_s", "prompt_tokens", "output_tokens", "cached_tokens", "frontend_s"),
+        *("streamed", "tenant", "acceptance"),
+    )
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(each, name) for each in parts])[order]
+        for name in columns
+        if all(getattr(each, name) is not None for each in parts)
+    }
+    return Arrivals(**joined)
+
+
+def _binds(outcomes: Sequence[Outcome]) -> Bind:
+    totals: dict[Bind, float] = {"seats": 0.0, "kv": 0.0, "tokens": 0.0}
+    for each in outcomes:
+        totals["seats"] += float(each.engines.blocked_seats_s.sum())
+        totals["kv"] += float(each.engines.blocked_kv_s.sum())
+        totals["tokens"] += float(each.engines.blocked_tokens_s.sum())
+    longest = max(totals, key=lambda name: totals[name])
+    return longest if totals[longest] > 0 else "none"
+
+
+def _saturates(outcome: Outcome, since_s: float) -> bool:
+    """Return whether the queueing time grows until the end of the replay."""
+    known = np.isfinite(outcome.queue_s) & (outcome.received_s >= since_s)
+    at_s, queue_s = outcome.received_s[known], outcome.queue_s[known]
+    if at_s.size < 2 or np.ptp(at_s) == 0:
+        return False
+    late = at_s >= at_s[0] + np.ptp(at_s) / 4
+    slope = np.polyfit(at_s[late], queue_s[late], 1)[0] if np.ptp(at_s[late]) > 0 else 0.0
+    return bool(slope > SATURATED)

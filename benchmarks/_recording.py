@@ -1,0 +1,103 @@
+"""Real servers under a planned load, and the telemetry that they send."""
+
+import os
+import pickle
+import subprocess
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from collector.server import Collector
+from collector.testing import MemorySink, running
+from rig import serve
+from rig.load import Call, send
+from rig.ports import free_port
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+from telemetry.starts import EngineStart
+
+EXPORTED_S = 6.0
+"""The plugin sends its last batch within five seconds."""
+CLIENTS = 256
+"""Maximum number of requests in flight."""
+
+Planned = Sequence[tuple[float, Call]]
+"""Requests, each with its instant in seconds since the start of the load."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What the servers reported, and when the load began."""
+
+    begun_unix_ns: int
+    requests: list[RequestTimeline]
+    samples: list[EngineSample]
+    starts: list[EngineStart]
+
+
+def record(planned: Planned, arguments: Sequence[str] = (), servers: int = 1) -> Recording:
+    """Start servers, send each request at its instant, and stop the servers.
+
+    With several servers, requests are sent to them in turn, as a round-robin router does.
+
+    Args:
+        planned: the requests, sent even if earlier ones have not ended.
+        arguments: vLLM's arguments in addition to those of `rig.serve`.
+        servers: number of servers, which share this machine's cores.
+
+    Raises:
+        RuntimeError: a server did not start.
+    """
+    sink = MemorySink()
+    with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
+        ports = [free_port() for _ in range(servers)]
+        processes = [
+            subprocess.Popen(
+                serve.command(port, ["--no-enable-log-requests", *arguments]),
+                env=serve.environment(f"http://127.0.0.1:{collector.grpc_port}", os.environ),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            for port in ports
+        ]
+        try:
+            for port, process in zip(ports, processes, strict=True):
+                if not serve.wait_until_healthy(port, process):
+                    raise RuntimeError("the server did not start")
+            begun, begun_ns = time.monotonic(), time.time_ns()
+            with ThreadPoolExecutor(CLIENTS) as pool:
+                for number, (at_s, call) in enumerate(planned):
+                    time.sleep(max(0.0, begun + at_s - time.monotonic()))
+                    pool.submit(send, ports[number % servers], call)
+            time.sleep(EXPORTED_S)
+        finally:
+            for process in processes:
+                serve.stop(process)
+    return Recording(begun_ns, sink.requests, sink.samples, sink.starts)
+
+
+def record_once(
+    kept: Path | None, planned: Planned, arguments: Sequence[str] = (), servers: int = 1
+) -> Recording:
+    """Return the recording in a file that an earlier run wrote, or record and write it.
+
+    Args:
+        kept: the file; None to record without a file. Read only files of your own: they are
+            unpickled.
+        planned: see `record`.
+        arguments: see `record`.
+        servers: see `record`.
+
+    Raises:
+        RuntimeError: a server did not start.
+    """
+    if kept is not None and kept.exists():
+        return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
+    recording = record(planned, arguments, servers)
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(pickle.dumps(recording))
+    return recording

@@ -1,0 +1,82 @@
+"""`tailspan advise`: find the changes that would shorten the latency of the recorded traffic."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from cli.options.price_files import prices_of
+from cli.options.question import ask, question_options
+from cli.options.shared import objectives_option, prices_option
+
+REFUSED: Final = 1
+"""Exit status if there is no advice, because the traffic cannot be replayed."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan advise
+  tailspan advise --last 1h --metric ttft
+  tailspan advise --where tenant=acme --format json
+"""
+)
+@question_options
+@click.option(
+    "--metric",
+    type=click.Choice(["ttft", "tpot", "itl_max", "e2e", "queue"]),
+    default="e2e",
+    show_default=True,
+    help="The latency to shorten.",
+)
+@objectives_option
+@prices_option
+def advise(
+    form: str, metric: str, objectives: tuple[Path, ...], prices: Path | None, **asked: Any
+) -> None:
+    """Rank changes by their predicted effect on the recorded traffic.
+
+    The command replays the requests of the range with each common change that applies to the
+    engines: quantisation, KV cache, batch and chunk sizes, routing, replicas. It prints how P50 and
+    P99 change, with a 95 % interval, and how each objective's attainment and the cost change. The
+    change with the largest gain relative to its effort is the first. The command also lists changes
+    without a gain, and changes that a replay cannot judge, such as a smaller model.
+
+    Exit status 1: the range cannot be replayed, or the replay does not reproduce it.
+    """
+    from alerts.errors import AlertsError
+    from alerts.openslo.reader import OBJECTIVES, load
+    from analysis.advice import advise as advised
+    from analysis.cost import engines_usd_per_hour
+    from analysis.recorded_traffic import NotReplayableError
+    from analysis.what_if import RESAMPLED, WhatIfQuestion, read_for
+    from cli.render import advice as render
+    from replay.edits import Edits
+
+    asked_about = ask(**asked)
+    try:
+        known = load(objectives or [OBJECTIVES]).objectives
+    except (AlertsError, FileNotFoundError) as error:
+        raise click.UsageError(f"--objectives: {error}") from error
+    usd = engines_usd_per_hour(asked_about.engine, asked_about.window, prices_of(prices))
+    question = WhatIfQuestion(asked_about.window, Edits(), asked_about.equals, known, usd)
+    try:
+        recorded = read_for(asked_about.engine, question)
+        with click.progressbar(
+            length=2 * RESAMPLED, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()
+        ) as bar:
+            found = advised(recorded, question, f"{metric}_s", progress=lambda: bar.update(1))
+        refused = found.refused
+    except NotReplayableError as error:
+        found, refused = None, str(error)
+    if form == "json":
+        answer = {"refused": refused} if found is None else render.as_json(found)
+        click.echo(json.dumps(answer, allow_nan=False))
+    elif found is None or refused is not None:
+        click.echo(f"No advice: {refused}")
+    else:
+        click.echo("\n".join(render.lines(found)))
+    if refused is not None:
+        click.get_current_context().exit(REFUSED)

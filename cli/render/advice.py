@@ -1,0 +1,112 @@
+"""Format the result of `tailspan advise` as text and as JSON."""
+
+from typing import Any
+
+from analysis.advice import Advice, Advised
+from analysis.corrected_prediction import Predicted
+from analysis.what_if import Attainment
+from cli.render import text
+from cli.render.what_if import TITLES
+
+
+def as_json(found: Advised) -> dict[str, Any]:
+    """Return all levers as one JSON object, with null for unknown values."""
+    return {
+        "refused": found.refused,
+        "metric": found.metric,
+        "levers": [_lever(each) for each in found.advice],
+        "unknown": list(found.unknown),
+    }
+
+
+def _lever(each: Advice) -> dict[str, Any]:
+    answer = each.answer
+    return {
+        "lever": each.lever.name,
+        "edits": each.lever.edits.listed(),
+        "helps": each.helps,
+        "effort": each.lever.effort,
+        "precondition": each.lever.precondition,
+        "gain": {"p50": each.median_gain._asdict(), "p99": each.gain._asdict()},
+        "usd_per_hour": answer.predicted_usd_per_hour,
+        "usd_per_hour_now": answer.usd_per_hour,
+        "objectives": [
+            {
+                "slo": one.slo,
+                "good_ratio_now": one.good_ratio_now,
+                "good_ratio": one.good_ratio.value,
+            }
+            for one in answer.objectives
+        ],
+        "saturated": answer.saturated,
+        "extrapolated": list(answer.extrapolated),
+    }
+
+
+def lines(found: Advised) -> list[str]:
+    """Return all levers as text. Levers that help come first."""
+    title = TITLES[found.metric]
+    helps = [each for each in found.advice if each.helps]
+    others = [each for each in found.advice if not each.helps]
+    first = found.advice[0].answer
+    printed = [f"{first.requests:,} requests received {text.span(first.window)}"]
+    if first.simulated:
+        printed.append("simulated data")
+    error = first.reproduced[found.metric]["p99"].error_ratio
+    if error is not None:
+        printed.append(f"The replay of the unchanged range is {error:+.1%} off at P99 of {title}.")
+    printed.append("")
+    if helps:
+        printed += _table(f"Shortens {title}, largest gain for its effort first", helps, title)
+        printed.append("")
+        for each in helps:
+            printed.append(
+                f"{', '.join(each.lever.edits.listed())}: needs {each.lever.precondition}"
+            )
+            printed += [f"  assumed: {one}" for one in each.answer.extrapolated]
+        printed.append("")
+    else:
+        printed += [f"No change shortens the P99 of {title} on this traffic.", ""]
+    if others:
+        printed += [*_table(f"No gain at P99 of {title} here", others, title), ""]
+    printed += [f"Not judged: {each}" for each in found.unknown]
+    return printed
+
+
+def _table(heading: str, advice: list[Advice], title: str) -> list[str]:
+    slos = [each.slo for each in advice[0].answer.objectives]
+    header = [heading, f"{title} P50", f"{title} P99", "95 % interval", *slos, "$/h"]
+    rows = []
+    for each in advice:
+        answer = each.answer
+        gain = each.gain
+        shares = {one.slo: one for one in answer.objectives}
+        rows.append(
+            [
+                f"{each.lever.name}: {', '.join(each.lever.edits.listed())}",
+                _ratio(each.median_gain),
+                "SATURATED" if answer.saturated else _ratio(gain),
+                text.UNKNOWN
+                if gain.low is None or gain.high is None
+                else f"{gain.low:+.0%} to {gain.high:+.0%}",
+                *(_points(shares.get(slo)) for slo in slos),
+                _usd(answer.usd_per_hour, answer.predicted_usd_per_hour),
+            ]
+        )
+    return text.table(header, rows, left=1, keep=len(header))
+
+
+def _ratio(gain: Predicted) -> str:
+    return text.UNKNOWN if gain.value is None else f"{gain.value:+.0%}"
+
+
+def _points(each: Attainment | None) -> str:
+    if each is None or each.good_ratio.value is None:
+        return text.UNKNOWN
+    return f"{each.good_ratio_now:.1%} to {each.good_ratio.value:.1%}"
+
+
+def _usd(now: float | None, then: float | None) -> str:
+    if now is None or then is None:
+        return text.UNKNOWN
+    return f"{then - now:+.2f}"

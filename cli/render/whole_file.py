@@ -1,0 +1,42 @@
+"""Write a file entirely or not at all."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+
+@contextmanager
+def whole_file(option: str, path: Path | None) -> Iterator[TextIO]:
+    """Open a file for writing, which replaces the previous one when the block ends.
+
+    If the block raises an exception, such as Ctrl-C, the previous file stays as it is. Devices and
+    pipes are written directly.
+
+    Args:
+        option: its name in error messages.
+        path: None for standard output.
+
+    Raises:
+        click.UsageError: the file cannot be written.
+    """
+    if path is None:
+        yield sys.stdout
+        return
+    target = path.resolve()
+    in_place = target.exists() and not target.is_file()
+    written = target if in_place else target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with written.open("w", encoding="utf-8") as file:
+            yield file
+        if not in_place:
+            written.replace(target)
+    except OSError as error:
+        raise click.UsageError(f"{option} {path}: {error.strerror}") from error
+    finally:
+        if not in_place:
+            written.unlink(missing_ok=True)

@@ -1,0 +1,81 @@
+from functools import cache
+
+from analysis.advice import Advised, advise
+from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
+from analysis.what_if import WhatIfQuestion
+from replay.edits import Edits
+from replay.engine_config import EngineConfig
+from simulator.dataset import run
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+from store.queries import Window
+
+SECONDS = 120
+
+
+@cache
+def recorded(seats: int, replicas: int = 1) -> Recorded:
+    config = FleetConfig(
+        duration_s=LEAD_S + SECONDS,
+        seed=4,
+        replicas=replicas,
+        engine=EngineConfig(max_num_seqs=seats),
+        workload=Workload(rate_per_s=6.0 * replicas),
+    )
+    start_ns = config.started_unix_ns
+    window = Window(start_ns + LEAD_S * 10**9, start_ns + (LEAD_S + SECONDS) * 10**9)
+    data = run(config)
+    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
+    return recorded_of(requests, data.sample_table(), data.starts, window)
+
+
+@cache
+def advised(metric: str, seats: int = 20, replicas: int = 1) -> Advised:
+    window = recorded(seats, replicas).window
+    question = WhatIfQuestion(window, Edits(), usd_per_hour=4.0 * replicas)
+    return advise(recorded(seats, replicas), question, metric, draws=6)
+
+
+def test_more_seats_are_the_first_advice_where_seats_bind() -> None:
+    first = advised("queue_s").advice[0]
+    assert first.helps
+    assert first.lever.edits.listed() == ["max_num_seqs=40"]
+    assert first.gain.low is not None
+    assert first.gain.high is not None
+    assert first.gain.low <= (first.gain.value or 0) <= first.gain.high < 0
+
+
+def test_where_nothing_queues_more_seats_do_not_help() -> None:
+    by_name = {each.lever.name: each for each in advised("ttft_s", seats=256).advice}
+    assert not by_name["larger batch"].helps
+    assert not by_name["smaller batch"].helps
+
+
+def test_levers_that_help_stand_first() -> None:
+    helps = [each.helps for each in advised("ttft_s").advice]
+    assert helps == sorted(helps, reverse=True)
+
+
+def test_a_quantisation_is_labelled_as_extrapolated() -> None:
+    by_name = {each.lever.name: each for each in advised("tpot_s", seats=256).advice}
+    found = by_name["quantisation"]
+    assert found.helps
+    assert any("extrapolated" in each for each in found.answer.extrapolated)
+    assert "evaluation" in found.lever.precondition
+
+
+def test_another_replica_has_its_price() -> None:
+    by_name = {each.lever.name: each for each in advised("e2e_s").advice}
+    assert by_name["one more replica"].answer.predicted_usd_per_hour == 8.0
+    assert "one replica fewer" not in by_name
+
+
+def test_a_fleet_gets_advice_on_its_router() -> None:
+    names = {each.lever.name for each in advised("e2e_s", replicas=2).advice}
+    assert {"routing by load", "routing by prefix", "one replica fewer"} <= names
+
+
+def test_what_a_replay_cannot_judge_is_listed() -> None:
+    unknown = " ".join(advised("e2e_s").unknown)
+    for lever in ("smaller model", "placement", "speculative decoding", "priority"):
+        assert lever in unknown

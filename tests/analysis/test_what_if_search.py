@@ -1,0 +1,120 @@
+from functools import cache
+
+import pytest
+
+from alerts.openslo.reader import OBJECTIVES, load
+from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
+from analysis.what_if import WhatIfQuestion
+from analysis.what_if_search import LEAST_RATE, MOST_POINTS, find, sweep, sweep_of
+from replay.edits import EditError, Edits, Rate
+from replay.engine_config import EngineConfig
+from simulator.dataset import run
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+from store.queries import Window
+
+SECONDS = 120
+
+
+@cache
+def recorded() -> Recorded:
+    """A replica near the end of its `max_num_seqs`."""
+    config = FleetConfig(
+        duration_s=LEAD_S + SECONDS,
+        seed=3,
+        replicas=1,
+        engine=EngineConfig(max_num_seqs=24),
+        workload=Workload(rate_per_s=6.0),
+    )
+    start_ns = config.started_unix_ns
+    window = Window(start_ns + LEAD_S * 10**9, start_ns + (LEAD_S + SECONDS) * 10**9)
+    data = run(config)
+    columns = [*REQUEST_COLUMNS, "http_status"]
+    requests = data.request_table().select(columns)
+    return recorded_of(requests, data.sample_table(), data.starts, window)
+
+
+def question(edits: Edits = Edits()) -> WhatIfQuestion:  # noqa: B008 -- immutable
+    return WhatIfQuestion(recorded().window, edits, objectives=load([OBJECTIVES]).objectives)
+
+
+def test_each_value_of_a_sweep_gets_its_prediction() -> None:
+    points = sweep(recorded(), question(), sweep_of("max_num_seqs=3..24"), draws=2)
+    assert [each.value for each in points] == ["3", "6", "12", "24"]
+    waits = [each.answer.predicted["queue_s"]["p99"].value for each in points]
+    assert all(value is not None for value in waits)
+    assert waits == sorted(waits, reverse=True)  # type: ignore[type-var]
+    assert points[0].answer.saturated
+    assert not points[-1].answer.saturated
+
+
+def test_the_present_value_predicts_what_was_measured() -> None:
+    (now, _) = sweep(recorded(), question(), sweep_of("max_num_seqs=24,96"), draws=0)
+    found = now.answer.predicted["e2e_s"]["p99"]
+    assert found.value == pytest.approx(now.answer.now["e2e_s"]["p99"])
+    assert (found.low, found.high) == (None, None)
+
+
+def test_a_sweep_keeps_the_other_edits() -> None:
+    edits = Edits(rates=[Rate(factor=2.0)])
+    points = sweep(recorded(), question(edits), sweep_of("replicas=1..3"), draws=0)
+    assert [list(each.answer.edits) for each in points] == [
+        [f"replicas={number}", "rate=2x"] for number in (1, 2, 3)
+    ]
+
+
+def test_ranges_of_factors_have_a_constant_ratio() -> None:
+    assert sweep_of("rate=1x..4x").values[::4] == ["1x", "2x", "4x"]
+    assert sweep_of("max-num-seqs=16..512").values == ["16", "32", "64", "128", "256", "512"]
+    assert sweep_of("max_num_seqs=16..100").values == ["16", "32", "64", "100"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "max_num_seqs", "max_num_seqs=", "max_num_seqs=4", "max_num_seqs=8..4"),
+        *(
+            "num_gpu_blocks=1..1000000",
+            "max_num_seqs=0..4",
+            "router=a,b",
+            "rate=1x,fast",
+            "replicas=1,x",
+            "rate=1.1.1..2",
+        ),
+        "max_num_seqs=" + ",".join(str(value) for value in range(1, MOST_POINTS + 2)),
+    ],
+)
+def test_a_malformed_sweep_is_an_error(text: str) -> None:
+    with pytest.raises(EditError):
+        sweep(recorded(), question(), sweep_of(text), draws=0)
+
+
+def test_the_fewest_replicas_meet_the_slo_and_one_fewer_does_not() -> None:
+    found = find(recorded(), question(Edits(rates=[Rate(factor=3.0)])), "replicas", "chat")
+    assert found.value is not None
+    assert found.value > 1
+    by_value = {each.value: each for each in found.tried}
+    assert by_value[found.value].met
+    assert not by_value[found.value - 1].met
+    assert f"replicas={found.value:g}" in found.answer.edits
+    assert found.answer.predicted["ttft_s"]["p99"].low is not None
+
+
+def test_the_highest_rate_meets_the_slo_and_a_higher_one_does_not() -> None:
+    found = find(recorded(), question(), "rate", "chat")
+    assert found.value is not None
+    assert found.value > 1
+    higher = min(each.value for each in found.tried if not each.met)
+    assert found.value < higher <= found.value * 1.05
+
+
+def test_an_slo_that_no_rate_meets_is_reported() -> None:
+    slow = Edits(arguments={"max_num_seqs": "1"}, output=50.0)
+    found = find(recorded(), question(slow), "rate", "chat")
+    assert found.value is None
+    assert min(each.value for each in found.tried) == LEAST_RATE
+
+
+def test_an_unknown_slo_is_named_with_the_known_ones() -> None:
+    with pytest.raises(EditError, match=r"'fast'; allowed: .*chat"):
+        find(recorded(), question(), "rate", "fast")
