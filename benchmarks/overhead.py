@@ -259,12 +259,15 @@ def report(blocks: list[dict[str, Turns]], requests: int, tokens: int) -> None:
         low, high = interval([added[kind]], lambda sample: statistics.mean(sample[0]))
         mean = statistics.mean(added[kind])
         print(f"  added by {kind:9} {mean:6.2f} ms  [{low:.2f}, {high:.2f}]")
-    mean = statistics.mean(added["tailspan"]) / statistics.mean(added["native"])
-    low, high = interval(
-        [added["tailspan"], added["native"]],
-        lambda sample: statistics.mean(sample[0]) / statistics.mean(sample[1]),
-    )
-    print(f"  ours / native      {mean:6.2f}     [{low:.2f}, {high:.2f}]")
+    if interval([added["native"]], lambda sample: statistics.mean(sample[0]))[0] > 0:
+        mean = statistics.mean(added["tailspan"]) / statistics.mean(added["native"])
+        low, high = interval(
+            [added["tailspan"], added["native"]],
+            lambda sample: statistics.mean(sample[0]) / statistics.mean(sample[1]),
+        )
+        print(f"  ours / native      {mean:6.2f}     [{low:.2f}, {high:.2f}]")
+    else:
+        print("  ours / native      unknown: the cost of native tracing is within the noise")
     print(
         f"plain: {statistics.median(rate['plain']):.2f} requests/s, "
         f"TPOT {1e3 * statistics.median(tpot_s['plain']):.3f} ms"
