@@ -1,7 +1,7 @@
 """Requests of a window as arrivals, for a trace file. Prompts, tenants and ids are not read."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -9,14 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
-from replay.arrivals import Arrivals
+from analysis.prefix_ladders import prefixes_of
+from replay.arrivals import Arrivals, Prefixes
 from store.columns.request_columns import in_parts, request_columns
 from store.queries import Window
+from telemetry.prefix_ladders import read_ladders
 
-PART_REQUESTS: Final = 100_000
-"""Requests that are read at a time, so that a long window needs little memory."""
+PART_REQUESTS: Final = 500_000
+"""Requests that are read at a time, so that a long window needs little memory. Prompts of two parts
+share no prefix."""
 
 _COLUMNS: Final = ("received_unix_ns", "prompt_tokens", "output_tokens")
+_CACHE: Final = ("cached_tokens", "external_cached_tokens")
 _NS: Final = 1e9
 
 
@@ -28,6 +32,8 @@ class ExportedPart:
     """`received_s` counts from the start of the window."""
     left_out: int
     """Requests whose prompt or answer tokens are unknown or 0, such as rejected ones."""
+    without_ladder: int
+    """Requests for which it is not recorded what their prompt shares."""
 
 
 def exported_parts(
@@ -43,13 +49,16 @@ def exported_parts(
     Raises:
         ValueError: an unknown label.
     """
+    first_key = 0
     for part in in_parts(engine, window, PART_REQUESTS):
-        table = request_columns(engine, part, _COLUMNS, equals)
+        table = request_columns(engine, part, (*_COLUMNS, *_CACHE, "prefix_ladder"), equals)
         if table.num_rows:
-            yield _exported(table, window.from_unix_ns)
+            found = _exported(table, window.from_unix_ns, first_key)
+            first_key = max(first_key, 1 + _last_key(found.arrivals.prefixes))
+            yield found
 
 
-def _exported(table: pa.Table, from_unix_ns: int) -> ExportedPart:
+def _exported(table: pa.Table, from_unix_ns: int, first_key: int) -> ExportedPart:
     both = pc.and_kleene(
         pc.greater_equal(table["prompt_tokens"], 1), pc.greater_equal(table["output_tokens"], 1)
     )
@@ -57,9 +66,21 @@ def _exported(table: pa.Table, from_unix_ns: int) -> ExportedPart:
     received_ns, prompt_tokens, output_tokens = (
         kept[name].to_numpy().astype(np.int64) for name in _COLUMNS
     )
+    ladders = read_ladders(kept["prefix_ladder"].to_pylist())
+    known = ladders.block_tokens > 0
+    prefixes = None
+    if known.any():
+        cached, external = (pc.fill_null(kept[name], 0).to_numpy() for name in _CACHE)
+        prefixes, _ = prefixes_of(ladders, np.maximum(cached - external, 0).astype(np.int64))
+        prefixes = replace(prefixes, keys=prefixes.keys + first_key)
     arrivals = Arrivals(
         received_s=(received_ns - from_unix_ns) / _NS,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
+        prefixes=prefixes,
     )
-    return ExportedPart(arrivals, table.num_rows - kept.num_rows)
+    return ExportedPart(arrivals, table.num_rows - kept.num_rows, int((~known).sum()))
+
+
+def _last_key(prefixes: Prefixes | None) -> int:
+    return -1 if prefixes is None else int(prefixes.keys.max(initial=-1))

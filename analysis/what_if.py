@@ -24,6 +24,7 @@ from analysis.corrected_prediction import (
     scaled_by_rank,
 )
 from analysis.hardware_change import assumption
+from analysis.prefix_ladders import with_prefixes
 from analysis.recorded_traffic import Recorded, RecordedEngine, read_recorded
 from analysis.window_replay import METRICS, Replayed, Traffic, replayed, resampled, traffic_of
 from replay.arrivals import BoolArray, FloatArray, IntArray
@@ -193,9 +194,13 @@ def predict_each(
     Raises:
         EditError: an edit is not allowed.
     """
-    reporting = _Reporting(recorded, question)
+    recorded, assumptions = with_prefixes(recorded, alternatives)
+    reporting = _Reporting(recorded, question, assumptions)
     first = alternatives[0]
-    same = Edits(router=first.pool_router) if first.pools else Edits()
+    # What the caches found depends on the engine that served each request.
+    by_cache = any(each.arrivals.prefixes is not None for each in recorded.engines)
+    pooled = first.pools and not by_cache
+    same = Edits(router=first.pool_router) if pooled else Edits()
     whole = traffic_of(recorded)
     now = replayed(recorded, whole, same, "now", np.random.default_rng(0))
     found = [_Prediction(reporting, edits, now, whole) for edits in alternatives]
@@ -213,8 +218,11 @@ def predict_each(
 class _Reporting:
     """The measured latencies of the reported requests of a window."""
 
-    def __init__(self, recorded: Recorded, question: WhatIfQuestion) -> None:
+    def __init__(
+        self, recorded: Recorded, question: WhatIfQuestion, assumptions: Sequence[str]
+    ) -> None:
         self.recorded = recorded
+        self.assumptions = assumptions
         self.question = question
         self.chosen = recorded.counted & _matching(recorded.requests, question.equals)
         """(n,) whether a request is reported."""
@@ -318,7 +326,7 @@ class _Prediction:
             objectives=self._attainments(),
             binds=then.binds,
             saturated=then.saturated,
-            extrapolated=_extrapolations(recorded, self._edits),
+            extrapolated=[*self._of.assumptions, *_extrapolations(recorded, self._edits)],
         )
 
     def _percentiles(
@@ -453,11 +461,10 @@ def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
     found = []
     arguments = {name.replace("-", "_") for name in edits.arguments or {}}
     cached = any(
-        each.arrivals.cached_tokens is not None and each.arrivals.cached_tokens.any()
+        each.arrivals.prefixes is not None
+        or (each.arrivals.cached_tokens is not None and each.arrivals.cached_tokens.any())
         for each in recorded.engines
     )
-    if cached and (edits.pools or "num_gpu_blocks" in arguments):
-        found.append("cached tokens of each request stay as recorded")
     if arguments & {"enable_prefix_caching"} and not cached:
         found.append("no request hit the prefix cache in this window")
     if edits.pools and len({_shape(each) for each in recorded.engines}) > 1:

@@ -9,7 +9,7 @@ import numpy as np
 
 from analysis.hardware_change import on_hardware
 from analysis.recorded_traffic import Recorded, RecordedEngine
-from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
+from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray, Prefixes
 from replay.conditions import Conditions, Pace
 from replay.edits import Edits, edited_arrivals, edited_engine
 from replay.loop import replay
@@ -183,6 +183,9 @@ def _concatenated(parts: Sequence[Arrivals], order: IntArray) -> Arrivals:
         for name in columns
         if all(getattr(each, name) is not None for each in parts)
     }
+    prefixes = [each.prefixes for each in parts if each.prefixes is not None]
+    if prefixes:
+        joined["prefixes"] = Prefixes.joined(prefixes).select(order)
     return Arrivals(**joined)
 
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from collector.drop_reasons import Refusal, Unstored
+from collector.drop_reasons import DroppedValue, Refusal, Unstored
 from collector.errors import RESULTS
 from collector.normalise.batch import Batch
 from collector.signals import SIGNALS, Signal
@@ -26,6 +26,8 @@ class Report:
     messages: Mapping[tuple[str, str, str], int]
     """Counts of messages by (transport, signal, result)."""
     truncated_texts: int
+    dropped_values: Mapping[str, int]
+    """Invalid values that rows were stored without, by reason."""
     listener_failures: int
     waiting_messages: int
     """Received messages without a response yet."""
@@ -56,6 +58,7 @@ class Counters:
             for result in RESULTS
         }
         self._truncated_texts = 0
+        self._dropped_values = dict.fromkeys(map(str, DroppedValue), 0)
         self._listener_failures = 0
         self._waiting_messages = 0
         self._waiting_bytes = 0
@@ -75,6 +78,8 @@ class Counters:
             for refusal, count in batch.refused.items():
                 self._items[signal.name, "refused", refusal] += count
             self._truncated_texts += batch.truncated_texts
+            for reason, count in batch.dropped_values.items():
+                self._dropped_values[reason] += count
 
     def unstored(self, signal: Signal, batch: Batch, reason: Unstored) -> None:
         """Count the items of a batch that the store did not keep."""
@@ -109,6 +114,7 @@ class Counters:
                 items=dict(self._items),
                 messages=dict(self._messages),
                 truncated_texts=self._truncated_texts,
+                dropped_values=dict(self._dropped_values),
                 listener_failures=self._listener_failures,
                 waiting_messages=self._waiting_messages,
                 waiting_bytes=self._waiting_bytes,

@@ -77,6 +77,16 @@ WHY: Final[Mapping[Refusal, str]] = {
 """Explanations of refusals that need no details of the item."""
 
 
+class DroppedValue(StrEnum):
+    """An optional value is invalid. Its row is stored without it, and the value is counted."""
+
+    LADDER_WRONG_TYPE = "prefix_ladder_wrong_type"
+    """The attribute is not a text."""
+    LADDER_TOO_LONG = "prefix_ladder_too_long"
+    LADDER_MALFORMED = "prefix_ladder_malformed"
+    """The text is not the number of tokens per block and groups of four base64 characters."""
+
+
 class Unstored(StrEnum):
     """The store did not keep a batch, so the message was not acknowledged."""
 

@@ -203,6 +203,8 @@ def report_families(report: CollectorReport) -> Iterator[Family]:
     yield counter(series.ITEMS, report.items)
     yield counter(series.MESSAGES, report.messages)
     yield counter(series.TRUNCATED_TEXTS, {(): report.truncated_texts})
+    dropped = {(reason,): count for reason, count in report.dropped_values.items()}
+    yield counter(series.DROPPED_VALUES, dropped)
     yield counter(series.LISTENER_FAILURES, {(): report.listener_failures})
     yield gauge(series.WAITING_MESSAGES, {(): report.waiting_messages})
     yield gauge(series.WAITING_BYTES, {(): report.waiting_bytes})

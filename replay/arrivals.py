@@ -3,6 +3,7 @@
 Pure. To change the traffic, make a copy with replaced columns, selected rows or scaled times.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -22,8 +23,9 @@ BoolArray = NDArray[np.bool_]
 class Prefixes:
     """The shared prefixes of prompts. The beginning of each prompt is divided into a few segments.
 
-    If two requests have a segment with the same key, their prompts are equal up to the end of that
-    segment. The segments of request n have the indices `offsets[n]` to `offsets[n + 1] - 1`. The
+    If two requests have a segment with the same key, their tokens are equal up to the end of that
+    segment. A segment may end in the output, which the next prompt of a conversation contains. The
+    segments of request n have the indices `offsets[n]` to `offsets[n + 1] - 1`. The
     prompt after its last segment is not shared.
     """
 
@@ -32,8 +34,13 @@ class Prefixes:
     keys: IntArray
     """(m,) the key of each segment: any integer."""
     end_tokens: IntArray
-    """(m,) number of prompt tokens from the prompt's start to the segment's end. Ascending for each
+    """(m,) number of tokens from the prompt's start to the segment's end. Not descending for each
     request."""
+    common: BoolArray | None = None
+    """(m,) whether prompts of many users begin with the segment, such as a system prompt. If a row
+    is selected more than once, each repetition is the request of another user. It has the same
+    common segments, and shares the others only with the same repetition of other rows. None:
+    repeated rows are equal prompts."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)
@@ -45,8 +52,8 @@ class Prefixes:
             )
         first = np.zeros(m + 1, dtype=bool)
         first[self.offsets] = True
-        if ((np.diff(self.end_tokens) <= 0) & ~first[1:m]).any():
-            raise ValueError("prefixes.end_tokens: must be ascending for each request")
+        if ((np.diff(self.end_tokens) < 0) & ~first[1:m]).any():
+            raise ValueError("prefixes.end_tokens: must not descend for each request")
 
     def select(self, rows: IntArray) -> Self:
         """Return the prefixes of the requests `rows`, in this order. A row may occur several
@@ -54,9 +61,50 @@ class Prefixes:
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        keys = self.keys[places]
+        common = None if self.common is None else self.common[places]
+        if common is not None and keys.size:
+            repetition = np.repeat(_repetitions(rows), lengths)
+            another = int(self.keys.max()) + 1 - min(int(self.keys.min()), 0)
+            keys = np.where(common, keys, keys + repetition * another)
         return type(self)(
-            offsets=offsets, keys=self.keys[places], end_tokens=self.end_tokens[places]
+            offsets=offsets, keys=keys, end_tokens=self.end_tokens[places], common=common
         )
+
+    def users(self) -> IntArray:
+        """(n,) numbers; requests that share more than common segments have the same number."""
+        n = len(self.offsets) - 1
+        found = np.arange(n)
+        if self.common is None or not self.keys.size:
+            return found
+        rows = np.repeat(np.arange(n), np.diff(self.offsets))
+        own = ~self.common
+        having, first = np.unique(rows[own], return_index=True)
+        found[having] = n + np.unique(self.keys[own][first], return_inverse=True)[1].reshape(-1)
+        return found
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the prefixes of the requests of all parts, one part after the other."""
+        lengths = np.concatenate([np.diff(each.offsets) for each in parts])
+        known = [each.common for each in parts if each.common is not None]
+        return cls(
+            offsets=np.concatenate([[0], np.cumsum(lengths)]),
+            keys=np.concatenate([each.keys for each in parts]),
+            end_tokens=np.concatenate([each.end_tokens for each in parts]),
+            common=np.concatenate(known) if len(known) == len(parts) else None,
+        )
+
+
+def _repetitions(rows: IntArray) -> IntArray:
+    """Return for each place how often its row occurs before it."""
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    first = np.r_[True, ordered[1:] != ordered[:-1]]
+    begins = np.maximum.accumulate(np.where(first, np.arange(len(rows)), 0))
+    found = np.empty(len(rows), dtype=np.int64)
+    found[order] = np.arange(len(rows)) - begins
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -75,8 +123,8 @@ class Arrivals:
     prefixes: Prefixes | None = None
     """Shared prefixes of the prompts. If given, the modelled KV cache computes the cache hits."""
     cached_tokens: IntArray | None = None
-    """(n,) number of cached prompt tokens, for traffic without `prefixes`. The modelled cache does
-    not change it. Default: 0."""
+    """(n,) minimum number of cached prompt tokens, even if the modelled cache contains fewer. For
+    traffic without `prefixes`, and for tokens that were cached before the recording. Default: 0."""
     frontend_s: FloatArray | None = None
     """(n,) seconds from receipt until the front end passes the request to the engine, without the
     wait for the engine's current step (`frontend_s - handoff_s` of a recorded row). If NaN, the

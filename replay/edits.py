@@ -19,7 +19,9 @@ from replay.server_model import ROUTERS, Router
 JITTER_S: Final = 30.0
 """Maximum number of seconds by which a copied request is moved. To increase the rate, recorded
 requests are copied, as if there were more users. The copies are moved so that they do not arrive
-together with the originals. The limit preserves the changes of the rate over time."""
+together with the originals. The limit preserves the changes of the rate over time. A copy
+begins with the same system prompt. The rest of its prompt belongs to another user
+(`Prefixes.common`)."""
 
 
 def _number(text: str) -> int:
@@ -269,6 +271,7 @@ def edited_arrivals(
         EditError: a rate names a tenant without requests.
     """
     rows = np.arange(len(arrivals))
+    users = rows if arrivals.prefixes is None else arrivals.prefixes.users()
     received_s = arrivals.received_s
     for rate in edits.rates:
         its = np.ones(len(rows), dtype=bool)
@@ -279,7 +282,7 @@ def edited_arrivals(
                 )
             assert arrivals.tenant is not None
             its = arrivals.tenant[rows] == list(tenants).index(rate.tenant)
-        rows, received_s = _scaled(rows, received_s, its, rate.factor, chance)
+        rows, received_s = _scaled(rows, received_s, users[rows], its, rate.factor, chance)
     chosen = arrivals.select(rows, received_s)
     if edits.prompt != 1 or edits.output != 1:
         chosen = _with_lengths(chosen, edits.prompt, edits.output, front_end)
@@ -291,19 +294,26 @@ def edited_arrivals(
 def _scaled(
     rows: IntArray,
     received_s: FloatArray,
+    users: IntArray,
     its: IntArray,
     factor: float,
     chance: np.random.Generator,
 ) -> tuple[IntArray, FloatArray]:
-    """Copy or drop the selected requests. Return rows and times of receipt, in order of time."""
+    """Copy or drop the selected requests. Return rows and times of receipt, in order of time.
+
+    All requests of a user are copied or dropped together, and all copies of a user are moved by the
+    same time. So a conversation stays one.
+    """
     copies = np.ones(len(rows), dtype=np.int64)
     whole = int(factor)
-    copies[its] = whole + (chance.random(int(its.sum())) < factor - whole)
+    known, user = np.unique(users[its], return_inverse=True)
+    copies[its] = whole + (chance.random(len(known)) < factor - whole)[user.reshape(-1)]
     places = np.repeat(np.arange(len(rows)), copies)
-    first = np.r_[True, places[1:] != places[:-1]] if places.size else np.zeros(0, bool)
-    moved_s = received_s[places] + np.where(
-        first, 0.0, chance.uniform(-JITTER_S, JITTER_S, len(places))
-    )
+    number = np.arange(len(places)) - np.repeat(np.cumsum(copies) - copies, copies)
+    pairs = users[places] * (copies.max(initial=0) + 1) + number
+    known, pair = np.unique(pairs, return_inverse=True)
+    jitter_s = chance.uniform(-JITTER_S, JITTER_S, len(known))[pair.reshape(-1)]
+    moved_s = received_s[places] + np.where(number == 0, 0.0, jitter_s)
     if received_s.size:
         # Reflect times beyond the ends. If they were moved to the ends themselves, the copies would
         # arrive in one burst.
@@ -325,6 +335,10 @@ def _with_lengths(
     cached = arrivals.cached_tokens
     if cached is not None:
         cached = np.minimum(np.rint(cached * prompt), prompt_tokens - 1).astype(np.int64)
+    prefixes = arrivals.prefixes
+    if prefixes is not None:
+        ends = np.rint(prefixes.end_tokens * prompt).astype(np.int64)
+        prefixes = replace(prefixes, end_tokens=ends)
     frontend_s = arrivals.frontend_s
     if frontend_s is not None and prompt != 1:
         more = (prompt_tokens - arrivals.prompt_tokens) * front_end.prompt_token_s
@@ -334,5 +348,6 @@ def _with_lengths(
         prompt_tokens=prompt_tokens,
         output_tokens=scaled(arrivals.output_tokens, output),
         cached_tokens=cached,
+        prefixes=prefixes,
         frontend_s=frontend_s,
     )

@@ -94,7 +94,7 @@ class Job:
         output_tokens: number of tokens to produce, at least 1.
         queued: when the request reaches the engine.
         prefixes: the segments of the shared prefix, from the prompt's start: for each, its key and
-            the prompt token at which it ends. Only whole blocks are shared.
+            the token of prompt or output at which it ends. Only whole blocks are shared.
         lora: the adapter that the request needs.
     """
 
@@ -166,8 +166,10 @@ class Job:
     def lease_blocks(self, block_tokens: int) -> None:
         """Divide the shared prefix into blocks of this size."""
         segments, before = [], 0
+        # The last token of an answer is not computed.
+        computed_tokens = self.prompt_tokens + self.output_tokens - 1
         for key, end_tokens in self.prefixes:
-            end = min(end_tokens, self.prompt_tokens) // block_tokens
+            end = min(end_tokens, computed_tokens) // block_tokens
             if end > before:
                 segments.append((key, end - before))
                 before = end

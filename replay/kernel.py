@@ -202,23 +202,32 @@ def _hits(
 
 
 @_compiled
+def _fill(
+    engine: Record, jobs: Records, segments: Records, extents: Records, n: int, blocks: int
+) -> int:
+    """As `KvCache._fill`."""
+    job = jobs[n]
+    while job.fills >= 0 and blocks > 0:
+        of_segment = segments[job.fills].blocks
+        extent = extents[engine.first_extent + segments[job.fills].key]
+        filled = min(blocks, of_segment - extent.resident)
+        extent.resident += filled
+        job.shared += filled
+        blocks -= filled
+        if extent.resident == of_segment:
+            extent.being_filled = False
+            job.fills = job.fills + 1 if job.fills + 1 < job.fills_end else -1
+    return blocks
+
+
+@_compiled
 def _grow(
     engine: Record, jobs: Records, segments: Records, extents: Records, n: int, total: int
 ) -> None:
     """Do the same as `KvCache.grow`. There must be enough blocks."""
     job = jobs[n]
-    wanted = left = total - job.shared - job.own
-    while job.fills >= 0 and left > 0:
-        blocks = segments[job.fills].blocks
-        extent = extents[engine.first_extent + segments[job.fills].key]
-        filled = min(left, blocks - extent.resident)
-        extent.resident += filled
-        job.shared += filled
-        left -= filled
-        if extent.resident == blocks:
-            extent.being_filled = False
-            job.fills = job.fills + 1 if job.fills + 1 < job.fills_end else -1
-    job.own += left
+    wanted = total - job.shared - job.own
+    job.own += _fill(engine, jobs, segments, extents, n, wanted)
     _take(engine, extents, wanted)
 
 
@@ -254,7 +263,7 @@ def _admit_blocks(
         left.resident = 0
     job.shared, job.own, job.fills = shared_hits, own_hits, -1
     if options.reuse:
-        contiguous = True
+        contiguous, end = True, 0
         for place in range(job.segments, job.segments_end):
             node = engine.first_extent + segments[place].key
             extent = extents[node]
@@ -263,7 +272,8 @@ def _admit_blocks(
                 engine.free -= extent.resident
             extent.holders += 1
             if extent.resident < segments[place].blocks:
-                if contiguous and not extent.being_filled:
+                reached = job.fills >= 0 or job.shared == end + extent.resident
+                if contiguous and reached and not extent.being_filled:
                     extent.being_filled = True
                     if job.fills < 0:
                         job.fills = place
@@ -272,6 +282,7 @@ def _admit_blocks(
                     contiguous = False
             elif job.fills >= 0:
                 contiguous = False
+            end += segments[place].blocks
     _grow(engine, jobs, segments, extents, n, total)
     return True
 
@@ -283,6 +294,7 @@ def _release(
     """Do the same as `KvCache.release` for all blocks of a request that leaves the batch."""
     job = jobs[n]
     own = max(_blocks_for(options, job.computed), job.shared + job.own) - job.shared
+    own = _fill(engine, jobs, segments, extents, n, own)
     engine.free += own
     if options.reuse:
         if own > 0:

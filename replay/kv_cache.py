@@ -143,18 +143,7 @@ class KvCache:
         wanted = total - lease.shared - lease.own
         if wanted > self.free:
             return False
-        left = wanted
-        while lease.fills and left > 0:
-            key, complete_at = lease.fills[0]
-            extent = self._extents[key]
-            filled = min(left, complete_at - lease.shared)
-            extent.resident += filled
-            lease.shared += filled
-            left -= filled
-            if lease.shared == complete_at:
-                extent.being_filled = False
-                del lease.fills[0]
-        lease.own += left
+        lease.own += self._fill(lease, wanted)
         self.take(wanted)
         return True
 
@@ -183,8 +172,11 @@ class KvCache:
                 del self._idle[key], self._extents[key]
 
     def release(self, lease: Lease, total: int) -> None:
-        """Release all `total` blocks of a job. The blocks stay cached."""
-        own = total - lease.shared
+        """Release all `total` blocks of a job. The blocks stay cached.
+
+        The blocks of its output are added to its segments only now.
+        """
+        own = self._fill(lease, total - lease.shared)
         self.free += own
         if not self._reuse:
             self.blank += own
@@ -194,6 +186,20 @@ class KvCache:
         if self._reuse:
             self._let_prefix_go(lease)
         lease.shared = lease.own = 0
+
+    def _fill(self, lease: Lease, blocks: int) -> int:
+        """Make a job's next blocks those of its segments; return how many are left."""
+        while lease.fills and blocks > 0:
+            key, complete_at = lease.fills[0]
+            extent = self._extents[key]
+            filled = min(blocks, complete_at - lease.shared)
+            extent.resident += filled
+            lease.shared += filled
+            blocks -= filled
+            if lease.shared == complete_at:
+                extent.being_filled = False
+                del lease.fills[0]
+        return blocks
 
     def _hold_prefix(self, lease: Lease) -> None:
         end, contiguous = 0, True
@@ -207,7 +213,9 @@ class KvCache:
             extent.holders += 1
             complete_at = end + blocks
             if extent.resident < blocks:
-                if contiguous and not extent.being_filled:
+                # If a hit may not reach the resident end, the next blocks are the job's own.
+                reached = bool(lease.fills) or lease.shared == end + extent.resident
+                if contiguous and reached and not extent.being_filled:
                     extent.being_filled = True
                     lease.fills.append((key, complete_at))
                 else:

@@ -180,7 +180,8 @@ def _segments(arrivals: Arrivals, block_size: int) -> tuple[Records, IntArray, i
     if prefixes is None or not len(prefixes.keys):
         return np.zeros(0, SEGMENT), np.zeros(n + 1, dtype=np.int64), 0
     rows = np.repeat(np.arange(n), np.diff(prefixes.offsets))
-    ends = np.minimum(prefixes.end_tokens, arrivals.prompt_tokens[rows]) // block_size
+    computed_tokens = arrivals.prompt_tokens + arrivals.output_tokens - 1
+    ends = np.minimum(prefixes.end_tokens, computed_tokens[rows]) // block_size
     before = np.concatenate([[0], ends[:-1]])
     before[np.concatenate([[True], rows[1:] != rows[:-1]])] = 0
     kept = ends > before

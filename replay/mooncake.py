@@ -26,6 +26,8 @@ MOST_LINE_BYTES: Final = 4 * 2**20
 MOST_HASH_IDS: Final = 10_000_000
 """Maximum number of `hash_ids` in all lines together. Reading this many needs up to 0.8 GiB of
 memory."""
+COMMON_FROM: Final = 10
+"""A prefix that at least this many prompts of a trace have is common to many users."""
 _SHOWN_CHARACTERS: Final = 40
 
 
@@ -95,7 +97,10 @@ class MooncakeWriter:
         self._next = more.stop
         found += more
         for key, end in zip(keys, ends, strict=True):
-            self._shared.setdefault(key, (found, end // size))
+            numbers, blocks = self._shared.get(key, ([], 0))
+            # A segment may end in the answer, so a prompt that goes on has more of its blocks.
+            if min(len(numbers), blocks) < min(len(found), end // size) or key not in self._shared:
+                self._shared[key] = found, end // size
         if not prompt_tokens % size:
             return found
         number = self._next
@@ -267,7 +272,8 @@ def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefix
     kept = (shared_by > 1) & (last | changes)
     rows = np.repeat(np.arange(counts.size), counts)[kept]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=counts.size))])
-    return Prefixes(offsets=offsets, keys=names[kept], end_tokens=ends[kept])
+    common = shared_by[kept] >= COMMON_FROM
+    return Prefixes(offsets=offsets, keys=names[kept], end_tokens=ends[kept], common=common)
 
 
 def _number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> float:

@@ -24,6 +24,7 @@ from replay.job import Job
 from replay.step_clock import Stall
 from simulator.conditions import Change, Conditions, Restart
 from simulator.gpu import KV_TOKEN_BYTES, TOKEN_FLOPS, WEIGHT_BYTES, GpuMeter, machine
+from simulator.prefix_ladders import ladder
 from simulator.workload import Request
 from telemetry.gpus import GpuSample
 
@@ -378,6 +379,8 @@ class Replica:
         record.cached_tokens = job.cached_tokens
         record.external_cached_tokens = job.external_cached_tokens
         record.output_tokens = job.made_tokens
+        if self._config.enable_prefix_caching:
+            record.prefix_ladder = ladder(request, self._config.block_size, f"{record.trace_id:x}")
         record.preemptions = len(job.preempted_at)
         record.itl_max_s = job.itl_max_s
         record.billed_s, record.wasted_s = job.billed_s, job.wasted_s

@@ -477,6 +477,17 @@ class RequestTimeline:
             LEDGER,
         ),
     ] = None
+    prefix_ladder: Annotated[
+        str | None,
+        attribute(
+            names.PREFIX_LADDER,
+            "text",
+            "Keyed digests of a few prefixes of the prompt and the answer: two requests with the"
+            " same digest at a position have the same tokens up to there. Absent without prefix"
+            " caching, for less than a block of tokens, and with `TAILSPAN_PREFIX_KEY=none`.",
+            LEDGER,
+        ),
+    ] = None
     output_tokens: Annotated[
         int | None,
         attribute(

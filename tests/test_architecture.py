@@ -8,7 +8,11 @@ ROOT = Path(__file__).parent.parent
 MAY_IMPORT: dict[str, set[str]] = {
     "instrumentation": set(),
     # docs/attributes.md is written from its fields and from the wire's other names.
-    "telemetry": {"tailspan_vllm.names", "tailspan_vllm.vocabulary", "tailspan_vllm.engine_state"},
+    "telemetry": {
+        *("tailspan_vllm.names", "tailspan_vllm.vocabulary", "tailspan_vllm.engine_state"),
+        # It reads the ladders that the plugin writes.
+        "tailspan_vllm.request.prefix_ladder",
+    },
     "store": {"telemetry"},
     "cost": {"telemetry"},
     # Requests are priced as they come in, by the same price list as the bill.

@@ -92,13 +92,14 @@ def export(
     question = ask(**asked)
     writer = MooncakeWriter(block_tokens, unshared=hash_ids == "unshared")
     written = left_out = 0
-    shared = False
+    shared, without_ladder = False, 0
     with whole_file("--output", None if str(output) == "-" else output) as file:
         try:
             for part in exported_parts(question.engine, question.window, question.equals):
                 file.writelines(f"{line}\n" for line in writer.lines(part.arrivals))
                 written += len(part.arrivals)
                 left_out += part.left_out
+                without_ladder += part.without_ladder
                 shared = shared or part.arrivals.prefixes is not None
         except ValueError as error:
             raise click.UsageError(str(error)) from error
@@ -113,7 +114,11 @@ def export(
     click.echo(f"{written:,} requests received {text.span(question.window)}", err=True)
     if left_out:
         click.echo(_left_out(left_out), err=True)
-    if kind != "recorded":
+    if kind == "recorded" and without_ladder:
+        click.echo(
+            f"hash_ids: {without_ladder:,} prompts without a prefix ladder share no block", err=True
+        )
+    elif kind != "recorded":
         click.echo(_WITHOUT_PREFIXES[kind], err=True)
 
 

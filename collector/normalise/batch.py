@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from collector.drop_reasons import WHY, Refusal, Skip
+from collector.drop_reasons import WHY, DroppedValue, Refusal, Skip
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -28,6 +28,8 @@ class Batch:
     skipped: Counter[Skip] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
     truncated_texts: int = 0
+    dropped_values: Counter[DroppedValue] = field(default_factory=Counter)
+    """Invalid values that rows are stored without."""
     sample_points: list[int] = field(default_factory=list)
     """The number of data points in each row of `samples`."""
     gpu_points: list[int] = field(default_factory=list)
@@ -43,11 +45,13 @@ class Batch:
 
     @property
     def complaint(self) -> str:
-        """Return the message to the sender about refused items, such as `2 ends_before_start, 1
-        negative`.
+        """Return the message to the sender about refused items and dropped values, such as `2
+        ends_before_start, 1 negative`.
         """
         why = {**WHY, **self.why}
-        return ", ".join(
+        refused = [
             f"{count} {reason}" + (f" ({why[reason]})" if reason in why else "")
             for reason, count in self.refused.most_common()
-        )
+        ]
+        dropped = [f"{n} {reason} (value dropped)" for reason, n in self.dropped_values.items()]
+        return ", ".join([*refused, *dropped])

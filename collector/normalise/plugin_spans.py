@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tailspan_vllm import names
 
-from collector.drop_reasons import Refusal
+from collector.drop_reasons import DroppedValue, Refusal
 from collector.normalise.attributes import AttributeTable, Read
 from collector.normalise.batch import Batch
 from collector.normalise.otlp_envelope import SpanOutline, decoded, few_enough
@@ -14,6 +14,7 @@ from collector.normalise.resources import Origin
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.values import Reader, RefusalError, instant, seconds
 from telemetry.fields import on_the_wire
+from telemetry.prefix_ladders import LADDER_CHARS, is_ladder
 from telemetry.request_rows import PLACE as _AT
 from telemetry.request_rows import Row
 from telemetry.requests import (
@@ -47,6 +48,17 @@ def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
     return read
 
 
+def _ladder(reader: Reader, name: str) -> str | None:
+    """Return a prefix ladder, or the reason why it is invalid. The request is stored anyway."""
+    try:
+        text = reader.untouched(name)
+    except RefusalError:
+        return DroppedValue.LADDER_WRONG_TYPE
+    if len(text) > LADDER_CHARS:
+        return DroppedValue.LADDER_TOO_LONG
+    return text if is_ladder(text) else DroppedValue.LADDER_MALFORMED
+
+
 _READERS: Final[Mapping[str, Read]] = {
     "text": Reader.text,
     "flag": Reader.flag,
@@ -61,14 +73,16 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
     },
     names.OUTCOME: ("outcome", _one_of(_OUTCOMES, Refusal.UNKNOWN_OUTCOME)),
     names.BASIS: ("basis", _one_of(_BASES, Refusal.UNKNOWN_BASIS)),
+    names.PREFIX_LADDER: ("prefix_ladder", _ladder),
 }
 """Maps span attribute names to fields of the request."""
 
-_ATTRIBUTES = AttributeTable(FIELDS, TABLE, unique=(names.RESPONSE_ID,))
+_ATTRIBUTES = AttributeTable(FIELDS, TABLE, unique=(names.RESPONSE_ID, names.PREFIX_LADDER))
 _OUTCOME, _BASIS, _SOURCE = _AT["outcome"], _AT["basis"], _AT["source"]
 _TRACE_ID, _SPAN_ID = _AT["trace_id"], _AT["span_id"]
 _RECEIVED, _E2E = _AT["received_unix_ns"], _AT["e2e_s"]
 _REGION, _REPLICA = _AT["region"], _AT["replica"]
+_LADDER = _AT["prefix_ladder"]
 _WITHIN = itemgetter(_AT["ttft_s"], _AT["itl_max_s"], _AT["reported_in_flight_s"])
 """Latencies that cannot be longer than the request."""
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
@@ -110,6 +124,9 @@ def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> R
     values[_REGION] = origin.region
     values[_REPLICA] = origin.replica
     batch.truncated_texts += truncated_texts
+    if isinstance(values[_LADDER], DroppedValue):
+        batch.dropped_values[values[_LADDER]] += 1
+        values[_LADDER] = None
     values.pop()  # the value of attributes without a field
     return tuple(values)
 

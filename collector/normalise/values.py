@@ -123,6 +123,13 @@ class Reader:
             raise RefusalError(Refusal.WRONG_TYPE)
         return self.cleaned(value.string_value)
 
+    def untouched(self, name: str) -> str:
+        """Return a text of any length, without changes; empty if absent."""
+        value = self._attributes.get(name)
+        if value is not None and value.WhichOneof("value") != "string_value":
+            raise RefusalError(Refusal.WRONG_TYPE)
+        return "" if value is None else value.string_value
+
     def label(self, name: str) -> str | None:
         """Return the text of a label, which an operator may have configured by hand.
 

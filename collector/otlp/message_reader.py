@@ -109,13 +109,14 @@ class ProcessReader(LocalReader):
             raise answer
         if isinstance(answer, Batch):
             return answer
-        rows, measures, skipped, refused, truncated_texts = answer
+        rows, measures, skipped, refused, truncated_texts, dropped_values = answer
         return Batch(
             requests=RequestRows(rows, np.frombuffer(measures).reshape(len(MEASURES), -1)),
             accepted=len(rows),
             skipped=Counter(skipped),
             refused=Counter(refused),
             truncated_texts=truncated_texts,
+            dropped_values=Counter(dropped_values),
         )
 
     def close(self) -> None:
@@ -250,7 +251,8 @@ def _where(error: Exception) -> str:
 def _rows(batch: Batch) -> Any:
     """Return the content of a batch of requests in a form that pickles fast."""
     rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
-    return rows, measures, dict(batch.skipped), dict(batch.refused), batch.truncated_texts
+    counts = dict(batch.skipped), dict(batch.refused)
+    return rows, measures, *counts, batch.truncated_texts, dict(batch.dropped_values)
 
 
 class _TakesTooLongError(BaseException):

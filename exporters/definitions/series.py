@@ -318,6 +318,11 @@ TRUNCATED_TEXTS: Final = Series(
     "tailspan_collector_truncated_texts_total",
     "Label values that were truncated because they were too long.",
 )
+DROPPED_VALUES: Final = Series(
+    "tailspan_collector_dropped_values_total",
+    "Invalid optional values; their requests were stored without them.",
+    ("reason",),
+)
 LISTENER_FAILURES: Final = Series(
     "tailspan_collector_listener_failures_total",
     "Batches that were stored but that a listener failed to process, so that series of this"
@@ -403,6 +408,7 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     ITEMS,
     MESSAGES,
     TRUNCATED_TEXTS,
+    DROPPED_VALUES,
     LISTENER_FAILURES,
     WAITING_MESSAGES,
     WAITING_BYTES,

@@ -20,6 +20,10 @@ class CollectorReport(Protocol):
         """Number of truncated texts."""
 
     @property
+    def dropped_values(self) -> Mapping[str, int]:
+        """Invalid values that rows were stored without, by reason."""
+
+    @property
     def listener_failures(self) -> int:
         """Number of stored batches that a listener failed to process."""
 

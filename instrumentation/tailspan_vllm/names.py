@@ -74,6 +74,7 @@ DECODE_PARTS: Final = (
 )
 """Parts of the decode phase, in the order of `parts.Parts`. They sum to the phase."""
 EXTERNAL_CACHED_TOKENS: Final = "tailspan.cache_read.external_tokens"
+PREFIX_LADDER: Final = "tailspan.prefix_ladder"
 TTFT: Final = "tailspan.ttft"
 ITL_MAX: Final = "tailspan.itl_max"
 REPORTED_IN_FLIGHT: Final = "tailspan.request.reported_age"

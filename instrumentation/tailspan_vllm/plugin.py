@@ -13,7 +13,7 @@ from typing import Any
 
 from tailspan_vllm import guard
 from tailspan_vllm.engine_core.link import TOKEN_VARIABLE, make_token
-from tailspan_vllm.settings import settings_from
+from tailspan_vllm.settings import make_prefix_key, settings_from
 
 logger = logging.getLogger("vllm.tailspan")
 """A child of vLLM's logger, so that the plugin's lines appear in the server's log."""
@@ -38,6 +38,7 @@ def install() -> None:
     if not settings_from(os.environ).enabled:
         return
     make_token(os.environ)
+    make_prefix_key(os.environ)
     # An engine core may be a fork or a thread of its front end, or an actor with another name. The
     # hooks detect an engine core at its first step, and do nothing until then.
     parts = [_install_in_engine]
@@ -72,7 +73,8 @@ def _install_in_engine() -> None:
         number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
         engine = int(number[1]) if number else 0
         link = EngineEnd(os.environ[TOKEN_VARIABLE], f"engine-{engine}")
-        return EngineObserver(link, engine)
+        ladders = settings_from(os.environ).prefix_key is not None
+        return EngineObserver(link, engine, ladders=ladders)
 
     _log_missing(scheduler_hooks.install(make_observer))
 

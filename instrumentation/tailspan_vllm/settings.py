@@ -1,12 +1,14 @@
-"""Reads the settings from the environment: standard OpenTelemetry variables, and
-TAILSPAN_TENANT_HEADER.
+"""Reads the settings from the environment: standard OpenTelemetry variables,
+TAILSPAN_TENANT_HEADER, TAILSPAN_PREFIX_KEY and TAILSPAN_PREFIX_KEY_FILE.
 """
 
 import os
 import re
+import secrets
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from tailspan_vllm import names
 from tailspan_vllm.export.destination import (
@@ -20,6 +22,12 @@ from tailspan_vllm.export.destination import (
 )
 
 DEFAULT_TENANT_HEADER = "x-tenant-id"
+
+PREFIX_KEY, PREFIX_KEY_FILE = "TAILSPAN_PREFIX_KEY", "TAILSPAN_PREFIX_KEY_FILE"
+PREFIX_KEY_CHARS = 16
+"""Minimum length of the key: a shorter one could be found by trying all."""
+
+PREFIX_KEY_FILE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,8 @@ class Settings:
     variables. That option is meant for vLLM's own spans.
     """
     tenant_header: bytes
+    prefix_key: str | None = field(repr=False)
+    """The secret for prefix ladders (`request/prefix_ladder.py`); None to send none."""
     interval_s: float
     queue_limit: int
     batch_limit: int
@@ -67,6 +77,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
             signal: destination_of(environ, signal, protocol, complain) for signal in SIGNALS
         },
         tenant_header=_tenant_header(environ, complain),
+        prefix_key=_prefix_key(environ, complain),
         interval_s=_positive(environ, "OTEL_BSP_SCHEDULE_DELAY", 5000, complain) / 1000,
         queue_limit=_positive(environ, "OTEL_BSP_MAX_QUEUE_SIZE", 16384, complain),
         batch_limit=_positive(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, complain),
@@ -100,6 +111,44 @@ def _tenant_header(environ: Mapping[str, str], complain: Complain) -> bytes:
         )
         given = ""
     return (given or DEFAULT_TENANT_HEADER).encode()
+
+
+def make_prefix_key(environ: "os._Environ[str]") -> None:
+    """Set a random key for this server, unless the user has set one.
+
+    The server's processes inherit it. Ladders of other servers, or of other starts of this one,
+    then cannot be compared with its ladders.
+    """
+    if not environ.get(PREFIX_KEY, "").strip() and not environ.get(PREFIX_KEY_FILE, "").strip():
+        environ[PREFIX_KEY] = secrets.token_hex(PREFIX_KEY_CHARS)
+
+
+def _prefix_key(environ: Mapping[str, str], complain: Complain) -> str | None:
+    """Return the key; None if it is `none`, absent or not valid. It is never in a complaint."""
+    key, path = environ.get(PREFIX_KEY, "").strip(), environ.get(PREFIX_KEY_FILE, "").strip()
+    if key.lower() == "none":
+        return None
+    name = PREFIX_KEY
+    if not key and path:
+        name = PREFIX_KEY_FILE
+        try:
+            with Path(path).open("rb") as file:
+                key = file.read(PREFIX_KEY_FILE_BYTES).decode("utf-8").strip()
+        except (OSError, ValueError) as error:
+            complain(
+                f"{name}={path[:100]!r} cannot be read ({type(error).__name__}); allowed: a text"
+                " file with the key; no prefix ladders are sent"
+            )
+            return None
+    if name == PREFIX_KEY and not key:
+        return None
+    if len(key) < PREFIX_KEY_CHARS:
+        complain(
+            f"{name}: the key has {len(key)} characters; allowed: at least {PREFIX_KEY_CHARS}, or"
+            " none; no prefix ladders are sent"
+        )
+        return None
+    return key
 
 
 def _positive(environ: Mapping[str, str], name: str, default: int, complain: Complain) -> int:

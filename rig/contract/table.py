@@ -29,6 +29,7 @@ STATS = ("vllm/v1/metrics/stats.py",)
 LOGGERS = ("vllm/v1/metrics/loggers.py",)
 SCHEDULER = ("vllm/v1/core/sched/scheduler.py",)
 PLAN = ("vllm/v1/core/sched/output.py",)
+BLOCK_HASHING = ("vllm/v1/core/kv_cache_utils.py",)
 PLUGINS = ("vllm/plugins/__init__.py",)
 APP_STATE = (
     "vllm/entrypoints/launchers/api_server/app_state.py",
@@ -652,6 +653,46 @@ _ENGINE_CORE = (
         STATS,
         "engine_core/observer.py",
         otherwise="as for Request.prefill_stats",
+    ),
+    Hook(
+        "Request.block_hashes",
+        Attributes("Request", ("block_hashes",)),
+        ("vllm/v1/request.py",),
+        "engine_core/observer.py",
+        otherwise="no prefix ladders",
+    ),
+    Hook(
+        "Scheduler.hash_block_size",
+        Attributes("Scheduler", ("hash_block_size",)),
+        SCHEDULER,
+        "engine_core/block_hashes.py",
+        otherwise=(
+            "the row below reports it; requests with blocks of several sizes have no prefix ladder"
+        ),
+    ),
+    Hook(
+        "Scheduler.block_size",
+        Attributes("Scheduler", ("block_size",)),
+        SCHEDULER,
+        "engine_core/block_hashes.py",
+        otherwise="no prefix ladders",
+    ),
+    Hook(
+        "kv_cache_utils.NONE_HASH",
+        Contains("init_none_hash", ("NONE_HASH = BlockHash(",)),
+        BLOCK_HASHING,
+        "engine_core/block_hashes.py",
+        otherwise="no prefix ladders",
+    ),
+    Hook(
+        "The hash of the empty prompt is the same on all servers",
+        Contains("init_none_hash", ("os.urandom",), never=True),
+        BLOCK_HASHING,
+        "engine_core/block_hashes.py",
+        otherwise=(
+            "ladders of two servers are comparable only with the same PYTHONHASHSEED, and "
+            "tailspan what-if reports ladders that are not comparable"
+        ),
     ),
     Hook(
         "EngineCoreOutputs.timestamp",

@@ -31,7 +31,7 @@ from store.schema import REQUESTS
 FEW_ROWS: Final = 20_000
 """For fewer rows than this, the plain query is faster."""
 
-IDS: Final = ("trace_id", "span_id", "request_id")
+IDS: Final = ("trace_id", "span_id", "request_id", "prefix_ladder")
 """Text columns with a different value in each row. A dictionary would only increase their size."""
 
 _RECEIVED: Final = "received_unix_ns"

@@ -13,8 +13,8 @@ from analysis.recorded_traffic import (
     engine_config,
     recorded_of,
 )
-from analysis.what_if import METRICS, WhatIfAnswer, WhatIfQuestion, predict
-from analysis.window_replay import replayed, traffic_of
+from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict
+from analysis.window_replay import METRICS, replayed, traffic_of
 from replay.edits import EditError, Edits, Rate
 from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run

@@ -65,6 +65,7 @@ def request(request_id: str = "r", tokens: int = 8) -> Any:
         request_id=request_id,
         num_computed_tokens=0,
         num_tokens=tokens,
+        block_hashes=[bytes(32)] * (tokens // 4),
         trace_headers=None,
         lora_request=None,
         status=SimpleNamespace(name="WAITING"),
@@ -99,6 +100,7 @@ def scheduler_class(calls: Calls) -> Any:
             self.waiting = Waiting()
             self.max_num_running_reqs = 2
             self.max_num_scheduled_tokens = 512
+            self.block_size = 4
             self.scheduler_config = SimpleNamespace(enable_chunked_prefill=True)
             self.kv_cache_manager = SimpleNamespace(
                 kv_cache_config=SimpleNamespace(kv_cache_groups=[1]),

@@ -45,6 +45,7 @@ FULL = RequestRecord(
     cached_tokens=0,
     external_cached_tokens=0,
     output_tokens=2,
+    prefix_ladder="16:AAAA",
     preemptions=1,
     reported_in_flight_s=0.5,
     itl_max_s=0.2,

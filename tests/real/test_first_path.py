@@ -4,9 +4,11 @@ import subprocess
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import numpy as np
 import pytest
 
 from rig.load import Call, Timed, mixed, send_all
+from telemetry.prefix_ladders import POSITIONS, read_ladders
 from ui.frame.pages import PAGES, Page
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -102,6 +104,26 @@ def test_no_prompt_is_kept(vllm: Any, tailspan: Any) -> None:
     assert tailspan.rows({timed.trace_id})
     for file in (tailspan.folder / "var").iterdir():
         assert secret.encode() not in file.read_bytes()
+
+
+def test_ladders_show_which_requests_begin_alike(vllm: Any, tailspan: Any) -> None:
+    """The rungs are equal as far as vLLM itself found the second prompt in its cache."""
+    shared = "the merchants of haarlem met at the inn " * 60
+    prompts = (f"{shared} and one left", f"{shared} but another stayed", f"no, {shared}")
+    calls = [Call(chat=False, prompt=prompt, max_tokens=4) for prompt in prompts]
+    seen = send_all(vllm.port, calls, 1)
+    rows = tailspan.stored(seen)
+    one, other, third = (rows[timed.trace_id] for timed in seen)
+    found = read_ladders([each["prefix_ladder"] for each in (one, other, third)])
+    rungs = np.split(found.rungs, found.offsets[1:-1])
+    equal = [a == b for a, b in zip(rungs[0].tolist(), rungs[1].tolist(), strict=False)]
+    shared_rungs = (*equal, False).index(False)
+    before, after = (0, *POSITIONS)[shared_rungs - 1 : shared_rungs + 1]
+    assert before <= other["cached_tokens"] / found.block_tokens[1] < after
+    assert before > 0
+    assert rungs[2][0] == rungs[0][0]
+    assert rungs[2][1] != rungs[0][1]
+    assert not any("merchants" in str(value) for value in one.values())
 
 
 def test_the_exporter_is_one_that_prometheus_likes(

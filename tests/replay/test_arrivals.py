@@ -49,7 +49,8 @@ def test_a_selected_request_follows_one_that_is_moved_by_the_same_time() -> None
         places = np.array(rows)
         after = loop.select(places, at_s[places] + moved_s).after
         assert after is not None
-        return after.tolist()
+        found: list[int] = after.tolist()
+        return found
 
     assert followed([0, 1, 2, 3], 5.0) == [-1, 0, 1, 2]
     assert followed([1, 2]) == [-1, 0]
@@ -57,6 +58,37 @@ def test_a_selected_request_follows_one_that_is_moved_by_the_same_time() -> None
     apart = loop.select(np.array([0, 1]), np.array([at_s[0], at_s[1] + 3.0])).after
     assert apart is not None
     assert apart.tolist() == [-1, -1]
+
+
+def test_a_repeated_request_is_another_users() -> None:
+    """It has the same common segments; its own are shared with the same repetition only."""
+    common = np.array([True, False, False, True, False])
+    some = replace(PREFIXES, common=common).select(np.array([0, 0, 3, 0, 3]))
+    first, second = some.keys[::2].tolist(), some.keys[1::2].tolist()
+    assert first == [7] * 5
+    assert len(set(second)) == 5
+    again = some.select(np.array([0, 0, 1, 1]))
+    assert len(set(again.keys[1::2].tolist())) == 4
+
+
+def test_users_are_those_who_share_more_than_the_common() -> None:
+    prefixes = Prefixes(
+        offsets=np.array([0, 2, 4, 5, 6, 6]),
+        keys=np.array([7, 8, 7, 8, 7, 9]),
+        end_tokens=np.array([16, 64, 16, 64, 16, 16]),
+        common=np.array([True, False, True, False, True, False]),
+    )
+    one, same, *others = prefixes.users().tolist()
+    assert one == same
+    assert len({one, *others}) == 4
+    assert replace(prefixes, common=None).users().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_prefixes_are_joined() -> None:
+    both = Prefixes.joined([PREFIXES, PREFIXES])
+    assert both.offsets.tolist() == [0, 2, 2, 3, 5, 7, 7, 8, 10]
+    assert both.keys.tolist() == [7, 8, 9, 7, 10] * 2
+    assert both.common is None
 
 
 def test_a_changed_rate_is_a_changed_column() -> None:
@@ -89,12 +121,12 @@ def test_what_cannot_be_replayed_is_refused(columns: dict[str, Any], message: st
 @pytest.mark.parametrize(
     "columns",
     [
-        {"end_tokens": np.array([16, 16, 32, 16, 48])},
+        {"end_tokens": np.array([16, 15, 32, 16, 48])},
         {"end_tokens": np.array([16])},
         {"offsets": np.array([0, 2, 2, 3, 4])},
     ],
 )
 def test_prefixes_that_contradict_themselves_are_refused(columns: dict[str, Any]) -> None:
-    """Ends that do not ascend, or columns of different lengths."""
-    with pytest.raises(ValueError, match=r"prefixes.*(allowed|must be)"):
+    """Ends that descend, or columns of different lengths."""
+    with pytest.raises(ValueError, match=r"prefixes.*(allowed|must)"):
         replace(PREFIXES, **columns)

@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from replay.arrivals import Arrivals
+from replay.arrivals import Arrivals, Prefixes
 from replay.edits import EditError, Edits, Rate, edited_arrivals, edited_engine, edits_of
 from replay.engine_config import EngineConfig
 from replay.front_end import FrontEndModel
@@ -46,6 +48,35 @@ def test_a_rate_adds_or_drops_requests_within_the_same_time(factor: float) -> No
     parts = np.histogram(found.received_s, np.linspace(0, 600, 11))[0]
     assert parts == pytest.approx(np.full(10, 100 * factor), rel=0.25)
     assert np.unique(found.received_s).size == len(found)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.5, 2.0])
+def test_a_rate_adds_or_drops_whole_conversations(factor: float) -> None:
+    """A copy is another user with the same system prompt."""
+    number, turns = 1_000, 10
+    keys = np.stack([np.zeros(number), 1 + np.arange(number) % (number // turns)], axis=1)
+    prefixes = Prefixes(
+        offsets=2 * np.arange(number + 1),
+        keys=keys.reshape(-1).astype(np.int64),
+        end_tokens=np.tile([32, 96], number),
+        common=np.tile([True, False], number),
+    )
+    found, rows = edited_arrivals(
+        replace(arrivals(), prefixes=prefixes),
+        Edits(rates=[Rate(factor=factor)]),
+        EngineConfig(),
+        FrontEndModel(),
+        TENANTS,
+        np.random.default_rng(3),
+    )
+    assert len(found) == pytest.approx(number * factor, rel=0.15)
+    assert found.prefixes is not None
+    assert set(found.prefixes.keys[::2].tolist()) == {0}
+    talks = found.prefixes.keys[1::2]
+    assert set(np.unique(talks, return_counts=True)[1].tolist()) == {turns}
+    # Turns keep their order, except near the ends of the recording.
+    in_order = [(np.diff(rows[talks == talk]) > 0).mean() for talk in np.unique(talks)]
+    assert np.mean(in_order) > 0.95
 
 
 def test_a_tenants_rate_leaves_the_others() -> None:

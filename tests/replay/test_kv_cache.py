@@ -94,6 +94,30 @@ def test_a_shared_prefix_is_found_by_the_next_request() -> None:
     assert _run_through(kv, Lease(2, (("system", 8),)), 12) == 8
 
 
+def test_the_next_turn_of_a_conversation_finds_the_answer() -> None:
+    """Decodes take blocks without a lease; they become the segment's when the request ends."""
+    kv = KvCache(100)
+    first = Lease(1, (("turn 1", 9),))
+    assert kv.admit(first, 0, 6)
+    kv.take(4)
+    kv.release(first, 10)
+    assert kv.hits(Lease(2, (("turn 1", 9), ("turn 2", 5))), 99) == 9
+    assert kv.free == 100
+
+
+def test_a_hit_that_stops_before_the_cached_end_fills_no_segment() -> None:
+    """The blocks behind it are cached already."""
+    kv = KvCache(100)
+    _run_through(kv, Lease(1, (("turn 1", 3),)), 3)
+    _run_through(kv, Lease(2, (("turn 1", 6),)), 5)
+    lease = Lease(3, (("turn 1", 6),))
+    assert kv.hits(lease, 2) == 2
+    assert kv.admit(lease, 2, 4)
+    kv.release(lease, 4)
+    assert kv.hits(Lease(4, (("turn 1", 6),)), 99) == 5
+    assert kv.free == 100
+
+
 def test_what_was_used_last_is_evicted_last() -> None:
     kv = KvCache(20)
     _run_through(kv, Lease(1, (("old", 8),)), 8)

@@ -92,14 +92,14 @@ def _arrivals(draw: Any) -> Arrivals:
     prompts = column(st.integers(1, 220))
     prefixes = None
     if draw(st.booleans()):
-        # A tree of two branches at each rung, cut where the prompt ends.
+        # A tree of two branches at each rung, cut soon after the prompt.
         keys: list[int] = []
         ends: list[int] = []
         offsets = [0]
         for prompt in prompts:
             key = 1
             for end in LADDER_TOKENS:
-                if end > prompt:
+                if end > prompt + 40:
                     break
                 key = 2 * key + draw(st.integers(0, 1))
                 keys.append(key)

@@ -29,8 +29,8 @@ from tailspan_vllm import guard
 TOKEN_VARIABLE = "TAILSPAN_LINK"
 
 LOG_BYTES = 4 * 2**20
-"""Maximum memory of messages that a front end has not read, in bytes. An account takes about 300
-bytes, so the log contains the accounts of about 60 s at 200 requests per second.
+"""Maximum memory of messages that a front end has not read, in bytes. An account takes about 400
+bytes, so the log contains the accounts of about 50 s at 200 requests per second.
 """
 
 RECENT = 512
@@ -42,7 +42,7 @@ by default).
 """
 
 MESSAGE_BYTES = PACKET_BYTES - 4
-"""Maximum size of a message in bytes. An account has at most 1,300 bytes, an identity a few
+"""Maximum size of a message in bytes. An account has at most 1,500 bytes, an identity a few
 thousand.
 """
 

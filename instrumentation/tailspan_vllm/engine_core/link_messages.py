@@ -11,12 +11,14 @@ from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
 
 from tailspan_vllm import names
+from tailspan_vllm.engine_core.block_hashes import BlockHashes
 from tailspan_vllm.engine_core.queue_waits import Waited
 from tailspan_vllm.engine_core.step_billing import Bill
 from tailspan_vllm.engine_core.step_ledger import Account
 from tailspan_vllm.engine_state.config_fingerprint import Scalar
 from tailspan_vllm.engine_state.hardware import Machine
 from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.prefix_ladder import HASH_BYTES, POSITIONS
 from tailspan_vllm.request.text_limits import TEXT_LIMIT, bounded_id
 
 _NUMBERS: dict[str, type] = {
@@ -27,7 +29,8 @@ _NUMBERS: dict[str, type] = {
 }
 """The numeric fields of an account, with their types. These values are sent without conversion."""
 _numbers = attrgetter(*_NUMBERS)
-_ACCOUNT = struct.Struct(f"<i{18 + len(_NUMBERS)}d")
+_ACCOUNT = struct.Struct(f"<i{18 + len(_NUMBERS)}dIB")
+"""The last two: tokens per block, and the number of its hashes, which follow. The id is last."""
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -58,6 +61,7 @@ def encode_account(engine: int, request_id: str, account: Account) -> bytes:
 
     The request id is shortened as in the front end, so that both ends use the same id.
     """
+    block_tokens, hashes = account.block_hashes or (0, b"")
     return (
         b"A"
         + _ACCOUNT.pack(
@@ -68,7 +72,10 @@ def encode_account(engine: int, request_id: str, account: Account) -> bytes:
             account.waited.queued if account.waited else _NAN,
             *(account.bill or (_NAN, _NAN)),
             *map(_or_nan, _numbers(account)),
+            block_tokens,
+            len(hashes) // HASH_BYTES,
         )
+        + hashes
         + bounded_id(request_id).encode()
     )
 
@@ -103,10 +110,14 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
 
 
 def _account(message: bytes) -> RequestAccount:
-    engine, *values = _ACCOUNT.unpack_from(message, 1)
+    engine, *values, block_tokens, number = _ACCOUNT.unpack_from(message, 1)
     if any(map(isinf, values)):
         raise ValueError("malformed account: a value is infinite")
-    request_id = message[1 + _ACCOUNT.size :].decode()
+    begins = 1 + _ACCOUNT.size
+    ends = begins + number * HASH_BYTES
+    if number > 1 + len(POSITIONS) or ends > len(message):
+        raise ValueError(f"malformed account: {number} hashes in {len(message)} bytes")
+    request_id = message[ends:].decode()
     if len(request_id) > TEXT_LIMIT:
         raise ValueError(f"malformed account: its request id has {len(request_id)} characters")
     known = [None if value != value else value for value in values]
@@ -116,6 +127,7 @@ def _account(message: bytes) -> RequestAccount:
         decode=None if known[5] is None else Parts(*values[5:10]),
         waited=None if queued is None else Waited(queued, QueueParts(*values[10:15])),
         bill=None if billed_s is None or wasted_s is None else Bill(billed_s, wasted_s),
+        block_hashes=BlockHashes(block_tokens, message[begins:ends]) if number else None,
         **{
             name: None if value is None else kind(value)
             for (name, kind), value in zip(_NUMBERS.items(), known[18:], strict=True)

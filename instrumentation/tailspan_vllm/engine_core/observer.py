@@ -18,6 +18,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from tailspan_vllm import guard, names
+from tailspan_vllm.engine_core.block_hashes import HashReader
 from tailspan_vllm.engine_core.link import EngineEnd
 from tailspan_vllm.engine_core.link_messages import (
     Identity,
@@ -85,9 +86,15 @@ class _EndedRequest(NamedTuple):
 
 
 class EngineObserver:
-    """Keeps the ledger of one engine core, and sends accounts over the link."""
+    """Keeps the ledger of one engine core, and sends accounts over the link.
 
-    def __init__(self, link: EngineEnd, engine: int) -> None:
+    Args:
+        link: to the front ends.
+        engine: its index.
+        ladders: whether to send a few hashes of each request, for its prefix ladder.
+    """
+
+    def __init__(self, link: EngineEnd, engine: int, *, ladders: bool = False) -> None:
         self.ledger = Ledger()
         self._link = link
         self._engine = engine
@@ -108,6 +115,8 @@ class EngineObserver:
         """
         self._queue: Queue | None = Queue()
         """The queue, or None if the reasons for waiting cannot be determined."""
+        self._ladders = ladders
+        self._hashes: HashReader | None = None
         self._obstacles: QueueObstacles | None = None
         self._evicted = False
         """Whether a request was preempted since the last scheduling decision."""
@@ -217,6 +226,23 @@ class EngineObserver:
                     track.decodings.append(Decoding(step, computed))
         work = Work(tokens, attention, max(context, 0), len(counts) - prefills)
         self._planned.append((output, work, begun, len(counts)))
+
+    def ends(self, scheduler: Any, request: Any) -> None:
+        """Copy a few hashes of a request that is about to be freed.
+
+        After a failure, none are copied.
+        """
+        track = self._tracks.get(request.request_id)
+        # Without prefix caching, and for less than a block, vLLM hashes nothing.
+        if not self._ladders or track is None or not getattr(request, "block_hashes", None):
+            return
+        try:
+            if self._hashes is None:
+                self._hashes = HashReader(scheduler)
+            track.block_hashes = self._hashes.of(request)
+        except Exception:
+            guard.note_failure("prefix_ladder")
+            self._ladders = False
 
     def preempted(self, request_id: str) -> None:
         """Record that a running request was preempted, so that its KV cache must be computed

@@ -122,7 +122,9 @@ class _SchedulerHooks:
 
         def before(args: Arguments, kwargs: Keywords) -> None:
             if self._observer is not None:
-                self._observer.freed(request_of(args, kwargs).request_id)
+                request = request_of(args, kwargs)
+                self._observer.ends(args[0], request)
+                self._observer.freed(request.request_id)
 
         return self._hooks.around(original, "free_request", before=before)
 

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from tailspan_vllm.engine_core.block_hashes import BlockHashes
 from tailspan_vllm.engine_core.queue_waits import Waited
 from tailspan_vllm.engine_core.range_max import RangeMax
 from tailspan_vllm.engine_core.step_billing import BY_TOKENS, Bill, Billing, Chunk, Decoding
@@ -34,6 +35,8 @@ class Track:
     """Prompt tokens that were loaded from outside the engine when the request was first
     scheduled.
     """
+    block_hashes: BlockHashes | None = None
+    """A few hashes of its prompt and answer; passed on with its account."""
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
@@ -63,6 +66,7 @@ class Account(NamedTuple):
     others_prefill_tokens_max: int | None = None
     external_cached_tokens: int | None = None
     bill: Bill | None = None
+    block_hashes: BlockHashes | None = None
 
 
 class Ledger:
@@ -193,7 +197,9 @@ class Ledger:
             return None
         bill = self._billing.of(track.chunks, track.decodings, upto)
         if first_step > last:
-            return Account(track.scheduled, waited=track.waited, bill=bill)
+            return Account(
+                track.scheduled, waited=track.waited, bill=bill, block_hashes=track.block_hashes
+            )
         if upto > last:
             track = track.until(last)
         prefill_end = track.decodings[0].first if track.decodings else last
@@ -217,6 +223,7 @@ class Ledger:
             others_prefill_tokens_max=self._most_prefill_of_others(track, last),
             external_cached_tokens=track.external_cached_tokens,
             bill=bill,
+            block_hashes=track.block_hashes,
         )
 
     def _first_step(self, track: Track) -> int | None:

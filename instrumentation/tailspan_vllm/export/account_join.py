@@ -14,6 +14,7 @@ from tailspan_vllm.engine_core.link import FrontEnd
 from tailspan_vllm.engine_core.link_messages import Identity, RequestAccount, decode
 from tailspan_vllm.engine_core.step_ledger import Account
 from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.request.prefix_ladder import LadderKey
 from tailspan_vllm.request.record import RequestRecord
 
 KEPT = 32768
@@ -35,10 +36,16 @@ itself.
 
 
 class AccountJoin:
-    """Messages of this server's engines that were not yet added to a record or state."""
+    """Messages of this server's engines that were not yet added to a record or state.
 
-    def __init__(self, token: str | None) -> None:
+    Args:
+        token: of the link; None without one.
+        prefix_key: the secret for prefix ladders; None for records without them.
+    """
+
+    def __init__(self, token: str | None, prefix_key: str | None = None) -> None:
         self._link = FrontEnd(token) if token else None
+        self._ladder_key = LadderKey(prefix_key) if prefix_key is not None else None
         self._accounts: OrderedDict[str, RequestAccount] = OrderedDict()
         self._samples: dict[int, dict[str, Any]] = {}
         self._identities: dict[int, Identity] = {}
@@ -131,6 +138,8 @@ class AccountJoin:
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
         for name in _AS_SETTLED:
             setattr(record, name, getattr(account, name))
+        if account.block_hashes is not None and self._ladder_key is not None:
+            record.prefix_ladder = self._ladder_key.ladder(*account.block_hashes)
         if record.left_early:
             _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:

@@ -76,7 +76,8 @@ class Sender:
         self._served = SpanQueue(settings.queue_limit, self._drops)
         self._refused = SpanQueue(max(1, settings.queue_limit // REFUSED_SHARE), self._drops)
         self._unauthenticated = Allowance(UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST)
-        self._reader = Reader(AccountJoin(os.environ.get(TOKEN_VARIABLE)), self._drops)
+        join = AccountJoin(os.environ.get(TOKEN_VARIABLE), settings.prefix_key)
+        self._reader = Reader(join, self._drops)
         self._reports = ExportLog(settings, logger)
         self._at_end: Callable[[], None] = _nothing
         self._build_in_flight: BuildInFlight | None = None

@@ -113,6 +113,7 @@ _AS_RECORDED: Final = {
     names.OUTPUT_TOKENS: "output_tokens",
     names.CACHE_READ_INPUT_TOKENS: "cached_tokens",
     names.EXTERNAL_CACHED_TOKENS: "external_cached_tokens",
+    names.PREFIX_LADDER: "prefix_ladder",
     names.HTTP_ROUTE: "route",
     names.HTTP_STATUS_CODE: "http_status",
     names.ERROR_TYPE: "error_type",

@@ -69,6 +69,7 @@ class RequestRecord:
     cached_tokens: int | None = None
     external_cached_tokens: int | None = None
     output_tokens: int | None = None
+    prefix_ladder: str | None = None
     preemptions: int | None = None
     itl_max_s: float | None = None
     others_prefill_tokens_max: int | None = None

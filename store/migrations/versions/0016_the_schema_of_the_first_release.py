@@ -122,7 +122,9 @@ requests
     bool streamed
     int http_status
     text error_type
-    int prompt_tokens cached_tokens external_cached_tokens output_tokens
+    int prompt_tokens cached_tokens external_cached_tokens
+    text prefix_ladder
+    int output_tokens
     float billed_s wasted_s
     int preemptions waiting_at_arrival running_at_arrival
     float kv_usage_at_arrival clock_ahead_s reported_in_flight_s cost_usd

@@ -7,11 +7,11 @@ from google.protobuf.message import DecodeError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
-from collector.drop_reasons import Refusal, Skip
+from collector.drop_reasons import DroppedValue, Refusal, Skip
 from collector.normalise.spans import normalise_spans
 from telemetry.requests import PHASES, QUEUE_PARTS, Basis, Outcome, Source
 
@@ -211,6 +211,43 @@ def test_hostile_texts_are_made_harmless(trace_message: Factory, now_unix_ns: in
     assert request.route == "/v1\ufffd/chat"
     assert request.lora is None
     assert batch.truncated_texts == 1
+
+
+LADDER = "16:k7O69Tjp"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"string_value": LADDER}, None),
+        ({"string_value": "16:" + "A" * 4_000}, DroppedValue.LADDER_TOO_LONG),
+        ({"string_value": ""}, DroppedValue.LADDER_MALFORMED),
+        ({"string_value": "16:AAA"}, DroppedValue.LADDER_MALFORMED),
+        ({"string_value": "16:k7O6\u00009Tjp"}, DroppedValue.LADDER_MALFORMED),
+        ({"string_value": "16:ÄÖÜß"}, DroppedValue.LADDER_MALFORMED),
+        ({"string_value": "16:a+/="}, DroppedValue.LADDER_MALFORMED),
+        ({"bytes_value": LADDER.encode()}, DroppedValue.LADDER_WRONG_TYPE),
+        ({"int_value": 16}, DroppedValue.LADDER_WRONG_TYPE),
+        ({"double_value": float("nan")}, DroppedValue.LADDER_WRONG_TYPE),
+        (
+            {"array_value": ArrayValue(values=[AnyValue(int_value=1)])},
+            DroppedValue.LADDER_WRONG_TYPE,
+        ),
+        ({}, DroppedValue.LADDER_WRONG_TYPE),
+    ],
+    ids=repr,
+)
+def test_an_invalid_ladder_is_dropped_and_its_request_kept(
+    trace_message: Factory, now_unix_ns: int, value: dict[str, Any], reason: DroppedValue | None
+) -> None:
+    message = trace_message()
+    _set(message, names.PREFIX_LADDER, **value)
+    batch = normalise_spans(message.SerializeToString(), now_unix_ns)
+    [request] = batch.requests
+    assert request.prefix_ladder == (LADDER if reason is None else None)
+    assert batch.dropped_values == ({} if reason is None else {reason: 1})
+    assert not batch.refused
+    assert batch.complaint == ("" if reason is None else f"1 {reason} (value dropped)")
 
 
 def test_unknown_attributes_are_ignored(trace_message: Factory, now_unix_ns: int) -> None:

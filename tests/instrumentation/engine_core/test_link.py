@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tailspan_vllm import guard
+from tailspan_vllm.engine_core.block_hashes import BlockHashes
 from tailspan_vllm.engine_core.link import (
     FRONT_ENDS_LIMIT,
     LOG_BYTES,
@@ -52,6 +53,7 @@ ACCOUNT = Account(
     others_prefill_tokens_max=512,
     external_cached_tokens=64,
     bill=Bill(2.5, 0.125),
+    block_hashes=BlockHashes(16, b"rootone.two."),
 )
 """All of it is known, so that a field that gets lost on the way is missed."""
 
@@ -297,9 +299,11 @@ MALFORMED = [
     b"",
     b"?",
     b"A",
-    b"A" + bytes(196) + b"\xff",
-    b"A" + bytes(196) + b"x" * 5000,
-    b"A" + bytes(4) + struct.pack("<24d", *[float("inf")] * 24),
+    b"A" + bytes(201) + b"\xff",
+    b"A" + bytes(201) + b"x" * 5000,
+    b"A" + bytes(4) + struct.pack("<24d", *[float("inf")] * 24) + bytes(5),
+    b"A" + bytes(196) + struct.pack("<IB", 16, 3) + b"rootone.two",
+    b"A" + bytes(196) + struct.pack("<IB", 16, 255) + bytes(2000),
     b"S",
     b"S[]",
     b"S{}",
@@ -337,6 +341,24 @@ def test_no_bytes_at_all_break_the_reader(noise: bytes, kind: bytes) -> None:
         decode(kind + noise)
     packet = bytearray(noise)
     assert sum(4 + len(each) for each in _unframed(packet, len(packet))) <= len(packet)
+
+
+def test_a_ladder_needs_the_key(token: str, engine: EngineEnd) -> None:
+    """The link carries hashes of prompts, and a record keyed digests of them."""
+    ladders = []
+    for key in ("the key of this deployment", "the key of another one", None):
+        with closing(AccountJoin(token, key)) as front:
+            front.read()
+            deliver(engine, front, "a")
+            record = a_record("a")
+            assert front.apply(record)
+            ladders.append(record.prefix_ladder)
+    mine, other, without = ladders
+    assert without is None
+    assert mine is not None
+    assert mine.startswith("16:")
+    assert len(mine) == 3 + 4 * 3
+    assert mine != other
 
 
 def test_a_late_front_end_gets_recent_messages(token: str, engine: EngineEnd) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tailspan_vllm import guard
 from tailspan_vllm.engine_core import link_messages, observer
+from tailspan_vllm.engine_core.block_hashes import HashReader
 from tailspan_vllm.engine_core.link import EngineEnd
 from tailspan_vllm.engine_core.observer import EngineObserver
 from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
@@ -24,6 +25,7 @@ OURS = [
     each
     for owner in (
         *(EngineObserver, Ledger, Billing, StepModel, Queue, QueueObstacles, EngineEnd),
+        HashReader,
         *(observer, link_messages),
     )
     for each in fake.functions_of(owner)
@@ -40,7 +42,7 @@ class Engine:
         self.now = time.monotonic()
 
     def _observer(self) -> EngineObserver:
-        observer = EngineObserver(EngineEnd(secrets.token_hex(8), "engine-0"), 0)
+        observer = EngineObserver(EngineEnd(secrets.token_hex(8), "engine-0"), 0, ladders=True)
         self.observers.append(observer)
         return observer
 
@@ -81,8 +83,8 @@ class Engine:
 
 @pytest.fixture(autouse=True)
 def _vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine core reports its vLLM version and its hardware."""
-    fake.modules(monkeypatch)
+    """An engine core reports its vLLM version and its hardware, and hashes blocks."""
+    fake.modules(monkeypatch, vllm__v1__core__kv_cache_utils={"NONE_HASH": b"none"})
     monkeypatch.setattr(observer, "machine_of", lambda *_: UNKNOWN)
 
 

@@ -1,0 +1,230 @@
+"""What the recorded prompts share, for questions that change what the KV cache holds.
+
+The cached tokens of a recorded request are what the engine found then. With another router, number
+of blocks or rate, it would have found something else. The prefix ladders show which requests begin
+with the same tokens, so the modelled cache can decide anew.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from analysis.recorded_traffic import Recorded
+from replay.arrivals import BoolArray, IntArray, Prefixes
+from replay.edits import Edits
+from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
+
+ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
+"""Engine arguments whose effect depends on what prompts share. Without prefix caching, vLLM hashes
+no blocks, so there are no ladders for the question what it would find."""
+
+LEAST_KNOWN: Final = 0.95
+"""Minimum share of the requests that have a ladder, among those with a whole block."""
+
+COMMON_FROM: Final = 10
+"""A prefix with at least this many different continuations is common to many users. The turns of a
+conversation, and agents that work on one context, have fewer."""
+
+_BLOCKS: Final = np.array(POSITIONS)
+
+
+class Shared(NamedTuple):
+    """Recorded traffic for a question, and the assumptions to report."""
+
+    recorded: Recorded
+    assumptions: Sequence[str]
+
+
+def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
+    """Return the traffic with shared prefixes, if the question and the ladders allow it.
+
+    Args:
+        recorded: the window; `cached_tokens` as recorded.
+        alternatives: the edits that the question compares.
+
+    Returns:
+        If some edits change what the cache finds, the traffic with `prefixes`; its `cached_tokens`
+        are then only those of prompts from before the recording. Otherwise the same traffic.
+    """
+    cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
+    if not any(map(_matters, alternatives)) or not cached_tokens.any():
+        return Shared(recorded, ())
+    ladders = read_ladders(recorded.requests["prefix_ladder"].to_pylist())
+    if lacking := _lacking(recorded, ladders, any(each.pools for each in alternatives)):
+        return Shared(recorded, [f"cached tokens of each request stay as recorded: {lacking}"])
+    external = np.nan_to_num(recorded.column("external_cached_tokens")).astype(np.int64)
+    prefixes, before = prefixes_of(ladders, np.maximum(cached_tokens - external, 0))
+    kept = np.where(before, cached_tokens, external)
+    engines = [
+        replace(
+            each,
+            arrivals=replace(
+                each.arrivals,
+                prefixes=prefixes.select(each.rows),
+                cached_tokens=np.minimum(kept[each.rows], each.arrivals.prompt_tokens - 1),
+            ),
+        )
+        for each in recorded.engines
+    ]
+    assumptions = ["what prompts share comes from their prefix ladders"]
+    if share := kept.sum() / cached_tokens.sum():
+        assumptions.append(f"{share:.0%} of the cached tokens stay as recorded")
+    return Shared(replace(recorded, engines=engines), assumptions)
+
+
+def _matters(edits: Edits) -> bool:
+    """Return whether the edits change what the cache finds."""
+    arguments = {name.replace("-", "_") for name in edits.arguments or {}}
+    return edits.pools or bool(edits.rates) or bool(arguments & ARGUMENTS)
+
+
+def _lacking(recorded: Recorded, ladders: Ladders, pools: bool) -> str | None:
+    """Return why the ladders cannot be used; None if they can.
+
+    Args:
+        recorded: the window.
+        ladders: of its requests.
+        pools: whether requests go to other engines than they did.
+    """
+    known = ladders.block_tokens > 0
+    if not known.any():
+        return "no prefix ladders"
+    whole = recorded.column("prompt_tokens") >= ladders.block_tokens[known].min()
+    if known[whole].sum() < LEAST_KNOWN * whole.sum():
+        return f"{1 - known[whole].mean():.0%} of the requests have no prefix ladder"
+    if not pools:
+        return None
+    # An engine's first rung changes if it restarts with another key.
+    latest = [each.rows[known[each.rows]][-1:] for each in recorded.engines]
+    if len({int(ladders.rungs[ladders.offsets[row]]) for row in np.concatenate(latest)}) > 1:
+        return (
+            "the prefix ladders of the replicas are not comparable;"
+            " set TAILSPAN_PREFIX_KEY to the same secret on all of them"
+        )
+    return None
+
+
+def prefixes_of(
+    ladders: Ladders, found_tokens: IntArray, positions: IntArray = _BLOCKS
+) -> tuple[Prefixes, BoolArray]:
+    """Return what prompts share, and which requests found more than this explains.
+
+    Two prompts part between their last equal rung and the next one. So the end of a segment is
+    moved to where the engines' caches stopped finding more, if that is before the next rung.
+
+    Args:
+        ladders: of n requests, in order of time.
+        found_tokens: (n,) cached prompt tokens that the engine's own cache held.
+        positions: blocks to each rung, ascending.
+
+    Returns:
+        The prefixes; and (n,) whether a request found a rung that no earlier one has.
+    """
+    nodes = _shared_nodes(ladders)
+    found_blocks = found_tokens // np.maximum(ladders.block_tokens, 1)
+    found_level = np.searchsorted(positions, found_blocks, side="right") - 1
+    ends = _moved_ends(nodes, found_blocks, found_level, positions)
+    seen_level = np.full(len(found_tokens), -1)
+    seen = nodes.first_row[nodes.key] < nodes.row
+    np.maximum.at(seen_level, nodes.row[seen], nodes.level[seen])
+    # Of two rungs that the same requests have, only the later one matters.
+    last = np.r_[nodes.row[1:] != nodes.row[:-1], True]
+    follows = np.r_[nodes.requests[nodes.key[1:]], 0]
+    kept = last | (follows != nodes.requests[nodes.key])
+    lengths = np.bincount(nodes.row[kept], minlength=len(found_tokens))
+    prefixes = Prefixes(
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        keys=nodes.key[kept],
+        end_tokens=(ends[nodes.key] * ladders.block_tokens[nodes.row])[kept],
+        common=_common(nodes)[kept],
+    )
+    return prefixes, found_level > seen_level
+
+
+class _Nodes(NamedTuple):
+    """The prefixes that at least two requests have. A node is a key; a request has several.
+
+    Attributes:
+        row: (m,) the request, ascending.
+        level: (m,) the index of the rung in `POSITIONS`, ascending for each request.
+        key: (m,) the node.
+        first_row: (keys,) the first request of each node.
+        requests: (keys,) the number of requests of each node.
+        continuations: (keys,) the number of different next rungs of each node.
+    """
+
+    row: IntArray
+    level: IntArray
+    key: IntArray
+    first_row: IntArray
+    requests: IntArray
+    continuations: IntArray
+
+
+def _shared_nodes(ladders: Ladders) -> _Nodes:
+    """Follow the rungs of all requests, level by level, as long as another request has them."""
+    lengths = np.diff(ladders.offsets)
+    rows = np.flatnonzero(lengths)
+    # Blocks of another size are other blocks.
+    parents = ladders.block_tokens[rows]
+    known = int(parents.max(initial=0)) + 1
+    found: list[tuple[IntArray, IntArray, IntArray]] = []
+    firsts, requests = [np.zeros(known, np.int64)], [np.zeros(known, np.int64)]
+    continuations: list[IntArray] = []
+    for level in range(int(lengths.max(initial=0))):
+        going = lengths[rows] > level
+        rows, parents = rows[going], parents[going]
+        rungs = ladders.rungs[ladders.offsets[rows] + level].astype(np.int64)
+        pairs, first, key, count = np.unique(
+            (parents << 32) | rungs, return_index=True, return_inverse=True, return_counts=True
+        )
+        continuations.append(np.bincount(pairs >> 32, minlength=known))
+        firsts.append(rows[first])
+        requests.append(count)
+        shared = count[key] > 1
+        rows, parents = rows[shared], known + key.reshape(-1)[shared]
+        known += len(pairs)
+        if level:  # the first rung is that of the empty prompt
+            found.append((rows, np.full(len(rows), level - 1), parents))
+    row, level_of, key = (
+        np.concatenate([each[place] for each in found]) if found else np.zeros(0, dtype=np.int64)
+        for place in range(3)
+    )
+    order = np.lexsort((level_of, row))
+    summed = np.zeros(known, dtype=np.int64)
+    for each in continuations:
+        summed[: len(each)] += each
+    return _Nodes(
+        row[order],
+        level_of[order],
+        key[order],
+        np.concatenate(firsts),
+        np.concatenate(requests),
+        summed,
+    )
+
+
+def _moved_ends(
+    nodes: _Nodes, found_blocks: IntArray, found_level: IntArray, positions: IntArray
+) -> IntArray:
+    """Return for each node the blocks to its end: the fewest that one of its requests found, among
+    those that found its rung and not the next one."""
+    ends = np.zeros(len(nodes.requests), dtype=np.int64)
+    ends[nodes.key] = positions[nodes.level]
+    stopped = nodes.level == found_level[nodes.row]
+    shortest = np.full(len(ends), np.iinfo(np.int64).max)
+    np.minimum.at(shortest, nodes.key[stopped], found_blocks[nodes.row[stopped]])
+    known = shortest < np.iinfo(np.int64).max
+    ends[known] = shortest[known]
+    return ends
+
+
+def _common(nodes: _Nodes) -> BoolArray:
+    """Return for each segment of a request whether it, or a longer one, has many continuations."""
+    many = nodes.continuations[nodes.key] >= COMMON_FROM
+    last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)
+    np.maximum.at(last, nodes.row[many], nodes.level[many])
+    found: BoolArray = nodes.level <= last[nodes.row]
+    return found

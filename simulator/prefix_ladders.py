@@ -1,0 +1,53 @@
+"""The prefix ladders of simulated requests.
+
+Pure. A ladder has the digests of the shared prefix up to its end, and the request's own digests
+after it.
+"""
+
+from base64 import urlsafe_b64encode
+from bisect import bisect_right
+from functools import lru_cache
+from hashlib import shake_128
+from typing import Final
+
+from tailspan_vllm.request.prefix_ladder import (
+    DIGEST_BYTES,
+    POSITIONS,
+    POSITIONS_LIMIT,
+    RUNG_CHARS,
+)
+
+from simulator.workload import Request
+
+_CONVERSATIONS: Final = 4096
+"""Names of shared prefixes whose digests are kept."""
+
+
+def ladder(request: Request, block_tokens: int, own: str) -> str | None:
+    """Return a request's ladder; None if its prompt is shorter than a block.
+
+    Args:
+        request: the request.
+        block_tokens: prompt tokens per block.
+        own: a text that no other request has.
+    """
+    rungs = bisect_right(POSITIONS, request.prompt_tokens // block_tokens)
+    if not rungs:
+        return None
+    shared, name = 0, ""
+    if request.prefix is not None:
+        shared = bisect_right(POSITIONS, request.prefix.tokens // block_tokens)
+        # As in vLLM, blocks of different adapters are different.
+        name = f"{request.lora}/{request.prefix.name}"
+    ends, begins = RUNG_CHARS * (1 + rungs), RUNG_CHARS * (1 + min(shared, rungs))
+    return f"{block_tokens}:{_EMPTY}{_rungs(name)[RUNG_CHARS:begins]}{_digests(own)[begins:ends]}"
+
+
+def _digests(name: str) -> str:
+    digests = shake_128(name.encode()).digest(DIGEST_BYTES * (1 + POSITIONS_LIMIT))
+    return urlsafe_b64encode(digests).decode()
+
+
+_rungs = lru_cache(_CONVERSATIONS)(_digests)
+_EMPTY: Final = _digests("")[:RUNG_CHARS]
+"""The first rung: the same on all simulated servers, so their ladders are comparable."""

@@ -1,0 +1,58 @@
+"""Reads prefix ladders: which prompts begin alike, without any prompt.
+
+Pure. A ladder is `16:` (the tokens per block) and four characters for each rung: the first for the
+empty prompt, the others for the prompt and answer up to each of `POSITIONS`. The plugin writes it
+(`tailspan_vllm/request/prefix_ladder.py`).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from tailspan_vllm.request.prefix_ladder import (
+    LADDER_CHARS,
+    POSITIONS,
+    POSITIONS_LIMIT,
+    RUNG_CHARS,
+)
+
+__all__ = ["LADDER_CHARS", "POSITIONS", "Ladders", "is_ladder", "read_ladders"]
+
+_LADDER: Final = re.compile(
+    rf"[1-9][0-9]{{0,4}}:(?:[A-Za-z0-9_-]{{{RUNG_CHARS}}}){{1,{1 + POSITIONS_LIMIT}}}"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ladders:
+    """The ladders of n requests."""
+
+    block_tokens: NDArray[np.int64]
+    """(n,) tokens per block; 0 for a request without a ladder."""
+    offsets: NDArray[np.int64]
+    """(n + 1,) a request's rungs are those from `offsets[n]` to `offsets[n + 1]`."""
+    rungs: NDArray[np.uint32]
+    """(m,) each rung's four characters as a number, from that of the empty prompt on."""
+
+
+def is_ladder(text: str) -> bool:
+    """Return whether a text is a ladder."""
+    return _LADDER.fullmatch(text) is not None
+
+
+def read_ladders(texts: Sequence[str | None]) -> Ladders:
+    """Read the ladders of requests. A text that is no ladder counts as absent."""
+    heads, rungs = [], []
+    for text in texts:
+        head, _, rest = text.partition(":") if text and is_ladder(text) else ("0", "", "")
+        heads.append(int(head))
+        rungs.append(rest)
+    lengths = [len(rest) // RUNG_CHARS for rest in rungs]
+    return Ladders(
+        np.array(heads, dtype=np.int64),
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        np.frombuffer("".join(rungs).encode(), dtype="<u4"),
+    )

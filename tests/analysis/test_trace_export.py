@@ -1,0 +1,52 @@
+import json
+
+import pytest
+from sqlalchemy import Engine
+
+import analysis.trace_export
+from analysis.trace_export import exported_parts
+from replay.mooncake import MooncakeWriter
+from simulator.dataset import run
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+from store.queries import Window
+from store.writer import Writer
+
+BLOCK = 16
+CONFIG = FleetConfig(duration_s=120.0, seed=5, workload=Workload(rate_per_s=5.0))
+
+
+def _found(engine: Engine) -> tuple[float, float]:
+    """Export simulated requests; return the recorded hit rate and that of an endless cache."""
+    data = run(CONFIG)
+    with Writer(engine) as writer:
+        writer.submit(data.requests, data.samples, starts=data.starts).result(30)
+    window = Window(CONFIG.started_unix_ns, CONFIG.started_unix_ns + 120 * 10**9)
+    writer_of_lines = MooncakeWriter(BLOCK)
+    rows = [
+        json.loads(line)
+        for part in exported_parts(engine, window, {})
+        for line in writer_of_lines.lines(part.arrivals)
+    ]
+    seen: set[int] = set()
+    hits = 0
+    for row in rows:
+        hits += BLOCK * sum(number in seen for number in row["hash_ids"])
+        seen.update(row["hash_ids"])
+    prompt_tokens = sum(row["input_length"] for row in rows)
+    assert prompt_tokens == sum(each.prompt_tokens or 0 for each in data.requests)
+    recorded = sum(each.cached_tokens or 0 for each in data.requests)
+    return recorded / prompt_tokens, hits / prompt_tokens
+
+
+def test_hash_ids_give_the_recorded_hit_rate(engine: Engine) -> None:
+    recorded, found = _found(engine)
+    assert recorded > 0.1
+    assert found == pytest.approx(recorded, abs=0.02)
+
+
+def test_parts_share_no_numbers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a hit is missed, and none is made up."""
+    monkeypatch.setattr(analysis.trace_export, "PART_REQUESTS", 100)
+    recorded, found = _found(engine)
+    assert 0 < found < recorded
