@@ -319,6 +319,7 @@ def engine_config(
         policy="priority" if arguments.get("scheduler.policy") == "priority" else "fcfs",
         long_prefill_token_threshold=number("scheduler.long_prefill_token_threshold", 0),
         num_speculative_tokens=number("speculative.num_speculative_tokens", 0),
+        async_scheduling=bool(arguments.get("scheduler.async_scheduling")),
         scheduler_reserve_full_isl=reserves_prompt(version),
     )
 

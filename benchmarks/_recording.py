@@ -37,7 +37,12 @@ class Recording:
     starts: list[EngineStart]
 
 
-def record(planned: Planned, arguments: Sequence[str] = (), servers: int = 1) -> Recording:
+def record(
+    planned: Planned,
+    arguments: Sequence[str] = (),
+    servers: int = 1,
+    command: Sequence[str] = (),
+) -> Recording:
     """Start servers, send each request at its instant, and stop the servers.
 
     With several servers, requests are sent to them in turn, as a round-robin router does.
@@ -46,6 +51,7 @@ def record(planned: Planned, arguments: Sequence[str] = (), servers: int = 1) ->
         planned: the requests, sent even if earlier ones have not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         servers: number of servers, which share this machine's cores.
+        command: starts another server than that of the tiny model; see `rig.serve.command`.
 
     Raises:
         RuntimeError: a server did not start.
@@ -55,7 +61,7 @@ def record(planned: Planned, arguments: Sequence[str] = (), servers: int = 1) ->
         ports = [free_port() for _ in range(servers)]
         processes = [
             subprocess.Popen(
-                serve.command(port, ["--no-enable-log-requests", *arguments]),
+                serve.command(port, ["--no-enable-log-requests", *arguments], command),
                 env=serve.environment(f"http://127.0.0.1:{collector.grpc_port}", os.environ),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -80,7 +86,11 @@ def record(planned: Planned, arguments: Sequence[str] = (), servers: int = 1) ->
 
 
 def record_once(
-    kept: Path | None, planned: Planned, arguments: Sequence[str] = (), servers: int = 1
+    kept: Path | None,
+    planned: Planned,
+    arguments: Sequence[str] = (),
+    servers: int = 1,
+    command: Sequence[str] = (),
 ) -> Recording:
     """Return the recording in a file that an earlier run wrote, or record and write it.
 
@@ -90,13 +100,14 @@ def record_once(
         planned: see `record`.
         arguments: see `record`.
         servers: see `record`.
+        command: see `record`.
 
     Raises:
         RuntimeError: a server did not start.
     """
     if kept is not None and kept.exists():
         return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
-    recording = record(planned, arguments, servers)
+    recording = record(planned, arguments, servers, command)
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(pickle.dumps(recording))

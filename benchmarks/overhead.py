@@ -1,25 +1,28 @@
 """Measures the CPU cost of the plugin for a server, compared with vLLM's own tracing.
 
     python benchmarks/overhead.py [--blocks 2] [--rounds 15] [--requests 60] [--tokens 32]
+    python benchmarks/overhead.py --server "vllm serve FOLDER --gpu-memory-utilization 0.29"
 
 Three real servers run on this machine's CPU: without tracing, with vLLM's native tracing, and with
-Tailspan's plugin. In each round, every server gets the same load for a short turn, so that other
-work on the machine disturbs all servers equally. The servers are restarted for each block, because
-the memory layout of a process affects its speed. The CPU time is the time of the API server
-process, with all its threads. It is measured from the start of a server's turn to the start of the
-server's next turn, so that exports after the turn are included. The CPU time of an idle server is
-measured first, subtracted and reported. Differences are computed between the servers of a round.
-The mean of the differences is printed with a 95 % interval (bootstrap over rounds).
+Tailspan's plugin. With --server, they run on a GPU, which must hold all three. In each round, every
+server gets the same load for a short turn, so that other work on the machine disturbs all servers
+equally. The servers are restarted for each block, because the memory layout of a process affects
+its speed. The CPU time is the time of the API server process, with all its threads. It is measured
+from the start of a server's turn to the start of the server's next turn, so that exports after the
+turn are included. The CPU time of an idle server is measured first, subtracted and reported.
+Differences are computed between the servers of a round. The mean of the differences is printed with
+a 95 % interval (bootstrap over rounds).
 """
 
 import argparse
 import os
 import random
+import shlex
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -68,6 +71,8 @@ class Turns:
     begun: list[tuple[float, float]] = field(default_factory=list)
     """Clock and CPU time at the start of each turn, and after the last turn."""
     requests_per_s: list[float] = field(default_factory=list)
+    tpot_s: list[float] = field(default_factory=list)
+    """Mean TPOT of each turn, measured by the client."""
 
     def cpu_per_request_s(self, requests: int) -> list[float]:
         """Return the CPU seconds per request of each turn, without the CPU time of the idle
@@ -95,8 +100,14 @@ def sink(port: int) -> None:
     server.wait_for_termination()
 
 
-def start(kind: str, endpoint: str) -> Server:
-    """Start a server of one kind, and wait until it serves requests."""
+def start(kind: str, endpoint: str, command: Sequence[str]) -> Server:
+    """Start a server of one kind, and wait until it serves requests.
+
+    Args:
+        kind: one of `KINDS`.
+        endpoint: receives the telemetry.
+        command: starts another server than that of the tiny model; empty for that one.
+    """
     port = free_port()
     arguments = ["--otlp-traces-endpoint", endpoint] if kind == "native" else []
     environ = {
@@ -110,7 +121,7 @@ def start(kind: str, endpoint: str) -> Server:
         # No plugin has this name, so vLLM does not load Tailspan's plugin.
         environ["VLLM_PLUGINS"] = "none"
     process = subprocess.Popen(
-        serve.command(port, arguments),
+        serve.command(port, arguments, command),
         env=serve.environment(endpoint, environ),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -122,24 +133,34 @@ def start(kind: str, endpoint: str) -> Server:
     return server
 
 
-def load(server: Server, calls: list[Call], concurrency: int) -> float:
-    """Send the calls, and return the requests per second."""
+def load(server: Server, calls: list[Call], concurrency: int) -> tuple[float, float]:
+    """Send the calls, and return the requests per second and the mean TPOT in seconds."""
     begun = time.monotonic()
     seen = send_all(server.port, calls, concurrency)
     took_s = time.monotonic() - begun
     if any(timed.status != 200 for timed in seen):
         raise SystemExit(f"the {server.kind} server failed a request")
-    return len(seen) / took_s
+    tpot_s = [
+        (timed.e2e_s - timed.ttft_s) / (timed.call.max_tokens - 1)
+        for timed in seen
+        if timed.ttft_s is not None
+    ]
+    return len(seen) / took_s, statistics.mean(tpot_s)
 
 
 def block(
-    endpoint: str, calls: list[Call], rounds: int, concurrency: int, draw: random.Random
+    endpoint: str,
+    command: Sequence[str],
+    calls: list[Call],
+    rounds: int,
+    concurrency: int,
+    draw: random.Random,
 ) -> dict[str, Turns]:
     """Start the servers, run their turns, and stop them."""
     servers: list[Server] = []
     try:
         for kind in KINDS:
-            servers.append(start(kind, endpoint))
+            servers.append(start(kind, endpoint, command))
         for server in servers:
             load(server, calls, concurrency)  # warm up
         time.sleep(IDLE_S / 2)
@@ -156,7 +177,9 @@ def block(
             for server in servers:
                 mine = turns[server.kind]
                 mine.begun.append((time.monotonic(), server.cpu_s()))
-                mine.requests_per_s.append(load(server, calls, concurrency))
+                requests_per_s, tpot_s = load(server, calls, concurrency)
+                mine.requests_per_s.append(requests_per_s)
+                mine.tpot_s.append(tpot_s)
             print(f"round {number + 1} of {rounds}", flush=True)
         time.sleep(IDLE_S / 2)
         for server in servers:
@@ -179,12 +202,20 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=60, help="requests per turn")
     parser.add_argument("--tokens", type=int, default=32, help="output tokens per request")
     parser.add_argument("--concurrency", type=int, default=8)
+    parser.add_argument(
+        "--server",
+        type=shlex.split,
+        default=[],
+        metavar="COMMAND",
+        help="start another server: a command without port and name, such as 'vllm serve FOLDER'",
+    )
     parser.add_argument("--sink", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.sink:
         sink(asked.sink)
         return 0
-    ensure()
+    if not asked.server:
+        ensure()
     sink_port = free_port()
     taking = subprocess.Popen([sys.executable, __file__, "--sink", str(sink_port)])
     draw = random.Random(1)
@@ -192,7 +223,14 @@ def main() -> int:
     calls = [Call(prompt=prompt, max_tokens=asked.tokens) for prompt in prompts]
     try:
         blocks = [
-            block(f"http://127.0.0.1:{sink_port}", calls, asked.rounds, asked.concurrency, draw)
+            block(
+                f"http://127.0.0.1:{sink_port}",
+                asked.server,
+                calls,
+                asked.rounds,
+                asked.concurrency,
+                draw,
+            )
             for _ in range(asked.blocks)
         ]
     finally:
@@ -210,6 +248,7 @@ def report(blocks: list[dict[str, Turns]], requests: int, tokens: int) -> None:
     rate = {
         kind: [rate for turns in blocks for rate in turns[kind].requests_per_s] for kind in KINDS
     }
+    tpot_s = {kind: [tpot for turns in blocks for tpot in turns[kind].tpot_s] for kind in KINDS}
     print(f"\nAPI-server CPU per request of {tokens} tokens, {len(cpu_ms['plain'])} rounds:")
     print(f"  plain              {statistics.mean(cpu_ms['plain']):6.2f} ms")
     added = {
@@ -220,17 +259,25 @@ def report(blocks: list[dict[str, Turns]], requests: int, tokens: int) -> None:
         low, high = interval([added[kind]], lambda sample: statistics.mean(sample[0]))
         mean = statistics.mean(added[kind])
         print(f"  added by {kind:9} {mean:6.2f} ms  [{low:.2f}, {high:.2f}]")
-    mean = statistics.mean(added["tailspan"]) / statistics.mean(added["native"])
-    low, high = interval(
-        [added["tailspan"], added["native"]],
-        lambda sample: statistics.mean(sample[0]) / statistics.mean(sample[1]),
+    if interval([added["native"]], lambda sample: statistics.mean(sample[0]))[0] > 0:
+        mean = statistics.mean(added["tailspan"]) / statistics.mean(added["native"])
+        low, high = interval(
+            [added["tailspan"], added["native"]],
+            lambda sample: statistics.mean(sample[0]) / statistics.mean(sample[1]),
+        )
+        print(f"  ours / native      {mean:6.2f}     [{low:.2f}, {high:.2f}]")
+    else:
+        print("  ours / native      unknown: the cost of native tracing is within the noise")
+    print(
+        f"plain: {statistics.median(rate['plain']):.2f} requests/s, "
+        f"TPOT {1e3 * statistics.median(tpot_s['plain']):.3f} ms"
     )
-    print(f"  ours / native      {mean:6.2f}     [{low:.2f}, {high:.2f}]")
-    for kind in KINDS[1:]:
-        ratios = [mine / base for mine, base in zip(rate[kind], rate["plain"], strict=True)]
-        low, high = interval([ratios], lambda sample: statistics.median(sample[0]))
-        middle = statistics.median(ratios)
-        print(f"throughput, {kind} / plain: {middle:.3f}  [{low:.3f}, {high:.3f}]")
+    for name, values in (("throughput", rate), ("TPOT", tpot_s)):
+        for kind in KINDS[1:]:
+            ratios = [mine / base for mine, base in zip(values[kind], values["plain"], strict=True)]
+            low, high = interval([ratios], lambda sample: statistics.median(sample[0]))
+            middle = statistics.median(ratios)
+            print(f"{name}, {kind} / plain: {middle:.3f}  [{low:.3f}, {high:.3f}]")
     for kind in KINDS:
         idle = statistics.mean(turns[kind].idle_cpu_per_s for turns in blocks)
         print(f"idle, {kind}: {idle * 1e3:.2f} ms of CPU a second")

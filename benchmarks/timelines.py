@@ -181,7 +181,7 @@ def faults() -> list[Fault]:
             for target in ("0.95", "0.9", "0.8")
         ),
         Fault(
-            "3. No request is selected any longer",
+            "3. The objective no longer selects any request",
             2 * _HOUR_S,
             own(2 * _HOUR_S, (2 * _HOUR_S, 0), 0),
         ),
@@ -195,7 +195,7 @@ def faults() -> list[Fault]:
         ),
         *(
             Fault(
-                f"4. The counters are gone, {shown}",
+                f"4. The counters disappear, {shown}",
                 _HOUR_S,
                 own(_HOUR_S, (_HOUR_S, None), None),
                 target,

@@ -1,12 +1,14 @@
 """Are predictions right for a real vLLM that is then changed for real?
 
     python benchmarks/what_if_real.py [--seconds 90] [--rate 5] [--cases seats_4,budget_512]
+    python benchmarks/what_if_real.py --server "vllm serve FOLDER" --seats 64,16 --tokens 50,350
 
-A real server on this machine's CPU serves seeded arrivals, twice: the difference between these two
-runs is the noise of the measurement. The change is predicted from what the first run reported. Then
-a server with the change serves the arrivals. An error is within the bar if it is at most 1.5 times
-that noise, or 10 % at P50 and 20 % at P99, whichever is larger. The bar is four of five. No
-saturated case may be called safe.
+A real server serves seeded arrivals, twice: the difference between these two runs is the noise of
+the measurement. It runs the tiny model on this machine's CPU, or the command of --server starts it,
+for example on a GPU. The change is predicted from what the first run reported. Then a server with
+the change serves the arrivals. An error is within the bar if it is at most 1.5 times that noise, or
+10 % at P50 and 20 % at P99, whichever is larger. The bar is four of five. No saturated case may be
+called safe.
 
 Two other predictions are printed beside: "no change", and "M/M/c", a queue with as many servers as
 the engine runs requests at once.
@@ -16,6 +18,7 @@ import argparse
 import math
 import os
 import random
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +53,7 @@ WARM_S = 25.0
 class Run:
     """The configuration of a real run: the engine's arguments, the rate's factor, and replicas."""
 
-    seats: int = 16
+    seats: int
     arguments: tuple[str, ...] = ()
     rate: float = 1.0
     servers: int = 1
@@ -60,16 +63,18 @@ class Run:
         return self.seats * self.servers
 
 
-RUNS = {
-    "first": Run(),
-    "second": Run(),
-    "seats_4": Run(seats=4),
-    "budget_512": Run(arguments=("--max-num-batched-tokens", "512")),
-    "cache_off": Run(arguments=("--no-enable-prefix-caching",)),
-    "rate_1.5": Run(rate=1.5),
-    "rate_2.5": Run(rate=2.5),
-    "two_replicas": Run(servers=2),
-}
+def runs_of(seats: int, changed: int) -> dict[str, Run]:
+    """Return the runs by name. `changed` is the number of seats after the change of seats."""
+    return {
+        "first": Run(seats),
+        "second": Run(seats),
+        f"seats_{changed}": Run(changed),
+        "budget_512": Run(seats, ("--max-num-batched-tokens", "512")),
+        "cache_off": Run(seats, ("--no-enable-prefix-caching",)),
+        "rate_1.5": Run(seats, rate=1.5),
+        "rate_2.5": Run(seats, rate=2.5),
+        "two_replicas": Run(seats, servers=2),
+    }
 
 
 @dataclass(frozen=True)
@@ -81,19 +86,33 @@ class Case:
     edits: Edits
 
 
-CASES = {
-    "seats_4": Case("first", "seats_4", Edits(arguments={"max_num_seqs": "4"})),
-    "seats_16": Case("seats_4", "first", Edits(arguments={"max_num_seqs": "16"})),
-    "budget_512": Case("first", "budget_512", Edits(arguments={"max_num_batched_tokens": "512"})),
-    "cache_off": Case("first", "cache_off", Edits(arguments={"enable_prefix_caching": "false"})),
-    "rate_1.5": Case("first", "rate_1.5", Edits(rates=[Rate(factor=1.5)])),
-    "rate_2.5": Case("first", "rate_2.5", Edits(rates=[Rate(factor=2.5)])),
-    "two_replicas": Case("first", "two_replicas", Edits(replicas=2)),
-}
+def cases_of(seats: int, changed: int) -> dict[str, Case]:
+    """Return the cases by name; the arguments are those of `runs_of`."""
+    fewer, more = f"seats_{changed}", f"seats_{seats}"
+    return {
+        fewer: Case("first", fewer, Edits(arguments={"max_num_seqs": str(changed)})),
+        more: Case(fewer, "first", Edits(arguments={"max_num_seqs": str(seats)})),
+        "budget_512": Case(
+            "first", "budget_512", Edits(arguments={"max_num_batched_tokens": "512"})
+        ),
+        "cache_off": Case(
+            "first", "cache_off", Edits(arguments={"enable_prefix_caching": "false"})
+        ),
+        "rate_1.5": Case("first", "rate_1.5", Edits(rates=[Rate(factor=1.5)])),
+        "rate_2.5": Case("first", "rate_2.5", Edits(rates=[Rate(factor=2.5)])),
+        "two_replicas": Case("first", "two_replicas", Edits(replicas=2)),
+    }
 
 
-def calls(seconds: float, rate_per_s: float, seed: int) -> Planned:
-    """Return a Poisson load: instants, and prompts of which a third share a long beginning."""
+def calls(seconds: float, rate_per_s: float, seed: int, tokens: tuple[int, int]) -> Planned:
+    """Return a Poisson load: instants, and prompts of which a third share a long beginning.
+
+    Args:
+        seconds: length of the recorded load, after the warm-up.
+        rate_per_s: mean requests per second.
+        seed: seed of instants and lengths.
+        tokens: least and most output tokens of a request.
+    """
     draw = random.Random(seed)
     shared = "".join(draw.choices("abcdefgh ", k=400))
     planned, at_s = [], 0.0
@@ -102,7 +121,7 @@ def calls(seconds: float, rate_per_s: float, seed: int) -> Planned:
         prompt = "".join(draw.choices("abcdefgh ", k=length))
         if draw.random() < 1 / 3:
             prompt = shared + prompt
-        planned.append((at_s, Call(chat=False, prompt=prompt, max_tokens=draw.randint(8, 80))))
+        planned.append((at_s, Call(chat=False, prompt=prompt, max_tokens=draw.randint(*tokens))))
     return planned
 
 
@@ -171,15 +190,39 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=90.0, help="recorded for each server")
     parser.add_argument("--rate", type=float, default=5.0, help="requests/s")
     parser.add_argument("--seed", type=int, default=5, help="of the arrivals and lengths")
-    parser.add_argument("--cases", default=",".join(CASES), help=f"of {', '.join(CASES)}")
+    parser.add_argument("--cases", help="names of cases, separated by commas; default all")
+    parser.add_argument(
+        "--seats",
+        type=_two_numbers,
+        default=(16, 4),
+        metavar="BEFORE,AFTER",
+        help="max_num_seqs before and after the change of seats (default 16,4)",
+    )
+    parser.add_argument(
+        "--tokens",
+        type=_two_numbers,
+        default=(8, 80),
+        metavar="LEAST,MOST",
+        help="output tokens of a request (default 8,80)",
+    )
+    parser.add_argument(
+        "--server",
+        type=shlex.split,
+        default=[],
+        metavar="COMMAND",
+        help="start another server: a command without port and name, such as 'vllm serve FOLDER'",
+    )
     parser.add_argument(
         "--keep", type=Path, help="folder of recordings, which are served only once"
     )
     asked = parser.parse_args(words)
-    if unknown := set(asked.cases.split(",")) - set(CASES):
-        parser.error(f"--cases: unknown {', '.join(unknown)}; allowed: {', '.join(CASES)}")
+    runs, cases = runs_of(*asked.seats), cases_of(*asked.seats)
+    names = list(cases) if asked.cases is None else asked.cases.split(",")
+    if unknown := set(names) - set(cases):
+        parser.error(f"--cases: unknown {', '.join(unknown)}; allowed: {', '.join(cases)}")
     try:
-        ensure()
+        if not asked.server:
+            ensure()
     except NotHereError as reason:
         print(reason, file=sys.stderr)
         return 2
@@ -187,12 +230,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
     def served(name: str) -> Recorded:
         if name not in found:
-            run = RUNS[name]
+            run = runs[name]
             print(f"serving: {name}; load average {os.getloadavg()[0]:.1f}", file=sys.stderr)
-            planned = calls(asked.seconds, asked.rate * run.rate, asked.seed)
+            planned = calls(asked.seconds, asked.rate * run.rate, asked.seed, asked.tokens)
             arguments = ["--max-num-seqs", str(run.seats), *run.arguments]
             kept = None if asked.keep is None else asked.keep / f"{name}.pickle"
-            found[name] = recorded(record_once(kept, planned, arguments, run.servers))
+            found[name] = recorded(record_once(kept, planned, arguments, run.servers, asked.server))
         return found[name]
 
     try:
@@ -207,8 +250,8 @@ def main(words: Sequence[str] | None = None) -> int:
     good = {"predicted": 0, "no change": 0, "M/M/c": 0}
     close = dict(good)
     covered = every = 0
-    for name in asked.cases.split(","):
-        case = CASES[name]
+    for name in names:
+        case = cases[name]
         before, after = served(case.before), served(case.after)
         answer = predict(before, WhatIfQuestion(before.window, case.edits))
         if answer.refused is not None:
@@ -229,7 +272,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 off = {
                     "predicted": predicted.value / real - 1,
                     "no change": now / real - 1,
-                    "M/M/c": mmc(before, RUNS[case.after], metric, point) / real - 1,
+                    "M/M/c": mmc(before, runs[case.after], metric, point) / real - 1,
                 }
                 for kind, error in off.items():
                     good[kind] += within(error, noise, point)
@@ -251,6 +294,11 @@ def main(words: Sequence[str] | None = None) -> int:
         )
     print(f"95 % intervals: {covered} of {every} contain what was measured")
     return int(good["predicted"] < BAR * every)
+
+
+def _two_numbers(text: str) -> tuple[int, int]:
+    first, second = text.split(",")
+    return int(first), int(second)
 
 
 if __name__ == "__main__":

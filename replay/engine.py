@@ -99,7 +99,13 @@ class Engine:
             config.max_model_len,
         )
         self._on_step = on_step
-        self._now = started_s
+        self._now = self._decided = self._last_start = started_s
+        """End of the last step; the instant of the decision about the current step; start of the
+        last step."""
+        self._just_ended = 0
+        """Number of requests that ended with the last step."""
+        self._late_seats = 0
+        """Number of seats that were still taken at the decision about the current step."""
         self._coming: deque[Job] = deque()
         self._waiting: deque[Job] | PriorityQueue = (
             PriorityQueue() if config.policy == "priority" else deque()
@@ -227,7 +233,10 @@ class Engine:
 
     def _begin_step(self, start: float) -> None:
         self._now = start
-        self._let_in(start)
+        ahead = self.config.async_scheduling and bool(self._running)
+        self._decided = self._last_start if ahead else start
+        self._late_seats = self._just_ended if ahead else 0
+        self._let_in(self._decided)
         if not self._running and not self._waiting:
             return  # the arrived requests wait for KV transfers or adapters
         if self.kv.pinned != self.lost_blocks:
@@ -392,7 +401,7 @@ class Engine:
             job = self._waiting[0]
             if preempted:  # as in vLLM, a step that preempted a request admits no request
                 return "kv_s", loading_s
-            if len(self._running) >= self.config.max_num_seqs:
+            if len(self._running) + self._late_seats >= self.config.max_num_seqs:
                 return "seats_s", loading_s
             if budget <= 0:
                 return "budget_s", loading_s
@@ -425,7 +434,7 @@ class Engine:
         job.admitted, self._admissions = self._admissions, self._admissions + 1
         job.computed_tokens = spared
         if job.scheduled is None:
-            job.scheduled = self._now
+            job.scheduled = self._decided
             job.blocked = Blocked(*map(sub, self.blocked, job.blocked))
             job.cached_tokens = spared
             job.external_cached_tokens = spared - cached
@@ -473,7 +482,7 @@ class Engine:
 
     def _end_step(self, step: _Step, ended: list[Job]) -> None:
         self._step = None
-        self._now = step.end
+        self._now, self._last_start = step.end, step.start
         lockstep, drafting = self._lockstep, self._drafting
         took_s = step.end - step.start
         prefill_tokens = sum(tokens for _, tokens, _ in step.chunks)
@@ -499,6 +508,7 @@ class Engine:
             self._bill_chunk(job, tokens, step, own_s, sequences)
             if self._end_chunk(job, tokens, step, own_s, sequences):
                 done.append(job)
+        self._just_ended = len(done)
         # As in vLLM, blocks are released in the order of the batch.
         for job in sorted(done, key=lambda each: each.admitted):
             job.last_token, job.last_sequences = self._now, sequences
@@ -593,7 +603,8 @@ class Engine:
             quiet_until = min(quiet_until, job.queued + job.fetch_s)
         last = lockstep.first_end - 1
         first = count = lockstep.count
-        now, context_tokens = self._now, lockstep.context_tokens
+        begun = now = self._now
+        context_tokens = lockstep.context_tokens
         fixed_s = model.base_s + model.sequence_s * decodes
         context_token_s = model.context_token_s
         scale_of, on_step = clock.scale, self._on_step
@@ -607,7 +618,7 @@ class Engine:
             if needed > free or now + duration_s > until:
                 break
             free -= needed
-            now += duration_s
+            begun, now = now, now + duration_s
             durations_s.append(duration_s)
             on_step(0, 0.0, context_tokens, decodes, duration_s)
             scale_sum += scale
@@ -627,4 +638,4 @@ class Engine:
             self._count_steps(steps, decodes, 0, now - self._now, max(durations_s))
             self.totals.context_tokens += round(read * steps)
             self.totals.decodes += steps * decodes
-            self._now = now
+            self._now, self._last_start, self._just_ended = now, begun, 0

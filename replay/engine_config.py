@@ -42,6 +42,10 @@ class EngineConfig:
     num_speculative_tokens: int = 0
     tensor_parallel_size: int = 1
     kv_connector: bool = False
+    async_scheduling: bool = False
+    """If True, the engine decides about a step while the step before it runs. A request that
+    arrives, or a seat that becomes free, during a step has to wait for the end of the next one.
+    True is the default of newer versions of vLLM on GPUs."""
     enforce_eager: bool = False
     """If True, no CUDA graphs are used, and each kernel is launched separately."""
     step: StepModel = EIGHT_B_ON_H100
@@ -119,6 +123,8 @@ class EngineConfig:
             "scheduler.policy": self.policy,
             "parallel.tensor_parallel_size": self.tensor_parallel_size,
         }
+        if self.async_scheduling:
+            reported["scheduler.async_scheduling"] = True
         if self.long_prefill_token_threshold:
             reported["scheduler.long_prefill_token_threshold"] = self.long_prefill_token_threshold
         if self.max_loras:

@@ -40,7 +40,7 @@ def _fields(names: str, kind: str) -> list[tuple[str, str]]:
 
 OPTIONS: Final = np.dtype(
     _fields("router slack seats step_tokens queue_places max_model_len block_size", "i8")
-    + _fields("reuse by_priority reserve_whole", "?")
+    + _fields("reuse by_priority reserve_whole ahead", "?")
     + _fields("long_limit drafts key_count", "i8")
     # `left_from`: the first extent of blocks that finished requests leave.
     + _fields("left_from", "i8")
@@ -91,10 +91,12 @@ EXTENT: Final = np.dtype(
 The extent of the blocks that request n left has the index `left_from` + n."""
 
 ENGINE: Final = np.dtype(
-    _fields("now_s start_s end_s pace busy_s seats_s kv_s tokens_s", "f8")
+    _fields("now_s start_s end_s decided_s pace busy_s seats_s kv_s tokens_s", "f8")
     + _fields("in_step", "?")
     # `blocked_by`: SEATS, KV, TOKENS or −1. `last_work`: the last request of the front end.
     + _fields("blocked_by sequences running decodes context waiting outstanding last_work", "i8")
+    # `just_ended`: number of requests that ended with the last step.
+    + _fields("just_ended", "i8")
     + _fields("first_extent free blank least_free idle_oldest idle_newest", "i8")
     # Indices into `EVENT` arrays.
     + _fields("next_stall stalls_end next_pace paces_end", "i8")
@@ -519,12 +521,13 @@ def _admit_waiting(
     rest: int,
     limit: int,
     preempted: bool,
+    late_seats: int,
 ) -> int:
     """Do the same as `Engine._admit_waiting`. Return the limit that blocks the queue, or −1."""
     while engine.waiting > 0:
         if preempted:
             return KV
-        if engine.running >= options.seats:
+        if engine.running + late_seats >= options.seats:
             return SEATS
         if rest <= 0:
             return TOKENS
@@ -549,7 +552,7 @@ def _admit_waiting(
         job.computed, job.chunk = spared, chunk
         rest -= chunk
         if new:
-            job.scheduled_s = engine.now_s
+            job.scheduled_s = engine.decided_s
             job.cached = spared
             engine.looked_up += job.target
             engine.found += cached
@@ -572,9 +575,12 @@ def _begin_step(
 ) -> None:
     """Do the same as `Engine._begin_step`."""
     engine.now_s = start
-    while ends[_COMING] >= 0 and jobs[ends[_COMING]].handed_s <= start:
+    ahead = options.ahead and engine.running > 0
+    engine.decided_s = engine.start_s if ahead else start
+    late_seats = engine.just_ended if ahead else 0
+    while ends[_COMING] >= 0 and jobs[ends[_COMING]].handed_s <= engine.decided_s:
         n = _pop(jobs, ends, _COMING)
-        jobs[n].queued_s = start
+        jobs[n].queued_s = engine.decided_s
         _wait(options, engine, jobs, ends, n, False)
     limit = options.long_limit
     if limit == 0 or engine.running + engine.waiting <= 1:
@@ -583,7 +589,7 @@ def _begin_step(
     rest = _serve_running(options, engine, jobs, segments, extents, batch, ends, limit)
     preempted = engine.preemptions > preemptions
     engine.blocked_by = _admit_waiting(
-        options, engine, jobs, segments, extents, batch, ends, rest, limit, preempted
+        options, engine, jobs, segments, extents, batch, ends, rest, limit, preempted, late_seats
     )
 
     while engine.next_pace < engine.paces_end and paces[engine.next_pace].at_s <= start:
@@ -700,6 +706,7 @@ def _end_step(
         if job.decoding and job.made == job.output:
             ended[done] = n
             done += 1
+    engine.just_ended = done
     if done == 0:
         return 0
     for place in range(done):

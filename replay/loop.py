@@ -115,6 +115,7 @@ def _options(model: ServerModel, key_count: int) -> Records:
         "block_size": config.block_size,
         "reuse": config.enable_prefix_caching,
         "by_priority": config.policy == "priority",
+        "ahead": config.async_scheduling,
         "reserve_whole": config.scheduler_reserve_full_isl,
         "long_limit": config.long_prefill_token_threshold,
         "drafts": config.num_speculative_tokens,

@@ -25,7 +25,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "-narrow": {"viewport": {"width": 400, "height": 850}, "color_scheme": "light"},
 }
 READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
-MORE = {"slos": "&by=hour"}
+MORE = {"slos": "&by=hour", "what-if": "&change=replicas=3"}
 SETTLES_MS = 1_500
 
 

@@ -20,6 +20,14 @@ from rig.install import MODEL, PYTHON, NotHereError, ensure
 MODEL_NAME = "tiny"
 START_LIMIT_S = 300
 
+TINY_SERVER = (
+    *(str(PYTHON), "-m", "vllm.entrypoints.cli.main", "serve", str(MODEL)),
+    *("--max-model-len", "2048", "--max-num-seqs", "16", "--enforce-eager"),
+    # In bfloat16 on a CPU with AMX, vLLM 0.32 fails with SIGILL if its first step has a single
+    # token.
+    *("--dtype", "float32"),
+)
+
 _QUIET = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -30,15 +38,18 @@ _QUIET = {
 }
 
 
-def command(port: int, extra: Sequence[str] = ()) -> list[str]:
-    """Return the command line of a server on `port`. `extra` contains arguments for vLLM itself."""
+def command(port: int, extra: Sequence[str] = (), server: Sequence[str] = ()) -> list[str]:
+    """Return the command line of a server on `port`.
+
+    Args:
+        port: a port of loopback.
+        extra: arguments for vLLM itself.
+        server: command that starts another server than that of the tiny model, for example
+            `vllm serve FOLDER`.
+    """
     return [
-        *(str(PYTHON), "-m", "vllm.entrypoints.cli.main", "serve", str(MODEL)),
+        *(server or TINY_SERVER),
         *("--served-model-name", MODEL_NAME),
-        *("--max-model-len", "2048", "--max-num-seqs", "16", "--enforce-eager"),
-        # In bfloat16 on a CPU with AMX, vLLM 0.32 fails with SIGILL if its first step has a single
-        # token.
-        *("--dtype", "float32"),
         *("--host", "127.0.0.1", "--port", str(port)),
         *extra,
     ]

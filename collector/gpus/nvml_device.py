@@ -74,12 +74,23 @@ def read_clocks(nvml: Any, device: Any, into: Measurements) -> None:
 
 def read_memory(nvml: Any, device: Any, into: Measurements) -> None:
     """Set the used and total memory of a card or a slice."""
-    memory = asked(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(device))
+    memory = asked(nvml, lambda: _memory(nvml, device))
     for query in OF_MEMORY:
         if isinstance(memory, Absence):
             into.set_absent(query.field, memory)
         else:
             into.set(query.field, query.read(nvml, memory))
+
+
+def _memory(nvml: Any, device: Any) -> Any:
+    """Return the memory, without the part that the driver reserves (480 MiB of an H100).
+
+    nvidia-smi and DCGM do not count this part as used, either.
+    """
+    try:
+        return nvml.nvmlDeviceGetMemoryInfo(device, nvml.nvmlMemory_v2)
+    except nvml.NVMLError_FunctionNotFound:  # before driver 510
+        return nvml.nvmlDeviceGetMemoryInfo(device)
 
 
 def peak_bytes_per_s(nvml: Any, device: Any) -> float | Absence:

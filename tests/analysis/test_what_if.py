@@ -198,9 +198,11 @@ def test_a_feature_that_is_not_modelled_is_named(beside: dict[str, object], reas
 
 
 def test_arguments_become_the_configuration_that_sent_them() -> None:
-    found = engine_config(ENGINE.arguments())
-    for name in ("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "max_model_len"):
-        assert getattr(found, name) == getattr(ENGINE, name)
+    sent = replace(ENGINE, async_scheduling=True)
+    found = engine_config(sent.arguments())
+    names = ("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "max_model_len")
+    for name in (*names, "async_scheduling"):
+        assert getattr(found, name) == getattr(sent, name)
 
 
 def test_clients_that_wait_slow_down_instead_of_queueing() -> None:

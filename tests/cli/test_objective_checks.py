@@ -67,7 +67,7 @@ def test_native_spans_leave_the_default_objective_blind(look: Look, receive: Rec
     (found,) = look()
     assert found.ok is False
     assert found.detail.startswith(
-        "chat is blind in the last hour: no request matches its `where`. A value that it asks for"
+        "chat is blind in the last hour: no request matches its `where`. A field that `where`"
     )
     assert found.mend is not None
     assert "install the instrumentation" in found.mend

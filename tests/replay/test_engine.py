@@ -144,12 +144,12 @@ def test_no_block_is_leaked_or_used_twice(asks: list[Ask]) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(ASKS)
-def test_the_short_way_through_plain_decodes_changes_nothing(asks: list[Ask]) -> None:
+@given(ASKS, st.booleans())
+def test_the_short_way_through_plain_decodes_changes_nothing(asks: list[Ask], ahead: bool) -> None:
     """Only the set-up of a step is skipped."""
-    stalls = (Stall(0.1, 0.2), Stall(0.7, 0.3))
-    short = Engine(SMALL, "seed", stalls)
-    long = _unhurried(SMALL, stalls)
+    config, stalls = replace(SMALL, async_scheduling=ahead), (Stall(0.1, 0.2), Stall(0.7, 0.3))
+    short = Engine(config, "seed", stalls)
+    long = _unhurried(config, stalls)
     for quick, slow in zip(_run(short, _jobs(asks)), _run(long, _jobs(asks)), strict=True):
         assert quick.number == slow.number
         for name in ("scheduled", "first_token", "last_token", "itl_max_s"):
@@ -314,6 +314,31 @@ def test_at_most_max_num_seqs_run_together() -> None:
     jobs = [Job(number, 10, 50, 0.0) for number in range(3)]
     _run(engine, jobs)
     assert (jobs[2].scheduled or 0.0) >= min(jobs[0].last_token or 0, jobs[1].last_token or 0)
+
+
+def test_a_request_that_arrives_during_a_step_misses_the_next_one() -> None:
+    """With asynchronous scheduling, the next step is already decided."""
+    for ahead, steps_missed in ((False, 1), (True, 2)):
+        config = replace(ROOMY, async_scheduling=ahead, step_noise_ratio=0.0)
+        jobs = [Job(0, 10, 50, 0.0), Job(1, 10, 2, 0.1)]
+        _run(Engine(config, "seed"), jobs)
+        step_s = config.model.step_s(0.0, 30, 1)
+        arrived, first = jobs[1].handed, jobs[1].first_token
+        assert arrived is not None
+        assert first is not None
+        # The rest of the step under way, the steps that are decided already, and its own.
+        assert (steps_missed - 1) * step_s < first - arrived < (steps_missed + 1.2) * step_s
+
+
+def test_a_seat_is_free_one_step_later_with_asynchronous_scheduling() -> None:
+    waits_s = []
+    for ahead in (False, True):
+        config = replace(ROOMY, async_scheduling=ahead, max_num_seqs=2, step_noise_ratio=0.0)
+        jobs = [Job(0, 10, 50, 0.0), Job(1, 10, 20, 0.0), Job(2, 10, 20, 0.0)]
+        _run(Engine(config, "seed"), jobs)
+        waits_s.append((jobs[2].first_token or 0.0) - (jobs[1].last_token or 0.0))
+    step_s = ROOMY.model.step_s(0.0, 30, 1)
+    assert waits_s[1] - waits_s[0] == pytest.approx(step_s, rel=0.1)
 
 
 @pytest.mark.parametrize(

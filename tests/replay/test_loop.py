@@ -53,6 +53,7 @@ def _engines(draw: Any) -> EngineConfig:
         policy=draw(st.sampled_from(["fcfs", "priority"])),
         long_prefill_token_threshold=draw(st.sampled_from([0, 0, 16, 50])),
         scheduler_reserve_full_isl=draw(st.booleans()),
+        async_scheduling=draw(st.booleans()),
         num_speculative_tokens=draw(st.sampled_from([0, 0, 1, 3])),
         enforce_eager=draw(st.booleans()),
         step=replace(EIGHT_B_ON_H100, prefill_token_s=3.1e-4),

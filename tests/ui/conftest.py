@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -284,35 +285,45 @@ def browse(
     return start
 
 
-@pytest.fixture
-def explorer(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Start the explorer on a database as `tailspan up` does, and return its address."""
-    started: list[subprocess.Popen[bytes]] = []
+@contextmanager
+def running_explorer(folder: Path, database_url: str, **more: Any) -> Iterator[str]:
+    """Run the explorer on a database as `tailspan up` does; yield its address.
 
-    def start(database_url: str, **more: Any) -> str:
-        wanted = launch(database_url=database_url, **{"port": free_port(), **more})
-        (port,) = (word.partition("=")[2] for word in wanted.command if "server.port" in word)
-        with (tmp_path / "explorer.log").open("wb") as log:
-            process = subprocess.Popen(
-                wanted.command,
-                env={**os.environ, **wanted.environment},
-                cwd=tmp_path,
-                stdout=log,
-                stderr=log,
-            )
-        started.append(process)
-        under = f"/{more['base_path']}" if more.get("base_path") else ""
-        address = f"http://127.0.0.1:{port}{under}"
+    Args:
+        folder: the process's working directory, which also gets its log.
+        database_url: the database.
+        more: further arguments of `launch`.
+    """
+    wanted = launch(database_url=database_url, **{"port": free_port(), **more})
+    (port,) = (word.partition("=")[2] for word in wanted.command if "server.port" in word)
+    with (folder / "explorer.log").open("wb") as log:
+        process = subprocess.Popen(
+            wanted.command,
+            env={**os.environ, **wanted.environment},
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+        )
+    under = f"/{more['base_path']}" if more.get("base_path") else ""
+    address = f"http://127.0.0.1:{port}{under}"
+    try:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and process.poll() is None:
             try:
                 with urllib.request.urlopen(f"{address}/_stcore/health", timeout=5):
-                    return address
+                    break
             except (urllib.error.URLError, ConnectionError):
                 time.sleep(0.1)
-        pytest.fail((tmp_path / "explorer.log").read_text())
-
-    yield start
-    for process in started:
+        else:
+            pytest.fail((folder / "explorer.log").read_text())
+        yield address
+    finally:
         process.terminate()
         process.wait(20)
+
+
+@pytest.fixture
+def explorer(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Start the explorer on a database, and return its address."""
+    with ExitStack() as running:
+        yield lambda url, **more: running.enter_context(running_explorer(tmp_path, url, **more))

@@ -18,13 +18,22 @@ from sqlalchemy import Engine
 from store.database import default_url
 from store.errors import DatabaseMissing, StoreError
 from store.queries import Window
-from ui.frame import controls, first_minute, freshness, incident_links, navigation, no_data
+from ui.frame import (
+    command,
+    controls,
+    first_minute,
+    freshness,
+    incident_links,
+    navigation,
+    no_data,
+    selection,
+)
 from ui.frame.context import CannotShow, Context
 from ui.frame.objectives import read_objectives
 from ui.frame.pages import BY_KEY, Page
 from ui.frame.read_cache import opened, shared
 from ui.frame.view import View
-from ui.kit import picture, store_reads
+from ui.kit import picture, store_reads, wording
 from ui.kit.sections import CAPTION
 from ui.kit.store_reads import Unreadable
 from ui.kit.time_bins import SECOND_NS
@@ -37,7 +46,6 @@ FIRST_MINUTE_S: Final = 1
 """Seconds between reads while a simulated past is arriving."""
 
 HERE: Final = Path(__file__).parent
-SCRIPTS: Final = ("history.js", "picture_button.js", "copy_link.js")
 FRAMED: Final = "framed"
 """Session key of the view that the navigation and the controls were drawn for."""
 DRAWN: Final = "drawn"
@@ -47,9 +55,6 @@ DRAWN: Final = "drawn"
 def show() -> None:
     """Draw the whole page."""
     st.set_page_config(page_icon=str(HERE / "icon.svg"), layout="wide")
-    st.html(f"<style>{(HERE / 'style.css').read_text()}</style>")
-    script = "".join((HERE / each).read_text() for each in SCRIPTS)
-    st.html(f"<i class='unseen'></i><script>{script}</script>", unsafe_allow_javascript=True)
     if gate.passes():
         navigation.choose(_page)
 
@@ -131,10 +136,29 @@ def _body(engine: Engine, zone: tzinfo) -> None:
             no_data.no_server()
         else:
             module.show(context, found)
+            _drag(context, found, module)
+            _command(context)
     except CannotShow as error:
         no_data.cannot_show(error.sentence, error.reason)
     except (Unreadable, StoreError) as error:
         no_data.unreadable(str(error))
+
+
+def _drag(context: Context, found: Any, module: Any) -> None:
+    """Offer the actions for the range that the reader dragged over on a chart, if there is one."""
+    window = selection.chosen(context)
+    if window is not None:
+        explaining: Callable[..., View] | None = getattr(module, "explaining", None)
+        selection.offer(context, window, explaining(context, found, window) if explaining else None)
+
+
+def _command(context: Context) -> None:
+    """Show the command that prints this page's result."""
+    line = command.command(context.view, context.window)
+    if line is not None:
+        zone = html.escape(wording.zone_name(context.zone, context.window.to_unix_ns))
+        st.html(f"<p class='note'>In a terminal, with times in UTC. This page shows {zone}.</p>")
+        st.code(line, language="bash", wrap_lines=True)
 
 
 def _context(engine: Engine, view: View, now_unix_ns: int, zone: tzinfo) -> Context:

@@ -26,7 +26,8 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
             f" to <b>{until}</b> so far. The page updates automatically.</p>"
         )
     state = "paused" if not context.view.live else "live" if silent is None else "stale"
-    parts = [f"<span class='{state}'>{state}</span>"]
+    drawn = _drawn(context) if state == "live" else ""
+    parts = [f"<span class='{state}'{drawn}>{state}</span>"]
     if newest_unix_ns is not None:
         newest = min(newest_unix_ns, context.window.to_unix_ns)
         parts.append(f"data as of {wording.clock(newest, context.zone)}")
@@ -41,6 +42,13 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
         " title='The link always shows this range, even when opened later'>Copy link</button>"
     )
     st.html(f"<div class='freshness'>{' · '.join(parts)}</div>")
+
+
+def _drawn(context: Context) -> str:
+    """Return the attributes by which `connection.js` sees that a live page is not refreshed."""
+    assert context.view.last is not None
+    every = context.page.refresh_s[context.view.last]
+    return f" data-drawn='{context.now_unix_ns}' data-every='{every}'"
 
 
 def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:

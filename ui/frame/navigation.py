@@ -20,6 +20,8 @@ Given = ParamSpec("Given")
 
 _VIEW: Final = "view"
 _ADDRESS: Final = "address"
+_REPLACED: Final = "replaced_addresses"
+"""The addresses that the reader's choices have replaced, until the browser sends the newest one."""
 _NOTICES: Final = "notices"
 _PAGES: Final = "pages"
 """Streamlit's page objects, by the key of the page."""
@@ -55,6 +57,7 @@ def _follow(key: str, parameters: Mapping[str, str]) -> None:
         st.session_state[_VIEW] = view
         st.session_state[_NOTICES] = notices
         st.session_state[_ADDRESS] = (key, parameters)
+        st.session_state[_REPLACED] = []
 
 
 def _links(pages: Mapping[str, st.Page]) -> None:
@@ -93,9 +96,10 @@ def change(view: View) -> None:
     st.session_state[_VIEW] = view
     st.session_state[_NOTICES] = []
     written = address.parameters(view)
-    if st.query_params.to_dict() != written:
+    key, before = st.session_state[_ADDRESS]
+    if not st.query_params.to_dict() == before == written:
+        st.session_state[_REPLACED].append(before)
         st.query_params.from_dict(written)
-    key, _ = st.session_state[_ADDRESS]
     st.session_state[_ADDRESS] = (key, written)
 
 
@@ -118,13 +122,24 @@ def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
     """Decorate a widget's callback so that it runs only for a reader's choice.
 
     After the Back button, the browser sends the new address together with the widget values of the
-    previous page. Streamlit would treat these values as choices by the reader.
+    previous page. Streamlit would treat these values as choices by the reader. So a
+    choice with an unexpected address is ignored.
+
+    A reader may be faster than the server: the browser sends a second choice before it has received
+    the address of the first one. This choice has a replaced address, and is not ignored.
     """
 
     @wraps(callback)
     def called(*args: Given.args, **kwargs: Given.kwargs) -> None:
         _, parameters = st.session_state[_ADDRESS]
-        if st.query_params.to_dict() == parameters:
-            callback(*args, **kwargs)
+        sent = st.query_params.to_dict()
+        if sent == parameters:
+            st.session_state[_REPLACED] = []
+        elif sent not in st.session_state[_REPLACED]:
+            return
+        callback(*args, **kwargs)
+        _, newest = st.session_state[_ADDRESS]
+        if st.query_params.to_dict() != newest:  # the callback changed nothing
+            st.query_params.from_dict(newest)
 
     return called

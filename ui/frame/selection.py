@@ -18,11 +18,15 @@ from ui.kit import wording
 from ui.kit.sections import chart
 from ui.kit.time_bins import SECOND_NS
 
+HELP: Final = (
+    "Drag over a time range to zoom in, explain it, make it the baseline or list its requests."
+)
+"""The part of a chart's explanation that is the same for all charts over time."""
 SHORTEST_S: Final = 5.0
 """Seconds. Minimum length of a dragged range. A shorter drag is ignored as an accident."""
 
 _CHOSEN: Final = "dragged_range"
-"""Session key. Session key of the dragged range and of the view in which the reader dragged."""
+"""Session key of the dragged range and of the view in which the reader dragged."""
 
 
 def chosen(context: Context) -> Window | None:
@@ -32,28 +36,27 @@ def chosen(context: Context) -> Window | None:
 
 
 def time_chart(context: Context, figure: go.Figure, key: str, alt: str | None = None) -> None:
-    """Draw a chart over time. When the reader drags over a time range, `offer` shows the "
-    "actions."""
+    """Draw a chart over time. When the reader drags over a part, the frame offers the actions."""
     figure.update_layout(
         dragmode="select",
         selectdirection="h",
         newselection={"line": {"color": context.ink.strong, "width": 1.5}},
     )
     figure.update_xaxes(fixedrange=False)
+    # Plotly fades the bars outside a selection. The dragged range selects time, not bars.
+    figure.update_traces(unselected={"marker": {"opacity": 1}}, selector={"type": "bar"})
     chart(figure, key, alt, on_select=partial(_dragged, key, context.zone))
 
 
-def offer(context: Context, explain: View | None = None) -> None:
-    """Draw the actions for the range that the reader dragged over, if there is one.
+def offer(context: Context, window: Window, explain: View | None = None) -> None:
+    """Draw the actions for a range that the reader dragged over.
 
     Args:
         context: the page's context.
+        window: the dragged range, from `chosen`.
         explain: the view that explains the range, or None if the Root cause
             page selects the baseline.
     """
-    window = chosen(context)
-    if window is None:
-        return
     view, zone = context.view, context.zone
     inside = view.between(window.from_unix_ns, window.to_unix_ns)
     start, end = (wording.clock(each, zone) for each in (window.from_unix_ns, window.to_unix_ns))

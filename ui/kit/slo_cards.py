@@ -13,6 +13,7 @@ from analysis.slo_states import SloState
 from telemetry import durations
 from ui.kit import slo_text, wording
 from ui.kit.terms import term
+from ui.kit.wide_table import wide_table
 
 SAYS: Final = {
     State.FIRING: "alerts",
@@ -50,7 +51,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
     if status.covered < 1 and status.since_s is not None:
         known = wording.span(status.at_s - status.since_s)
         facts.append(f"counted for {known} so far; time without data counts as good")
-    state = "low" if shown < 0.25 else "some"
+    state = "stale" if silent_s is not None else "low" if shown < 0.25 else "some"
     return _framed(
         each,
         named,
@@ -113,26 +114,30 @@ def _lasts(each: SloState) -> str:
     return f"spent in <b>{wording.span(float(status.exhausted_in_s))}</b> at this rate ({pace})"
 
 
-def groups(found: Sequence[SloState]) -> str:
-    """Return one table row per group of an objective, in the given order."""
+def groups(found: Sequence[SloState], silent_s: float | None = None) -> str:
+    """Return one table row per group of an objective, in the given order.
+
+    Args:
+        found: the groups' states.
+        silent_s: as for `card`.
+    """
     head = (
         "<tr><th>group</th><th></th><th>missed</th><th>of</th><th>budget left</th>"
         "<th>burn rate</th></tr>"
     )
-    return (
-        "<div class='scrolling'><table class='told groups'>"
-        f"{head}{''.join(map(_group, found))}</table></div>"
-    )
+    rows = "".join(_group(each, silent_s) for each in found)
+    return wide_table(f"<table class='told groups'>{head}{rows}</table>")
 
 
-def _group(each: SloState) -> str:
+def _group(each: SloState, silent_s: float | None) -> str:
     status = each.status
     values = ", ".join(value or "unknown" for _, value in each.objective.group)
     left = "–" if status.budget_left is None else wording.exact_percent(float(status.budget_left))
     burning = status.burns[status.burning_s]
     cells = (
         wording.for_html(values, 63),
-        _label(replace(each, blind=None), None),  # the page shows the reason once, for all groups
+        # The page shows the reason once, for all groups.
+        _label(replace(each, blind=None), silent_s),
         f"{status.period.bad:,}",
         f"{status.period.events:,}",
         left,
@@ -151,7 +156,7 @@ def windows(each: SloState) -> str:
         "<th>state</th></tr>"
     )
     rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
-    return f"<div class='scrolling'><table class='told windows'>{head}{rows}</table></div>"
+    return wide_table(f"<table class='told windows'>{head}{rows}</table>")
 
 
 def _window(each: SloState, pair: Pair, state: State) -> str:

@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ui.frame.address import moved
 from ui.frame.pages import FIRST, PAGES
+from ui.serving.shell import Shell
 
 HEALTH: Final = "/_stcore/health"
 STREAM: Final = "/_stcore/stream"
@@ -55,12 +56,11 @@ class _For(Enum):
     SIGN_IN = auto()
 
 
+_DOCUMENT: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
+"""The paths that return the frontend's HTML document."""
 _EXACT: Final = {
     HEALTH: _For.EVERYONE,
-    "": _For.READERS,
-    "/": _For.READERS,
-    "/index.html": _For.READERS,
-    **{f"/{page.key}": _For.READERS for page in PAGES},
+    **dict.fromkeys(_DOCUMENT, _For.READERS),
     "/favicon.png": _For.EVERYONE,
     "/manifest.json": _For.EVERYONE,
     "/_stcore/host-config": _For.READERS,
@@ -103,6 +103,7 @@ class Routes:
     ) -> None:
         self._app = app
         self._base = f"/{base_path}" if base_path else ""
+        self._shell = Shell(app, self._base)
         self._admission = admission
         self._most = most
         self._most_of_one = most_of_one
@@ -113,7 +114,8 @@ class Routes:
         match scope["type"]:
             case "http":
                 refusal = self._refusal(scope)
-                await (refusal or self._app)(scope, receive, send)
+                app = self._shell if self._path(scope) in _DOCUMENT else self._app
+                await (refusal or app)(scope, receive, send)
             case "websocket":
                 await self._stream(scope, receive, send)
             case _:

@@ -11,6 +11,7 @@ from typing import Any
 import pynvml
 
 GIB = 2**30
+RESERVED = 480 * 2**20
 DRAM, SM, TENSOR = 10, 2, 5
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -130,9 +131,14 @@ class Driver:
     def do_nvmlDeviceGetCurrentClocksThrottleReasons(self, of: Card, mask: Any) -> None:
         mask._obj.value = of.reasons
 
-    def do_nvmlDeviceGetMemoryInfo(self, of: Any, memory: Any) -> None:
+    def do_nvmlDeviceGetMemoryInfo_v2(self, of: Any, memory: Any) -> None:
         whole = isinstance(of, Card)
         memory._obj.used, memory._obj.total = (70 * GIB, 80 * GIB) if whole else (4 * GIB, 10 * GIB)
+        memory._obj.reserved = RESERVED
+
+    def do_nvmlDeviceGetMemoryInfo(self, of: Any, memory: Any) -> None:
+        """The first version counts reserved memory as used, as an H100 showed."""
+        memory._obj.used, memory._obj.total = 70 * GIB + RESERVED, 80 * GIB
 
     def do_nvmlDeviceGetMemoryBusWidth(self, of: Card, bits: Any) -> None:
         bits._obj.value = of.bus_bits

@@ -10,7 +10,7 @@ from collector.gpus.nvml_errors import CODES
 from collector.gpus.reader import GONE, MEASURED, GpuReading, ReaderError, Reading, Why
 from telemetry.gpus import GpuSource
 from tests.collector.gpus.conftest import NOW_UNIX_NS, Clock
-from tests.collector.gpus.driver import DRAM, GIB, H100, SM, Card, Driver, Slice
+from tests.collector.gpus.driver import DRAM, GIB, H100, RESERVED, SM, Card, Driver, Slice
 
 Install = Callable[..., Driver]
 FIELD_OF = {
@@ -19,7 +19,7 @@ FIELD_OF = {
     "nvmlDeviceGetClockInfo": {"sm_clock_hz", "memory_clock_hz"},
     "nvmlDeviceGetMaxClockInfo": {"sm_clock_max_hz", "dram_bandwidth_bytes_per_s"},
     "nvmlDeviceGetCurrentClocksEventReasons": {"throttle_reasons"},
-    "nvmlDeviceGetMemoryInfo": {"memory_used_bytes", "memory_total_bytes"},
+    "nvmlDeviceGetMemoryInfo_v2": {"memory_used_bytes", "memory_total_bytes"},
     "nvmlDeviceGetMemoryBusWidth": {"dram_bandwidth_bytes_per_s"},
 }
 RATES = {name for name in MEASURED if name.endswith(("_active_ratio", "_bytes_per_s"))} | {
@@ -221,8 +221,9 @@ def test_a_measurement_that_fails_is_absent_with_the_reason(
         assert [each.absence.why for each in reading.failures] == [CODES[name]]
         return
     gpu = only(reading)
-    # A function that is not there may have an older name, and this driver has it.
-    renamed = name == "NVML_ERROR_FUNCTION_NOT_FOUND" and "EventReasons" in function
+    # This driver also has the older functions.
+    older = "EventReasons" in function or "MemoryInfo" in function
+    renamed = name == "NVML_ERROR_FUNCTION_NOT_FOUND" and older
     missing = set() if renamed else FIELD_OF[function]
     assert {field: each.why for field, each in gpu.absent.items()} == dict.fromkeys(
         missing, CODES[name]
@@ -334,6 +335,7 @@ def test_an_older_driver_lacks_what_it_lacks(
     driver = install(Card(reasons=0x8))
     driver.old = {
         "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetMemoryInfo_v2",
         "nvmlGpmQueryDeviceSupport",
         "nvmlDeviceGetMemoryBusWidth",
         "nvmlDeviceGetMigMode",
@@ -341,6 +343,7 @@ def test_an_older_driver_lacks_what_it_lacks(
     }
     gpu = only(second(reader, clock))
     assert gpu.values["throttle_reasons"] == "hw_slowdown"
+    assert gpu.values["memory_used_bytes"] == 70 * GIB + RESERVED
     assert {each.why for each in gpu.absent.values()} == {Why.OLD_DRIVER}
     assert (set(gpu.absent), gpu.processes) == (RATES, None)
 

@@ -29,6 +29,15 @@ def test_an_empty_store_helps(page: Open, database: Database, tmp_path: Path, ke
         assert "pip install ./instrumentation" in page(url, page=key).code[0].value
 
 
+@pytest.mark.parametrize("key", BY_KEY)
+def test_a_single_request_is_enough(
+    page: Open, database: Database, one_request: Any, key: str
+) -> None:
+    row = one_request(1, received_unix_ns=time.time_ns() - 60 * 10**9)
+    asked = {"request": f"{row.trace_id}/{row.span_id}"} if key == "request" else {}
+    assert "headline" in markup(page(database([row]), page=key, last="15m", **asked))
+
+
 @pytest.mark.parametrize("key", ["overview", "requests", "root-cause"])
 def test_an_empty_range_is_fixed(page: Open, database: Database, incident: Any, key: str) -> None:
     test = page(database(incident(1_763_600_000 * 10**9)), page=key, last="5m")

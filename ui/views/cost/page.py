@@ -15,7 +15,7 @@ from cost.groups import merged
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
 from store.queries import newest_unix_ns
-from ui.frame import navigation, no_data
+from ui.frame import navigation, no_data, selection
 from ui.frame.context import CannotShow, Context
 from ui.frame.navigation import choice
 from ui.frame.view import PAYERS
@@ -30,7 +30,7 @@ BILL_HELP: Final = (
     "The bill is each engine's price multiplied by the time for which it was up. The parts sum to "
     "the bill.\n\n" + "\n".join(f"- **{name}**: {said}" for name, said in charts.MEANINGS.items())
 )
-TIME_HELP: Final = "Cost of the engines per hour, by category."
+TIME_HELP: Final = f"Cost of the engines per hour, by category. {selection.HELP}"
 PAYERS_HELP: Final = (
     "Each request is billed its share of its engine's steps, and the work repeated for it. Idle "
     "time is billed to no request. **Per hour**: the cost divided by the hours in which an engine "
@@ -95,7 +95,8 @@ def show(context: Context, seen: Found) -> None:
         chart(charts.waterfall(total), "bill", "The parts of the bill")
     with right, chapter("Over time", TIME_HELP):
         figure = charts.bill_over_time(found.steps, found.window, zone)
-        chart(figure, "bill_over_time", "Cost of the engines per hour, by category")
+        alt = "Cost of the engines per hour, by category"
+        selection.time_chart(context, figure, "bill_over_time", alt)
     _payers(context, found)
     _managed(found, total)
     for said in words.notes(found, zone):
@@ -143,11 +144,11 @@ def _payers(context: Context, found: Spending) -> None:
         if said := words.how_priced(groups):
             st.html(f"<p class='note'>{said}</p>")
     if found.usd:
-        with chapter(
-            f"Over time, by {view.per}", "Cost of the requests per hour: the most expensive values."
-        ):
+        explanation = f"Cost of the requests per hour: the most expensive values. {selection.HELP}"
+        with chapter(f"Over time, by {view.per}", explanation):
             figure = charts.payers_over_time(found.steps, view.per, found.window, zone)
-            chart(figure, "payers_over_time", f"Cost of the requests per hour, by {view.per}")
+            alt = f"Cost of the requests per hour, by {view.per}"
+            selection.time_chart(context, figure, "payers_over_time", alt)
 
 
 def _managed(found: Spending, total: Line) -> None:

@@ -21,6 +21,7 @@ from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import colours, wording
 from ui.kit.terms import term
+from ui.kit.wide_table import wide_table
 from ui.views.cost.read import Spending
 
 MOST_ROWS: Final = 40
@@ -155,7 +156,7 @@ def payers(
     )
     more = len(groups) - MOST_ROWS
     note = f"<p class='note'>… and {more:,} more in the CSV.</p>" if more > 0 else ""
-    return f"<div class='wide-table'><table class='told payers'>{head}{rows}</table></div>{note}"
+    return wide_table(f"<table class='told payers'>{head}{rows}</table>") + note
 
 
 def _row(
@@ -215,10 +216,10 @@ def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
         f"<td>{wording.usd(own.get(each.model))}</td><td>{wording.usd(each.usd)}</td></tr>"
         for each in compared
     )
-    return (
-        "<div class='wide-table'><table class='told payers'><tr><th>model</th>"
+    return wide_table(
+        "<table class='told payers'><tr><th>model</th>"
         "<th>compared with</th><th>tokens in</th><th>cached tokens in</th><th>out</th>"
-        f"<th>self-hosted</th><th>managed</th></tr>{rows}</table></div>"
+        f"<th>self-hosted</th><th>managed</th></tr>{rows}</table>"
     )
 
 

@@ -3,20 +3,19 @@
 import html
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import tzinfo
 from typing import Final
 
 import streamlit as st
 
 from store.queries import request_count
-from ui.frame import navigation, no_data
+from ui.frame import navigation, no_data, selection
 from ui.frame.address import link
 from ui.frame.context import Context
 from ui.frame.navigation import choice
 from ui.frame.view import View
 from ui.kit import data_sources, wording
 from ui.kit.replica_measures import MEASURES
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter
 from ui.views.fleet import charts, roofline, table, words
 from ui.views.fleet.read import Reading, read_fleet
 from ui.views.fleet.replicas import Replica
@@ -29,7 +28,9 @@ TABLE_HELP: Final = (
     "other measures. The "
     "lines have the same scale for all replicas."
 )
-SIDE_HELP: Final = "One measure of all replicas over time, in the order of the table."
+SIDE_HELP: Final = (
+    f"One measure of all replicas over time, in the order of the table. {selection.HELP}"
+)
 BOUND_HELP: Final = (
     "The duration of each engine's steps, compared with the time that their bytes and their "
     "arithmetic would take at the device's peak. The bottleneck is memory (more requests per step "
@@ -93,7 +94,7 @@ def _replicas(context: Context, found: Reading) -> None:
             has_gpus=found.has_gpus,
         )
         _rest(fleet.replicas[table.MOST :])
-    _one_measure(found, view, zone)
+    _one_measure(context, found)
     with chapter("Bottleneck", BOUND_HELP):
         st.html(roofline.as_html(found.bounds))
     with chapter("Configuration", CONFIG_HELP):
@@ -114,7 +115,8 @@ def _rest(left_out: Sequence[Replica]) -> None:
         )
 
 
-def _one_measure(found: Reading, view: View, zone: tzinfo) -> None:
+def _one_measure(context: Context, found: Reading) -> None:
+    view = context.view
     offered = [key for key in MEASURES if found.has_gpus or not MEASURES[key].of_gpu]
     chosen = view.measure if view.measure in offered else offered[0]
     measure = MEASURES[chosen]
@@ -142,8 +144,9 @@ def _one_measure(found: Reading, view: View, zone: tzinfo) -> None:
                 help="All measures of all replicas over time, as CSV.",
                 on_click="ignore",
             )
-        chart(
-            charts.side_by_side(found.fleet, measure, found.window, zone),
+        selection.time_chart(
+            context,
+            charts.side_by_side(found.fleet, measure, found.window, context.zone),
             "side_by_side",
             alt=(
                 f"{measure.name} of each replica over time; the table above has the values for "

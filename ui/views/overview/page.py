@@ -33,8 +33,8 @@ from ui.views.overview.trends import Trend
 
 LATENCY_HELP: Final = (
     "P50, P95 and P99 by time of receipt, and the SLO’s threshold. Shaded: the usual range of P50 "
-    "and P99 (8 of 10 bins of the baseline). Red: an error budget burned too fast. Drag over a "
-    "time range to zoom in, explain it, make it the baseline or list its requests."
+    "and P99 (8 of 10 bins of the baseline). Red: an error budget burned too fast. "
+    f"{selection.HELP}"
 )
 TRAFFIC_HELP: Final = "Requests received per second, by outcome."
 FAILURES_HELP: Final = "\n".join(
@@ -153,7 +153,7 @@ def _errors(objectives: Objectives) -> None:
     if objectives.problem:
         st.html(f"<p class='notice'>{wording.for_html(objectives.problem, 300)}</p>")
     if objectives.errors:
-        number = wording.counted(len(objectives.errors), "mistake")
+        number = wording.counted(len(objectives.errors), "error")
         st.html(
             f"<p class='notice'>{number} in the objectives’ files. The SLOs page lists all "
             "errors.</p>"
@@ -210,7 +210,6 @@ def _trends(context: Context, found: Seen) -> None:
         for one in each.incidents
     ]
     st.html(f"<p class='note'>{words.usual(now, before, context.view, zone)}</p>")
-    selection.offer(context)
     for column, name in zip(st.columns(3, gap="medium"), trends.LATENCIES, strict=True):
         shown = LATENCY_NAMES[name]
         with column, chapter(f"{shown} over time", f"{TERMS[name]}\n\n{LATENCY_HELP}"):

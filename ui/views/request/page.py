@@ -32,6 +32,8 @@ from ui.views.request.read import RequestRead, candidates, missing, read_request
 AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
 """Seconds between two searches for a request whose id was not found."""
+SHOWN: Final = "asked_in_address"
+"""Session key of the address's request that the field was last set to."""
 MOST_LISTED: Final = 6
 """Maximum number of delaying requests in the list. The chart shows more."""
 
@@ -90,7 +92,9 @@ def show(context: Context, found: Found) -> None:
 
 
 def _ask(asked: str) -> None:
-    st.session_state["asked"] = asked
+    # Set the field only for a new address. A rerun must not replace the text that a reader types.
+    if "asked" not in st.session_state or st.session_state.get(SHOWN) != asked:
+        st.session_state["asked"] = st.session_state[SHOWN] = asked
     st.text_input(
         "Request",
         key="asked",

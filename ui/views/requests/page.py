@@ -2,15 +2,16 @@
 
 import html
 from collections.abc import Mapping
-from datetime import tzinfo
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import streamlit as st
 
 from ui.frame import no_data, selection
-from ui.frame.address import request_link
+from ui.frame.address import link, request_link
 from ui.frame.context import Context
+from ui.frame.view import View
 from ui.kit import charts as kit_charts
 from ui.kit import (
     data_sources,
@@ -22,7 +23,7 @@ from ui.kit import (
     wording,
 )
 from ui.kit.columns import floats, instants
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter
 from ui.kit.terms import LATENCY_NAMES, TERMS, term
 from ui.views.requests import charts, engines, words
 from ui.views.requests.read import Reading, read_requests
@@ -53,7 +54,7 @@ def show(context: Context, found: Reading) -> None:
     if said := data_sources.scraped(found.scraped_replicas):
         st.html(f"<p class='note'>{html.escape(said)}</p>")
     if found.samples.num_rows:
-        _engines(found, context.zone)
+        _engines(context, found)
 
 
 def _requests(context: Context, found: Reading) -> None:
@@ -72,20 +73,20 @@ def _requests(context: Context, found: Reading) -> None:
         index = bins.index(instants(table, "received_unix_ns"))
         series = percentiles.per_bin(floats(table, view.latency), index, bins.count)
         means, number = phases.mean_per_bin(matrix, index, bins.count)
-    st.html(f"<p class='headline'>{told}</p>{_outcomes(outcomes)}")
+    st.html(f"<p class='headline'>{told}</p>{_outcomes(outcomes, view)}")
     if rolled is None and (less := data_sources.note(table)):
         st.html(f"<p class='note'>{html.escape(less)}</p>")
 
     name = LATENCY_NAMES[view.latency]
     with chapter(f"{name} over time", _latency_help(view.latency)):
-        selection.offer(context)
         figure = kit_charts.percentiles(series, bins, window, zone, context.ink, name)
         selection.time_chart(context, figure, "percentiles")
         if gap := percentiles.gap_sentence(series, bins):
             st.html(f"<p class='note'>{gap}</p>")
     with chapter("Time by phase", PHASES_HELP):
-        chart(charts.phases(means, number, bins, window, zone), "phases")
-    _engines(found, zone)
+        figure = charts.phases(means, number, bins, window, zone)
+        selection.time_chart(context, figure, "phases")
+    _engines(context, found)
     with chapter(f"Slowest by {name}", "Choose a request to see its timeline."):
         slowest_table.show(
             slowest.shown_rows(
@@ -98,7 +99,8 @@ def _requests(context: Context, found: Reading) -> None:
 def _latency_help(latency: str) -> str:
     return (
         f"{TERMS[latency]} Each request counts in the bin of its receipt. Running requests are "
-        "not counted yet, so the newest bin still changes."
+        "not counted yet, so the newest bin still changes. "
+        f"{selection.HELP}"
     )
 
 
@@ -116,21 +118,25 @@ ENGINES_HELP: Final = "The highest value in each bin.\n\n" + "\n".join(
 )
 
 
-def _outcomes(counts: Mapping[str, int]) -> str:
+def _outcomes(counts: Mapping[str, int], view: View) -> str:
+    """Return the number of requests by outcome. Each outcome links to its requests."""
     total = sum(counts.values())
-    shown = "".join(
-        f"<span class='{'some' if number else 'none'}'>{term(name, name)} "
-        f"<b>{number:,}</b>{f' ({wording.percent(number / total)})' if number else ''}</span>"
-        for name, number in counts.items()
-    )
-    return f"<div class='outcomes'>{shown}</div>"
+    shown = []
+    for name, number in counts.items():
+        said = f"{term(name, name)} <b>{number:,}</b>"
+        if number:
+            href = html.escape(link(replace(view, equals={**view.equals, "outcome": name})))
+            share = wording.percent(number / total)
+            said = f"<a href='{href}' target='_self'>{said}</a> ({share})"
+        shown.append(f"<span class='{'some' if number else 'none'}'>{said}</span>")
+    return f"<div class='outcomes'>{''.join(shown)}</div>"
 
 
-def _engines(found: Reading, zone: tzinfo) -> None:
+def _engines(context: Context, found: Reading) -> None:
     window = found.window
     with chapter("Engine state", ENGINES_HELP):
         if not found.samples.num_rows:
             st.html("<p class='note'>No engine reported its state in this range.</p>")
             return
         strip = engines.strip(found.samples, window.from_unix_ns, window.to_unix_ns)
-        chart(charts.engines(strip, window, zone), "engines")
+        selection.time_chart(context, charts.engines(strip, window, context.zone), "engines")

@@ -32,10 +32,8 @@ INCREASE_HELP: Final = (
 )
 SHAPE_HELP: Final = (
     "Each cell counts requests by time of receipt and latency. The lines below show the state "
-    "of the engines. Shaded: the baseline. Drag over a time range to zoom in, explain it, make it "
-    "the baseline or list its requests. A triangle marks the start of an engine. The dashed line "
-    "is "
-    "the SLO’s threshold."
+    "of the engines. Shaded: the baseline. A triangle marks the start of an engine. The dashed "
+    f"line is the SLO’s threshold. {selection.HELP}"
 )
 GREW: Final = (
     "<b>The slowest requests became slower, but no SLO shows it.</b> Select “size decides” above "
@@ -81,6 +79,19 @@ def for_incident(context: Context, incident: IncidentRow) -> View:
     if verdict is None:
         return context.view
     return replace(context.view, latency=f"{verdict.first.question.metric.value}_s")
+
+
+def explaining(context: Context, found: Material, part: Window) -> View:
+    """Return the view that explains a dragged part of the chart.
+
+    The baseline is the time on the chart before this part, if that time is at least as long as the
+    part and had no incident. Otherwise the view has the default baseline.
+    """
+    before = Window(found.whole.from_unix_ns, part.from_unix_ns)
+    long_enough = before.to_unix_ns - before.from_unix_ns >= part.to_unix_ns - part.from_unix_ns
+    usual = long_enough and not within(Span(before.from_unix_ns, before.to_unix_ns), found.known)
+    inside = context.view.between(part.from_unix_ns, part.to_unix_ns)
+    return replace(inside, baseline=before if usual else None)
 
 
 def _answer(context: Context, explanation: Explanation, found: Material) -> None:
@@ -144,10 +155,8 @@ def _shape(context: Context, explanation: Explanation, found: Material) -> None:
         zone=zone,
         ink=context.ink,
     )
-    stretch = selection.chosen(context)
     with chapter(f"All requests by {name}", SHAPE_HELP):
         _baseline_choice(view, explanation, found)
-        selection.offer(context, None if stretch is None else _explaining(found, view, stretch))
         alt = f"Requests by time and {name}, and the engines’ state"
         selection.time_chart(context, figure, key, alt)
 
@@ -166,21 +175,6 @@ def _baseline_choice(view: View, explanation: Explanation, found: Material) -> N
             "Before the incident</a> compares the incident, from its start, with the time before "
             "the incident.</p>"
         )
-
-
-def _explaining(found: Material, view: View, stretch: Window) -> View:
-    """Return the view that explains a part of the chart.
-
-    The baseline is the time on the chart before this part, if that time is at least as long as the
-    part and had no incident. Otherwise the view has the default baseline.
-    """
-    before = Window(found.whole.from_unix_ns, stretch.from_unix_ns)
-    long_enough = before.to_unix_ns - before.from_unix_ns >= (
-        stretch.to_unix_ns - stretch.from_unix_ns
-    )
-    usual = long_enough and not within(Span(before.from_unix_ns, before.to_unix_ns), found.known)
-    inside = view.between(stretch.from_unix_ns, stretch.to_unix_ns)
-    return replace(inside, baseline=before if usual else None)
 
 
 def _details(explanation: Explanation) -> None:

@@ -12,7 +12,7 @@ from alerts.errors import AlertsError, DocumentError
 from alerts.objectives import Goodput, Objective
 from analysis.slo_states import SloState, instant_s, slo_states, worst_first
 from store.queries import Window, newest_unix_ns
-from ui.frame import navigation
+from ui.frame import navigation, selection
 from ui.frame.context import Context
 from ui.frame.navigation import choice
 from ui.frame.objectives import Objectives, parse_texts, short
@@ -21,16 +21,18 @@ from ui.frame.view import STEPS
 from ui.kit import slo_cards, slo_text, wording
 from ui.kit.fact_grid import fact_grid
 from ui.kit.judged_requests import MOST_JUDGED, judged, judged_window
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter
 from ui.kit.store_reads import is_simulated, store_errors
 from ui.kit.terms import TERMS
 from ui.kit.time_bins import SECOND_NS
+from ui.kit.wide_table import wide_table
 from ui.views.slos import changes, compliance, words
 from ui.views.slos.changes import Change
 
 HISTORY_HELP: Final = (
     "The share of requests that met the SLO, by the time at which the requests ended. A cross "
-    "marks a day or an hour below the target. Counts are kept longer than the requests themselves."
+    "marks a day or an hour below the target. Counts are kept longer than the requests themselves. "
+    f"{selection.HELP}"
 )
 TRY_HELP: Final = (
     "Edit the text to see its errors, and its effect on the requests of the selected range. The "
@@ -106,7 +108,7 @@ def _objectives(context: Context, found: Found) -> None:
                 st.html(slo_cards.card(its, named=False, silent_s=silent_s))
             if objective.name in groups:
                 its_groups = groups[objective.name]
-                st.html(slo_cards.groups(its_groups))
+                st.html(slo_cards.groups(its_groups, silent_s))
                 for each in its_groups:
                     if each.blind is not None:
                         st.html(slo_cards.blind(each))
@@ -183,7 +185,8 @@ def _history(context: Context, objective: Objective) -> None:
                 max(steps[-1].to_unix_s * SECOND_NS, steps[0].from_unix_s * SECOND_NS + 1),
             )
             figure = compliance.figure(steps, objective, shown, zone, context.ink)
-            chart(figure, f"compliance_{objective.name}", "The share of good requests over time")
+            key = f"compliance_{objective.name}"
+            selection.time_chart(context, figure, key, "The share of good requests over time")
 
 
 def _try(context: Context) -> None:
@@ -226,9 +229,11 @@ def _lint(tried: Objectives) -> None:
     rows = "".join(_finding(error) for error in tried.errors)
     number = wording.counted(len(tried.errors), "error")
     st.html(
-        f"<p class='notice'><b>{number}</b></p><div class='scrolling'><table class='told lint'>"
-        f"<tr><th>line</th><th>key</th><th>error, and what is allowed</th></tr>{rows}"
-        "</table></div>"
+        f"<p class='notice'><b>{number}</b></p>"
+        + wide_table(
+            "<table class='told lint'>"
+            f"<tr><th>line</th><th>key</th><th>error, and what is allowed</th></tr>{rows}</table>"
+        )
     )
 
 

@@ -38,6 +38,8 @@ ROUTERS: Final[dict[str, str]] = {
     "prefix_aware": "prefix-aware",
 }
 FACTORS: Final = ("rate", "prompt", "output")
+SHOWN: Final = "what_if_shown"
+"""Session key of the change and the present values that the controls were last set to."""
 
 
 def read(context: Context) -> Asked:
@@ -100,23 +102,11 @@ def _controls(present: Present, change: str) -> None:
     """Draw the controls. They show the change, and the present configuration for everything
     else.
     """
-    given, more = _given(change)
     state = st.session_state
-    for key, value in {
-        "max_num_seqs": int(given.get("max_num_seqs", present.max_num_seqs)),
-        "max_num_batched_tokens": int(
-            given.get("max_num_batched_tokens", present.max_num_batched_tokens)
-        ),
-        "enable_prefix_caching": given.get(
-            "enable_prefix_caching", str(present.enable_prefix_caching)
-        ).lower()
-        == "true",
-        "replicas": int(given.get("replicas", present.replicas)),
-        "router": given.get("router", ""),
-        "more": ", ".join(more),
-        **{name: float(given.get(name, "1x").rstrip("x")) for name in FACTORS},
-    }.items():
-        state[f"what_if_{key}"] = value
+    # A refresh of a live page must not replace the values that a reader has not submitted yet.
+    if "what_if_more" not in state or state.get(SHOWN) != (change, present):
+        _fill(present, change)
+        state[SHOWN] = (change, present)
     with st.form("what_if_form", border=False):
         left, middle, right = st.columns(3)
         left.number_input("max_num_seqs", 1, key="what_if_max_num_seqs")
@@ -142,6 +132,26 @@ def _controls(present: Present, change: str) -> None:
                 "Predict", type="primary", key="what_if_predict", on_click=_predict, args=(present,)
             )
             st.form_submit_button("Reset", key="what_if_reset", on_click=_reset)
+
+
+def _fill(present: Present, change: str) -> None:
+    """Set the controls to the values of the change, or the present ones."""
+    given, more = _given(change)
+    for key, value in {
+        "max_num_seqs": int(given.get("max_num_seqs", present.max_num_seqs)),
+        "max_num_batched_tokens": int(
+            given.get("max_num_batched_tokens", present.max_num_batched_tokens)
+        ),
+        "enable_prefix_caching": given.get(
+            "enable_prefix_caching", str(present.enable_prefix_caching)
+        ).lower()
+        == "true",
+        "replicas": int(given.get("replicas", present.replicas)),
+        "router": given.get("router", ""),
+        "more": ", ".join(more),
+        **{name: float(given.get(name, "1x").rstrip("x")) for name in FACTORS},
+    }.items():
+        st.session_state[f"what_if_{key}"] = value
 
 
 def _router(name: str) -> str:
@@ -196,6 +206,7 @@ def _predict(present: Present) -> None:
 
 @choice
 def _reset() -> None:
+    st.session_state.pop(SHOWN, None)
     _set([])
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from analysis.advice import Advice, Advised
 from analysis.what_if import Predicted, WhatIfAnswer
 from ui.kit import wording
+from ui.kit.wide_table import wide_table
 
 NAMES: Final = {
     "ttft_s": "TTFT",
@@ -70,7 +71,9 @@ def table(answer: WhatIfAnswer) -> str:
     heads = ("latency", "measured", "replayed unchanged", "predicted", "95 % interval")
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return wide_table(
+        f"<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
 
 
 def advice(advised: Advised, link: Callable[[str], str]) -> str:
@@ -81,7 +84,7 @@ def advice(advised: Advised, link: Callable[[str], str]) -> str:
         link: a function that returns the address of the prediction for a change.
     """
     title = NAMES[advised.metric]
-    heads = ("change", "", f"{title} P50", f"{title} P99", "$/h", "needs")
+    heads = ("change", "setting", f"{title} P50", f"{title} P99", "$/h", "needs")
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{_lever(each, link)}</tr>" for each in advised.advice)
     helps = any(each.helps for each in advised.advice)
@@ -89,10 +92,8 @@ def advice(advised: Advised, link: Callable[[str], str]) -> str:
     unknown = "".join(
         f"<p class='note'>Not judged: {html.escape(each)}.</p>" for each in advised.unknown
     )
-    return (
-        f"{none}<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        f"{unknown}"
-    )
+    table = f"<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"{none}{wide_table(table)}{unknown}"
 
 
 def _lever(each: Advice, link: Callable[[str], str]) -> str:

@@ -87,6 +87,9 @@ def test_a_wrong_change_is_named(page: Open, url: str) -> None:
     test.text_input(key="what_if_more").set_value("warp=9")
     test.button(key="what_if_predict").click().run()
     assert "warp: not modelled" in markup(test)
+    assert test.text_input(key="what_if_more").value == "warp=9", "it can be corrected"
+    test.button(key="what_if_reset").click().run()
+    assert test.text_input(key="what_if_more").value == ""
 
 
 @pytest.mark.parametrize("change", [HOSTILE, "max_num_seqs=,,=", "rate=1e400x", "replicas=-3"])

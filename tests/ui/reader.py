@@ -1,0 +1,162 @@
+"""A browser's tab as a person uses it: mouse, keyboard, and what would disturb them."""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+SHIFT_LIMIT: Final = 0.1
+"""The largest good layout shift of a page, by https://web.dev/articles/cls: the highest sum in a
+window of at most 5 s, with less than 1 s between shifts."""
+
+SHIFTS: Final = """
+window.shifts = [];
+new PerformanceObserver(list => {
+    for (const each of list.getEntries()) {
+        if (each.hadRecentInput) continue;
+        const what = each.sources.map(source => {
+            const node = source.node?.nodeType === 1 ? source.node : source.node?.parentElement;
+            const moved = `${source.previousRect.y} to ${source.currentRect.y}`;
+            return `${node?.tagName}.${node?.className} ${node?.innerText?.slice(0, 40)} ${moved}`;
+        });
+        window.shifts.push({at_s: each.startTime / 1000, value: each.value, what});
+    }
+}).observe({type: "layout-shift", buffered: true});
+"""
+
+STILL: Final = """() => {
+    const app = document.querySelector("[data-testid=stApp]");
+    if (app?.dataset.testScriptState !== "notRunning") return false;
+    if (document.querySelector("[data-stale=true]")) return false;
+    return document.getAnimations().every(each =>
+        each.playState !== "running" || each.effect.getComputedTiming().iterations === Infinity);
+}"""
+"""Whether the page is complete, and no part of it fades."""
+
+GREEN: Final = """() => {
+    const green = text => {
+        const [red, green, blue, alpha = 1] = (text.match(/[\\d.]+/g) ?? []).map(Number);
+        return alpha > 0.2 && green > red + 30 && green > blue + 20;
+    };
+    const found = [];
+    for (const each of document.querySelectorAll(".stMain *")) {
+        if (each.closest("svg") || !each.getClientRects().length) continue;
+        for (const part of ["", "::before"]) {
+            const style = getComputedStyle(each, part || null);
+            if (part && style.content === "none") continue;
+            const colours = [style.color, style.backgroundColor];
+            if (parseFloat(style.borderLeftWidth)) colours.push(style.borderLeftColor);
+            if (colours.some(green)) found.push(`${each.className}${part} ${each.innerText}`);
+        }
+    }
+    return found;
+}"""
+"""Every visible element that is drawn in green, except charts."""
+
+
+class Reader:
+    """A tab of a person who reads the explorer.
+
+    Args:
+        tab: a new tab.
+        address: the explorer's address.
+        pictures: the folder for pictures of the pages.
+    """
+
+    def __init__(self, tab: Any, address: str, pictures: Path) -> None:
+        self.tab, self.address = tab, address
+        self._pictures = pictures
+        self.errors: list[str] = []
+        self.asked: list[str] = []
+        self.clicks = 0
+        self._complete_s = 0.0
+        self.opening = 0.0
+        """The layout shift while the newest address was opened."""
+        tab.add_init_script(SHIFTS)
+        tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        tab.on("console", self._heard)
+        tab.on("request", lambda request: self.asked.append(request.url))
+
+    def _heard(self, message: Any) -> None:
+        if message.type == "error":
+            self.errors.append(f"{message.text} {message.location}")
+
+    def open(self, place: str, title: str | None = None) -> None:
+        """Open an address of the explorer, and wait for the whole page."""
+        self.tab.goto(f"{self.address}/{place}")
+        self.ready(title)
+        self.opening, _ = self.shift(from_s=0.0)
+
+    def ready(self, title: str | None = None) -> None:
+        """Wait until the page is complete and nothing fades."""
+        if title is not None:
+            self.tab.get_by_role("heading", name=title, exact=True, level=1).wait_for()
+        self.tab.locator(".headline, .note").first.wait_for()
+        self.tab.wait_for_function(STILL)
+        self._complete_s = self.tab.evaluate("performance.now() / 1000")
+
+    def click(self, what: Any) -> None:
+        """Click, and count the click."""
+        self.clicks += 1
+        what.click()
+
+    def link(self, name: str) -> Any:
+        """Return a page's link in the navigation."""
+        return self.tab.locator(".st-key-pages").get_by_role("link", name=name, exact=True)
+
+    def tab_to(self, what: Any, most: int = 60) -> None:
+        """Press Tab until an element has the focus."""
+        for _ in range(most):
+            self.tab.keyboard.press("Tab")
+            if what.evaluate("each => each === document.activeElement"):
+                return
+        raise AssertionError(f"{most} Tabs do not reach {what}")
+
+    def drag(self, chart: str, start: float, end: float) -> None:
+        """Drag over a part of a chart, given as shares of its width."""
+        area = self.tab.locator(f"[class*='st-key-chart_{chart}'] .nsewdrag").first
+        area.scroll_into_view_if_needed()
+        box = area.bounding_box()
+        assert box is not None
+        height = box["y"] + box["height"] / 2
+        self.tab.mouse.move(box["x"] + box["width"] * start, height)
+        self.tab.mouse.down()
+        self.tab.mouse.move(box["x"] + box["width"] * end, height + 10, steps=8)
+        self.tab.mouse.up()
+
+    def picture(self, name: str) -> None:
+        """Save a picture of the visible part of the page."""
+        self.tab.screenshot(path=self._pictures / f"{name}.png")
+
+    def green(self) -> list[str]:
+        """Return what is drawn in green."""
+        found: list[str] = self.tab.evaluate(GREEN)
+        return found
+
+    def shift(self, from_s: float | None = None) -> tuple[float, list[str]]:
+        """Return the layout shift since an instant, and what moved.
+
+        Args:
+            from_s: seconds since the address was opened. Default: when the page was complete.
+        """
+        from_s = self._complete_s if from_s is None else from_s
+        worst, now = (0.0, []), (0.0, [])  # type: tuple[float, list[str]], tuple[float, list[str]]
+        began_s = last_s = float("-inf")
+        for each in self.tab.evaluate("window.shifts"):
+            if each["at_s"] < from_s:
+                continue
+            if each["at_s"] - last_s >= 1 or each["at_s"] - began_s > 5:
+                began_s, now = each["at_s"], (0.0, [])
+            last_s = each["at_s"]
+            now = (now[0] + each["value"], [*now[1], *each["what"]])
+            worst = max(worst, now, key=lambda each: each[0])
+        return worst
+
+    def undisturbed(self) -> None:
+        """Assert: no error in the console, no exception, no other host, no layout shift."""
+        assert not self.errors
+        assert self.tab.locator("[data-testid=stException]").count() == 0
+        host = re.sub("^http", "", self.address)
+        own = (f"http{host}", f"ws{host}", "data:", "blob:")
+        assert not [url for url in self.asked if not url.startswith(own)]
+        shifted, what = self.shift()
+        assert shifted <= SHIFT_LIMIT, what

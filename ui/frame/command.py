@@ -1,0 +1,80 @@
+"""The command that prints a page's result in a terminal, for the same range. Pure.
+
+A page shows times in the browser's zone, and a command reads and prints UTC. So the command names
+both ends of its range in UTC.
+"""
+
+import shlex
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from store.queries import Window
+from ui.frame.view import DECIDERS, LATENCIES, View
+from ui.kit.request_key import RequestKey
+from ui.kit.time_bins import SECOND_NS
+from ui.kit.wording import plain
+
+LONGEST_VALUE: Final = 256
+"""Characters of a filter's value: the longest label that is stored."""
+_EDITS: Final = ("replicas", "router", "rate", "prompt", "output")
+"""The changes of `tailspan what-if` that have an option. All others are engine arguments."""
+
+
+def command(view: View, window: Window) -> str | None:
+    """Return the command with the page's range, filters and settings; None if there is none.
+
+    Args:
+        view: the view of the page.
+        window: the displayed range.
+    """
+    if view.page == "request":
+        asked = view.request
+        if isinstance(asked, RequestKey):
+            asked = f"{asked.trace_id}/{asked.span_id}"
+        return None if asked is None else _line("explain", "--request", asked)
+    start, end = utc(window.from_unix_ns), utc(window.to_unix_ns)
+    if view.page == "slos":
+        return _line("slo", "status", "--at", end)
+    if view.page == "what-if" and not view.change:
+        return None
+    among = ["--from", start, "--to", end]
+    for label, value in view.equals.items():
+        among += ["--where", f"{label}={value}"]
+    name, more = {
+        "overview": ("stats", []),
+        "root-cause": ("explain", list(_comparison(view))),
+        "requests": ("requests", ["--sort", f"-{view.latency}"]),
+        "what-if": ("what-if", list(_changes(view.change))),
+        "fleet": ("stats", ["--by", "replica"]),
+        "cost": ("cost", ["--by", view.per]),
+    }[view.page]
+    return _line(name, *among, *more)
+
+
+def utc(unix_ns: int) -> str:
+    """Return an instant in UTC with a Z, to the microsecond if it has a fraction."""
+    whole, rest = divmod(unix_ns, SECOND_NS)
+    fraction = f".{rest // 1_000:06d}".rstrip("0") if rest >= 1_000 else ""
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def _comparison(view: View) -> Iterator[str]:
+    metric = next(name for name, column in LATENCIES.items() if column == view.latency)
+    yield from ("--metric", metric)
+    if view.baseline is not None:
+        ends = (view.baseline.from_unix_ns, view.baseline.to_unix_ns)
+        yield from ("--baseline", "/".join(map(utc, ends)))
+    if view.decide != DECIDERS[0]:
+        yield "--by-size"
+
+
+def _changes(change: str) -> Iterator[str]:
+    for text in change.split(","):
+        name, _, value = text.partition("=")
+        yield from (f"--{name}", value) if name in _EDITS else ("--set", text)
+
+
+def _line(*words: str) -> str:
+    # A label is external text: without control characters, and quoted for the shell.
+    return " ".join(["tailspan", *(shlex.quote(plain(each, 2 * LONGEST_VALUE)) for each in words)])

@@ -1,0 +1,79 @@
+"""The HTML document that loads Streamlit's frontend, with three additions.
+
+- The explorer's style and scripts. If they arrived with the page's elements, they would move them.
+- The parts of the frontend that every page uses, loaded in advance. Until a part is loaded, its
+  elements have another height.
+- The server's address. Without it, the frontend of `/PAGE` first asks `/PAGE/_stcore/health`, and
+  the browser's console shows the error 404.
+"""
+
+import json
+from pathlib import Path
+from typing import Final
+
+import streamlit
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+FRAME: Final = Path(__file__).parent.parent / "frame"
+SCRIPTS: Final = ("history.js", "picture_button.js", "copy_link.js", "connection.js")
+PARTS: Final = ("Html", "PageLink", "ButtonGroup", "Button", "Selectbox", "BidiComponent")
+"""Names of the frontend's modules. A name that a version of Streamlit lacks is ignored."""
+_MODULES: Final = Path(streamlit.__file__).parent / "static" / "static" / "js"
+_ADDRESS: Final = (
+    "<script>window.__streamlit = {BACKEND_BASE_URL: new URL(%s, location.origin).href};</script>"
+)
+
+
+class Shell:
+    """An ASGI application that adds the style and the server's address to Streamlit's document.
+
+    Args:
+        app: Streamlit.
+        base: the path under which the explorer is served: empty, or with a leading slash.
+    """
+
+    def __init__(self, app: ASGIApp, base: str) -> None:
+        self._app = app
+        address = _ADDRESS % json.dumps(f"{base}/")
+        parts = [file.name for each in PARTS for file in _MODULES.glob(f"{each}.*.js")]
+        preloads = "".join(
+            f'<link rel="modulepreload" crossorigin href="./static/js/{each}">' for each in parts
+        )
+        style = (FRAME / "style.css").read_text()
+        scripts = "".join((FRAME / each).read_text() for each in SCRIPTS)
+        self._changes = (
+            (b"<head>", f"<head>{address}".encode()),
+            (b"</head>", f"{preloads}</head>".encode()),
+            # After Streamlit's own styles, so that rules of the same specificity win.
+            (b"</body>", f"<style>{style}</style><script>{scripts}</script></body>".encode()),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward a request for the document, and change the answer."""
+        # The answer must be neither compressed nor "not modified".
+        left_out = (b"accept-encoding", b"if-none-match", b"if-modified-since")
+        headers = [each for each in scope["headers"] if each[0] not in left_out]
+        start: Message = {}
+        body = b""
+
+        async def changed(message: Message) -> None:
+            nonlocal start, body
+            if message["type"] == "http.response.start":
+                start = message
+                return
+            body += message.get("body", b"")
+            if message.get("more_body"):
+                return
+            kind = Headers(raw=start["headers"]).get("content-type", "")
+            if kind.startswith("text/html") and scope["method"] == "GET":
+                for before, after in self._changes:
+                    body = body.replace(before, after, 1)
+                headers = MutableHeaders(raw=[*start["headers"]])
+                headers["content-length"] = str(len(body))
+                del headers["etag"], headers["last-modified"]
+                start = {**start, "headers": headers.raw}
+            await send(start)
+            await send({"type": "http.response.body", "body": body})
+
+        await self._app({**scope, "headers": headers}, receive, changed)
