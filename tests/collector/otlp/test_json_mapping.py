@@ -82,7 +82,10 @@ def test_unknown_fields_are_ignored_and_integers_need_not_be_text() -> None:
             "not valid JSON for",
         ),
         (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "xyz"}]}]}]}', "hexadecimal"),
-        (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": 7}]}]}]}', "not valid JSON for"),
+        (
+            b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": 7}]}]}]}',
+            "not valid JSON for",
+        ),
     ],
 )
 def test_other_json_is_malformed(body: bytes, words: str) -> None:
