@@ -37,7 +37,7 @@ class Counts:
 
     @property
     def bad_ratio(self) -> Fraction | None:
-        """The share of bad events; None without events."""
+        """The share of bad events, or None if there are no events."""
         return Fraction(self.bad, self.events) if self.events else None
 
 
@@ -95,7 +95,9 @@ class State(StrEnum):
 
 
 def burn(counts: Counts, budget: Fraction) -> Fraction | None:
-    """Return the burn rate: how many times too fast the budget is spent; None without events.
+    """Return the burn rate: how many times too fast the budget is spent.
+
+    Return None if there are no events.
 
     Raises:
         ValueError: the budget is 0 or less, or more than 1.

@@ -4,8 +4,8 @@ A slice is bad if its share of good events is below the target of a slice. A sli
 neither good nor bad. The error budget is a number of bad slices, so a bad minute at night uses as
 much budget as a bad minute at noon.
 
-Slices end at multiples of their length since 1970, as the steps of a PromQL subquery do. So the
-rules and the live evaluator use the same slices.
+Slices end at multiples of their length, counted from unix time 0, as the steps of a PromQL
+subquery do. So the rules and the live evaluator use the same slices.
 
 Source: OpenSLO 1.0, "budgetingMethod: Timeslices".
 """

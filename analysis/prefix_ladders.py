@@ -1,4 +1,4 @@
-"""What the recorded prompts share, for questions that change what the KV cache holds.
+"""The shared prefixes of the recorded prompts, for questions that change what the KV cache holds.
 
 The cached tokens of a recorded request are what the engine found then. With another router, number
 of blocks or rate, it would have found something else. The prefix ladders show which requests begin

@@ -105,7 +105,7 @@ class RecordedEngine:
     """(n,) the row of each request of this engine in `Recorded.requests`."""
     arrivals: Arrivals
     start: EngineStart
-    """What it reported at its start."""
+    """The engine's start event."""
     waiting: Sequence[int] = ()
     """The tenants whose clients wait for each answer before the next request."""
 

@@ -1,4 +1,4 @@
-"""What a trace would do on the engines of a window.
+"""Predict the latencies of a trace on the engines of a window.
 
 The engines are fitted to the window, and the window is replayed unchanged, which shows the model's
 error. Then the requests of the trace are replayed on equal engines behind one router. No latency of

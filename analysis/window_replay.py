@@ -103,7 +103,7 @@ def replayed(
     """Replay traffic with edits: each engine separately, or all requests through a router.
 
     Args:
-        recorded: the window, which has the model of each engine.
+        recorded: the recorded traffic of the window, with the fitted `ServerModel` of each engine.
         traffic: from `traffic_of` or `resampled`.
         edits: the changes.
         seed: the seed of the step noise.

@@ -80,14 +80,14 @@ def one_named(of: Result) -> bool:
 
 
 def first_named(results: Iterable[Result], places: int) -> float | None:
-    """Return the share of cases with a single fault whose cause is among the first `places` causes;
-    None without cases.
+    """Return the share of cases whose injected cause is among the first `places` causes that the
+    diagnosis found; None if there are no cases. Each case must have a single fault.
     """
     return share(each.causes[0] in each.found[:places] for each in results)
 
 
 def share(hits: Iterable[bool]) -> float | None:
-    """Return the share of values that are true; None without values."""
+    """Return the share of values that are true, or None if there are no values."""
     known = [*hits]
     return sum(known) / len(known) if known else None
 

@@ -29,7 +29,7 @@ Planned = Sequence[tuple[float, Call]]
 
 @dataclass(frozen=True)
 class Recording:
-    """What the servers reported, and when the load began."""
+    """The data that the servers reported, and the start time of the load."""
 
     begun_unix_ns: int
     requests: list[RequestTimeline]

@@ -7,10 +7,11 @@ The rules are: (1) the burn-rate pages of the built-in objective, with its alert
 (2) the exact P99 above the threshold for 5 minutes; (3) more than 5 % bad requests over 5 minutes,
 for 5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
 
-Each pair of days is a quiet day and a day with episodes at random times. There are days with ten
-episodes, days with a single episode of each kind, and both again at a rate of one request per
-minute. The kinds include hangs (no request ends for 10 minutes, and then all hung requests are bad)
-and absences (the target is down). The traffic at noon is twice the traffic at midnight, 0.3 % of
+Each pair of days is a quiet day and a day with episodes at random times. One set of days has ten
+episodes per day. A second set has one episode per day, with separate days for each kind. A third
+set is like the second, at one request per minute and with other kinds. The kinds of the second
+and third set include hangs (no request ends for 10 minutes, and then all hung requests are bad) and
+absences (the target is down). The traffic at noon is twice the traffic at midnight, 0.3 % of
 the requests are bad without an episode, and each day has four harmless disturbances of a few
 minutes.
 

@@ -8,9 +8,9 @@ diagnosers.
     …
 
 Of five cases, three have one fault, one has two faults, and one has no fault. Severity, load,
-fleet, traffic and every arrival are drawn from the seed. The question is the one that an alert
-would raise: why did the latency with the largest growth of its tail grow? Ctrl-C prints the results
-so far.
+fleet, traffic and every arrival are drawn from the seed. Each case asks about one latency, as an
+engineer would after an alert: why did it grow? The latency is the one whose tail grew most. Ctrl-C
+prints the results so far.
 """
 
 import argparse

@@ -61,7 +61,7 @@ def measure(
         duty: share of the time to copy.
         copy: copies several times, waits for the end, and returns the number of copies.
         look: returns the bandwidth that the reader measured since the last call, in bytes per
-            second; None without a value.
+            second, or None if there is no value.
         looks: number of reads.
         copied_bytes: bytes that one copy reads and writes.
         clock: returns monotonic seconds.

@@ -51,7 +51,7 @@ WARM_S = 25.0
 
 @dataclass(frozen=True)
 class Run:
-    """What is really served: the engine's arguments, the factor of the rate, and the replicas."""
+    """The configuration of a real run: the engine's arguments, the rate's factor, and replicas."""
 
     seats: int
     arguments: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 async def run(stack: Stack, *, vllm: str | None) -> None:
-    """Run until Ctrl-C, SIGTERM, or the end of the terminal.
+    """Run until Ctrl-C, SIGTERM, or until the terminal is closed (SIGHUP).
 
     Args:
         stack: the components to run.

@@ -23,7 +23,7 @@ LOOK_S: Final = 5.0
 
 
 async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
-    """Run until Ctrl-C, SIGTERM, or the end of the terminal.
+    """Run until Ctrl-C, SIGTERM, or until the terminal is closed (SIGHUP).
 
     Args:
         setup: the GPUs to sample, and the replicas that use them.

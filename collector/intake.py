@@ -68,8 +68,9 @@ class Intake:
         in_flight_listeners: receive reports of requests in flight after their commit.
         steps: change the rows before they are stored, in this order. If a step fails, the failure
             is counted and the rows are stored without it.
-        ahead_ns: returns the lead of the system clock over `clock_unix_ns`. Rows from a sender on
-            the same system clock are therefore not refused as `in_the_future`.
+        ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. Rows may be this
+            much further in the future, so that a sender on this machine, which reads the same
+            system clock, is not refused as `in_the_future`.
     """
 
     def __init__(

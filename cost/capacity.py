@@ -4,11 +4,11 @@ Pure. The rate of the best range would be too high, and would grow with the numb
 are two reasons: a range may by chance receive more requests than its load implies, and an
 overloaded range may meet the objective by chance. The estimate removes both effects:
 
-1. Each range's requests are divided into two halves at random. Given the load, the halves of
-   independent arrivals are independent. One half determines the order of the ranges. The other half
-   measures the rates, so the ordering does not make them too high. Source: Neufeld, Dharamshi, Gao
-   and Witten, "Data thinning for convolution-closed distributions", Journal of Machine Learning
-   Research 25 (2024).
+1. Each range's requests are divided into two halves at random. If requests arrive independently,
+   then at a fixed load the numbers of requests in the two halves are also independent. One half
+   determines the order of the ranges. The other half measures the rates, so the ordering does not
+   make them too high. Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for
+   convolution-closed distributions", Journal of Machine Learning Research 25 (2024).
 2. Ranges that are adjacent in this order are pooled into bands. The share of good requests is
    fitted by a function that does not increase with the rate. So a range that is good by chance is
    averaged with bad ranges. Source: Ayer, Brunk, Ewing, Reid and Silverman, "An empirical

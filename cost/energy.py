@@ -1,9 +1,10 @@
 """Compute the energy of each replica's GPUs in joules, assign it to requests or idle time, and
 compute CO₂.
 
-Pure. Energy is read from counters at the ends of minutes. Shorter times are not reliable, because
-power sensors sample too rarely (a quarter of the time on an H100: arXiv 2312.02741). For the
-minutes of a replica (in a long range: the hours), the model is
+Pure. Energy is read from counters at the ends of minutes. The energy of shorter intervals is not
+reliable, because power sensors do not measure continuously (an H100's sensor measures during only a
+quarter of the time: arXiv 2312.02741). For the minutes of a replica (in a long range: the hours),
+the model is
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 

@@ -11,8 +11,9 @@ Each request counts as one sequence in prefill, because the sequences of a step 
 fixed time γ. Cached tokens have no cost, because they are not computed.
 
 Weights are computed for each replica and hour, and depend only on the steps, requests and tokens of
-that hour. So an hour is divided in the same way in every window that contains it, and a window's
-input (or output) cost is the sum over its hours.
+that hour. Therefore the cost of an hour is divided in the same way in every window that contains
+the hour, and the input (or output) cost of a window is the sum of its hours' input (or output)
+costs.
 """
 
 from collections import defaultdict

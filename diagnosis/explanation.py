@@ -96,7 +96,7 @@ class Explanation:
 
     @property
     def excess_s(self) -> float | None:
-        """Growth of the slow requests' mean, in seconds; None without a verdict."""
+        """Growth of the slow requests' mean, in seconds, or None if there is no verdict."""
         if self.now_s is None or self.baseline_s is None:
             return None
         return self.now_s - self.baseline_s

@@ -21,8 +21,11 @@ class Pace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """The stalls and paces of each replica, in order of time. Further replicas have no stalls and
-    paces."""
+    """The stalls and paces of each replica, in order of time.
+
+    Replicas beyond the end of these tuples have no stalls and run at the speed that the step model
+    predicts.
+    """
 
     stalls: tuple[tuple[Stall, ...], ...] = ()
     paces: tuple[tuple[Pace, ...], ...] = ()

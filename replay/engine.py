@@ -4,7 +4,7 @@ Pure: submissions, seed and configuration determine the result. Each step first 
 sequences their tokens. Then the step fills the token budget with prefill, in order of arrival, and
 skips requests that are not eligible. If a sequence needs a block and no block is free, the newest
 sequence (or the sequence with the lowest priority) is preempted. The preempted sequence returns to
-the head of the queue and is recomputed later.
+the front of the queue and is recomputed later.
 
 vLLM serves the running sequences in the order in which they were admitted. This engine serves
 decodes first. Every sequence still gets the same tokens, for two reasons: `max_num_batched_tokens`

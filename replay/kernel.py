@@ -335,7 +335,7 @@ def _link(jobs: Records, ends: IntArray, which: int, n: int, behind: int) -> Non
 
 @_compiled
 def _pop(jobs: Records, ends: IntArray, which: int) -> int:
-    """Remove the head of a list and return it."""
+    """Remove the first job of a list and return it."""
     n = ends[which]
     ends[which] = jobs[n].next
     if ends[which] < 0:

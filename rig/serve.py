@@ -94,7 +94,7 @@ def engine_cores(server: subprocess.Popen[bytes]) -> list[int]:
             command_line = (folder / "cmdline").read_bytes()
             group = os.getpgid(int(folder.name))
         except (OSError, ProcessLookupError):
-            continue  # the process has ended meanwhile
+            continue  # the process has ended
         if b"EngineCore" in command_line and group == server.pid:
             found.append(int(folder.name))
     return found

@@ -76,7 +76,7 @@ def verdict_of(
     """Return the bottleneck of a window.
 
     Args:
-        terms: terms of the window's mean step; None without steps.
+        terms: terms of the window's mean step, or None if there are no steps.
         sm_active_ratio: measured share of the window in which multiprocessors were active; None if
             not measured.
         busy_ratio: share of the window that the engine spent in steps. This share is used if SM

@@ -17,7 +17,7 @@ _M_ARENA_MAX: Final = -8
 
 
 def keep_little() -> None:
-    """Limit the allocators of this process.
+    """Limit the memory that the allocators of this process keep.
 
     Call this function before any thread starts. The function has no effect if the libc is not
     glibc.

@@ -11,7 +11,7 @@ send the first signal."""
 
 
 def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
-    """Return an event that is set by Ctrl-C, SIGTERM, or the end of the terminal.
+    """Return an event that is set on Ctrl-C, on SIGTERM, or when the terminal is closed (SIGHUP).
 
     A second signal ends the process immediately, with the signal's default action.
 

@@ -5,7 +5,7 @@
 class StoreError(Exception):
     """The store cannot do what the caller requested.
 
-    The message has the reason and what is allowed.
+    The message states the reason and what is allowed.
     """
 
 

@@ -31,7 +31,7 @@ from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "50"))
-"""Of each law, drawn anew in each run. 500 before a release: `EXAMPLES=500 make test`."""
+"""Examples of each property, drawn anew in each run. Before a release: `EXAMPLES=500 make test`."""
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("tailspan", deadline=None, max_examples=EXAMPLES)
@@ -69,7 +69,7 @@ def pytest_collection() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A running browser. No longer than a module: playwright's event loop runs in this thread,
-    and no other can meanwhile."""
+    and no other loop can run in it at the same time."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:

@@ -107,7 +107,9 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
 
 
 def budget_spent(incident: Incident, history: History, objective: Objective) -> Fraction | None:
-    """Return the share of the period's budget that a burn spent; None without events.
+    """Return the share of the period's budget that a burn spent.
+
+    Return None if there are no events.
 
     If a part of the period has no data, it is assumed to have good traffic with the same request
     rate. If a burn spans two calendar periods, the result is the share of the later period's

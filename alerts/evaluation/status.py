@@ -18,7 +18,7 @@ class Status:
     Args:
         objective: the objective.
         at_s: the instant, in unix seconds.
-        since_s: start of the counts; None without counts.
+        since_s: start of the counts, or None if there are no counts.
         span: start and end of the period.
         period: the counts from the period's start to now.
         covered: the share of the period that the counts cover.

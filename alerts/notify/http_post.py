@@ -47,7 +47,7 @@ class Answer:
     """The response to an attempt, or the reason why there is none.
 
     Args:
-        status: the HTTP status; None without a response.
+        status: the HTTP status, or None if there was no response.
         text: the beginning of the response without secrets, or the reason why there is no response.
         retry_after_s: the seconds that the receiver asks to wait; None if it does not ask.
         final: True if a retry is useless.

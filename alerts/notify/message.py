@@ -36,7 +36,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """A pair of windows whose alert a guard suppresses: `low_traffic` or `cold_start`."""
+    """A pair of windows whose alert is suppressed by a guard (`low_traffic` or `cold_start`)."""
 
     windows: Windows
     guard: str

@@ -25,7 +25,7 @@ class Counted(Protocol):
 
     @property
     def about(self) -> str:
-        """The sentence of the alert's description on how the events are counted."""
+        """The sentence in the alert's description that states how events are counted."""
 
     @property
     def when_absent(self) -> str:
@@ -33,7 +33,8 @@ class Counted(Protocol):
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """By reason of blindness, the PromQL condition that detects it."""
+        """Maps each reason why an objective can be blind to the PromQL condition that detects this
+        reason."""
 
     @property
     def in_explorer(self) -> bool:

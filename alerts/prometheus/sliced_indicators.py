@@ -1,7 +1,8 @@
 """Time slices in PromQL: each slice is one event.
 
-The steps of a subquery are at multiples of the step since 1970. `alerts.slices` ends its slices at
-the same instants: `[1h:5m]` contains the twelve slices of 5 minutes that ended in the last hour.
+The steps of a subquery are aligned to multiples of the step, counted from unix time 0.
+`alerts.slices` ends its slices at the same instants: `[1h:5m]` contains the twelve slices of 5
+minutes that ended in the last hour.
 The events of a slice are counted at its end, so Prometheus must scrape at least twice per slice.
 """
 

@@ -31,7 +31,7 @@ _APART_S = 1.0
 def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Compare the clocks of the senders with the collector's clock.
 
-    Yield no finding without senders.
+    Yield nothing if no sender is known.
     """
     leads_s: dict[str, float] = {}
     ahead_s: dict[str, float] = {}

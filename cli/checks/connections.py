@@ -40,7 +40,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
         newest = newest_unix_ns(engine)
         slow = slow_because(engine)
     except DatabaseMissing as error:
-        yield Finding("database", False, str(error), "start tailspan up, or correct --database")
+        yield Finding("database", False, str(error), "run `tailspan up`, or correct --database")
         return
     except StoreError as error:
         yield Finding("database", False, str(error))
@@ -62,7 +62,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
 def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
     """Check that each engine that reported recently has a price.
 
-    Yield no finding without engines.
+    Yield nothing if no engine reported recently.
     """
     from cost.bill import bill
     from cost.errors import PriceError
@@ -274,7 +274,7 @@ _REFUSED_MENDS = {
 
 
 def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Check that each scrape target responds. Yield no finding without targets."""
+    """Check that each scrape target responds. Yield nothing if there are no scrape targets."""
     samples = own_series(host, port, access, "tailspan_scrape_")
     failures: dict[str, list[str]] = {}
     for sample in samples:
@@ -334,4 +334,4 @@ _TOKEN = "set a token that Tailspan accepts: --token-file, TAILSPAN_TOKENS"
 def _mend(option: str, answer: probes.Answer | None = None) -> str:
     if answer is not None and answer.status == _UNAUTHORISED:
         return _TOKEN
-    return f"start tailspan up, or set its address: --host, {option}"
+    return f"run `tailspan up`, or set its address: --host, {option}"

@@ -74,7 +74,7 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
 def owners(url: str | None) -> Iterator[Finding]:
     """Check that each GPU that reported recently is assigned to an engine.
 
-    Yield no finding without GPUs or engines.
+    Yield nothing if no GPU or no engine reported recently.
 
     Args:
         url: a SQLAlchemy URL, or None for the default.
@@ -121,7 +121,10 @@ def owners(url: str | None) -> Iterator[Finding]:
 
 
 def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Check that each GPU reader of a running Tailspan works. Yield no finding without readers."""
+    """Check that each GPU reader of a running Tailspan works.
+
+    Yield nothing if there are no GPU readers.
+    """
     samples = own_series(host, port, access, "tailspan_gpu_reader_")
     failures: dict[str, list[str]] = {}
     for sample in samples:

@@ -23,7 +23,7 @@ UNFINISHED: Final = (
 def steps(url: str | None) -> Iterator[Finding]:
     """Yield a finding for each replica that hangs, or one finding if no replica hangs.
 
-    Yield no finding if no replica reports.
+    Yield nothing if no replica reports.
 
     Args:
         url: a SQLAlchemy URL, or None for the default.

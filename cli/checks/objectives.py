@@ -31,7 +31,7 @@ def objectives(
 ) -> Iterator[Finding]:
     """Yield one finding for each blind objective, and one finding for all other objectives.
 
-    Yield no finding if the database has no recent requests.
+    Yield nothing if the database has no recent requests.
 
     Args:
         url: a SQLAlchemy URL, or None for the default.

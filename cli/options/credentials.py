@@ -27,7 +27,7 @@ def check_exposure(option: str, url: str, what: str, insecure: bool) -> None:
     """Raise an error if a credential would be sent over an unencrypted connection.
 
     Args:
-        option: the option with the address.
+        option: the command-line option that sets the address.
         url: the destination of the credential.
         what: name of the credential.
         insecure: whether the user allows unencrypted credentials.

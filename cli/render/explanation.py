@@ -218,7 +218,7 @@ def of_request(found: Mapping[str, Any]) -> Iterator[str]:
             for each in found["delayed_by"]
         ]
         yield from text.table(
-            ["delayed by", "tenant", "prompt tokens meanwhile", "cost"], rows, left=2
+            ["delayed by", "tenant", "prompt tokens at that time", "cost"], rows, left=2
         )
     else:
         yield "No other request's prefill delayed this request."

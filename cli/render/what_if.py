@@ -77,7 +77,7 @@ _BINDS: Final[Mapping[str, str]] = {
     "tokens": "max_num_batched_tokens",
 }
 SHOWN: Final = ("p50", "p99")
-REJECTED: Final = "requests would be rejected: longer than max_model_len, or no space in the queue."
+REJECTED: Final = "requests would be rejected: longer than max_model_len, or the queue is full."
 SATURATED: Final = (
     "SATURATED: the engines cannot keep up with this load. The queue grows for as long as the load"
     " lasts. The predicted latencies are valid only for a range of this length."

@@ -130,7 +130,8 @@ def _gpu(
         for name in _OF_CARD:
             into.values.pop(name, None)
             into.absent[name] = Absence(Why.SLICED, "reported for the whole card only")
-    into.set_absent("dram_bandwidth_bytes_per_s", Absence(Why.NOT_REPORTED, "DCGM reports no peak"))
+    no_peak = "DCGM does not report the peak memory bandwidth, which is needed for bytes/s"
+    into.set_absent("dram_bandwidth_bytes_per_s", Absence(Why.NOT_REPORTED, no_peak))
     for series, (name, _) in _FIELDS.items():
         missing = Absence(Why.NOT_REPORTED, f"{series} is not among the exporter's counters")
         into.set_absent(name, missing)

@@ -28,7 +28,7 @@ class EngineProcess(NamedTuple):
     """A process whose id an engine reported.
 
     Attributes:
-        started_unix_ns: start timestamp of the engine's totals; None without totals.
+        started_unix_ns: start timestamp of the engine's totals, or None if it is unknown.
     """
 
     replica: str

@@ -32,7 +32,7 @@ class Process(NamedTuple):
         own_pid: the process id in the process's own namespace; differs from `pid` in a container.
         contained: whether the process is in a namespace below Tailspan's.
         started_unix_s: start timestamp of the process; None if unknown.
-        program: the file that the process runs; None without permission.
+        program: the file that the process runs, or None if it must not be read.
     """
 
     pid: int
@@ -129,7 +129,7 @@ class Processes:
     def _sockets(self, pid: int) -> set[str]:
         found = set()
         for each in (self._root / str(pid) / "fd").iterdir():
-            with contextlib.suppress(OSError):  # the file was closed meanwhile
+            with contextlib.suppress(OSError):  # the file may have been closed
                 kind, _, number = str(each.readlink()).partition(":")
                 if kind == "socket":
                     found.add(number.strip("[]"))

@@ -33,7 +33,7 @@ class Why(StrEnum):
     VERSION_MISMATCH = "version_mismatch"
     """Library, driver and package have incompatible versions."""
     OLD_DRIVER = "old_driver"
-    """The driver is older than the required function."""
+    """The driver is too old: it lacks a required function."""
     NOT_SUPPORTED = "not_supported"
     """The device does not measure this value."""
     NOT_REPORTED = "not_reported"

@@ -57,8 +57,8 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
     except Exception as error:
         where = _PATH.search(str(error))
         raise MalformedError(
-            f"the body is not the JSON of {kind.DESCRIPTOR.full_name}"
-            + (f": look at {where[1]}" if where else "")
+            f"the body is not valid JSON for {kind.DESCRIPTOR.full_name}"
+            + (f"; error at {where[1]}" if where else "")
         ) from None
 
 

@@ -6,7 +6,7 @@ separate process has no state. It ends when its input ends, which happens when i
 ends. If it ends earlier, a new one is started.
 
 Reading a message may use 0.75 s of CPU time. A small message can be crafted to take any time, and
-the messages of other senders wait meanwhile.
+the messages of other senders wait during this time.
 
 If reading a message fails, the collector refuses the message permanently, so that its sender does
 not send it again. It refuses the message at once if an exception was raised, and after a second
@@ -45,8 +45,8 @@ idle one.
 """
 
 _QUESTION: Final = Struct("<IQ?B")
-"""The head of a question: the body's length, the time in unix ns, whether it is JSON, and the
-signal's index in `SIGNALS`. The body follows.
+"""The header of a request to the reader process: the body's length, the time in unix nanoseconds,
+whether the body is JSON, and the signal's index in `SIGNALS`. The body follows.
 """
 _PIPE_BYTES: Final = 2**20
 """Pipe buffer.
@@ -55,7 +55,7 @@ Messages have hundreds of kB. With the default of 64 KiB, the two processes woul
 each other.
 """
 _ANSWER: Final = Struct("<I")
-"""The head of an answer: its length. A pickle follows."""
+"""The header of the reader process's response: the length of the pickle that follows."""
 MOST_S: Final = 60
 """Maximum time for one message, after which the process is killed. The largest message
 (`Limits.max_body_bytes`) takes about three seconds on a busy core."""

@@ -148,8 +148,8 @@ class Correction:
     def _samples(
         self, batch: Batch, rows: Sequence[Any], points: Sequence[int], *instants: str
     ) -> tuple[list[Any], list[int]]:
-        """Return the rows to keep, and the number of data points of each row if `points` contains
-        them.
+        """Return the rows to keep and, if `points` is not empty, the number of data points of each
+        kept row.
         """
         kept: list[Any] = []
         kept_points: list[int] = []

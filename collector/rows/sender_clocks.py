@@ -57,7 +57,7 @@ MOST_SOURCES: Final = 1_000
 Messages of other senders are corrected individually.
 """
 SILENT_NS: Final = 600 * 10**9
-"""A sender that was silent for this time is not reported, and a new sender may replace it."""
+"""A sender that has been silent for this long is not reported, and a new sender may replace it."""
 MOST_REPEATS: Final = 100_000
 """Maximum number of rows whose correction is remembered in case they are sent again; 20 MB when
 full.

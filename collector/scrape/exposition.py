@@ -40,7 +40,8 @@ class Answer:
     software: str
     """The name of the table that matched the response."""
     engines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Maps an engine to its values by field of `EngineSample`; also by `model`, if known."""
+    """Maps an engine's number to its values. The keys of the values are fields of `EngineSample`,
+    and `model` if it is known."""
     started_unix_s: float | None = None
     unusable_values: int = 0
 

@@ -150,8 +150,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file in the format of Prometheus' file_sd, JSON or YAML, which is read again at each
-    discovery.
+    """A Prometheus `file_sd` file (JSON or YAML). It is read again at each discovery.
 
     Tailspan reads Prometheus' own labels `__scheme__` and `__metrics_path__`, the labels `replica`
     and `region` of a target's samples, and the labels in `credentials.LABELS`. Other labels are

@@ -129,7 +129,7 @@ def while_a_server_was_away(case: Case) -> BoolArray:
 
 
 def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[str, float]:
-    """Return, by term, the share of the growth around starts that also occurs at other times.
+    """Return, for each term, the share of the growth around starts that also occurs at other times.
 
     The share is measured on the slowest requests at other times, which the starts did not delay.
     The result is empty if there are too few such requests.

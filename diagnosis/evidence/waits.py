@@ -82,8 +82,8 @@ def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
 
 
 def shared_with_traffic(case: Case) -> dict[str, float]:
-    """Return, by term, the share of a restart's claim that belongs to changes of the traffic at the
-    same time.
+    """Return, for each term, the share that simultaneous traffic changes explain. A restart must
+    not claim this share.
 
     The share is half of the growth that these changes cause. Only changes beyond chance count:
     longer prompts, more load, a tenant's flood, routing skew, cache misses.

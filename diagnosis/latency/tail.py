@@ -28,8 +28,8 @@ BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
 does not show."""
 
 FULLY_SORTED_UP_TO: Final = 20_000
-"""Maximum number of requests that are sorted completely. Of more requests, only the slowest
-`SORTED_SHARE` are sorted."""
+"""Maximum number of requests that are sorted completely. If there are more requests, only the
+slowest share (`SORTED_SHARE`) of them is sorted."""
 SORTED_SHARE: Final = 0.12
 
 REPLICATES: Final = 400

@@ -31,11 +31,14 @@ ended.
 
 
 class TimingMiddleware:
-    """ASGI layer around a vLLM server; idempotent."""
+    """ASGI middleware that times the HTTP requests of a vLLM server.
+
+    If it is added twice, each request is still timed once.
+    """
 
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app
-        # vLLM's `--middleware` creates this layer without a capture.
+        # vLLM's `--middleware` creates this middleware without a capture.
         self.capture = capture or _enabled_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -93,8 +93,8 @@ EVENTS: Final = (
     Term(
         names.ENGINE_STARTED,
         "event",
-        "The engine runs with these arguments since the event's timestamp. The event is sent until"
-        " the collector accepts it, and is sent again unchanged after an outage.",
+        "The engine has run with these arguments since the event's timestamp. The event is sent"
+        " until the collector accepts it, and is sent again unchanged after an outage.",
         "vLLM's config",
     ),
     Term(
@@ -130,7 +130,7 @@ EVENT_ATTRIBUTES: Final = (
     Term(
         names.CONFIG,
         "text",
-        "Fingerprint of the arguments, the same as on spans and metrics.",
+        "Fingerprint of the engine's arguments, the same as on spans and metrics.",
         "vLLM's config",
     ),
     Term(names.DEVICE, "text", "The GPU or CPU, such as `NVIDIA H100 80GB HBM3`.", _PLATFORM),
@@ -157,9 +157,10 @@ EVENT_ATTRIBUTES: Final = (
     Term(
         names.ARGUMENT,
         "number, boolean or text",
-        "Prefix of each argument that affects latency, with its effective value. Arguments that"
-        " are unset, or that this vLLM does not have, are absent. A text that could identify its"
-        " owner, such as a path, is reported as a digest.",
+        "One attribute for each argument that affects latency: this prefix and the argument's"
+        " name. The attribute's value is the argument's effective value. Arguments that are unset,"
+        " or that this vLLM does not have, are absent. A text that could identify its owner, such"
+        " as a path, is reported as a digest.",
         "vLLM's config",
     ),
 )
@@ -168,7 +169,12 @@ EVENT_ATTRIBUTES: Final = (
 METRIC_ATTRIBUTES: Final = (
     Term(names.ENGINE, "integer", "Index of the engine.", "stat logger"),
     Term(names.REQUEST_MODEL, "text", "The name under which the model is served.", "vLLM's config"),
-    Term(names.CONFIG, "text", "Fingerprint, the same as on spans.", "vLLM's config"),
+    Term(
+        names.CONFIG,
+        "text",
+        "Fingerprint of the engine's arguments, the same as on spans.",
+        "vLLM's config",
+    ),
     Term(names.HOOK, "text", "The hook that failed.", _OURSELVES),
     Term(
         names.DROP_REASON,

@@ -194,14 +194,14 @@ _FRONT_END = (
         otherwise="an unknown reason is reported as an error",
     ),
     Hook(
-        "A request ends through _update_stats_from_finished",
+        "A request ends in _update_stats_from_finished",
         Contains("OutputProcessor.process_outputs", ("error.to_exception()",), never=True),
         OUTPUTS,
         "front_end/request_hooks.py",
         otherwise="a request that the engine core refuses is removed and reported as an error",
     ),
     Hook(
-        "Streamed input also ends through _update_stats_from_finished",
+        "A request with streaming input also ends in _update_stats_from_finished",
         Contains(
             "OutputProcessor._update_streaming_request_state",
             ("self._finish_request(",),
@@ -457,7 +457,7 @@ _ENGINE_CORE = (
         "engine_core/observer.py",
     ),
     Hook(
-        "schedule() counts the step in num_computed_tokens",
+        "schedule() adds the step's tokens to num_computed_tokens",
         Contains("Scheduler.schedule", ("self._update_after_schedule(",)),
         SCHEDULER,
         "engine_core/observer.py",

@@ -75,7 +75,7 @@ def _read() -> tuple[float, float]:
         try:
             stats[int(process.name)] = (process / "stat").read_text()
         except OSError:
-            continue  # the process has ended meanwhile
+            continue  # the process has ended
     ours = family({pid: parent_of(stat) for pid, stat in stats.items()}, os.getpid())
     return (
         busy_s(Path("/proc/stat").read_text()),

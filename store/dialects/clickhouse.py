@@ -76,7 +76,9 @@ def name(url: URL) -> str:
 
 
 def folder(url: URL) -> Path:
-    """Return the working directory, because the database is on a server."""
+    """Return the default folder `var` in the working directory, because the database is on a
+    server.
+    """
     return Path("var")
 
 

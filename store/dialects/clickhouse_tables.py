@@ -1,9 +1,9 @@
 """Define the tables in ClickHouse: the table engine, sort order, and distribution in a cluster.
 
-A table is sorted by the time that queries filter by, then by its key. Rows with the same time and
-key count as one row, because a sender that repeats a row also repeats its time. The column
-`row_version` determines which of several rows with the same key is kept. This is the row that was
-written last, or the first row if the table's `info` contains `KEPT_FIRST`.
+A table is sorted by the time that queries filter by, then by its key. Rows that have the same time
+and the same key are treated as one row, because a sender that repeats a row also repeats its time.
+The column `row_version` determines which of several rows with the same key is kept. This is the row
+that was written last, or the first row if the table's `info` contains `KEPT_FIRST`.
 
 In a cluster, each table exists twice: `requests_local` stores rows on each server and is replicated
 within its shard; `requests` is distributed over the shards.

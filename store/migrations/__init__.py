@@ -82,7 +82,7 @@ def bring_up_to_date(engine: Engine, name: str, report: Callable[[str], None]) -
             return
     dialect, begun_s = dialects.of(engine), None
     with dialect.exclusively(engine) as connection:
-        found = _revision(connection, name)  # another process may have upgraded it meanwhile
+        found = _revision(connection, name)  # another process may have upgraded it
         if found == head():
             return
         if found is None or dialect.ADDITIVE:

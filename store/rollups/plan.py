@@ -1,8 +1,8 @@
 """Decide which parts of a time range are read from rollups per hour, rollups per minute, or rows.
 
 Whole hours are read from rollups per hour, unless the query needs shorter steps. All other minutes
-are read from rollups per minute, except marked minutes, which are read from rows. If the rollups
-per minute were deleted, the range is widened to whole hours.
+are read from rollups per minute, except minutes marked for rebuilding, which are read from rows. If
+the rollups per minute were deleted, the range is widened to whole hours.
 """
 
 from collections.abc import Iterable

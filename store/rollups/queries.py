@@ -236,7 +236,7 @@ def rollups(
         window: range of `received_unix_ns`, which is widened to whole buckets.
         by: labels to group by, or an empty list for one group.
         equals: the required value of each label. The value None selects requests without the label.
-        unless: a value of each label. Requests with this value are left out.
+        unless: for each label, the value to exclude.
         step_s: the length of the result's steps, a multiple of a minute, or None for one step.
         first_unix_s: the start of the first step, or None for the start of the window.
 

@@ -61,7 +61,7 @@ def requests(**grown: float) -> Requests:
 
 
 def test_each_cause_comes_as_often_as_the_others() -> None:
-    """Of five cases three have one fault, one has two, one has none."""
+    """Three of five cases have one fault, one has two, and one has none."""
     kinds = kinds_of(330, 4, None)
     assert Counter(kind for kind, _ in kinds) == {SINGLE: 198, PAIR: 66, NONE: 66}
     singles = Counter(causes[0] for kind, causes in kinds if kind == SINGLE)

@@ -48,7 +48,7 @@ def test_a_time_is_written_for_people(seconds: int | None, wanted: str) -> None:
 
 
 def test_sloths_page_has_its_windows_and_factors() -> None:
-    """Of 30 days: 14.4 over 5 min and 1 h, 6 over 30 min and 6 h; each query is in parentheses."""
+    """For 30 days: 14.4 over 5 min and 1 h, 6 over 30 min and 6 h. Each query is in parentheses."""
     (group,) = yaml.safe_load(sloth_pages("a or b[{{.window}}]", "c # d\n", Fraction(99, 100)))[
         "groups"
     ]

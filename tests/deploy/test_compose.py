@@ -138,7 +138,7 @@ def test_prometheus_and_alertmanager_take_their_configuration(tmp_path: Path) ->
 
 
 def test_the_image_has_every_part_and_nothing_else() -> None:
-    """What the wheel is built from is copied into the image and sent to the builder."""
+    """The sources of the wheel are copied into the image and sent to the builder."""
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -126,7 +126,7 @@ def read_head(connection: socket.socket) -> bytes:
 
 
 def post(length: int | None, *headers: str, path: str = "/v1/traces") -> bytes:
-    """The head of a protobuf POST; without a length its body is chunked."""
+    """The header lines of a protobuf POST. Without a length its body is chunked."""
     size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     lines = (
         f"POST {path} HTTP/1.1",

@@ -218,7 +218,7 @@ def test_the_running_sums_agree_with_going_through_the_steps(asks: list[Ask]) ->
 
 
 def _queue(config: EngineConfig, *jobs: Job) -> QueueParts:
-    """What the last job waited for in the queue, as shares of its wait."""
+    """Return the reasons why the last job waited in the queue, as shares of its wait."""
     engine = Engine(replace(config, step_noise_ratio=0.0), "seed")
     _run(engine, list(jobs))
     assert sum(jobs[-1].queue) > 0

@@ -175,7 +175,7 @@ def test_a_prefix_of_several_segments_is_found_as_far_as_it_is_shared() -> None:
 
 
 def test_a_branch_is_evicted_before_its_root() -> None:
-    """What is behind an evicted block cannot be found."""
+    """Blocks after an evicted block cannot be found."""
     kv = KvCache(12)
     _run_through(kv, Lease(1, TREE[0]), 5)
     _run_through(kv, Lease(2), 9)

@@ -39,7 +39,7 @@ class AccountJoin:
     """Messages of this server's engines that were not yet added to a record or state.
 
     Args:
-        token: of the link; None without one.
+        token: of the link, or None if the link has no token.
         prefix_key: the secret for prefix ladders; None for records without them.
     """
 

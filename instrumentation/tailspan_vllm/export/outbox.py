@@ -2,7 +2,7 @@
 
 Batches that the collector does not accept are sent again, split or dropped.
 
-If the collector asks for a retry, the batch stays at the head of the queue until a pause is over.
+If the collector asks for a retry, the batch stays at the front of the queue until a pause is over.
 If the collector refuses a batch, the outbox halves it until one item is left, which is dropped and
 counted. The batch size grows again as batches are accepted.
 

@@ -43,8 +43,8 @@ class InFlight:
         return flight in self._flights
 
     def oldest(self, most: int) -> list[Flight]:
-        """Return up to `most` requests, oldest first, or an empty list if the requests change
-        meanwhile.
+        """Return up to `most` requests, oldest first, or an empty list if the requests keep
+        changing during the call.
         """
         for _ in range(3):
             with suppress(RuntimeError):  # the event loop changed it during the iteration

@@ -115,7 +115,7 @@ def test_a_group_that_comes_later_is_in_other_until_it_has_a_place(
 
 
 def test_made_up_tenants_stay_within_the_places(engine: Engine, request_row: Row) -> None:
-    """Of thousands of names 50 have a place, no other is stored, and every request counts."""
+    """50 of the thousands of names have a place, no other is stored, and every request counts."""
     rows = day(request_row, acme=5)
     rows += [
         request_row(received_unix_ns=(START_S + at) * S, tenant=f"x{at}", ttft_s=9.0)

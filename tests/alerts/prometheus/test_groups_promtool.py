@@ -133,7 +133,7 @@ def test_a_group_counted_elsewhere_pages_by_itself(promtool: Run, total: str, ba
 
 
 def test_made_up_groups_neither_grow_the_rules_nor_push_a_tenant_out(promtool: Run) -> None:
-    """Of 200 names with few requests 50 have a place; the rest count in `other`."""
+    """50 of the 200 names with few requests have a place; the rest count in `other`."""
     series = foreign_counters("acme", "0+20x90 1800+10x30", "0x90 10+10x30")
     for at in range(200):
         series |= foreign_counters(f"x{at:03}", "0x60 0+1x60", "0x120")

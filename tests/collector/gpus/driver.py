@@ -47,7 +47,7 @@ class Card:
         }
     )
     gpm_codes: dict[int, int] = field(default_factory=dict)
-    """Of single metrics: what they fail with."""
+    """The error code of each GPM metric that fails."""
     slices: list[Slice | None] | None = None
     """None where MIG is off, or not to be had; a None among them is a place not taken."""
     reasons: int = 0

@@ -14,8 +14,8 @@ FEW, MANY = 1_000, int(os.environ.get("MALFORMED_PAYLOADS", "3000"))
 """100,000 at each door take five minutes together."""
 
 GROWTH_MIB = 32
-"""Of this process, client included, from the first tenth to the end: 1 % of a leak of one
-payload each."""
+"""Maximum growth of this process, client included, from the first tenth to the end: 1 % of a leak
+of one payload per message."""
 
 
 def _rss_mib() -> float:

@@ -67,22 +67,25 @@ def test_unknown_fields_are_ignored_and_integers_need_not_be_text() -> None:
         (b"", "not JSON in UTF-8: Expecting value at character 0"),
         (b"{", "not JSON"),
         (b"\xff{}", "invalid start byte at byte 0"),
-        (b"[]", "not the JSON of opentelemetry"),
-        (b"null", "not the JSON of opentelemetry"),
+        (b"[]", "not valid JSON for opentelemetry"),
+        (b"null", "not valid JSON for opentelemetry"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 90_000, "nested too deeply"),
         (b'{"resourceSpans": NaN}', "NaN is not JSON"),
         (b'{"resourceSpans": ' + b"9" * 5000 + b"}", "a number is too long"),
-        (b'{"resourceSpans": 5}', "not the JSON of"),
-        (b'{"\\ud800": 5}', "not the JSON of"),
+        (b'{"resourceSpans": 5}', "not valid JSON for"),
+        (b'{"\\ud800": 5}', "not valid JSON for"),
         (
             b'{"resourceSpans": [{"resource": {"attributes": [{"value": {"doubleValue": '
             + b"9" * 400
             + b"}}]}}]}",
-            "not the JSON of",
+            "not valid JSON for",
         ),
         (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "xyz"}]}]}]}', "hexadecimal"),
-        (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": 7}]}]}]}', "not the JSON of"),
+        (
+            b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": 7}]}]}]}',
+            "not valid JSON for",
+        ),
     ],
 )
 def test_other_json_is_malformed(body: bytes, words: str) -> None:

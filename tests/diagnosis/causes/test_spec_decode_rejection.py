@@ -19,8 +19,8 @@ DRAFTED, ACCEPTED = "draft_tokens_total", "accepted_tokens_total"
 
 
 def accepting(now: float) -> Servers:
-    """Of 1,000 drafted tokens a second, 800 are accepted in the baseline, and so many in the
-    window.
+    """1,000 tokens per second are drafted. 800 of them are accepted in the baseline, and `now`
+    in the window.
     """
     return fleet(
         {ACCEPTED: now}, {DRAFTED: 1e3, ACCEPTED: 800.0}, speculative__num_speculative_tokens=4

@@ -73,8 +73,8 @@ def test_delayers_are_indices_of_the_given_requests() -> None:
 
 
 def test_delays_by_tenant_sum_to_what_the_row_reports() -> None:
-    """Prefills by prompt tokens and decodes by output tokens computed meanwhile; a neighbour on
-    another replica delays nobody here."""
+    """Prefills count by prompt tokens and decodes by output tokens computed at the same time. A
+    neighbour on another replica causes no delay here."""
     parts = {name: [values[0]] * 4 for name, values in PARTS.items()}
     parts |= {
         "prefill_others_prefill_s": [0.7] * 4,

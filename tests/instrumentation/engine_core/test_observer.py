@@ -74,7 +74,7 @@ class Server:
         self.new.append(request_id)
 
     def step(self, ending: Iterable[str] = (), leaving: Iterable[str] = ()) -> None:
-        """Run one step with every request; some end, others leave meanwhile."""
+        """Run one step with every request; some end, others leave during the step."""
         counts = {
             name: request.num_tokens if name in self.new else 1
             for name, request in self.requests.items()

@@ -72,7 +72,7 @@ ATTRIBUTES = [
 
 @pytest.mark.parametrize("hook", ATTRIBUTES, ids=lambda hook: hook.what)
 def test_what_may_be_missing_is_looked_for_first(hook: Hook) -> None:
-    """What is read without a check is required."""
+    """An attribute that is read without a check is required."""
     assert isinstance(hook.need, Attributes)
     module = _parsed(hook)
     assert set(hook.need.names) <= _mentioned(module), "a row that nothing reads"

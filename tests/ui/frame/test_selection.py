@@ -1,4 +1,4 @@
-"""What a drag over a chart offers."""
+"""Test the choices that a drag over a chart offers."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone

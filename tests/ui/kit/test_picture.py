@@ -1,4 +1,4 @@
-"""What a downloaded picture says of its chart."""
+"""Test the texts of a downloaded picture of a chart."""
 
 from datetime import UTC
 from zoneinfo import ZoneInfo

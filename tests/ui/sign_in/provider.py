@@ -27,7 +27,7 @@ CLIENT, CLIENT_SECRET = "tailspan", "a-secret-of-the-client-0123456789"
 
 
 class Provider:
-    """What the provider answers next, and what it has received."""
+    """The provider's next answers, and the requests that it has received."""
 
     def __init__(self) -> None:
         self.port = free_port()

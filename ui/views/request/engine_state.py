@@ -124,20 +124,20 @@ def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None
         )
         if reasons is not None
     ]
-    meanwhile: dict[str, set[str]] = {}
+    reasons_of: dict[str, set[str]] = {}
     for gpu in {gpu for gpu, _, _ in rows}:
         mine = [(at, reasons) for name, at, reasons in rows if name == gpu]
         inside = [each for each in mine if from_unix_ns <= each[0] < to_unix_ns]
         after = [each for each in mine if each[0] >= to_unix_ns][:1]
         for _, reasons in (*inside, *after):
-            meanwhile.setdefault(gpu, set()).update(filter(None, reasons.split(",")))
-    if not meanwhile:
+            reasons_of.setdefault(gpu, set()).update(filter(None, reasons.split(",")))
+    if not reasons_of:
         return None
-    held = {gpu: reasons for gpu, reasons in meanwhile.items() if reasons}
+    held = {gpu: reasons for gpu, reasons in reasons_of.items() if reasons}
     if not held:
         return "The GPU’s clock was not throttled during the request."
     listed = ", ".join(sorted({reason for reasons in held.values() for reason in reasons}))
-    which = f"{len(held)} of {len(meanwhile)} GPUs" if len(meanwhile) > 1 else "the GPU"
+    which = f"{len(held)} of {len(reasons_of)} GPUs" if len(reasons_of) > 1 else "the GPU"
     return f"The clock of {which} was throttled during the request: {listed.replace('_', ' ')}."
 
 

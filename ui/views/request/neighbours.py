@@ -118,7 +118,7 @@ def sentence(found: Neighbours) -> str:
             f"{wording.seconds(found.cost_s)}"
         )
     else:
-        told += "; no delay by their prefills is known"
+        told += "; no delay by their prefills was recorded"
     if found.number > len(found.drawn):
         told += f". The chart shows {len(found.drawn)}: those with the longest delay or overlap"
     return f"{told}."

@@ -93,7 +93,7 @@ def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None
             sentences.append(f"faster than {_of(place.slower, others)} by {latency}")
     if not sentences:
         return None
-    return f"Compared with {like} within half an hour: {'; '.join(sentences)}."
+    return f"Compared with {like} received up to 30 min before or after it: {'; '.join(sentences)}."
 
 
 def _of(some: int, others: int) -> str:

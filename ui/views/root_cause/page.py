@@ -40,9 +40,9 @@ GREW: Final = (
     "to see why."
 )
 HITS_HELP: Final = (
-    "How many times likelier a request of this kind is to be slow than other requests. Kinds "
-    "whose difference may be chance are omitted. The kind of request that is slow may not be the "
-    "cause of the slowness."
+    "The probability that a request of this kind is slow, divided by the probability for all "
+    "other requests. Kinds whose difference may be chance are omitted. The kind of request that "
+    "is slow may not be the cause of the slowness."
 )
 
 

@@ -18,7 +18,7 @@ from ui.kit.terms import LATENCY_NAMES, term
 
 MOST_HITS: Final = 6
 LEFT: Final = 0.05
-"""Minimum unexplained share of the increase that the sentence mentions."""
+"""The page mentions the unexplained share of the increase only if it is at least this large."""
 
 DAY_S: Final = 86_400
 

@@ -101,7 +101,7 @@ def test_an_even_load_is_reported() -> None:
 
 
 def test_a_little_more_often_is_nobodys_trouble() -> None:
-    """Of 100,000 requests 1.1× is significant, and not worth a look."""
+    """With 100,000 requests, a ratio of 1.1× is significant, but too small to report."""
     found = imbalance_of(*requests(0.006, 100_000))
     assert found is not None
     assert found.hits == []

@@ -111,5 +111,5 @@ def test_a_request_alone_is_noted(request_rows: Rows, one_request: Request) -> N
         [victim(one_request, prefill_others_prefill_s=0.0), other(one_request, 1, 0.5)],
     )
     assert neighbours.sentence(quiet) == (
-        "1 other request shared its engine; no delay by their prefills is known."
+        "1 other request shared its engine; no delay by their prefills was recorded."
     )
