@@ -78,7 +78,7 @@ def up(tmp_path: Path, url: str) -> Iterator[Callable[..., Tailspan]]:
 
 def send(port: int, spans: list[ReadableSpan]) -> bool:
     """Send spans over HTTP once; return whether they were acknowledged."""
-    exporter = OTLPSpanExporter(f"http://127.0.0.1:{port}/v1/traces", timeout=5)
+    exporter = OTLPSpanExporter(f"http://127.0.0.1:{port}/v1/traces", timeout=30)
     try:
         return exporter.export(spans) is SpanExportResult.SUCCESS
     finally:
