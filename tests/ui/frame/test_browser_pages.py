@@ -61,7 +61,6 @@ def test_every_page_escapes_labels_and_fits(browse: Any, incident: Any, fleet: A
     page.locator("td a", has_text="<img").first.click()
     fits("Requests")
     page.locator("a[data-key]", has_text="<img src=x").first.click()
-    page.locator("a", has_text="<img src=x").first.wait_for()
     fits("Request")
     assert "<img src=x" in page.locator(".headline").first.inner_text()
 
