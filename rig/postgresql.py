@@ -62,7 +62,9 @@ class PostgreSQL:
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
-        options = f"-p {self.port} -h 127.0.0.1 -k {self._folder}"
+        # Each test opens its own pools. A pool that is garbage keeps its connections for a while,
+        # so the default of 100 connections can be too few.
+        options = f"-p {self.port} -h 127.0.0.1 -k {self._folder} -N 400"
         log = self._folder / "log"
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
 

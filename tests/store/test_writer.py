@@ -123,13 +123,13 @@ def test_what_is_written_is_what_is_read(new_url: Callable[[], str], examples: i
             (sample_table(engine, EVER), samples, "at_unix_ns"),
             (gpu_table(engine, EVER), gpus, "at_unix_ns"),
         ]
-        engine.dispose()
         for table, given_rows, instant in found:
             rows = [as_kept(engine, row) for row in given_rows]
             first = {key(engine, row): row for row in reversed(rows)}.values()
             expected = sorted((everything(row) for row in first), key=str)
             assert sorted(table.to_pylist(), key=str) == expected
             assert sorted(table[instant].to_pylist()) == table[instant].to_pylist()
+        engine.dispose()
 
     same_when_read()
 
