@@ -25,6 +25,7 @@ HELP: Final = (
     "replay are compared with the measured latencies. If they differ too much, there is no "
     "prediction."
 )
+CONTROLS_NOTE: Final = "The controls start with the present values. Choose others, then Predict."
 TRY_HELP: Final = (
     "The predicted effect of each change of the usual optimisation sequence that applies to these "
     "engines, for the requests of the range. The change with the largest gain for its effort is "
@@ -82,6 +83,7 @@ def show(context: Context, found: Asked) -> None:
         )
     if found.present is not None:
         with chapter("The change", HELP):
+            st.html(f"<p class='note'>{CONTROLS_NOTE}</p>")
             _controls(found.present, context.view.change)
     if found.advised is not None and found.advised.refused is None:
         with chapter("Changes to try", TRY_HELP):
