@@ -53,7 +53,7 @@ def on_hardware(
     Raises:
         EditError: the device, the format or the model's shape is unknown.
     """
-    if edits.device is None and edits.quantization is None:
+    if not edits.hardware:
         return config
     try:
         shape = read_shape(start.shape or "{}")

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from alerts.evaluation.table_verdicts import columns_of
-from alerts.objectives import Goodput
 from analysis.corrected_prediction import Predicted, interval, scaled, scaled_by_rank
 from analysis.hardware_change import assumption
 from analysis.recorded_traffic import LEAST_REQUESTS, Recorded
@@ -23,9 +22,12 @@ from analysis.what_if import (
     RESAMPLED,
     WhatIfAnswer,
     WhatIfQuestion,
+    counted_objectives,
     good_ratio,
+    known_quantile,
     predict,
     ratio_interval,
+    usd_per_1000,
 )
 from analysis.window_replay import (
     METRICS,
@@ -40,7 +42,6 @@ from replay.conditions import Conditions
 from replay.edits import Edits, edited_engine
 from replay.outcome import Bind
 from store.queries import request_schema
-from telemetry.quantiles import quantile
 
 RATE_S: Final = 30
 """The highest rates are compared over this time."""
@@ -91,9 +92,7 @@ class TraceAnswer:
     @property
     def usd_per_1000_requests(self) -> float | None:
         """Return the cost of 1,000 requests; None if the engines cannot keep up."""
-        if self.usd_per_hour is None or not self.throughput_rps or self.saturated:
-            return None
-        return self.usd_per_hour / (3.6 * self.throughput_rps)
+        return None if self.saturated else usd_per_1000(self.usd_per_hour, self.throughput_rps)
 
 
 def predict_trace(
@@ -227,11 +226,7 @@ class _Window:
         counted = recorded.counted
         self._measured = {name: recorded.column(name)[counted] for name in METRICS}
         self._now = {name: now.values[name][counted[now.source]] for name in METRICS}
-        self.objectives = [
-            (each, each.indicator)
-            for each in question.objectives
-            if isinstance(each.indicator, Goodput)
-        ]
+        self.objectives = counted_objectives(question)
 
     def percentiles(self, then: Replayed) -> dict[tuple[str, str], float]:
         """Return the corrected percentiles that exist."""
@@ -239,9 +234,9 @@ class _Window:
         for name in METRICS:
             for point, q in POINTS.items():
                 value = scaled(
-                    _quantile(self._measured[name], q),
-                    _quantile(self._now[name], q),
-                    _quantile(then.values[name], q),
+                    known_quantile(self._measured[name], q),
+                    known_quantile(self._now[name], q),
+                    known_quantile(then.values[name], q),
                 )
                 if value is not None:
                     found[name, point] = value
@@ -319,7 +314,3 @@ def _highest_rate(received_s: FloatArray) -> float:
     """Return the requests per second of the busiest `RATE_S`."""
     places = np.floor((received_s - received_s.min()) / RATE_S).astype(np.int64)
     return float(np.unique(places, return_counts=True)[1].max()) / RATE_S
-
-
-def _quantile(values: FloatArray, q: float) -> float | None:
-    return quantile(values[np.isfinite(values)], q)

@@ -107,7 +107,7 @@ class WhatIfAnswer:
     @property
     def usd_per_1000_requests(self) -> float | None:
         """Return the cost of 1,000 requests now."""
-        return _per_1000(self.usd_per_hour, self.throughput_rps)
+        return usd_per_1000(self.usd_per_hour, self.throughput_rps)
 
     @property
     def predicted_usd_per_1000_requests(self) -> float | None:
@@ -115,7 +115,7 @@ class WhatIfAnswer:
         up."""
         if self.saturated:
             return None
-        return _per_1000(self.predicted_usd_per_hour, self.predicted_rps)
+        return usd_per_1000(self.predicted_usd_per_hour, self.predicted_rps)
 
 
 def answer_what_if(
@@ -147,10 +147,18 @@ def read_for(engine: Engine, question: WhatIfQuestion) -> Recorded:
             that the replay does not model.
     """
     beside = [*question.equals]
-    for each in question.objectives:
-        if isinstance(each.indicator, Goodput):
-            beside += columns_of(each.indicator.where, each.indicator.good)
+    for _, indicator in counted_objectives(question):
+        beside += columns_of(indicator.where, indicator.good)
     return read_recorded(engine, question.window, beside)
+
+
+def counted_objectives(question: WhatIfQuestion) -> list[tuple[Objective, Goodput]]:
+    """Return the objectives that Tailspan counts, each with its indicator."""
+    return [
+        (each, each.indicator)
+        for each in question.objectives
+        if isinstance(each.indicator, Goodput)
+    ]
 
 
 def predict(
@@ -227,11 +235,7 @@ class _Reporting:
         self.chosen = recorded.counted & _matching(recorded.requests, question.equals)
         """(n,) whether a request is reported."""
         self.measured = {name: recorded.column(name) for name in METRICS}
-        self.objectives = [
-            (each, each.indicator)
-            for each in question.objectives
-            if isinstance(each.indicator, Goodput)
-        ]
+        self.objectives = counted_objectives(question)
 
     def rows(self, traffic: Traffic) -> IntArray:
         """Return the index of the recorded request for each reported request of the traffic."""
@@ -239,14 +243,14 @@ class _Reporting:
         return rows[self.chosen[rows]]
 
     def measured_quantile(self, name: str, q: float, rows: IntArray) -> float | None:
-        return _quantile(self.measured[name][rows], q)
+        return known_quantile(self.measured[name][rows], q)
 
     def values(self, run: Replayed, name: str) -> FloatArray:
         """Return the replayed latencies of the reported requests."""
         return run.values[name][self.chosen[run.source]]
 
     def replayed_quantile(self, run: Replayed, name: str, q: float) -> float | None:
-        return _quantile(self.values(run, name), q)
+        return known_quantile(self.values(run, name), q)
 
 
 class _Prediction:
@@ -403,11 +407,13 @@ class _Prediction:
         return found
 
 
-def _per_1000(usd_per_hour: float | None, rps: float | None) -> float | None:
+def usd_per_1000(usd_per_hour: float | None, rps: float | None) -> float | None:
+    """Return the cost of 1,000 requests, or None if the price or the rate is unknown or 0."""
     return None if usd_per_hour is None or not rps else usd_per_hour / (3.6 * rps)
 
 
-def _quantile(values: FloatArray, q: float) -> float | None:
+def known_quantile(values: FloatArray, q: float) -> float | None:
+    """Return a quantile of the finite values, or None if there are none."""
     return quantile(values[np.isfinite(values)], q)
 
 

@@ -91,6 +91,37 @@ def drawn(chance: random.Random, median: float, sigma: float, most: int = 100_00
     return min(most, max(1, round(chance.lognormvariate(np.log(median), sigma))))
 
 
+def dialogue(
+    chance: random.Random,
+    text: Text,
+    at_s: float,
+    answer_tokens: tuple[float, float],
+    end: float,
+    pause_s: float,
+    spread: float,
+) -> list[tuple[float, int, int, Text]]:
+    """Return turns, each of which repeats all texts before it.
+
+    Args:
+        chance: draws lengths and pauses.
+        text: the first prompt, which grows with each turn.
+        at_s: time of the first turn.
+        answer_tokens: median and spread of an answer's length.
+        end: probability that a turn is the last.
+        pause_s: mean time between an answer and the next turn.
+        spread: of the length that a turn adds.
+    """
+    turns = []
+    while True:
+        prompt, answer = text.tokens, drawn(chance, *answer_tokens, 2_000)
+        text.add(answer)
+        turns.append((at_s, prompt, answer, Text(chance, text)))
+        if chance.random() < end:
+            return turns
+        at_s += answer * 0.04 + chance.expovariate(1 / pause_s)
+        text.add(drawn(chance, 600, spread))
+
+
 def conversations(requests: int, seed: int) -> Trace:
     """Return a chat service's traffic: one system prompt; a turn repeats the whole conversation."""
     chance = random.Random(seed)
@@ -102,14 +133,7 @@ def conversations(requests: int, seed: int) -> Trace:
         began_s += chance.expovariate(1.2)
         talk, at_s = Text(chance, system), began_s
         talk.add(drawn(chance, 6_000, 1.05))
-        while True:
-            prompt, answer = talk.tokens, drawn(chance, 270, 0.7, 2_000)
-            talk.add(answer)
-            turns.append((at_s, prompt, answer, Text(chance, talk)))
-            if chance.random() < 0.62:
-                break
-            at_s += answer * 0.04 + chance.expovariate(1 / 60)
-            talk.add(drawn(chance, 600, 1.3))
+        turns += dialogue(chance, talk, at_s, (270, 0.7), 0.62, 60, 1.3)
     return trace_of(turns, requests)
 
 
@@ -128,14 +152,7 @@ def agents(requests: int, seed: int) -> Trace:
         began_s += chance.expovariate(3.5)
         task, at_s = Text(chance, chance.choices(tools, popularity)[0]), began_s
         task.add(drawn(chance, 2_300, 1.2))
-        while True:
-            prompt, answer = task.tokens, drawn(chance, 130, 0.8, 2_000)
-            task.add(answer)
-            turns.append((at_s, prompt, answer, Text(chance, task)))
-            if chance.random() < 0.7:
-                break
-            at_s += answer * 0.04 + chance.expovariate(1 / 5)
-            task.add(drawn(chance, 600, 1.2))
+        turns += dialogue(chance, task, at_s, (130, 0.8), 0.7, 5, 1.2)
     return trace_of(turns, requests)
 
 

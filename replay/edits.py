@@ -122,6 +122,11 @@ class Edits:
         return any(each is not None for each in chosen)
 
     @property
+    def hardware(self) -> bool:
+        """Return whether the engines get another device or other weights."""
+        return self.device is not None or self.quantization is not None
+
+    @property
     def pool_router(self) -> Router:
         """The router of a pool. vLLM itself balances the load between a replica's engines."""
         return self.router or ("least_outstanding" if self.data_parallel_size else "round_robin")

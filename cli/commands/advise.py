@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from cli.options.price_files import prices_of
 from cli.options.question import ask, question_options
+from cli.options.replay_question import replay_question
 from cli.options.shared import objectives_option, prices_option
 
 REFUSED: Final = 1
@@ -46,22 +46,14 @@ def advise(
 
     Exit status 1: the range cannot be replayed, or the replay does not reproduce it.
     """
-    from alerts.errors import AlertsError
-    from alerts.openslo.reader import OBJECTIVES, load
     from analysis.advice import advise as advised
-    from analysis.cost import engines_usd_per_hour
     from analysis.recorded_traffic import NotReplayableError
-    from analysis.what_if import RESAMPLED, WhatIfQuestion, read_for
+    from analysis.what_if import RESAMPLED, read_for
     from cli.render import advice as render
     from replay.edits import Edits
 
     asked_about = ask(**asked)
-    try:
-        known = load(objectives or [OBJECTIVES]).objectives
-    except (AlertsError, FileNotFoundError) as error:
-        raise click.UsageError(f"--objectives: {error}") from error
-    usd = engines_usd_per_hour(asked_about.engine, asked_about.window, prices_of(prices))
-    question = WhatIfQuestion(asked_about.window, Edits(), asked_about.equals, known, usd)
+    question = replay_question(asked_about, Edits(), objectives, prices)
     try:
         recorded = read_for(asked_about.engine, question)
         with click.progressbar(

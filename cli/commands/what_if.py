@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from cli.options.price_files import prices_of
 from cli.options.question import ask, question_options
+from cli.options.replay_question import replay_question
 from cli.options.shared import block_size_option, objectives_option, prices_option
 
 REFUSED: Final = 1
@@ -121,12 +121,9 @@ def what_if(
     Exit status 1: the range cannot be replayed, the replay does not reproduce it, or --find finds
     no value.
     """
-    from alerts.errors import AlertsError
-    from alerts.openslo.reader import OBJECTIVES, load
-    from analysis.cost import engines_usd_per_hour
     from analysis.recorded_traffic import MOST_REQUESTS, NotReplayableError
     from analysis.trace_prediction import predict_trace
-    from analysis.what_if import RESAMPLED, WhatIfQuestion, predict, read_for
+    from analysis.what_if import RESAMPLED, predict, read_for
     from analysis.what_if_search import find, sweep, sweep_of
     from cli.render import what_if as render
     from cli.render.what_if_trace import trace_json, trace_lines
@@ -168,20 +165,9 @@ def what_if(
     except TraceError as error:
         raise click.UsageError(f"--trace: {error}") from error
     asked_about = ask(**asked)
+    question = replay_question(asked_about, edits, objectives, prices)
     try:
-        known = load(objectives or [OBJECTIVES]).objectives
-    except (AlertsError, FileNotFoundError) as error:
-        raise click.UsageError(f"--objectives: {error}") from error
-    engine = asked_about.engine
-    question = WhatIfQuestion(
-        asked_about.window,
-        edits,
-        asked_about.equals,
-        known,
-        engines_usd_per_hour(engine, asked_about.window, prices_of(prices)),
-    )
-    try:
-        recorded = read_for(engine, question)
+        recorded = read_for(asked_about.engine, question)
         # The first replay after an installation compiles the loop, which takes about 15 s.
         with click.progressbar(
             length=RESAMPLED, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()

@@ -1,0 +1,41 @@
+"""The question that `tailspan what-if` and `tailspan advise` ask about a time range."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.options.price_files import prices_of
+from cli.options.question import Question
+
+if TYPE_CHECKING:
+    from analysis.what_if import WhatIfQuestion
+    from replay.edits import Edits
+
+
+def replay_question(
+    asked: Question, edits: "Edits", objectives: Sequence[Path], prices: Path | None
+) -> "WhatIfQuestion":
+    """Return the question, with the objectives and the price of the engines.
+
+    Args:
+        asked: the open database, the range and the filters.
+        edits: the changes.
+        objectives: files or folders of objectives; empty for the default ones.
+        prices: a price file, or None for the prices in force.
+
+    Raises:
+        click.UsageError: the objectives or the prices cannot be read.
+    """
+    from alerts.errors import AlertsError
+    from alerts.openslo.reader import OBJECTIVES, load
+    from analysis.cost import engines_usd_per_hour
+    from analysis.what_if import WhatIfQuestion
+
+    try:
+        known = load(objectives or [OBJECTIVES]).objectives
+    except (AlertsError, FileNotFoundError) as error:
+        raise click.UsageError(f"--objectives: {error}") from error
+    usd = engines_usd_per_hour(asked.engine, asked.window, prices_of(prices))
+    return WhatIfQuestion(asked.window, edits, asked.equals, known, usd)
