@@ -32,8 +32,8 @@ class Answer:
     explanation: Explanation
     incidents: tuple[IncidentRow, ...] = ()
     before: IncidentRow | None = None
-    """The incident that follows the baseline, or None if the caller set the baseline or it is just
-    before the window."""
+    """The incident that follows the baseline. None if the caller set the baseline, or if the
+    baseline is just before the window."""
     just_before: bool = False
     """Whether the baseline is the range just before the window."""
 

@@ -1,7 +1,8 @@
 """Find the verdict on an incident from all latencies of its objective.
 
-An objective may set a threshold for several latencies. The verdict is about the latency with the
-most bad requests. Commands, pages and alerts all use this module, so their texts agree.
+An objective may set thresholds for several latencies, one for each. The verdict is about the
+latency with the most bad requests. Commands, pages and alerts all use this module, so their texts
+agree.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -10,8 +10,8 @@ from ui.kit.columns import texts
 
 LESS = {
     Source.NATIVE: (
-        "from the engine's native spans: no time before its queue or after its last token, and"
-        " no request that was aborted or refused"
+        "from the engine's native spans, which omit the time before the engine's queue, the time"
+        " after a request's last token, and all aborted or refused requests"
     ),
     Source.CLIENT: "from clients only: the times include the network, and no phase is known",
 }

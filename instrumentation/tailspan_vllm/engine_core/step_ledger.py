@@ -239,7 +239,7 @@ class Ledger:
         return self._ends[step - self._forgotten]
 
     def _between(self, sums: "array[float] | array[int]", after: int, upto: int) -> float:
-        """Return the increase of a sum over the steps (after, upto]."""
+        """Return how much a cumulative sum grows after step `after`, up to step `upto`."""
         low, high = after - self._forgotten, upto - self._forgotten
         return sums[high] - (sums[low] if low >= 0 else 0)
 

@@ -162,7 +162,7 @@ def _rpc_failure(error: Any) -> Outcome:
 
 
 def _retry_delay_s(trailing: Mapping[str, Any]) -> float | None:
-    """Return the delay that a RetryInfo requests in seconds, or None."""
+    """Return the retry delay of the server's RetryInfo in seconds, or None without one."""
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 

@@ -88,7 +88,7 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
                 "name": key,
                 "title": MEASURES[key].name,
                 "unit": MEASURES[key].unit,
-                "help": f"{MEASURES[key].meaning} each bin of the line.",
+                "help": f"{MEASURES[key].meaning} each time bin of the chart.",
                 "number": True,
                 "rank": rank,
             }
