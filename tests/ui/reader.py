@@ -92,8 +92,9 @@ class Reader:
         self._complete_s = self.tab.evaluate("performance.now() / 1000")
 
     def click(self, what: Any) -> None:
-        """Click, and count the click."""
+        """Click, and count the click. What it asks for may move the page until `ready`."""
         self.clicks += 1
+        self._complete_s = float("inf")
         what.click()
 
     def link(self, name: str) -> Any:

@@ -195,6 +195,7 @@ def test_ten_tasks_take_at_most_four_clicks(reader: Open, live: LiveFleet) -> No
         person.clicks = 0
         do(person, live)
         counted[task] = person.clicks
+        person.ready()
         person.undisturbed()
     assert max(counted.values()) <= MOST_CLICKS
     told = dict(re.findall(r"^\| ([^|]+\?) \| .+ \| (\d) \|$", GUIDE.read_text(), re.MULTILINE))
