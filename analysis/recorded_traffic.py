@@ -6,7 +6,7 @@ still works on them when the window begins.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from replay.fit import (
     stalls_of,
 )
 from replay.server_model import ServerModel
+from replay.step_model import without_drafts
 from store.columns.request_columns import request_columns
 from store.queries import Window, request_count, sample_table
 from store.replicas.engine_starts import in_force, starts_between
@@ -65,6 +66,7 @@ UNLIMITED: Final = 2**31 - 1
 REQUEST_COLUMNS: Final = (
     *("received_unix_ns", "replica", "engine", "tenant", "source", "outcome", "lora", "streamed"),
     *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
+    "decode_own_s",
     *("ttft_s", "tpot_s", "itl_max_s", "e2e_s"),
     *("prompt_tokens", "cached_tokens", "external_cached_tokens", "prefix_ladder"),
     *("output_tokens", "running_at_arrival"),
@@ -253,7 +255,8 @@ def _recorded_engine(
             running=np.nan_to_num(column("running_at_arrival")),
         )
     )
-    engine = replace(config, step=steps.model, step_noise_quantiles=steps.noise)
+    step = without_drafts(steps.model, config.num_speculative_tokens)
+    engine = replace(config, step=step, step_noise_quantiles=steps.noise)
     prompt_tokens = column("prompt_tokens").astype(np.int64)
     cached = np.nan_to_num(column("cached_tokens")).astype(np.int64)
     received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
@@ -268,7 +271,7 @@ def _recorded_engine(
         frontend_s=np.maximum(frontend_s, 0.0),
         streamed=streamed,
         tenant=tenant[rows],
-        acceptance=_acceptance(samples, mine, config.num_speculative_tokens, len(rows)),
+        acceptance=_acceptance(samples, mine, engine, column),
     )
     return RecordedEngine(
         start.replica,
@@ -331,22 +334,32 @@ def reserves_prompt(version: str | None) -> bool:
 
 
 def _acceptance(
-    samples: Samples, mine: BoolArray, drafted: int, requests: int
+    samples: Samples, mine: BoolArray, model: EngineConfig, column: Callable[[str], FloatArray]
 ) -> FloatArray | None:
     """Return the probability that a drafted token is accepted, for each request.
 
-    After a rejected token, all further drafted tokens are rejected. With probability p for each of
-    k tokens, the accepted share is (p + p² + … + pᵏ) / k.
+    The ledger's own time of a decode, divided by the own time of one of its steps, is the number of
+    steps. The samples contain the mean number of tokens per step, to which the result is scaled.
+    After a rejected token, all further drafted tokens are rejected: with probability p for each of
+    k tokens, a step has 1 + p + p² + … + pᵏ tokens in the mean.
     """
+    drafted = model.num_speculative_tokens
     if not drafted:
         return None
-    share = samples.ratio("accepted_tokens_total", "draft_tokens_total", mine) or 0.0
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        accepted = sum(middle**place for place in range(1, drafted + 1)) / drafted
-        low, high = (middle, high) if accepted < share else (low, middle)
-    return np.full(requests, low)
+    mean = 1.0 + drafted * (samples.ratio("accepted_tokens_total", "draft_tokens_total", mine) or 0)
+    decoded, own_s = column("output_tokens") - 1, column("decode_own_s")
+    context = column("prompt_tokens") + decoded / 2
+    each_s = model.step.sequence_s * (1 + drafted) + model.step.prefill_token_s * drafted
+    step_s = model.step.base_s + each_s + model.step.context_token_s * context
+    steps = own_s / step_s
+    tokens = np.full(len(decoded), mean)
+    known = (decoded > 0) & (steps > 0)
+    if known.any():
+        tokens[known] = decoded[known] / steps[known]
+        tokens[known] *= mean * steps[known].sum() / decoded[known].sum()
+    chances = np.linspace(0.0, 1.0, 1_001)
+    made = (chances[:, None] ** np.arange(drafted + 1)).sum(axis=1)
+    return np.asarray(np.interp(tokens, made, chances))
 
 
 def _stalls(samples: Samples, mine: BoolArray, origin_ns: int) -> tuple[Stall, ...]:

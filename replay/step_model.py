@@ -5,7 +5,7 @@ attention, which is quadratic in the prompt. C is the number of context tokens t
 is the number of decoding sequences.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,18 @@ class StepModel:
         """Return the duration of a step, without noise and stalls."""
         plain_s = self.base_s + self.sequence_s * sequences + self.context_token_s * context_tokens
         return plain_s + prefill_s
+
+
+def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
+    """Return the coefficients of one token, from a fit of steps that speculate.
+
+    In such a fit, the coefficient of a decode contains the verification of its drafted tokens, and
+    the constant contains the draft head's time, which cannot be separated from it.
+    """
+    if not drafted:
+        return fitted
+    one_s = (fitted.sequence_s - drafted * fitted.prefill_token_s) / (1 + drafted)
+    return replace(fitted, sequence_s=max(one_s, 0.0), draft_token_s=0.0)
 
 
 EIGHT_B_ON_H100 = StepModel(

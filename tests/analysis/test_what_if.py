@@ -69,6 +69,16 @@ def test_the_unchanged_window_is_reproduced() -> None:
         assert found[name]["p99"].error_ratio == pytest.approx(0, abs=0.15)
 
 
+def test_a_window_with_speculation_is_reproduced() -> None:
+    data, window = simulated(replace(ENGINE, num_speculative_tokens=4))
+    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
+    traffic = recorded_of(requests, data.sample_table(), data.starts, window)
+    found = predict(traffic, WhatIfQuestion(window, Edits(prompt=1.01)), 0).reproduced
+    for name in ("tpot_s", "e2e_s"):
+        for point in ("p50", "p99"):
+            assert found[name][point].error_ratio == pytest.approx(0, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "engine"),
     [
