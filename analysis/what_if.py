@@ -232,7 +232,7 @@ class _Reporting:
         self.recorded = recorded
         self.assumptions = assumptions
         self.question = question
-        self.chosen = recorded.counted & _matching(recorded.requests, question.equals)
+        self.chosen = recorded.counted & matching(recorded.requests, question.equals)
         """(n,) whether a request is reported."""
         self.measured = {name: recorded.column(name) for name in METRICS}
         self.objectives = counted_objectives(question)
@@ -430,7 +430,7 @@ def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
     return None
 
 
-def _matching(requests: pa.Table, equals: Mapping[str, str | None]) -> BoolArray:
+def matching(requests: pa.Table, equals: Mapping[str, str | None]) -> BoolArray:
     chosen = np.ones(requests.num_rows, dtype=bool)
     for label, wanted in equals.items():
         values = requests[label].to_pylist()

@@ -17,6 +17,15 @@ UNCHANGED: Final = 0.1
 """A tail is unchanged if its mean changed by at most this share of the baseline's mean."""
 
 
+class Method(StrEnum):
+    """How the shares of the causes were computed."""
+
+    ACCOUNTING = "accounting"
+    """From the parts of the slow requests in the step ledger."""
+    COUNTERFACTUAL = "counterfactual"
+    """From replays of the window with and without each cause."""
+
+
 class Verdict(StrEnum):
     """The verdict: whether a latency grew."""
 
@@ -29,7 +38,8 @@ class Verdict(StrEnum):
 class Cause:
     """One cause and its share of the added time, in [0, 1].
 
-    The share has no interval, because no method with measured coverage is known.
+    `low` and `high` are the ends of the share's 95 % interval. They are None with the method
+    accounting, because no interval of its shares has measured coverage.
     """
 
     id: str
@@ -37,6 +47,20 @@ class Cause:
     evidence: Sequence[Evidence]
     levers: Sequence[Lever]
     where: Mapping[str, str]
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """How well a replay reproduces the slow requests' mean latencies, in seconds."""
+
+    requests: int
+    """Number of replayed requests in the window."""
+    baseline_s: float
+    replayed_baseline_s: float
+    now_s: float
+    replayed_now_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +115,13 @@ class Explanation:
     dimensions_tested: int = 0
     attainments: Sequence[Attainment] = ()
     """Attainment of the objectives on this latency, in window and baseline."""
+    method: Method = Method.ACCOUNTING
+    unexplained_low: float | None = None
+    unexplained_high: float | None = None
+    replay: Replay | None = None
+    """None if the shares do not come from a replay."""
+    not_replayed: str | None = None
+    """Why the shares do not come from a replay. None if no replay was requested."""
     contradictions: Sequence[str] = ()
     """Contradictions in the data, each described by one sentence."""
 

@@ -6,7 +6,7 @@ Pure.
 from dataclasses import asdict
 from typing import Any, Final
 
-from diagnosis.explanation import Cause, Explanation
+from diagnosis.explanation import Cause, Explanation, Replay
 from diagnosis.latency.attainment import Attainment
 from diagnosis.latency.parts import PHASE
 from diagnosis.question import Span
@@ -37,7 +37,15 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "onset": None if explanation.onset_unix_ns is None else explanation.onset_unix_ns / 1e9,
         "objectives": [_objective(each) for each in explanation.attainments],
         "causes": [_cause(cause) for cause in explanation.causes],
+        "method": explanation.method.value,
+        "not_replayed": explanation.not_replayed,
+        "reproduced": _reproduced(explanation.replay),
         "unexplained_share": explanation.unexplained,
+        "unexplained": {
+            "share": explanation.unexplained,
+            "low": explanation.unexplained_low,
+            "high": explanation.unexplained_high,
+        },
         "phases": _phases(explanation),
         "parts": [
             {
@@ -72,14 +80,23 @@ def _objective(each: Attainment) -> dict[str, Any]:
     }
 
 
+def _reproduced(replay: Replay | None) -> dict[str, Any] | None:
+    if replay is None:
+        return None
+    return {
+        "requests": replay.requests,
+        "baseline_s": {"measured": replay.baseline_s, "replayed": replay.replayed_baseline_s},
+        "now_s": {"measured": replay.now_s, "replayed": replay.replayed_now_s},
+    }
+
+
 def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "id": cause.id,
         "share": cause.share,
-        # The intervals of shares are null, because no interval has measured coverage. The keys are
-        # kept for compatibility.
-        "share_low": None,
-        "share_high": None,
+        # Null with the method accounting, because no interval of its shares has measured coverage.
+        "share_low": cause.low,
+        "share_high": cause.high,
         "evidence": [asdict(each) for each in cause.evidence],
         "levers": [asdict(each) for each in cause.levers],
         "where": dict(cause.where),

@@ -1,7 +1,9 @@
 """`tailspan explain`: explain why a latency grew, for which requests, and how to fix it."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +12,8 @@ import click
 from click.core import ParameterSource
 
 from alerts.openslo.reader import OBJECTIVES
+from analysis.counterfactual.explain import with_replayed_shares
+from analysis.counterfactual.shares import replays
 from analysis.explain import Answer, explain_window
 from cli.commands import explain_incident, explain_request
 from cli.commands.explain_incident import incident_explained, objectives_at, verdict_lines
@@ -19,7 +23,7 @@ from cli.options.question import ask, nothing_found, question_options, silence
 from cli.options.shared import objectives_option
 from cli.render import text
 from cli.render.explanation import compared_with, of_answer
-from diagnosis.explanation import Verdict
+from diagnosis.explanation import Explanation, Verdict
 from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Span
 
@@ -43,6 +47,7 @@ requests."""
 Examples:
   tailspan explain
   tailspan explain --last 1h --metric tpot --where model=llama-3-8b
+  tailspan explain --last 6h --fast
   tailspan explain --from 2026-11-20T10:00Z --to 2026-11-20T10:30Z \\
       --baseline 2026-11-20T09:00Z/2026-11-20T10:00Z --format json
   tailspan explain --incident chat
@@ -79,6 +84,11 @@ Examples:
     help="Detect an incident by the size of the growth, not by the objectives.",
 )
 @click.option(
+    "--fast",
+    is_flag=True,
+    help="Compute the shares from the step ledger only. Do not replay the window.",
+)
+@click.option(
     "--request",
     "request_id",
     metavar="ID",
@@ -94,6 +104,7 @@ def explain(
     incident: str | None,
     objectives: tuple[Path, ...],
     by_size: bool,
+    fast: bool,
     request_id: str | None,
     **asked: Any,
 ) -> None:
@@ -107,6 +118,10 @@ def explain(
     command divides the added time among causes. Each cause has a share, the evidence in numbers,
     and an action. The verdict can also be that the latency has not grown, or that there are too few
     requests.
+
+    For the shares, the window is replayed on a model of each engine, with and without each cause.
+    This takes some seconds; --fast omits it. If the replay does not reproduce the growth, the
+    shares come from the step ledger and have no intervals. The text says which.
 
     If the environment variable TAILSPAN_EXPLORER_URL has the address of the explorer, --request
     also prints the link to the request's page.
@@ -125,7 +140,7 @@ def explain(
             "verdict_sentence": why.verdict.sentence,
         }
         lines = [explain_incident.said(why.incident), *verdict_lines(why)]
-        _tell(Answer(why.explanation), form, question, lines, about)
+        _tell(Answer(why.explanation), form, question, fast, lines, about)
     elif request_id is not None:
         click.echo(explain_request.request_text(question.engine, request_id, form))
     else:
@@ -143,16 +158,19 @@ def explain(
             () if by_size else objectives_at(objectives or (OBJECTIVES,)),
             None if given is None else Span(*given),
         )
-        _tell(answer, form, question)
+        _tell(answer, form, question, fast)
 
 
 def _tell(
     answer: Answer,
     form: str,
     question: Asked,
+    fast: bool,
     lines: Sequence[str] = (),
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
+    if not fast:
+        answer = replace(answer, explanation=_replayed(answer.explanation, question))
     told = answer.explanation
     if form == "json":
         incidents = [explain_incident.as_json(row) for row in answer.incidents]
@@ -169,6 +187,17 @@ def _tell(
             click.echo(nothing_found(question), err=True)
     if told.verdict is Verdict.INCIDENT:
         click.get_current_context().exit(FOUND)
+
+
+def _replayed(explanation: Explanation, question: Asked) -> Explanation:
+    """Test the causes by replay, with a progress bar on the standard error output."""
+    if not explanation.causes:
+        return explanation
+    length = replays(len(explanation.causes))
+    with click.progressbar(
+        length=length, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()
+    ) as bar:
+        return with_replayed_shares(question.engine, explanation, lambda: bar.update(1))
 
 
 def _refuse_together(incident: str | None) -> None:

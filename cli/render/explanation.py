@@ -39,9 +39,13 @@ def of_answer(answer: Answer) -> Iterator[str]:
     if why.unexplained is not None and why.unexplained >= 0.05:
         yield ""
         yield (
-            f"{text.count(round(why.unexplained * 100))} % of the growth is not explained by a"
-            " known cause."
+            f"{text.count(round(why.unexplained * 100))} %"
+            f"{_interval(why.unexplained_low, why.unexplained_high)} of the growth is not explained"
+            " by a known cause."
         )
+    if why.causes:
+        yield ""
+        yield _method(why)
     if why.verdict is not Verdict.INSUFFICIENT_DATA:
         yield ""
         yield from _parts(why)
@@ -123,13 +127,35 @@ def _sentence(answer: Answer) -> str:
 
 def _cause(cause: Cause) -> Iterator[str]:
     where = ", ".join(f"{key} {text.label(value)}" for key, value in cause.where.items())
-    yield (f"{cause.share:.0%} {cause.id}{f' ({where})' if where else ''}: {SUMMARIES[cause.id]}.")
+    share = f"{cause.share:.0%}{_interval(cause.low, cause.high)}"
+    yield f"{share} {cause.id}{f' ({where})' if where else ''}: {SUMMARIES[cause.id]}."
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     if known:
         rows = [[f"  {each.what}", *_values(each)] for each in known]
         yield from text.table(["  evidence", "before", "now"], rows, left=1, keep=1)
     for lever in cause.levers:
         yield f"  Try: {lever.action}{f', {lever.flag}' if lever.flag else ''}."
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return ""
+    return f" [{low:.0%} to {high:.0%}]"
+
+
+def _method(why: Explanation) -> str:
+    """Return how the shares were computed."""
+    replay = why.replay
+    if replay is not None:
+        return (
+            f"Shares: {text.count(replay.requests)} requests replayed with and without each cause,"
+            " with 95 % intervals. Slow requests, replayed and measured:"
+            f" {text.seconds(replay.replayed_now_s)} and {text.seconds(replay.now_s)}, before"
+            f" {text.seconds(replay.replayed_baseline_s)} and {text.seconds(replay.baseline_s)}."
+        )
+    if why.not_replayed is not None:
+        return f"Shares: from the step ledger, without intervals. No replay: {why.not_replayed}."
+    return "Shares: from the step ledger, without intervals."
 
 
 def _values(evidence: Evidence) -> tuple[str, str]:

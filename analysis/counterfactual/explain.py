@@ -1,0 +1,100 @@
+"""Replace the shares of an explanation by those of a counterfactual replay."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Engine
+
+from analysis.counterfactual.shares import Decision, Tails, UndecidedError, decide
+from analysis.recorded_traffic import NotReplayableError, read_recorded
+from analysis.what_if import matching
+from diagnosis.explain import MAX_NAMED_SHARE
+from diagnosis.explanation import Explanation, Method, Verdict
+from diagnosis.question import Question, Span
+from store.columns.request_columns import request_columns
+from store.queries import Window
+
+MOST_REQUESTS: Final = 8_000
+"""Maximum number of requests in each replayed range. With four factors, these are 300 replays,
+which take about ten seconds (docs/benchmarks.md#shares-by-replay)."""
+
+
+def with_replayed_shares(
+    engine: Engine, explanation: Explanation, progress: Callable[[], None] = lambda: None
+) -> Explanation:
+    """Return an explanation whose shares come from replays, with intervals.
+
+    If there are no causes, or if the replay cannot decide, the shares remain those of the
+    accounting. `not_replayed` then states the reason.
+
+    Args:
+        engine: from `open_database`.
+        explanation: an explanation by accounting.
+        progress: called after each combination of causes.
+    """
+    if explanation.verdict is not Verdict.INCIDENT or not explanation.causes:
+        return explanation
+    assert explanation.tail_share is not None
+    question = explanation.question
+    tails = Tails(question.metric, explanation.tail_share, question.where)
+    try:
+        window, baseline = (
+            read_recorded(engine, each, list(question.where))
+            for each in (_slowest_part(engine, question, tails.share), _last_part(engine, question))
+        )
+        decision = decide(window, baseline, explanation.causes, tails, progress)
+    except (NotReplayableError, UndecidedError) as error:
+        return replace(explanation, not_replayed=str(error))
+    return with_decision(explanation, decision)
+
+
+def with_decision(explanation: Explanation, decision: Decision) -> Explanation:
+    """Return the explanation with the decided shares, largest first. Causes whose share is too
+    small to be named are left out."""
+    causes = [
+        replace(cause, share=share.value, low=share.low, high=share.high)
+        for cause, share in zip(explanation.causes, decision.shares, strict=True)
+    ]
+    causes.sort(key=lambda cause: -cause.share)
+    return replace(
+        explanation,
+        causes=[cause for cause in causes if cause.share >= MAX_NAMED_SHARE],
+        method=Method.COUNTERFACTUAL,
+        unexplained=decision.unexplained.value,
+        unexplained_low=decision.unexplained.low,
+        unexplained_high=decision.unexplained.high,
+        replay=decision.replay,
+    )
+
+
+def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
+    """Return the part of the window with the most slow requests: all of it, if it is not too
+    large."""
+    window = _window(question.window)
+    latency = f"{question.metric.value}_s"
+    columns = list(dict.fromkeys(["received_unix_ns", latency, *question.where]))
+    table = request_columns(engine, window, columns)
+    if table.num_rows <= MOST_REQUESTS:
+        return window
+    latency_s = table[latency].to_numpy().astype(np.float64)
+    latency_s[~matching(table, question.where)] = np.nan
+    slow = latency_s >= np.nanquantile(latency_s, 1 - share)
+    before = np.concatenate([[0], np.cumsum(slow)])
+    first = int(np.argmax(before[MOST_REQUESTS:] - before[:-MOST_REQUESTS]))
+    received = table["received_unix_ns"].to_numpy()
+    return Window(int(received[first]), int(received[first + MOST_REQUESTS - 1]) + 1)
+
+
+def _last_part(engine: Engine, question: Question) -> Window:
+    """Return the end of the baseline: all of it, if it is not too large."""
+    window = _window(question.baseline)
+    received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
+    if received.size <= MOST_REQUESTS:
+        return window
+    return Window(int(received[-MOST_REQUESTS]), window.to_unix_ns)
+
+
+def _window(span: Span) -> Window:
+    return Window(span.from_unix_ns, span.to_unix_ns)

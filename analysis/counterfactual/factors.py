@@ -1,0 +1,81 @@
+"""Factors: what a replay can put back to its state in the baseline, and the causes that each factor
+stands for.
+
+Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from diagnosis.explanation import Cause
+
+
+class Kind(Enum):
+    """What is put back to the baseline."""
+
+    RATE = "rate"
+    """The arrivals. With a tenant, only this tenant's."""
+    LONG_PROMPTS = "long prompts"
+    """The rate of the requests with the longest prompts."""
+    LONG_OUTPUTS = "long outputs"
+    """The rate of the requests with the longest outputs."""
+    PROMPTS = "prompts"
+    OUTPUTS = "outputs"
+    CACHE_HITS = "cache hits"
+    ACCEPTANCE = "acceptance"
+    """The share of drafted tokens that are accepted."""
+    ROUTING = "routing"
+    """The share of each engine in the requests."""
+    PACE = "pace"
+    """The duration of the same step."""
+    STALLS = "stalls"
+    FRONT_END = "front end"
+    CONFIG = "configuration"
+
+
+RATES: Final = (Kind.RATE, Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
+LENGTHS: Final = (Kind.PROMPTS, Kind.OUTPUTS, Kind.CACHE_HITS)
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "load_exceeds_capacity": Kind.RATE,
+    "tenant_flood": Kind.RATE,
+    "prefill_interference": Kind.LONG_PROMPTS,
+    "long_prompt_blocking": Kind.LONG_PROMPTS,
+    "decode_batch_growth": Kind.LONG_OUTPUTS,
+    "longer_prompts": Kind.PROMPTS,
+    "longer_outputs": Kind.OUTPUTS,
+    "prefix_cache_miss": Kind.CACHE_HITS,
+    "spec_decode_rejection": Kind.ACCEPTANCE,
+    "replica_imbalance": Kind.ROUTING,
+    "gpu_throttling": Kind.PACE,
+    "noisy_neighbour": Kind.PACE,
+    "slow_rank": Kind.PACE,
+    "engine_stall": Kind.STALLS,
+    "frontend_cpu": Kind.FRONT_END,
+    "config_change": Kind.CONFIG,
+}
+"""The causes that a replay can remove. The others need what `replay/` does not model: restarts,
+leaked blocks, adapters, KV transfers, slow readers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """Something to put back to the baseline, for one tenant or replica, or for all (None)."""
+
+    kind: Kind
+    tenant: str | None = None
+    replica: str | None = None
+
+
+def factor_of(cause: Cause) -> Factor | None:
+    """Return the factor that a cause stands for, or None if a replay cannot remove the cause."""
+    kind = KINDS.get(cause.id)
+    if kind is None:
+        return None
+    if kind in RATES or kind in LENGTHS:
+        return Factor(kind, tenant=cause.where.get("tenant"))
+    if kind in (Kind.PACE, Kind.STALLS):
+        return Factor(kind, replica=cause.where.get("replica"))
+    return Factor(kind)

@@ -1,0 +1,413 @@
+"""A window in which some factors are as in the baseline, and all others as recorded.
+
+Pure. For a changed rate, the window gets the baseline's times of arrival. For changed lengths, each
+request keeps its rank: the longest prompt of a tenant becomes as long as the longest prompt of the
+same tenant in the baseline. For a changed server, the engine gets the model of the baseline.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, replace
+from math import ceil
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.counterfactual.factors import LENGTHS, RATES, Factor, Kind
+from analysis.recorded_traffic import Recorded, RecordedEngine
+from analysis.window_replay import Traffic
+from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
+from replay.conditions import Conditions, Pace, Stall
+from replay.loop import replay
+from replay.server_model import ServerModel
+
+_NS: Final = 10**9
+ADDED: Final = 0.95
+"""Share of the added requests that are longer than the length from which a request counts as long.
+The rest of 0.05 is chance: requests of ordinary lengths that one range has more than the other."""
+NEIGHBOURS: Final = 10
+"""Number of the baseline's requests of similar length from which cached tokens are drawn."""
+LEAST: Final = 20
+"""Minimum number of a tenant's requests in each range to compare lengths. With fewer requests, the
+deciles are not known."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """Requests as columns of equal length, in order of time."""
+
+    at_s: FloatArray
+    """Seconds since the start of the counted range; negative before it."""
+    prompt_tokens: IntArray
+    output_tokens: IntArray
+    cached_tokens: IntArray
+    frontend_s: FloatArray
+    """NaN: computed by the front end's model."""
+    streamed: BoolArray
+    acceptance: FloatArray
+    tenant: NDArray[np.object_]
+    engine: IntArray
+    row: IntArray
+    """The recorded row that this request copies. A row r of the baseline is −1 − r."""
+    group: IntArray
+    """The factor that changes the rate of such requests; −1 for none."""
+
+    def take(self, rows: IntArray | BoolArray) -> Self:
+        """Return the selected requests."""
+        return type(self)(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the requests of all parts, in order of time."""
+        columns: dict[str, Any] = {
+            each.name: np.concatenate([getattr(part, each.name) for part in parts])
+            for each in fields(cls)
+        }
+        return cls(**columns).take(np.argsort(columns["at_s"], kind="stable"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slice:
+    """A recorded range with its traffic: as recorded, or resampled."""
+
+    recorded: Recorded
+    traffic: Traffic
+
+    @property
+    def seconds(self) -> float:
+        """Length of the counted range."""
+        window = self.recorded.window
+        return (window.to_unix_ns - window.from_unix_ns) / _NS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Latencies:
+    """The counted requests of a replay."""
+
+    latency_s: FloatArray
+    row: IntArray
+    """See `Requests.row`."""
+
+
+class MixedWindow:
+    """The window's requests and servers, with factors that can be put back to the baseline.
+
+    Args:
+        window: the range to explain.
+        baseline: the range to compare with.
+        factors: the factors that differ.
+        chance: draws the requests that a changed rate keeps, and the engines of a changed routing.
+    """
+
+    def __init__(
+        self,
+        window: Slice,
+        baseline: Slice,
+        factors: Sequence[Factor],
+        chance: np.random.Generator,
+    ) -> None:
+        self.window, self.baseline, self.factors = window, baseline, factors
+        self._chance = chance
+        self._names = [(each.replica, each.engine) for each in window.recorded.engines]
+        known = {
+            (each.replica, each.engine): place
+            for place, each in enumerate(baseline.recorded.engines)
+        }
+        self._before = [known.get(name) for name in self._names]
+        self._now = self._requests(window)
+        usual = self._requests(baseline)
+        self._usual = _repeated(usual.take(usual.at_s >= 0), baseline.seconds, window.seconds)
+        self._now, self._usual = self._grouped(self._now), self._grouped(self._usual)
+
+    def latencies(self, put_back: Collection[int], metric: str, seed: str) -> Latencies:
+        """Replay the window with some factors put back.
+
+        Args:
+            put_back: the indices of these factors.
+            metric: the latency to return, a field of `replay.outcome.Outcome`.
+            seed: seed of the step noise.
+        """
+        requests = self._mixed(put_back)
+        chosen = [self.factors[place] for place in put_back]
+        found_s, rows = [], []
+        for number, engine in enumerate(self.window.recorded.engines):
+            mine = requests.take(requests.engine == number)
+            model, conditions = self._server(number, engine, chosen)
+            outcome = replay(model, self._arrivals(mine, engine), f"{seed} {number}", conditions)
+            counted = (mine.at_s >= 0) & ~outcome.rejected
+            found_s.append(getattr(outcome, metric)[counted])
+            rows.append(mine.row[counted])
+        return Latencies(np.concatenate(found_s), np.concatenate(rows))
+
+    # --- requests ------------------------------------------------------------------------------
+
+    def _requests(self, of: Slice) -> Requests:
+        parts = []
+        recorded = of.recorded
+        names = np.array([*recorded.tenants], dtype=object)
+        for engine, arrivals, rows in zip(
+            recorded.engines, of.traffic.arrivals, of.traffic.rows, strict=True
+        ):
+            if (engine.replica, engine.engine) not in self._names:
+                continue
+            n = len(arrivals)
+            cached, acceptance = arrivals.cached_tokens, arrivals.acceptance
+            assert arrivals.frontend_s is not None
+            assert arrivals.streamed is not None
+            assert arrivals.tenant is not None
+            parts.append(
+                Requests(
+                    at_s=arrivals.received_s - recorded.lead_s,
+                    prompt_tokens=arrivals.prompt_tokens,
+                    output_tokens=arrivals.output_tokens,
+                    cached_tokens=np.zeros(n, np.int64) if cached is None else cached,
+                    frontend_s=arrivals.frontend_s,
+                    streamed=arrivals.streamed,
+                    acceptance=np.zeros(n) if acceptance is None else acceptance,
+                    tenant=names[arrivals.tenant],
+                    engine=np.full(n, self._names.index((engine.replica, engine.engine))),
+                    row=rows,
+                    group=np.full(n, -1),
+                )
+            )
+        return Requests.joined(parts)
+
+    def _grouped(self, requests: Requests) -> Requests:
+        """Return the requests with their groups.
+
+        A factor of one tenant goes before one of all tenants, and long requests before all
+        requests.
+        """
+        places = [place for place, each in enumerate(self.factors) if each.kind in RATES]
+        places.sort(key=lambda n: (self.factors[n].kind is Kind.RATE, not self.factors[n].tenant))
+        group = np.full(len(requests.at_s), -1)
+        for place in reversed(places):
+            group[self._concerned(requests, self.factors[place])] = place
+        group[requests.at_s < 0] = -1
+        return replace(requests, group=group)
+
+    def _concerned(self, requests: Requests, factor: Factor) -> BoolArray:
+        mine = _of_tenant(requests, factor.tenant)
+        if factor.kind is Kind.RATE:
+            return mine
+        name = "prompt_tokens" if factor.kind is Kind.LONG_PROMPTS else "output_tokens"
+        now, usual = (
+            getattr(each, name)[_of_tenant(each, factor.tenant) & (each.at_s >= 0)]
+            for each in (self._now, self._usual)
+        )
+        return np.asarray(mine & (getattr(requests, name) > _longer_than(now, usual)))
+
+    def _mixed(self, put_back: Collection[int]) -> Requests:
+        parts = [self._now.take(~np.isin(self._now.group, list(put_back)))]
+        for place in put_back:
+            if self.factors[place].kind in RATES:
+                parts += self._at_usual_rate(place)
+        mixed = Requests.joined(parts)
+        for place in put_back:
+            factor = self.factors[place]
+            if factor.kind in LENGTHS:
+                mixed = self._with_usual_lengths(mixed, factor)
+            elif factor.kind is Kind.ACCEPTANCE:
+                mixed = self._ranked(mixed, factor, "acceptance", mixed.acceptance)
+            elif factor.kind is Kind.FRONT_END:
+                mixed = replace(mixed, frontend_s=np.full(len(mixed.at_s), np.nan))
+            elif factor.kind is Kind.ROUTING:
+                mixed = replace(mixed, engine=self._usually_routed(mixed))
+        return mixed
+
+    def _at_usual_rate(self, place: int) -> list[Requests]:
+        """Return requests at the baseline's times of arrival, with the window's lengths.
+
+        The requests of a group that is defined by its lengths are those of the baseline.
+        """
+        usual = self._usual.take(self._usual.group == place)
+        n = len(usual.at_s)
+        usual = replace(usual, frontend_s=np.full(n, np.nan), row=-1 - usual.row)
+        if self.factors[place].kind is not Kind.RATE:
+            return [usual]
+        parts = []
+        for tenant in np.unique(usual.tenant):
+            mine = usual.take(usual.tenant == tenant)
+            pool = np.flatnonzero((self._now.group == place) & (self._now.tenant == tenant))
+            if pool.size:
+                many = len(mine.at_s) > pool.size
+                rows = np.sort(self._chance.choice(pool, len(mine.at_s), replace=many))
+                mine = replace(self._now.take(rows), at_s=mine.at_s, frontend_s=mine.frontend_s)
+            parts.append(mine)
+        return parts
+
+    def _with_usual_lengths(self, mixed: Requests, factor: Factor) -> Requests:
+        if factor.kind is Kind.CACHE_HITS:
+            mixed = self._usually_cached(mixed)
+        elif factor.kind is Kind.PROMPTS:
+            mixed = self._ranked(mixed, factor, "prompt_tokens", mixed.prompt_tokens)
+        else:
+            mixed = self._ranked(mixed, factor, "output_tokens", mixed.output_tokens)
+        return replace(
+            mixed, cached_tokens=np.minimum(mixed.cached_tokens, mixed.prompt_tokens - 1)
+        )
+
+    def _ranked(self, mixed: Requests, factor: Factor, name: str, values: Any) -> Requests:
+        """Give each request the baseline's value of its rank among its tenant's requests."""
+        found = np.array(values, dtype=np.float64)
+
+        now, usual = (
+            self._now.take(self._maps(self._now)),
+            self._usual.take(self._maps(self._usual)),
+        )
+        of_now, of_usual = (getattr(each, name).astype(np.float64) for each in (now, usual))
+        for tenant in np.unique(now.tenant) if factor.tenant is None else [factor.tenant]:
+            source, target = of_now[now.tenant == tenant], of_usual[usual.tenant == tenant]
+            its = self._maps(mixed) & (mixed.tenant == tenant)
+            if min(source.size, target.size) >= LEAST:
+                found[its] = self._at_rank(found[its], source, target)
+        if name != "acceptance":
+            found = np.maximum(np.rint(found), 1)
+        return replace(mixed, **{name: found.astype(getattr(mixed, name).dtype)})
+
+    def _at_rank(self, values: FloatArray, source: FloatArray, target: FloatArray) -> FloatArray:
+        source, target = np.sort(source), np.sort(target)
+        low, high = (np.searchsorted(source, values, side) for side in ("left", "right"))
+        rank = (low + self._chance.random(len(values)) * (high - low)) / len(source)
+        return np.asarray(np.interp(rank, (np.arange(len(target)) + 0.5) / len(target), target))
+
+    def _maps(self, requests: Requests) -> BoolArray:
+        """Return which requests can get other lengths: not those whose lengths define a group, and
+        in a mixed window not those of the baseline."""
+        kinds = (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
+        long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
+        own = (requests.row >= 0) & (requests.at_s >= 0)
+        return np.asarray(own & ~np.isin(requests.group, long))
+
+    def _usually_cached(self, mixed: Requests) -> Requests:
+        """Give each request the cached share of one of its tenant's requests of similar length in
+        the baseline."""
+        usual = self._usual.take(self._maps(self._usual))
+        cached = mixed.cached_tokens.copy()
+        for tenant in np.unique(mixed.tenant):
+            source = usual.take(usual.tenant == tenant)
+            its = np.flatnonzero(self._maps(mixed) & (mixed.tenant == tenant))
+            if len(source.at_s) < LEAST:
+                continue
+            source = source.take(np.argsort(source.prompt_tokens, kind="stable"))
+            place = np.searchsorted(source.prompt_tokens, mixed.prompt_tokens[its])
+            place += self._chance.integers(-NEIGHBOURS // 2, NEIGHBOURS // 2, its.size)
+            place = np.clip(place, 0, len(source.at_s) - 1)
+            ratio = source.cached_tokens[place] / source.prompt_tokens[place]
+            cached[its] = np.rint(ratio * mixed.prompt_tokens[its])
+        return replace(mixed, cached_tokens=cached)
+
+    def _usually_routed(self, mixed: Requests) -> IntArray:
+        counts = np.bincount(self._usual.engine, minlength=len(self._names))
+        drawn = self._chance.choice(len(self._names), len(mixed.at_s), p=counts / counts.sum())
+        return np.where(mixed.at_s < 0, mixed.engine, drawn)
+
+    # --- servers -------------------------------------------------------------------------------
+
+    def _server(
+        self, number: int, engine: RecordedEngine, chosen: Sequence[Factor]
+    ) -> tuple[ServerModel, Conditions]:
+        model = engine.model
+        now = self.window.traffic.conditions[number]
+        stalls, paces = now.stalls_of(0), now.paces_of(0)
+        place = self._before[number]
+        if place is None:
+            return model, now
+        usual = self.baseline.recorded.engines[place].model
+
+        def is_put_back(kind: Kind) -> bool:
+            return any(
+                each.kind is kind and each.replica in (None, engine.replica) for each in chosen
+            )
+
+        if is_put_back(Kind.CONFIG) or is_put_back(Kind.PACE):
+            config = usual.engine
+            if not is_put_back(Kind.CONFIG):
+                config = replace(
+                    model.engine,
+                    step=config.step,
+                    step_noise_quantiles=config.step_noise_quantiles,
+                )
+            model, paces = replace(model, engine=config), self._usual_paces(place)
+        if is_put_back(Kind.STALLS):
+            stalls = self._usual_stalls(place)
+        if is_put_back(Kind.FRONT_END):
+            model = replace(model, front_end=usual.front_end)
+        return model, Conditions(stalls=(stalls,), paces=(paces,))
+
+    def _usual_paces(self, place: int) -> tuple[Pace, ...]:
+        usual = self.baseline.traffic.conditions[place].paces_of(0)
+        return tuple(
+            Pace(each.from_s + by_s, each.factor)
+            for by_s, low_s, high_s in self._moves()
+            for each in usual
+            if low_s <= each.from_s < high_s
+        )
+
+    def _usual_stalls(self, place: int) -> tuple[Stall, ...]:
+        usual = self.baseline.traffic.conditions[place].stalls_of(0)
+        return tuple(
+            each._replace(at_s=each.at_s + by_s)
+            for by_s, low_s, high_s in self._moves()
+            for each in usual
+            if low_s <= each.at_s < high_s
+        )
+
+    def _moves(self) -> list[tuple[float, float, float]]:
+        """Return how far to move the baseline's events, and the range of the moved events: once for
+        each repetition that the window needs."""
+        lead_s, usual_lead_s = self.window.recorded.lead_s, self.baseline.recorded.lead_s
+        found, done_s = [], 0.0
+        while done_s < self.window.seconds:
+            length_s = min(self.baseline.seconds, self.window.seconds - done_s)
+            by_s = lead_s + done_s - usual_lead_s
+            found.append((by_s, usual_lead_s, usual_lead_s + length_s))
+            done_s += length_s
+        return found
+
+    def _arrivals(self, mine: Requests, engine: RecordedEngine) -> Arrivals:
+        speculates = engine.arrivals.acceptance is not None
+        return Arrivals(
+            received_s=np.maximum(mine.at_s + self.window.recorded.lead_s, 0.0),
+            prompt_tokens=mine.prompt_tokens,
+            output_tokens=mine.output_tokens,
+            cached_tokens=mine.cached_tokens,
+            frontend_s=mine.frontend_s,
+            streamed=mine.streamed,
+            acceptance=mine.acceptance if speculates else None,
+        )
+
+
+def _longer_than(now: IntArray, usual: IntArray) -> float:
+    """Return the length above which the window has more requests than the baseline.
+
+    If long requests were added, the number of added requests above a length does not change below
+    the shortest added one. The result is the largest length with nearly all of them.
+    """
+    if not now.size:
+        return 0.0
+    lengths = np.unique(now)[::-1]
+    more = _above(now, lengths) - _above(usual, lengths)
+    if not more.max() > 0:
+        return float(lengths[0])
+    return float(lengths[np.argmax(more >= ADDED * more.max())])
+
+
+def _above(values: IntArray, lengths: IntArray) -> IntArray:
+    return values.size - np.searchsorted(np.sort(values), lengths, "right")
+
+
+def _of_tenant(requests: Requests, tenant: str | None) -> BoolArray:
+    if tenant is None:
+        return np.ones(len(requests.at_s), dtype=bool)
+    return np.asarray(requests.tenant == tenant, dtype=bool)
+
+
+def _repeated(requests: Requests, seconds: float, wanted_s: float) -> Requests:
+    """Return the requests of a range, repeated or cut to another length."""
+    parts = [
+        replace(requests, at_s=requests.at_s + number * seconds)
+        for number in range(ceil(wanted_s / seconds))
+    ]
+    whole = Requests.joined(parts)
+    return whole.take(whole.at_s < wanted_s)
