@@ -59,7 +59,7 @@ _SPEAKS_FOR: Final = {
 }
 
 _BIN_S: Final = 5.0
-_TAIL: Final = 0.05
+TAIL: Final = 0.05
 
 
 def by_phase(requests: Requests, question: Question) -> list[str]:
@@ -67,7 +67,7 @@ def by_phase(requests: Requests, question: Question) -> list[str]:
     now = requests.within(question.window.from_unix_ns, question.window.to_unix_ns)
     before = requests.within(question.baseline.from_unix_ns, question.baseline.to_unix_ns)
     latency, usual = latency_s(now, question.metric), latency_s(before, question.metric)
-    slow = latency >= np.nanquantile(latency, 1.0 - _TAIL)
+    slow = latency >= np.nanquantile(latency, 1.0 - TAIL)
     ordinary = (usual >= np.nanquantile(usual, 0.25)) & (usual <= np.nanquantile(usual, 0.75))
     growth = {
         cause: _mean(now.number(phase)[slow]) - _mean(before.number(phase)[ordinary])
@@ -191,10 +191,10 @@ def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
     return max(growth, key=lambda metric: growth[metric])
 
 
-def tail_s(requests: Requests, metric: Metric, span: Span) -> float:
+def tail_s(requests: Requests, metric: Metric, span: Span, share: float = TAIL) -> float:
     """Return the mean latency of the slowest requests in seconds, or 0 if the latency is
     unknown.
     """
     latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
     known = np.sort(latency[np.isfinite(latency)])
-    return float(known[-max(1, round(_TAIL * known.size)) :].mean()) if known.size else 0.0
+    return float(known[-max(1, round(share * known.size)) :].mean()) if known.size else 0.0

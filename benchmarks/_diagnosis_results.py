@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.counterfactual.factors import KINDS
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
@@ -30,12 +31,19 @@ class Result:
     verdict: str
     found: tuple[str, ...]
     shares: tuple[float, ...]
+    intervals: tuple[tuple[float, float], ...]
+    """The 95 % interval of each share in `shares`; empty if no replay decided."""
+    accounted: tuple[str, ...]
+    """The causes by accounting, without a replay."""
+    accounted_shares: tuple[float, ...]
+    not_replayed: str | None
     true_shares: tuple[float, ...]
-    """The true share of each of two causes; they sum to 1."""
+    """The true share of each cause."""
     unexplained: float | None
     by_phase: tuple[str, ...]
     by_score: tuple[str, ...]
     explain_s: float
+    replay_s: float
     took_s: float
 
 
@@ -90,6 +98,21 @@ def share(hits: Iterable[bool]) -> float | None:
     """Return the share of values that are true, or None if there are no values."""
     known = [*hits]
     return sum(known) / len(known) if known else None
+
+
+def errors(of: Result) -> list[tuple[float, float, float, float]]:
+    """Return the share, the ends of its interval, and the true share of each named cause.
+
+    A cause that was not injected has the true share 0. It is left out if a replay removes it in the
+    same way as an injected cause: then it is another name for the same change.
+    """
+    truth = dict(zip(of.causes, of.true_shares, strict=True))
+    injected = {KINDS.get(cause) for cause in of.causes}
+    return [
+        (share, low, high, min(max(truth.get(cause, 0.0), 0.0), 1.0))
+        for cause, share, (low, high) in zip(of.found, of.shares, of.intervals, strict=False)
+        if cause in truth or KINDS[cause] not in injected
+    ]
 
 
 def passed(results: Sequence[Result]) -> bool:

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from statistics import mean, median
 
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 from benchmarks._diagnosis_results import (
     Result,
     both_matter,
     both_named,
+    errors,
     first_named,
     larger,
     one_named,
@@ -95,6 +97,7 @@ def table(results: Sequence[Result]) -> Iterator[str]:
         mine = [each for each in singles if each.severities[0] == severity]
         first = _percent(first_named(mine, 1)).strip()
         yield f"severity {severity:4.2f}: {len(mine):3} cases, AC@1 {first}"
+    yield from _intervals(results)
     times = sorted(each.explain_s for each in results)
     if times:
         yield (
@@ -102,6 +105,49 @@ def table(results: Sequence[Result]) -> Iterator[str]:
             f"at most {times[-1] * 1e3:.0f} ms; windows of up to "
             f"{max(each.requests for each in results):,} requests."
         )
+
+
+def _intervals(results: Sequence[Result]) -> Iterator[str]:
+    """Yield the coverage of the shares' intervals, and the errors of the shares."""
+    seen = [each for each in results if each.verdict == "incident" and each.causes and each.found]
+    if not any(each.intervals for each in seen):
+        return
+    yield ""
+    yield (
+        f"{'shares by replay':22} {'decided':>14} {'coverage':>16} {'median width':>13}"
+        f" {'mean error':>11} {'by accounting':>14}"
+    )
+    for kind in (SINGLE, PAIR):
+        mine = [each for each in seen if each.kind == kind]
+        decided = [each for each in mine if each.intervals]
+        found = [each for of in decided for each in errors(of)]
+        if not found:
+            continue
+        inside = sum(low <= true <= high for _, low, high, true in found)
+        widths = [high - low for _, low, high, _ in found]
+        off = [abs(share - true) for share, _, _, true in found]
+        accounted = [
+            abs(share - true)
+            for of in decided
+            for cause, true in zip(of.causes, of.true_shares, strict=True)
+            for share in [dict(zip(of.accounted, of.accounted_shares, strict=True)).get(cause, 0.0)]
+        ]
+        yield (
+            f"{kind:22} {f'{len(decided)} of {len(mine)}':>14}"
+            f" {f'{inside} of {len(found)}, {inside / len(found):.0%}':>16}"
+            f" {median(widths):13.1%} {mean(off):11.1%} {mean(accounted):14.1%}"
+        )
+        if kind == SINGLE:
+            first, before = (
+                share(getattr(each, of)[:1] == each.causes for each in decided)
+                for of in ("found", "accounted")
+            )
+            yield f"{'':22} first cause: {_percent(first)}, by accounting {_percent(before)}"
+    times = sorted(each.replay_s for each in seen if each.intervals)
+    yield f"replays: median {median(times):.1f} s, at most {times[-1]:.1f} s."
+    yield "bar: coverage 90 to 98 %"
+    for reason, count in Counter(each.not_replayed for each in seen if each.not_replayed).items():
+        yield f"  {count} not decided: {reason}"
 
 
 def _off(pairs: Sequence[Result]) -> str:

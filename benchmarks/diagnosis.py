@@ -26,7 +26,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks._diagnosis_baselines import alerted, by_phase, by_score, tail_s
+import pyarrow as pa
+
+from analysis.counterfactual.explain import with_decision
+from analysis.counterfactual.shares import Tails, UndecidedError, decide
+from analysis.recorded_traffic import LEAD_S, NotReplayableError, Recorded, recorded_of
+from benchmarks._diagnosis_baselines import TAIL, alerted, by_phase, by_score, tail_s
 from benchmarks._diagnosis_by_group import (
     OTHER,
     QUIET,
@@ -36,25 +41,27 @@ from benchmarks._diagnosis_by_group import (
     compared,
 )
 from benchmarks._diagnosis_by_group import table as everyone_table
-from benchmarks._diagnosis_draws import PAIR, SINGLE, Drawn, drawn, kinds_of
+from benchmarks._diagnosis_draws import SINGLE, Drawn, drawn, kinds_of
 from benchmarks._diagnosis_results import Result, passed, read
 from benchmarks._diagnosis_table import line, table
 from diagnosis.explain import explain
+from diagnosis.explanation import Explanation, Verdict
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.inputs.requests import Requests
-from diagnosis.question import Metric, Question
+from diagnosis.question import Metric, Question, Span
 from simulator import dataset
-from simulator.fault import CAUSES
+from simulator.fault import CAUSES, Fault
 from simulator.faults import INJECTIONS, world_of
+from store.queries import Window
 
 
 def judged(
-    number: int, seed: int, kind: str, causes: tuple[str, ...], symptom: bool = False
+    number: int, seed: int, kind: str, causes: tuple[str, ...], symptom: bool, fast: bool
 ) -> Result:
     """Simulate one case and ask every diagnoser.
 
     The question is about the latency that an alert would report. With `symptom`, the question is
-    about the latency that shows the cause.
+    about the latency that shows the cause. With `fast`, no causes are tested by replay.
     """
     begun = time.monotonic()
     case = drawn(number, seed, kind, causes)
@@ -67,8 +74,10 @@ def judged(
         metric = Metric(hurt.removesuffix("_s"))
     question = Question(metric, case.window, case.baseline)
     asked = time.monotonic()
-    answer = explain(requests, servers, question)
+    accounted = explain(requests, servers, question)
     answered = time.monotonic()
+    answer = accounted if fast else _replayed(accounted, data)
+    replayed = time.monotonic()
     return Result(
         number=number,
         seed=seed,
@@ -81,36 +90,84 @@ def judged(
         verdict=answer.verdict.value,
         found=tuple(cause.id for cause in answer.causes),
         shares=tuple(round(cause.share, 3) for cause in answer.causes),
-        true_shares=_true_shares(case, requests, metric) if kind == PAIR else (),
+        intervals=tuple(
+            (round(cause.low, 3), round(cause.high, 3))
+            for cause in answer.causes
+            if cause.low is not None and cause.high is not None
+        ),
+        accounted=tuple(cause.id for cause in accounted.causes),
+        accounted_shares=tuple(round(cause.share, 3) for cause in accounted.causes),
+        not_replayed=answer.not_replayed,
+        true_shares=_true_shares(case, requests, metric, answer.tail_share) if causes else (),
         unexplained=answer.unexplained,
         by_phase=tuple(by_phase(requests, question)),
         by_score=tuple(by_score(requests, servers, question)),
         explain_s=answered - asked,
+        replay_s=replayed - answered,
         took_s=time.monotonic() - begun,
     )
 
 
-def _true_shares(case: Drawn, both: Requests, metric: Metric) -> tuple[float, ...]:
-    """Return the true shares of two causes, from simulations with each cause alone.
+def _replayed(accounted: Explanation, data: dataset.Dataset) -> Explanation:
+    """Test the causes by replay, with the telemetry of the simulated fleet."""
+    if accounted.verdict is not Verdict.INCIDENT or not accounted.causes:
+        return accounted
+    assert accounted.tail_share is not None
+    question = accounted.question
+    tails = Tails(question.metric, accounted.tail_share, question.where)
+    try:
+        window, baseline = (_recorded(data, each) for each in (question.window, question.baseline))
+        return with_decision(accounted, decide(window, baseline, accounted.causes, tails))
+    except (NotReplayableError, UndecidedError) as error:
+        return replace(accounted, not_replayed=str(error))
+
+
+def _recorded(data: dataset.Dataset, span: Span) -> Recorded:
+    from_ns, to_ns = span.from_unix_ns - LEAD_S * 10**9, span.to_unix_ns
+
+    def within(table: pa.Table, column: str) -> pa.Table:
+        at = table[column].to_numpy()
+        return table.filter(pa.array((at >= from_ns) & (at < to_ns)))
+
+    return recorded_of(
+        within(data.request_table(), "received_unix_ns"),
+        within(data.sample_table(), "at_unix_ns"),
+        [start for start in data.starts if start.at_unix_ns < to_ns],
+        Window(span.from_unix_ns, span.to_unix_ns),
+    )
+
+
+def _true_shares(
+    case: Drawn, all_faults: Requests, metric: Metric, tail_share: float | None
+) -> tuple[float, ...]:
+    """Return the true shares of the causes, from simulations with and without each cause.
 
     A cause's share is the mean of the growth that it causes alone and the growth that it adds to
-    the other cause (Shapley value).
+    the other cause (Shapley value), divided by the growth from the baseline to the window.
     """
-    world = world_of(case.config)
-    usual_s = tail_s(both, metric, case.baseline)
-    added_s = tail_s(both, metric, case.window) - usual_s
-    alone_s = []
-    for fault in case.config.faults:
-        requests_alone = requests_of(dataset.run(replace(world, faults=(fault,))).request_table())
-        alone_s.append(tail_s(requests_alone, metric, case.window) - usual_s)
-    if added_s <= 0:
-        return (0.0, 0.0)
-    first = 0.5 + (alone_s[0] - alone_s[1]) / (2 * added_s)
-    return (round(first, 3), round(1 - first, 3))
+    world, faults = world_of(case.config), case.config.faults
+    share = tail_share or TAIL
+
+    def with_faults(*chosen: Fault) -> float:
+        data = dataset.run(replace(world, faults=chosen))
+        return tail_s(requests_of(data.request_table()), metric, case.window, share)
+
+    usual_s = tail_s(all_faults, metric, case.baseline, share)
+    whole_s = tail_s(all_faults, metric, case.window, share)
+    if whole_s <= usual_s:
+        return (0.0,) * len(faults)
+    none_s = with_faults()
+    if len(faults) == 1:
+        added_s = [whole_s - none_s]
+    else:
+        alone_s = [with_faults(each) for each in faults]
+        first_s = (alone_s[0] - none_s + whole_s - alone_s[1]) / 2
+        added_s = [first_s, whole_s - none_s - first_s]
+    return tuple(round(each / (whole_s - usual_s), 3) for each in added_s)
 
 
 def run(
-    plan: Sequence[tuple[int, int, str, tuple[str, ...], bool]], jobs: int, limit_s: float
+    plan: Sequence[tuple[int, int, str, tuple[str, ...], bool, bool]], jobs: int, limit_s: float
 ) -> Iterator[Result]:
     """Yield the results of the cases when they finish, until the time limit."""
     deadline = time.monotonic() + limit_s
@@ -154,6 +211,9 @@ def main() -> int:
         ),
     )
     parser.add_argument(
+        "--fast", action="store_true", help="compute shares from the step ledger only; no replay"
+    )
+    parser.add_argument(
         "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
     )
     parser.add_argument("--limit", type=float, default=3600.0, metavar="S", help="default 3600")
@@ -171,7 +231,7 @@ def main() -> int:
         asked.seed = results[0].seed
     have = {each.number for each in results}
     plan = [
-        (number, asked.seed, kind, causes, asked.ask == "symptom")
+        (number, asked.seed, kind, causes, asked.ask == "symptom", asked.fast)
         for number, (kind, causes) in enumerate(kinds_of(asked.cases, asked.seed, asked.cause))
         if number not in have
     ]

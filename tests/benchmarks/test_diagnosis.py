@@ -28,11 +28,16 @@ A_RESULT = Result(
     verdict="incident",
     found=("preemption", "kv_cache_exhausted"),
     shares=(0.7, 0.3),
-    true_shares=(),
+    intervals=(),
+    accounted=("preemption", "kv_cache_exhausted"),
+    accounted_shares=(0.7, 0.3),
+    not_replayed="the replay cannot remove preemption",
+    true_shares=(1.0,),
     unexplained=0.0,
     by_phase=("decode_batch_growth",),
     by_score=("preemption",),
     explain_s=0.01,
+    replay_s=0.0,
     took_s=1.0,
 )
 A_PAIR = replace(

@@ -17,8 +17,15 @@ def first_cause(cause: Cause) -> str:
 
 
 def share(cause: Cause) -> str:
-    """Return the cause's share of the increase as text."""
-    return f"<b>{wording.percent(cause.share)}</b>"
+    """Return the cause's share of the increase, with its interval if it has one."""
+    return f"<b>{wording.percent(cause.share)}</b>{interval(cause.low, cause.high)}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Return a share's interval as text, or an empty string if there is none."""
+    if low is None or high is None:
+        return ""
+    return f" [{wording.percent(low)} to {wording.percent(high)}]"
 
 
 def summary(cause: Cause) -> str:

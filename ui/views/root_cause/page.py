@@ -3,11 +3,12 @@
 import html
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import streamlit as st
 
 from analysis.baseline import within
+from analysis.counterfactual.explain import with_replayed_shares
 from analysis.explain import known_incidents
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Span
@@ -69,8 +70,13 @@ def show(context: Context, found: Material) -> None:
         no_data.nothing_in_view(context)
         return
     view = context.view
-    _answer(context, found.explained(view.latency, by_size=view.decide == "size"), found)
+    explanation = found.explained(view.latency, by_size=view.decide == "size")
+    reason = _answer(context, explanation, found)
     _slowest(context, found)
+    if reason is not None and not view.live:
+        # The replay takes some seconds, so it comes after everything else has been drawn.
+        tested = _tested(context, explanation)
+        reason.html(_reason(context, tested))
 
 
 def for_incident(context: Context, incident: IncidentRow) -> View:
@@ -94,7 +100,30 @@ def explaining(context: Context, found: Material, part: Window) -> View:
     return replace(inside, baseline=before if usual else None)
 
 
-def _answer(context: Context, explanation: Explanation, found: Material) -> None:
+def _tested(context: Context, explanation: Explanation) -> Explanation:
+    """Return the explanation with the shares of a replay."""
+    view, objectives = context.view, context.objectives
+
+    def read() -> Explanation:
+        return with_replayed_shares(context.engine, explanation)
+
+    return context.shared(
+        read, "replay", view.latency, view.decide, explanation.question.baseline, objectives.key
+    )
+
+
+def _reason(context: Context, explanation: Explanation) -> str:
+    """Return the causes, and how their shares were computed."""
+    if not explanation.causes:
+        return words.reason(explanation)
+    window = context.window
+    frozen = context.view.between(window.from_unix_ns, window.to_unix_ns)
+    where = link(frozen) if context.view.live else None
+    return words.reason(explanation) + words.method(explanation, where)
+
+
+def _answer(context: Context, explanation: Explanation, found: Material) -> Any:
+    """Draw the answer. Return the place of the causes if there are any."""
     view, zone = context.view, context.zone
     incident = incident_links.named(view, found.incidents)
     if incident is not None:
@@ -109,8 +138,11 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> None
     still = words.still_slow(explanation, found.incidents, zone)
     if still and explanation.verdict is not Verdict.INCIDENT:
         st.html(f"<p class='notice'>{still}</p>")
+    reason = None
     if explanation.causes or explanation.verdict is Verdict.INCIDENT:
-        st.html(words.reason(explanation))
+        place = st.empty()
+        place.html(_reason(context, explanation))
+        reason = place if explanation.causes else None
     if thinned := data_sources.thinned_samples(found.samples_every_s):
         st.html(f"<p class='note'>{thinned}</p>")
     _shape(context, explanation, found)
@@ -123,6 +155,7 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> None
         _details(explanation)
     if explanation.contradictions:
         st.html(words.doubts(explanation))
+    return reason
 
 
 def _shape(context: Context, explanation: Explanation, found: Material) -> None:

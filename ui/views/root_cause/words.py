@@ -4,6 +4,7 @@ Pure. The result is HTML in which all external text is escaped: tenants, replica
 in causes, actions, evidence and doubts.
 """
 
+import html
 from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Final
@@ -156,8 +157,39 @@ def reason(explanation: Explanation) -> str:
     ]
     if explanation.unexplained is not None and explanation.unexplained >= LEFT:
         left = wording.percent(explanation.unexplained)
-        lines.append(f"<p class='other'><b>{left}</b> of the increase is unexplained.</p>")
+        between = cause_words.interval(explanation.unexplained_low, explanation.unexplained_high)
+        lines.append(f"<p class='other'><b>{left}</b>{between} of the increase is unexplained.</p>")
     return f"<div class='why'>{''.join(lines)}</div>"
+
+
+def method(explanation: Explanation, frozen_link: str | None) -> str:
+    """Return how the shares were computed.
+
+    Args:
+        explanation: the explanation, which has causes.
+        frozen_link: the address of the same range without refresh, if this page is live.
+    """
+    replay = explanation.replay
+    if replay is not None:
+        text = (
+            f"Shares: {wording.counted(replay.requests, 'request')} replayed with and without each"
+            " cause, with 95 % intervals. Slow requests, replayed and measured:"
+            f" {wording.seconds(replay.replayed_now_s)} and {wording.seconds(replay.now_s)}, before"
+            f" {wording.seconds(replay.replayed_baseline_s)} and"
+            f" {wording.seconds(replay.baseline_s)}."
+        )
+    elif explanation.not_replayed is not None:
+        reason = wording.for_html(explanation.not_replayed, 300)
+        text = f"Shares: from the step ledger, without intervals. No replay: {reason}."
+    elif frozen_link is not None:
+        text = (
+            "Shares: from the step ledger, without intervals. "
+            f"<a class='action' href='{html.escape(frozen_link)}' target='_self'>Test by replay</a>"
+        )
+    else:
+        text = "Shares: from the step ledger. The range is being replayed with and without each"
+        text += " cause …"
+    return f"<p class='note'>{text}</p>"
 
 
 def evidence(cause: Cause, *, with_levers: bool) -> str:
