@@ -32,11 +32,14 @@ class Kind(Enum):
     """The duration of the same step."""
     STALLS = "stalls"
     FRONT_END = "front end"
+    DELIVERY = "delivery"
+    """The time from the last token to the last byte, for example of slow readers."""
     CONFIG = "configuration"
 
 
 RATES: Final = (Kind.RATE, Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
-LENGTHS: Final = (Kind.PROMPTS, Kind.OUTPUTS, Kind.CACHE_HITS)
+LENGTHS: Final = (Kind.PROMPTS, Kind.OUTPUTS, Kind.CACHE_HITS, Kind.DELIVERY)
+"""Each request gets another value of a column."""
 
 KINDS: Final[Mapping[str, Kind]] = {
     "load_exceeds_capacity": Kind.RATE,
@@ -54,10 +57,11 @@ KINDS: Final[Mapping[str, Kind]] = {
     "slow_rank": Kind.PACE,
     "engine_stall": Kind.STALLS,
     "frontend_cpu": Kind.FRONT_END,
+    "network_or_client": Kind.DELIVERY,
     "config_change": Kind.CONFIG,
 }
 """The causes that a replay can remove. The others need what `replay/` does not model: restarts,
-leaked blocks, adapters, KV transfers, slow readers."""
+leaked blocks, adapters, KV transfers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ class Requests:
     cached_tokens: IntArray
     frontend_s: FloatArray
     """NaN: computed by the front end's model."""
+    delivery_s: FloatArray
+    """Seconds from the last token to the last byte, as recorded."""
     streamed: BoolArray
     acceptance: FloatArray
     tenant: NDArray[np.object_]
@@ -135,7 +137,11 @@ class MixedWindow:
             model, conditions = self._server(number, engine, chosen)
             outcome = replay(model, self._arrivals(mine, engine), f"{seed} {number}", conditions)
             counted = (mine.at_s >= 0) & ~outcome.rejected
-            found_s.append(getattr(outcome, metric)[counted])
+            latency_s = getattr(outcome, metric)
+            if metric == "e2e_s":
+                # The model of the front end has no slow readers.
+                latency_s = latency_s + np.fmax(mine.delivery_s - outcome.delivery_s, 0.0)
+            found_s.append(latency_s[counted])
             rows.append(mine.row[counted])
         return Latencies(np.concatenate(found_s), np.concatenate(rows))
 
@@ -162,6 +168,7 @@ class MixedWindow:
                     output_tokens=arrivals.output_tokens,
                     cached_tokens=np.zeros(n, np.int64) if cached is None else cached,
                     frontend_s=arrivals.frontend_s,
+                    delivery_s=np.nan_to_num(recorded.column("delivery_s")[rows]),
                     streamed=arrivals.streamed,
                     acceptance=np.zeros(n) if acceptance is None else acceptance,
                     tenant=names[arrivals.tenant],
@@ -208,7 +215,7 @@ class MixedWindow:
             if factor.kind in LENGTHS:
                 mixed = self._with_usual_lengths(mixed, factor)
             elif factor.kind is Kind.ACCEPTANCE:
-                mixed = self._ranked(mixed, factor, "acceptance", mixed.acceptance)
+                mixed = self._ranked(mixed, factor, "acceptance")
             elif factor.kind is Kind.FRONT_END:
                 mixed = replace(mixed, frontend_s=np.full(len(mixed.at_s), np.nan))
             elif factor.kind is Kind.ROUTING:
@@ -240,28 +247,30 @@ class MixedWindow:
         if factor.kind is Kind.CACHE_HITS:
             mixed = self._usually_cached(mixed)
         elif factor.kind is Kind.PROMPTS:
-            mixed = self._ranked(mixed, factor, "prompt_tokens", mixed.prompt_tokens)
+            mixed = self._ranked(mixed, factor, "prompt_tokens")
+        elif factor.kind is Kind.DELIVERY:
+            mixed = self._ranked(mixed, factor, "delivery_s")
         else:
-            mixed = self._ranked(mixed, factor, "output_tokens", mixed.output_tokens)
+            before = mixed.output_tokens
+            mixed = self._ranked(mixed, factor, "output_tokens")
+            # A slow reader needs time for each token.
+            longer = mixed.output_tokens / before
+            mixed = replace(mixed, delivery_s=mixed.delivery_s * longer)
         return replace(
             mixed, cached_tokens=np.minimum(mixed.cached_tokens, mixed.prompt_tokens - 1)
         )
 
-    def _ranked(self, mixed: Requests, factor: Factor, name: str, values: Any) -> Requests:
+    def _ranked(self, mixed: Requests, factor: Factor, name: str) -> Requests:
         """Give each request the baseline's value of its rank among its tenant's requests."""
-        found = np.array(values, dtype=np.float64)
-
-        now, usual = (
-            self._now.take(self._maps(self._now)),
-            self._usual.take(self._maps(self._usual)),
-        )
+        found = getattr(mixed, name).astype(np.float64)
+        now, usual = (each.take(self._maps(each)) for each in (self._now, self._usual))
         of_now, of_usual = (getattr(each, name).astype(np.float64) for each in (now, usual))
         for tenant in np.unique(now.tenant) if factor.tenant is None else [factor.tenant]:
             source, target = of_now[now.tenant == tenant], of_usual[usual.tenant == tenant]
             its = self._maps(mixed) & (mixed.tenant == tenant)
             if min(source.size, target.size) >= LEAST:
                 found[its] = self._at_rank(found[its], source, target)
-        if name != "acceptance":
+        if name.endswith("_tokens"):
             found = np.maximum(np.rint(found), 1)
         return replace(mixed, **{name: found.astype(getattr(mixed, name).dtype)})
 

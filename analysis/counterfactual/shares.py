@@ -38,6 +38,10 @@ MOST_ERROR: Final = 0.5
 The error is part of each interval, so an interval with this error is about as wide as the share.
 """
 
+MODEL_ERROR: Final = 0.04
+"""Standard deviation of a share from errors of the model that the growth of the whole tail does not
+show. Measured on seed 503 of `benchmarks/diagnosis.py`, which was used for development."""
+
 _COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
 
@@ -258,10 +262,11 @@ def tail_mean_s(latency_s: FloatArray, share: float) -> float:
 def _share(value: float, again: Sequence[float], error: float) -> Share:
     """Return a share with its interval.
 
-    The interval contains the difference between resampled windows, and the replay's error of the
-    growth. The part of the growth that the replay lacks or adds may belong to any cause.
+    The interval contains the difference between resampled windows, the replay's error of the
+    growth, and the error of the model. The part of the growth that the replay lacks or adds may
+    belong to any cause.
     """
-    spread = float(np.std([value, *again]))
-    half = 2.0 * float(np.hypot(spread, error / 2))
+    spread = np.std([value, *again])
+    half = 2.0 * float(np.hypot(np.hypot(spread, error / 2), MODEL_ERROR))
     value = min(max(value, 0.0), 1.0)
     return Share(value, max(0.0, value - half), min(1.0, value + half))

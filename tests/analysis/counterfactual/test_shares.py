@@ -1,0 +1,214 @@
+"""Shares by replay, on simulated fleets whose causes are known."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from analysis.counterfactual.factors import KINDS, Factor, Kind, factor_of
+from analysis.counterfactual.mixed_window import MixedWindow, Slice
+from analysis.counterfactual.shares import (
+    Decision,
+    Tails,
+    UndecidedError,
+    decide,
+    replays,
+    tail_mean_s,
+)
+from analysis.recorded_traffic import LEAD_S, Recorded, recorded_of
+from analysis.window_replay import traffic_of
+from diagnosis.causes.registry import DETECTORS
+from diagnosis.explanation import Cause
+from diagnosis.question import Metric
+from replay.engine_config import EngineConfig
+from simulator.dataset import Dataset, run
+from simulator.fault import Fault
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+from store.queries import Window
+
+BEGAN_S = LEAD_S + 120
+ENDED_S = BEGAN_S + 120
+SHARE = 0.05
+
+
+@cache
+def simulated(*causes: str) -> Dataset:
+    """Two minutes without a fault, then two minutes with these faults."""
+    return run(
+        FleetConfig(
+            duration_s=float(ENDED_S),
+            seed=5,
+            replicas=1,
+            engine=EngineConfig(max_num_seqs=64, max_num_batched_tokens=2048),
+            workload=Workload(rate_per_s=6.0),
+            faults=tuple(Fault(cause=each, start_s=float(BEGAN_S)) for each in causes),
+        )
+    )
+
+
+def recorded(data: Dataset, from_s: int, to_s: int) -> Recorded:
+    start_ns = data.config.started_unix_ns
+    low_ns, high_ns = start_ns + (from_s - LEAD_S) * 10**9, start_ns + to_s * 10**9
+
+    def within(table: pa.Table, column: str) -> pa.Table:
+        at = table[column].to_numpy()
+        return table.filter(pa.array((at >= low_ns) & (at < high_ns)))
+
+    return recorded_of(
+        within(data.request_table(), "received_unix_ns"),
+        within(data.sample_table(), "at_unix_ns"),
+        [start for start in data.starts if start.at_unix_ns < high_ns],
+        Window(start_ns + from_s * 10**9, high_ns),
+    )
+
+
+@cache
+def ranges(*causes: str) -> tuple[Recorded, Recorded]:
+    """The window and the baseline."""
+    data = simulated(*causes)
+    return recorded(data, BEGAN_S, ENDED_S), recorded(data, LEAD_S, BEGAN_S)
+
+
+def proposed(cause: str, share: float = 1.0, **where: str) -> Cause:
+    return Cause(id=cause, share=share, evidence=(), levers=(), where=where)
+
+
+def decided(
+    injected: Sequence[str], causes: Sequence[Cause], metric: Metric, where: str | None = None
+) -> Decision:
+    equals = {} if where is None else {"tenant": where}
+    return decide(*ranges(*injected), causes, Tails(metric, SHARE, equals))
+
+
+def test_every_cause_that_a_replay_removes_is_known() -> None:
+    assert set(KINDS) <= set(DETECTORS)
+
+
+def test_a_cause_with_a_tenant_is_removed_for_this_tenant_only() -> None:
+    assert factor_of(proposed("tenant_flood", tenant="acme")) == Factor(Kind.RATE, tenant="acme")
+    assert factor_of(proposed("engine_stall", replica="sim-0")) == Factor(
+        Kind.STALLS, replica="sim-0"
+    )
+    assert factor_of(proposed("config_change", config="1a2b")) == Factor(Kind.CONFIG)
+    assert factor_of(proposed("cold_start")) is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "metric"),
+    [
+        ("longer_outputs", Metric.E2E),
+        ("gpu_throttling", Metric.TPOT),
+        ("engine_stall", Metric.ITL_MAX),
+        ("frontend_cpu", Metric.TTFT),
+        ("network_or_client", Metric.E2E),
+    ],
+)
+def test_a_single_cause_gets_the_whole_growth(cause: str, metric: Metric) -> None:
+    found = decided([cause], [proposed(cause)], metric)
+    (share,) = found.shares
+    assert share.low <= 1.0 <= share.high + 0.02
+    assert share.value > 0.8
+    assert share.value + found.unexplained.value == pytest.approx(1.0, abs=0.2)
+
+
+def test_the_window_and_the_baseline_are_reproduced() -> None:
+    replay = decided(["longer_outputs"], [proposed("longer_outputs")], Metric.E2E).replay
+    assert replay.requests == ranges("longer_outputs")[0].counted.sum()
+    assert replay.replayed_now_s == pytest.approx(replay.now_s, rel=0.05)
+    assert replay.replayed_baseline_s == pytest.approx(replay.baseline_s, rel=0.05)
+    assert replay.now_s > 1.5 * replay.baseline_s
+
+
+def test_a_cause_that_was_not_injected_gets_nothing() -> None:
+    """The detectors propose both, because the mean output becomes longer."""
+    tenant = simulated().config.workload.tenants[-1].name
+    causes = [
+        proposed("longer_outputs", 0.6),
+        proposed("decode_batch_growth", 0.4, tenant=tenant),
+    ]
+    outputs, batch = decided(["decode_batch_growth"], causes, Metric.TPOT).shares
+    assert outputs.value < 0.1
+    assert batch.value > 0.9
+
+
+def test_two_causes_share_the_growth() -> None:
+    causes = [proposed("gpu_throttling", 0.5), proposed("longer_outputs", 0.5)]
+    found = decided(["gpu_throttling", "longer_outputs"], causes, Metric.E2E)
+    pace, outputs = found.shares
+    assert pace.value + outputs.value + found.unexplained.value == pytest.approx(1.0, abs=0.02)
+    assert min(pace.value, outputs.value) > 0.2
+
+
+def test_the_flood_is_the_cause_of_a_victims_wait() -> None:
+    first, victim = (simulated().config.workload.tenants[place].name for place in (0, 1))
+    found = decided(
+        ["tenant_flood"], [proposed("tenant_flood", tenant=first)], Metric.TTFT, where=victim
+    )
+    assert found.shares[0].value > 0.9
+
+
+def test_one_factor_is_divided_among_its_causes() -> None:
+    """Two causes that a replay removes in the same way keep the proportion of the accounting."""
+    causes = [proposed("gpu_throttling", 0.6), proposed("noisy_neighbour", 0.2)]
+    first, second = decided(["gpu_throttling"], causes, Metric.TPOT).shares
+    assert first.value == pytest.approx(3 * second.value, rel=0.01)
+
+
+def test_a_cause_that_no_replay_removes_leaves_the_question_undecided() -> None:
+    with pytest.raises(UndecidedError, match="cannot remove cold_start"):
+        decided(["longer_outputs"], [proposed("cold_start")], Metric.E2E)
+
+
+def test_a_window_that_is_not_reproduced_is_not_decided() -> None:
+    """The measured latency contains something that is not in the model."""
+    window, baseline = ranges("longer_outputs")
+    place = window.requests.column_names.index("e2e_s")
+    slower = pa.chunked_array([np.asarray(window.column("e2e_s")) * 5])
+    unlike = Recorded(
+        window=window.window,
+        requests=window.requests.set_column(place, "e2e_s", slower),
+        counted=window.counted,
+        engines=window.engines,
+        tenants=window.tenants,
+        lead_s=window.lead_s,
+        left_out=window.left_out,
+        simulated=True,
+    )
+    tails = Tails(Metric.E2E, SHARE, {})
+    with pytest.raises(UndecidedError, match="the replayed growth is -"):
+        decide(unlike, baseline, [proposed("longer_outputs")], tails)
+    with pytest.raises(UndecidedError, match="did not become slower"):
+        decide(baseline, window, [proposed("longer_outputs")], tails)
+
+
+def test_progress_is_counted() -> None:
+    steps: list[None] = []
+    causes = [proposed("longer_outputs")]
+    window, baseline = ranges("longer_outputs")
+    decide(window, baseline, causes, Tails(Metric.E2E, SHARE, {}), lambda: steps.append(None))
+    assert len(steps) == replays(1)
+
+
+def test_the_usual_rate_has_the_baselines_times_and_the_windows_lengths() -> None:
+    window, baseline = ranges("tenant_flood")
+    tenant = simulated().config.workload.tenants[0].name
+    mixed = MixedWindow(
+        Slice(window, traffic_of(window)),
+        Slice(baseline, traffic_of(baseline)),
+        [Factor(Kind.RATE, tenant=tenant)],
+        np.random.default_rng(1),
+    )
+    flooded = mixed.latencies([], "ttft_s", "1")
+    usual = mixed.latencies([0], "ttft_s", "1")
+    counted = int(window.counted.sum())
+    assert len(flooded.latency_s) == counted
+    assert len(usual.latency_s) < 0.7 * counted
+    assert tail_mean_s(usual.latency_s, SHARE) < 0.5 * tail_mean_s(flooded.latency_s, SHARE)
+
+
+def test_the_mean_of_no_latency_is_zero() -> None:
+    assert tail_mean_s(np.array([np.nan]), SHARE) == 0.0
+    assert tail_mean_s(np.array([1.0, 3.0]), 0.5) == 3.0
