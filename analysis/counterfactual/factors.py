@@ -34,6 +34,8 @@ class Kind(Enum):
     FRONT_END = "front end"
     DELIVERY = "delivery"
     """The time from the last token to the last byte, for example of slow readers."""
+    BLOCKS = "KV blocks"
+    """Blocks that the window has lost."""
     CONFIG = "configuration"
 
 
@@ -58,10 +60,12 @@ KINDS: Final[Mapping[str, Kind]] = {
     "engine_stall": Kind.STALLS,
     "frontend_cpu": Kind.FRONT_END,
     "network_or_client": Kind.DELIVERY,
+    "kv_cache_exhausted": Kind.BLOCKS,
+    "preemption": Kind.BLOCKS,
     "config_change": Kind.CONFIG,
 }
 """The causes that a replay can remove. The others need what `replay/` does not model: restarts,
-leaked blocks, adapters, KV transfers."""
+adapters, KV transfers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -338,6 +338,13 @@ class MixedWindow:
                     step_noise_quantiles=config.step_noise_quantiles,
                 )
             model, paces = replace(model, engine=config), self._usual_paces(place)
+        if is_put_back(Kind.BLOCKS):
+            config = replace(
+                model.engine,
+                num_gpu_blocks=usual.engine.num_gpu_blocks,
+                max_model_len=usual.engine.max_model_len,
+            )
+            model = replace(model, engine=config)
         if is_put_back(Kind.STALLS):
             stalls = self._usual_stalls(place)
         if is_put_back(Kind.FRONT_END):

@@ -17,7 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from analysis.counterfactual.factors import Factor, factor_of
+from analysis.counterfactual.factors import Factor, Kind, factor_of
+from analysis.counterfactual.lost_blocks import without_lost_blocks
 from analysis.counterfactual.mixed_window import Latencies, MixedWindow, Slice
 from analysis.recorded_traffic import Recorded
 from analysis.what_if import matching
@@ -106,6 +107,8 @@ def decide(
     """
     factors = _factors(causes)
     chance = np.random.default_rng(0)
+    if any(each.kind is Kind.BLOCKS for each in factors):
+        window = _with_lost_blocks(window, baseline, tails, chance)
     game = _Game(window, baseline, factors, tails, progress)
     played = game.mean([(traffic_of(window), traffic_of(baseline))] * DRAWS, chance)
     baseline_s, now_s = tails.measured_s(baseline), tails.measured_s(window)
@@ -154,6 +157,19 @@ def _factors(causes: Sequence[Cause]) -> list[Factor]:
     if len(factors) > MOST_FACTORS:
         raise UndecidedError(f"{len(factors)} factors; allowed: at most {MOST_FACTORS}")
     return factors
+
+
+def _with_lost_blocks(
+    window: Recorded, baseline: Recorded, tails: Tails, chance: np.random.Generator
+) -> Recorded:
+    def replayed_s(of: Recorded) -> float:
+        game = _Game(of, baseline, (), tails, lambda: None)
+        return game.mean([(traffic_of(of), traffic_of(baseline))], chance).values[frozenset()]
+
+    found = without_lost_blocks(window, tails.measured_s(window), replayed_s)
+    if found is None:
+        raise UndecidedError("the KV cache is exhausted, but has as many blocks as before")
+    return found
 
 
 def _of_causes(
