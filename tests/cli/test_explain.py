@@ -30,6 +30,15 @@ def test_a_grown_tail_is_explained(queued: Callable[[float], None], run: Run) ->
     }
     assert printed["causes"][0]["share_low"] is None
     assert printed["causes"][0]["share_high"] is None
+    assert printed["method"] == "accounting"
+    assert printed["not_replayed"].startswith(
+        "replica r0: its engine's arguments were not reported"
+    )
+    assert printed["unexplained"] == {
+        "share": printed["unexplained_share"],
+        "low": None,
+        "high": None,
+    }
     assert sum(phase["excess_s"] for phase in printed["phases"]) == pytest.approx(
         printed["excess_s"]
     )
@@ -44,6 +53,15 @@ def test_the_text_has_the_sentence_the_reason_and_the_way_out(
     assert "rose from" in shown.splitlines()[0]
     reason = shown.index("kv_cache_exhausted: the KV cache is full")
     assert reason < shown.index("Try: store the KV cache in 8 bits, --kv-cache-dtype fp8.")
+
+
+def test_the_text_says_where_the_shares_come_from(
+    queued: Callable[[float], None], run: Run
+) -> None:
+    queued(2.0)
+    shown = run("explain").stdout
+    assert "Shares: from the step ledger, without intervals. No replay: replica r0" in shown
+    assert "Shares: from the step ledger, without intervals.\n" in run("explain", "--fast").stdout
 
 
 def test_nothing_to_find_is_an_answer(queued: Callable[[float], None], run: Run) -> None:

@@ -1,0 +1,102 @@
+"""Explanations tested by replay, from a store."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from analysis.counterfactual import explain as module
+from analysis.counterfactual.explain import with_replayed_shares
+from analysis.explain import explain_question
+from diagnosis.explanation import Method, Verdict
+from diagnosis.explanation_json import as_json
+from diagnosis.question import Metric, Question, Span
+from simulator.dataset import run
+from simulator.fault import Fault
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+from store.database import open_database
+from store.queries import request_count
+from store.writer import Writer
+
+BEGAN_S, ENDED_S = 150.0, 270.0
+CONFIG = FleetConfig(
+    duration_s=ENDED_S,
+    seed=5,
+    replicas=1,
+    workload=Workload(rate_per_s=6.0),
+    faults=(Fault(cause="longer_outputs", start_s=BEGAN_S),),
+)
+
+
+def question(metric: Metric = Metric.E2E, **where: str) -> Question:
+    def at(seconds: float) -> int:
+        return CONFIG.started_unix_ns + round(seconds * 1e9)
+
+    return Question(metric, Span(at(BEGAN_S), at(ENDED_S)), Span(at(30), at(BEGAN_S)), where)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    data = run(CONFIG)
+    engine = open_database(f"sqlite:///{tmp_path_factory.mktemp('store') / 'tailspan.db'}")
+    with Writer(engine) as writer:
+        written = writer.submit(data.requests, data.samples, starts=data.starts, gpus=data.gpus)
+        written.result(60)
+    yield engine
+    engine.dispose()
+
+
+def test_the_shares_come_from_a_replay_and_have_intervals(stored: Engine) -> None:
+    accounted = explain_question(stored, question())
+    assert accounted.method is Method.ACCOUNTING
+    assert as_json(accounted)["reproduced"] is None
+    assert accounted.causes[0].low is None
+
+    found = with_replayed_shares(stored, accounted)
+    assert found.method is Method.COUNTERFACTUAL
+    assert found.not_replayed is None
+    first = found.causes[0]
+    assert first.id == "longer_outputs"
+    assert first.low is not None
+    assert first.high is not None
+    assert first.low <= first.share <= first.high
+    printed = as_json(found)
+    assert printed["method"] == "counterfactual"
+    assert printed["unexplained"]["low"] <= printed["unexplained"]["share"]
+    assert printed["causes"][0]["share_low"] == first.low
+    assert printed["reproduced"]["now_s"]["replayed"] == pytest.approx(
+        printed["reproduced"]["now_s"]["measured"], rel=0.1
+    )
+
+
+def test_the_filter_chooses_the_slow_requests_only(stored: Engine) -> None:
+    tenant = CONFIG.workload.tenants[0].name
+    everyone = with_replayed_shares(stored, explain_question(stored, question()))
+    one = with_replayed_shares(stored, explain_question(stored, question(tenant=tenant)))
+    assert one.causes[0].id == everyone.causes[0].id
+    assert one.replay is not None
+    assert everyone.replay is not None
+    assert one.replay.requests == everyone.replay.requests  # all are replayed
+
+
+def test_without_causes_nothing_is_replayed(stored: Engine) -> None:
+    usual = Question(Metric.E2E, question().baseline, question().baseline.before)
+    explanation = explain_question(stored, usual)
+    assert explanation.verdict is not Verdict.INCIDENT
+    assert with_replayed_shares(stored, explanation) is explanation
+
+
+def test_of_a_large_window_the_slowest_part_is_replayed(
+    stored: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_REQUESTS", 300)
+    asked = question()
+    window = module._slowest_part(stored, asked, 0.05)
+    baseline = module._last_part(stored, asked)
+    for part, whole in ((window, asked.window), (baseline, asked.baseline)):
+        assert whole.from_unix_ns <= part.from_unix_ns < part.to_unix_ns <= whole.to_unix_ns
+        assert request_count(stored, part) == 300
+    assert baseline.to_unix_ns == asked.baseline.to_unix_ns
+    found = with_replayed_shares(stored, explain_question(stored, asked))
+    assert found.replay is None or found.replay.requests <= 300
