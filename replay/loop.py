@@ -11,7 +11,7 @@ model has a feature that the loop does not support, `replay` raises an error.
     then = replay(more_seats, arrivals)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -86,11 +86,40 @@ def replay(
     return _outcome(model, arrivals, jobs, engines)
 
 
-def warm() -> None:
-    """Compile the loop, or load it from numba's cache. Call this before a user waits for a
-    replay."""
+def warm(compiling: Callable[[], None] = lambda: None) -> bool:
+    """Compile the loop, or load it from numba's cache. Call this before a user waits for a replay.
+
+    Args:
+        compiling: called before the compiler starts, which takes about 15 s. It is not called if
+            the code is in the cache.
+
+    Returns:
+        Whether the loop was compiled.
+    """
+    from numba.core.event import Listener, install_listener
+
+    Listener.register(_Compilations)
+    listener = _Compilations(compiling)
     one = np.ones(1, dtype=np.int64)
-    replay(ServerModel(), Arrivals(received_s=np.zeros(1), prompt_tokens=one, output_tokens=one))
+    with install_listener("numba:compile", listener):
+        replay(
+            ServerModel(), Arrivals(received_s=np.zeros(1), prompt_tokens=one, output_tokens=one)
+        )
+    return listener.any
+
+
+class _Compilations:
+    """A listener of numba: calls `begun` before the first compilation."""
+
+    def __init__(self, begun: Callable[[], None]) -> None:
+        self.any = False
+        self._begun = begun
+
+    def notify(self, event: Any) -> None:
+        """Receive the start or the end of the compilation of one function."""
+        if event.is_start and not self.any:
+            self.any = True
+            self._begun()
 
 
 def _refuse(config: EngineConfig) -> None:
