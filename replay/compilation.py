@@ -58,7 +58,9 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+    # A buffered read would hold a lock that Python needs when the process ends.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
     os._exit(1)
 
 
