@@ -3,14 +3,15 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from analysis.hardware_change import on_hardware
 from analysis.recorded_traffic import Recorded, RecordedEngine
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray, Prefixes
-from replay.conditions import Conditions, Pace
+from replay.conditions import Conditions
 from replay.edits import Edits, edited_arrivals, edited_engine
 from replay.loop import replay
 from replay.outcome import Bind, Outcome
@@ -67,34 +68,57 @@ def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
     received_s = np.concatenate([each.arrivals.received_s for each in recorded.engines])
     lead_s = float(np.ceil(recorded.lead_s / BLOCK_S)) * BLOCK_S
     blocks = max(1, round((float(received_s.max()) - lead_s) / BLOCK_S))
-    starts_s = lead_s + BLOCK_S * chance.integers(0, blocks, blocks)
+    starts_s = (lead_s + BLOCK_S * chance.integers(0, blocks, blocks)).tolist()
+    shifts = [
+        _Shift(start_s, lead_s + number * BLOCK_S - start_s)
+        for number, start_s in enumerate(starts_s)
+    ]
     arrivals, conditions, rows = [], [], []
     for each in recorded.engines:
         at_s = each.arrivals.received_s
         places = [np.flatnonzero(at_s < lead_s)]
         moved = [at_s[places[0]]]
-        paces = [pace for pace in each.conditions.paces_of(0) if pace.from_s < lead_s]
-        stalls = [stall for stall in each.conditions.stalls_of(0) if stall.at_s < lead_s]
-        for number, start_s in enumerate(starts_s.tolist()):
-            low, high = np.searchsorted(at_s, [start_s, start_s + BLOCK_S])
-            by_s = lead_s + number * BLOCK_S - start_s
+        for shift in shifts:
+            low, high = np.searchsorted(at_s, [shift.start_s, shift.start_s + BLOCK_S])
             places.append(np.arange(low, high))
-            moved.append(at_s[low:high] + by_s)
-            paces += [
-                Pace(pace.from_s + by_s, pace.factor)
-                for pace in each.conditions.paces_of(0)
-                if start_s <= pace.from_s < start_s + BLOCK_S
-            ]
-            stalls += [
-                stall._replace(at_s=stall.at_s + by_s)
-                for stall in each.conditions.stalls_of(0)
-                if start_s <= stall.at_s < start_s + BLOCK_S
-            ]
+            moved.append(at_s[low:high] + shift.by_s)
         drawn = np.concatenate(places)
         arrivals.append(each.arrivals.select(drawn, np.concatenate(moved)))
-        conditions.append(Conditions(stalls=(tuple(stalls),), paces=(tuple(paces),)))
+        conditions.append(_shifted(each.conditions, lead_s, shifts))
         rows.append(each.rows[drawn])
     return Traffic(arrivals, conditions, rows, recorded.lead_s)
+
+
+class _Shift(NamedTuple):
+    """A drawn block, and the seconds by which it is moved."""
+
+    start_s: float
+    by_s: float
+
+    def has(self, at_s: float) -> bool:
+        """Return whether the block contains this time."""
+        return self.start_s <= at_s < self.start_s + BLOCK_S
+
+
+def _shifted(conditions: Conditions, lead_s: float, shifts: Sequence[_Shift]) -> Conditions:
+    """Return the stalls and paces of each replica before the window and in the drawn blocks."""
+
+    def drawn(events: Sequence[Any], time: str) -> tuple[Any, ...]:
+        at_s = attrgetter(time)
+        return (
+            *(each for each in events if at_s(each) < lead_s),
+            *(
+                each._replace(**{time: at_s(each) + shift.by_s})
+                for shift in shifts
+                for each in events
+                if shift.has(at_s(each))
+            ),
+        )
+
+    return Conditions(
+        stalls=tuple(drawn(each, "at_s") for each in conditions.stalls),
+        paces=tuple(drawn(each, "from_s") for each in conditions.paces),
+    )
 
 
 def replayed(
