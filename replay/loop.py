@@ -13,12 +13,13 @@ model has a feature that the loop does not support, `replay` raises an error.
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.arrivals import Arrivals, IntArray
+from replay.arrivals import Arrivals, FloatArray, IntArray
 from replay.conditions import Conditions
 from replay.engine_config import EngineConfig
 from replay.outcome import EngineOutcome, Outcome
@@ -77,7 +78,7 @@ def replay(
         _extents(model.replicas * key_count + n),
         np.full((len(replicas), seats), -1),
         np.full((len(replicas), 4), -1),
-        np.array([step_noise(model.engine, each) for each in seeds]),
+        _noise(model.engine, seeds),
         np.array([draft_draws(each) if drafts else [0.0] for each in seeds]),
         stalls,
         paces,
@@ -120,6 +121,19 @@ class _Compilations:
         if event.is_start and not self.any:
             self.any = True
             self._begun()
+
+
+def _noise(config: EngineConfig, seeds: Sequence[str]) -> FloatArray:
+    return np.stack(
+        [_noise_of(config.step_noise_ratio, config.step_noise_quantiles, each) for each in seeds]
+    )
+
+
+@lru_cache(maxsize=256)
+def _noise_of(ratio: float, quantiles: tuple[float, ...], seed: str) -> FloatArray:
+    """Return the noise of an engine. Replays of alternative edits have the same seeds."""
+    config = EngineConfig(step_noise_ratio=ratio, step_noise_quantiles=quantiles)
+    return np.array(step_noise(config, seed))
 
 
 def _refuse(config: EngineConfig) -> None:
