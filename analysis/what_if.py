@@ -114,7 +114,7 @@ class WhatIfAnswer:
     binds: Bind = "none"
     binds_now: Bind = "none"
     saturated: bool = False
-    """Whether the queue of the edited engines grows until the end of the window."""
+    """Whether the queue of the edited engines grows until the end of the window, or is full."""
     extrapolated: Sequence[str] = ()
 
     @property

@@ -25,7 +25,8 @@ BLOCK_S: Final = 30
 request rate."""
 SATURATED: Final = 0.02
 """Growth of the queueing time, in seconds per second of the window, above which the engines cannot
-keep up. 0.02 is a request rate 2 % above the engines' capacity."""
+keep up. 0.02 is a request rate 2 % above the engines' capacity. Engines that reject a larger share
+of the requests because their queue is full cannot keep up either."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,22 +142,24 @@ def replayed(
     if edits.pools:
         pools = [_pooled(recorded, models, traffic, edits)]
     outcomes: list[Outcome] = []
+    saturated: list[bool] = []
     sources: list[IntArray] = []
     for number, (model, arrivals, conditions, rows) in enumerate(pools):
         engine = edited_engine(model.engine, edits.arguments or {})
         changed, copied = edited_arrivals(
             arrivals, edits, engine, model.front_end, recorded.tenants, chance
         )
-        outcomes.append(
-            replay(replace(model, engine=engine), changed, f"{seed} {number}", conditions)
-        )
+        outcome = replay(replace(model, engine=engine), changed, f"{seed} {number}", conditions)
+        outcomes.append(outcome)
+        fits = changed.prompt_tokens + changed.output_tokens <= engine.max_model_len
+        saturated.append(_saturates(outcome, fits, traffic.since_s))
         sources.append(rows[copied])
     return Replayed(
         {name: np.concatenate([getattr(each, name) for each in outcomes]) for name in METRICS},
         np.concatenate(sources),
         np.concatenate([each.rejected for each in outcomes]),
         _binds(outcomes),
-        any(_saturates(each, traffic.since_s) for each in outcomes),
+        any(saturated),
     )
 
 
@@ -225,8 +228,17 @@ def _binds(outcomes: Sequence[Outcome]) -> Bind:
     return longest if totals[longest] > 0 else "none"
 
 
-def _saturates(outcome: Outcome, since_s: float) -> bool:
-    """Return whether the queueing time grows until the end of the replay."""
+def _saturates(outcome: Outcome, fits: BoolArray, since_s: float) -> bool:
+    """Return whether the queueing time grows until the end of the replay, or the queue is full.
+
+    Args:
+        outcome: the replay.
+        fits: (n,) whether a request fits into `max_model_len`. The others are rejected anyway.
+        since_s: start of the counted range.
+    """
+    sent = fits & (outcome.received_s >= since_s)
+    if (outcome.rejected & sent).sum() > SATURATED * sent.sum():
+        return True
     known = np.isfinite(outcome.queue_s) & (outcome.received_s >= since_s)
     at_s, queue_s = outcome.received_s[known], outcome.queue_s[known]
     if at_s.size < 2 or np.ptp(at_s) == 0:
