@@ -20,5 +20,5 @@ def test_few_values_determine_only_the_middle() -> None:
 
     assert shown(0) == []
     assert ends(100) == (0.1, 0.95)
-    assert ends(400) == (0.01, 0.99)
+    assert ends(600) == (0.01, 0.99)
     assert ends(10_000) == (0.01, 0.999)
