@@ -150,7 +150,7 @@ def sweep_table(swept: Swept, latency: str, link: Callable[[str], str]) -> str:
     head = "".join(f"<th>{html.escape(each)}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return wide_table(
-        f"<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<table class='told short'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
 
 
@@ -194,7 +194,7 @@ def table(answer: WhatIfAnswer) -> str:
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return wide_table(
-        f"<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<table class='told short'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
 
 
