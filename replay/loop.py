@@ -56,7 +56,8 @@ def replay(
     # Import numba only when it is needed, because the import takes half a second.
     from replay import kernel
 
-    n, replicas, seats = len(arrivals), range(model.replicas), model.engine.max_num_seqs
+    n, replicas = len(arrivals), range(model.replicas)
+    seats = min(model.engine.max_num_seqs, max(n, 1))
     segments, offsets, key_count = _segments(arrivals, model.engine.block_size)
     jobs = _jobs(arrivals, offsets)
     stalls, stall_offsets = _events(

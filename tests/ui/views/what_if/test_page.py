@@ -68,6 +68,11 @@ def test_a_change_in_the_address_is_predicted(page: Open, url: str) -> None:
     assert test.slider(key="what_if_rate").value == 1.2
 
 
+def test_a_huge_batch_takes_no_memory(page: Open, url: str) -> None:
+    most = "max_num_seqs=2147483647,max_num_batched_tokens=2147483647"
+    assert "P99 of TTFT would be" in markup(page(url, **RANGE, change=most))
+
+
 def test_too_few_seats_are_called_saturated(page: Open, url: str) -> None:
     assert "cannot keep up" in markup(page(url, **RANGE, change="max_num_seqs=1"))
 
@@ -153,6 +158,7 @@ def test_a_hostile_address_is_no_change(page: Open, url: str, change: str) -> No
     ("change", "reason"),
     [
         ("max_num_seqs=0", "allowed: 1 or more"),
+        ("max_num_seqs=" + "9" * 12, "at most 2147483647"),
         ("rate=tenant=nobody-here:2x", "has no requests"),
     ],
 )
