@@ -21,7 +21,7 @@ LEAST_GAIN: Final = 0.02
 """Minimum gain that counts as a gain, because the replay of an unchanged simulated window is up to
 3 % off (docs/benchmarks.md#what-if)."""
 
-FEWER_DRAWS: Final = 10
+FEWER_DRAWS: Final = 8
 """Number of draws for a lever that does not help. Its interval decides nothing, so the standard
 deviation may be off by a quarter."""
 
