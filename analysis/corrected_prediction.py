@@ -39,31 +39,51 @@ class Predicted(NamedTuple):
     high: float | None = None
 
 
-def scaled(measured: float | None, now: float | None, then: float | None) -> float | None:
-    """Return the measured value times the ratio of the replayed values `then` and `now`."""
-    if measured is None or now is None or then is None:
-        return then
-    if min(measured, now) < NEGLIGIBLE_S:
-        return max(0.0, measured + then - now)
-    return measured * then / now
+def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArray:
+    """Return the measured values times the ratios of the replayed values `then` and `now`.
+
+    Args:
+        measured: the measured percentiles; NaN if unknown.
+        now: the same percentiles of the unchanged replay.
+        then: the same percentiles of the edited replay.
+    """
+    small = np.minimum(measured, now) < NEGLIGIBLE_S
+    by_ratio = measured * then / np.where(small, 1.0, now)
+    found = np.where(small, np.maximum(0.0, measured + then - now), by_ratio)
+    unknown = np.isnan(measured) | np.isnan(now)
+    return np.where(unknown, then, found)
 
 
-def scaled_by_rank(then: FloatArray, now: FloatArray, measured: FloatArray) -> FloatArray:
-    """Return replayed values, each corrected by the error of the unchanged replay at its rank."""
-    found = then.copy()
-    known = np.flatnonzero(np.isfinite(then))
-    now, measured = np.sort(now[np.isfinite(now)]), np.sort(measured[np.isfinite(measured)])
-    if not known.size or not now.size or not measured.size:
+class RankCorrection:
+    """Corrects replayed values by the error of the unchanged replay at their ranks.
+
+    Args:
+        now: the values of the unchanged replay; NaN if unknown.
+        measured: the measured values; NaN if unknown.
+    """
+
+    def __init__(self, now: FloatArray, measured: FloatArray) -> None:
+        self._now = np.sort(now[np.isfinite(now)])
+        self._measured = np.sort(measured[np.isfinite(measured)])
+
+    def corrected(self, then: FloatArray) -> FloatArray:
+        """Return the values of the edited replay, each corrected at its rank."""
+        found = then.copy()
+        known = np.flatnonzero(np.isfinite(then))
+        if not known.size or not self._now.size or not self._measured.size:
+            return found
+        # At the ranks of the sorted values, both arguments of the interpolation ascend.
+        order = known[np.argsort(then[known], kind="stable")]
+        ordered = then[order]
+        ranks = (np.arange(known.size) + 0.5) / known.size
+        now, measured = (
+            np.interp(ranks, (np.arange(each.size) + 0.5) / each.size, each)
+            for each in (self._now, self._measured)
+        )
+        small = np.minimum(now, measured) < NEGLIGIBLE_S
+        by_ratio = ordered * measured / np.maximum(now, NEGLIGIBLE_S)
+        found[order] = np.where(small, np.maximum(ordered + measured - now, 0.0), by_ratio)
         return found
-    ranks = np.empty(known.size)
-    ranks[np.argsort(then[known], kind="stable")] = (np.arange(known.size) + 0.5) / known.size
-    of_now, of_measured = (
-        np.interp(ranks, (np.arange(each.size) + 0.5) / each.size, each) for each in (now, measured)
-    )
-    small = np.minimum(of_now, of_measured) < NEGLIGIBLE_S
-    by_ratio = then[known] * of_measured / np.maximum(of_now, NEGLIGIBLE_S)
-    found[known] = np.where(small, np.maximum(then[known] + of_measured - of_now, 0.0), by_ratio)
-    return found
 
 
 def interval(value: float, draws: Sequence[float], error_ratio: float) -> Predicted:

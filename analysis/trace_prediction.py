@@ -14,19 +14,19 @@ import numpy as np
 import pyarrow as pa
 
 from alerts.evaluation.table_verdicts import columns_of
-from analysis.corrected_prediction import Predicted, interval, scaled, scaled_by_rank
+from analysis.corrected_prediction import Predicted, RankCorrection, interval, scaled
 from analysis.hardware_change import assumption
+from analysis.percentile_curve import curve_of
 from analysis.recorded_traffic import LEAST_REQUESTS, Recorded
 from analysis.what_if import (
-    POINTS,
+    PLACES,
     RESAMPLED,
     WhatIfAnswer,
     WhatIfQuestion,
     counted_objectives,
     good_ratio,
-    known_quantile,
-    predict,
     ratio_interval,
+    reproduce,
     usd_per_1000,
 )
 from analysis.window_replay import (
@@ -116,37 +116,37 @@ def predict_trace(
     """
     trace = replace(trace, received_s=trace.received_s - trace.received_s[0])
     edits = question.edits
-    of_window = predict(recorded, replace(question, edits=Edits(), equals={}), draws=0)
+    of_window, now = reproduce(recorded, replace(question, equals={}))
     answer = TraceAnswer(of_window, len(trace), float(trace.received_s[-1]), edits.listed())
     if of_window.refused is not None:
         return answer
     served = _served(recorded, trace, edits)
     # The model of the pool contains the router and the number of engines.
     rest = replace(edits, replicas=None, data_parallel_size=None, router=None)
-    window = _Window(recorded, question)
+    window = _Window(recorded, question, now)
     then = replayed(served, traffic_of(served), rest, "trace", np.random.default_rng(0))
-    values, ratios = window.percentiles(then), window.good_ratios(then, trace)
+    values, ratios = window.curves(then), window.good_ratios(then, trace)
     drawn_values, drawn_ratios = [], []
     for number in range(draws):
         some = resampled(served, np.random.default_rng([1, number]))
         after = replayed(served, some, rest, f"draw {number}", np.random.default_rng([2, number]))
-        drawn_values.append(window.percentiles(after))
+        drawn_values.append(window.curves(after))
         drawn_ratios.append(window.good_ratios(after, trace))
         progress()
 
     def predicted(name: str, point: str) -> Predicted:
-        key = name, point
-        if key not in values:
+        value, *drawn = (float(each[name][PLACES[point]]) for each in (values, *drawn_values))
+        if np.isnan(value):
             return Predicted(None)
         error = of_window.reproduced[name][point].error_ratio or 0.0
-        return interval(values[key], [each[key] for each in drawn_values if key in each], error)
+        return interval(value, [each for each in drawn if not np.isnan(each)], error)
 
     engines = served.engines[0].model.replicas
     # The price of another device is not known here.
     usd = None if edits.device else question.usd_per_hour
     return replace(
         answer,
-        predicted={name: {point: predicted(name, point) for point in POINTS} for name in METRICS},
+        predicted={name: {point: predicted(name, point) for point in PLACES} for name in METRICS},
         objectives=[
             TraceAttainment(
                 objective.name,
@@ -221,33 +221,29 @@ def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
 class _Window:
     """The measured and the replayed latencies of the window, for the correction."""
 
-    def __init__(self, recorded: Recorded, question: WhatIfQuestion) -> None:
-        now = replayed(recorded, traffic_of(recorded), Edits(), "now", np.random.default_rng(0))
+    def __init__(self, recorded: Recorded, question: WhatIfQuestion, now: Replayed) -> None:
         counted = recorded.counted
-        self._measured = {name: recorded.column(name)[counted] for name in METRICS}
-        self._now = {name: now.values[name][counted[now.source]] for name in METRICS}
+        measured = {name: recorded.column(name)[counted] for name in METRICS}
+        replayed_now = {name: now.values[name][counted[now.source]] for name in METRICS}
+        self._measured = {name: curve_of(measured[name]) for name in METRICS}
+        self._now = {name: curve_of(replayed_now[name]) for name in METRICS}
+        self._corrections = {
+            name: RankCorrection(replayed_now[name], measured[name]) for name in METRICS
+        }
         self.objectives = counted_objectives(question)
 
-    def percentiles(self, then: Replayed) -> dict[tuple[str, str], float]:
-        """Return the corrected percentiles that exist."""
-        found = {}
-        for name in METRICS:
-            for point, q in POINTS.items():
-                value = scaled(
-                    known_quantile(self._measured[name], q),
-                    known_quantile(self._now[name], q),
-                    known_quantile(then.values[name], q),
-                )
-                if value is not None:
-                    found[name, point] = value
-        return found
+    def curves(self, then: Replayed) -> dict[str, FloatArray]:
+        """Return the corrected percentiles of each latency; NaN if unknown."""
+        return {
+            name: scaled(self._measured[name], self._now[name], curve_of(then.values[name]))
+            for name in METRICS
+        }
 
     def good_ratios(self, then: Replayed, trace: Arrivals) -> list[float | None]:
         """Return the good ratio of each objective; None if it selects no request of a trace."""
         served = ~then.rejected
         known: dict[str, Any] = {
-            name: scaled_by_rank(then.values[name][served], self._now[name], self._measured[name])
-            for name in METRICS
+            name: self._corrections[name].corrected(then.values[name][served]) for name in METRICS
         }
         known |= {
             "prompt_tokens": trace.prompt_tokens[then.source[served]],

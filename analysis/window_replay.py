@@ -3,14 +3,15 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from analysis.hardware_change import on_hardware
 from analysis.recorded_traffic import Recorded, RecordedEngine
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray, Prefixes
-from replay.conditions import Conditions, Pace
+from replay.conditions import Conditions
 from replay.edits import Edits, edited_arrivals, edited_engine
 from replay.loop import replay
 from replay.outcome import Bind, Outcome
@@ -24,7 +25,8 @@ BLOCK_S: Final = 30
 request rate."""
 SATURATED: Final = 0.02
 """Growth of the queueing time, in seconds per second of the window, above which the engines cannot
-keep up. 0.02 is a request rate 2 % above the engines' capacity."""
+keep up. 0.02 is a request rate 2 % above the engines' capacity. Engines that reject a larger share
+of the requests because their queue is full cannot keep up either."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,34 +69,57 @@ def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
     received_s = np.concatenate([each.arrivals.received_s for each in recorded.engines])
     lead_s = float(np.ceil(recorded.lead_s / BLOCK_S)) * BLOCK_S
     blocks = max(1, round((float(received_s.max()) - lead_s) / BLOCK_S))
-    starts_s = lead_s + BLOCK_S * chance.integers(0, blocks, blocks)
+    starts_s = (lead_s + BLOCK_S * chance.integers(0, blocks, blocks)).tolist()
+    shifts = [
+        _Shift(start_s, lead_s + number * BLOCK_S - start_s)
+        for number, start_s in enumerate(starts_s)
+    ]
     arrivals, conditions, rows = [], [], []
     for each in recorded.engines:
         at_s = each.arrivals.received_s
         places = [np.flatnonzero(at_s < lead_s)]
         moved = [at_s[places[0]]]
-        paces = [pace for pace in each.conditions.paces_of(0) if pace.from_s < lead_s]
-        stalls = [stall for stall in each.conditions.stalls_of(0) if stall.at_s < lead_s]
-        for number, start_s in enumerate(starts_s.tolist()):
-            low, high = np.searchsorted(at_s, [start_s, start_s + BLOCK_S])
-            by_s = lead_s + number * BLOCK_S - start_s
+        for shift in shifts:
+            low, high = np.searchsorted(at_s, [shift.start_s, shift.start_s + BLOCK_S])
             places.append(np.arange(low, high))
-            moved.append(at_s[low:high] + by_s)
-            paces += [
-                Pace(pace.from_s + by_s, pace.factor)
-                for pace in each.conditions.paces_of(0)
-                if start_s <= pace.from_s < start_s + BLOCK_S
-            ]
-            stalls += [
-                stall._replace(at_s=stall.at_s + by_s)
-                for stall in each.conditions.stalls_of(0)
-                if start_s <= stall.at_s < start_s + BLOCK_S
-            ]
+            moved.append(at_s[low:high] + shift.by_s)
         drawn = np.concatenate(places)
         arrivals.append(each.arrivals.select(drawn, np.concatenate(moved)))
-        conditions.append(Conditions(stalls=(tuple(stalls),), paces=(tuple(paces),)))
+        conditions.append(_shifted(each.conditions, lead_s, shifts))
         rows.append(each.rows[drawn])
     return Traffic(arrivals, conditions, rows, recorded.lead_s)
+
+
+class _Shift(NamedTuple):
+    """A drawn block, and the seconds by which it is moved."""
+
+    start_s: float
+    by_s: float
+
+    def has(self, at_s: float) -> bool:
+        """Return whether the block contains this time."""
+        return self.start_s <= at_s < self.start_s + BLOCK_S
+
+
+def _shifted(conditions: Conditions, lead_s: float, shifts: Sequence[_Shift]) -> Conditions:
+    """Return the stalls and paces of each replica before the window and in the drawn blocks."""
+
+    def drawn(events: Sequence[Any], time: str) -> tuple[Any, ...]:
+        at_s = attrgetter(time)
+        return (
+            *(each for each in events if at_s(each) < lead_s),
+            *(
+                each._replace(**{time: at_s(each) + shift.by_s})
+                for shift in shifts
+                for each in events
+                if shift.has(at_s(each))
+            ),
+        )
+
+    return Conditions(
+        stalls=tuple(drawn(each, "at_s") for each in conditions.stalls),
+        paces=tuple(drawn(each, "from_s") for each in conditions.paces),
+    )
 
 
 def replayed(
@@ -117,22 +142,24 @@ def replayed(
     if edits.pools:
         pools = [_pooled(recorded, models, traffic, edits)]
     outcomes: list[Outcome] = []
+    saturated: list[bool] = []
     sources: list[IntArray] = []
     for number, (model, arrivals, conditions, rows) in enumerate(pools):
         engine = edited_engine(model.engine, edits.arguments or {})
         changed, copied = edited_arrivals(
             arrivals, edits, engine, model.front_end, recorded.tenants, chance
         )
-        outcomes.append(
-            replay(replace(model, engine=engine), changed, f"{seed} {number}", conditions)
-        )
+        outcome = replay(replace(model, engine=engine), changed, f"{seed} {number}", conditions)
+        outcomes.append(outcome)
+        fits = changed.prompt_tokens + changed.output_tokens <= engine.max_model_len
+        saturated.append(_saturates(outcome, fits, traffic.since_s))
         sources.append(rows[copied])
     return Replayed(
         {name: np.concatenate([getattr(each, name) for each in outcomes]) for name in METRICS},
         np.concatenate(sources),
         np.concatenate([each.rejected for each in outcomes]),
         _binds(outcomes),
-        any(_saturates(each, traffic.since_s) for each in outcomes),
+        any(saturated),
     )
 
 
@@ -201,8 +228,17 @@ def _binds(outcomes: Sequence[Outcome]) -> Bind:
     return longest if totals[longest] > 0 else "none"
 
 
-def _saturates(outcome: Outcome, since_s: float) -> bool:
-    """Return whether the queueing time grows until the end of the replay."""
+def _saturates(outcome: Outcome, fits: BoolArray, since_s: float) -> bool:
+    """Return whether the queueing time grows until the end of the replay, or the queue is full.
+
+    Args:
+        outcome: the replay.
+        fits: (n,) whether a request fits into `max_model_len`. The others are rejected anyway.
+        since_s: start of the counted range.
+    """
+    sent = fits & (outcome.received_s >= since_s)
+    if (outcome.rejected & sent).sum() > SATURATED * sent.sum():
+        return True
     known = np.isfinite(outcome.queue_s) & (outcome.received_s >= since_s)
     at_s, queue_s = outcome.received_s[known], outcome.queue_s[known]
     if at_s.size < 2 or np.ptp(at_s) == 0:
