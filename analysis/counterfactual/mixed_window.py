@@ -22,9 +22,9 @@ from replay.loop import replay
 from replay.server_model import ServerModel
 
 _NS: Final = 10**9
-ADDED: Final = 0.95
-"""Share of the added requests that are longer than the length from which a request counts as long.
-The rest of 0.05 is chance: requests of ordinary lengths that one range has more than the other."""
+BEYOND_CHANCE: Final = 3.0
+"""Minimum number of added requests, in standard deviations of the difference of two Poisson counts:
+one of 700 differences by chance is larger."""
 NEIGHBOURS: Final = 10
 """Number of the baseline's requests of similar length from which cached tokens are drawn."""
 LEAST: Final = 20
@@ -197,12 +197,13 @@ class MixedWindow:
         mine = _of_tenant(requests, factor.tenant)
         if factor.kind is Kind.RATE:
             return mine
-        name = "prompt_tokens" if factor.kind is Kind.LONG_PROMPTS else "output_tokens"
+        few = factor.kind is Kind.LONG_PROMPTS
+        name = "prompt_tokens" if few else "output_tokens"
         now, usual = (
             getattr(each, name)[_of_tenant(each, factor.tenant) & (each.at_s >= 0)]
             for each in (self._now, self._usual)
         )
-        return np.asarray(mine & (getattr(requests, name) > _longer_than(now, usual)))
+        return np.asarray(mine & (getattr(requests, name) > _longer_than(now, usual, few)))
 
     def _mixed(self, put_back: Collection[int]) -> Requests:
         parts = [self._now.take(~np.isin(self._now.group, list(put_back)))]
@@ -307,9 +308,14 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _usually_routed(self, mixed: Requests) -> IntArray:
+        """Return the engine of each request, with the baseline's shares, in turn. A random engine
+        would make the arrivals of each engine burstier than a router does."""
         counts = np.bincount(self._usual.engine, minlength=len(self._names))
-        drawn = self._chance.choice(len(self._names), len(mixed.at_s), p=counts / counts.sum())
-        return np.where(mixed.at_s < 0, mixed.engine, drawn)
+        numbers = np.ceil(counts / counts.sum() * len(mixed.at_s)).astype(np.int64)
+        turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]
+        engines = np.repeat(np.arange(len(numbers)), numbers)
+        in_turn = engines[np.argsort(np.concatenate(turns), kind="stable")][: len(mixed.at_s)]
+        return np.where(mixed.at_s < 0, mixed.engine, in_turn)
 
     # --- servers -------------------------------------------------------------------------------
 
@@ -394,19 +400,29 @@ class MixedWindow:
         )
 
 
-def _longer_than(now: IntArray, usual: IntArray) -> float:
-    """Return the length above which the window has more requests than the baseline.
+def _longer_than(now: IntArray, usual: IntArray, few: bool) -> float:
+    """Return the length above which the window has added requests; infinite if it has none.
 
-    If long requests were added, the number of added requests above a length does not change below
-    the shortest added one. The result is the largest length with nearly all of them.
+    More requests than in the baseline are expected if those up to its median length became more.
+    The result is the length above which the excess over the expected number is least likely to be
+    chance. If the total number is as expected, requests became longer, and none were added.
+
+    Args:
+        now: the lengths in the window.
+        usual: the lengths in the baseline.
+        few: whether so few requests may be added that the total number does not show it. They are
+            then longer than all of the baseline.
     """
-    if not now.size:
-        return 0.0
-    lengths = np.unique(now)[::-1]
-    more = _above(now, lengths) - _above(usual, lengths)
-    if not more.max() > 0:
-        return float(lengths[0])
-    return float(lengths[np.argmax(more >= ADDED * more.max())])
+    if min(now.size, usual.size) < LEAST:
+        return float("inf")
+    ordinary = np.median(usual)
+    growth = max((now <= ordinary).sum() / (usual <= ordinary).sum(), 1.0)
+    lengths = np.concatenate([np.unique(now)[::-1], [0]])
+    above, expected = _above(now, lengths), growth * _above(usual, lengths)
+    score = (above - expected) / np.sqrt(np.maximum(above + growth * expected, 1.0))
+    if score[-1] <= BEYOND_CHANCE:
+        return float(usual.max()) if few else float("inf")
+    return float(lengths[np.argmax(score)])
 
 
 def _above(values: IntArray, lengths: IntArray) -> IntArray:

@@ -175,14 +175,18 @@ def _with_lost_blocks(
 def _of_causes(
     causes: Sequence[Cause], factors: Sequence[Factor], shares: Sequence[Share]
 ) -> list[Share]:
-    """Divide the share of each factor among its causes, in proportion to their accounted shares."""
+    """Divide the share of each factor among its causes, in proportion to their accounted shares.
+
+    The replay cannot test this division, so each of several causes may have all or nothing.
+    """
     found = []
     for cause in causes:
         factor = factor_of(cause)
         whole = sum(each.share for each in causes if factor_of(each) == factor)
         part = cause.share / whole if whole > 0 else 1.0
         share = shares[factors.index(factor)]  # type: ignore[arg-type]
-        found.append(Share(share.value * part, share.low * part, share.high * part))
+        low = share.low if part == 1 else 0.0
+        found.append(Share(share.value * part, low, share.high))
     return found
 
 

@@ -142,6 +142,34 @@ def test_two_causes_share_the_growth() -> None:
     assert min(pace.value, outputs.value) > 0.2
 
 
+@pytest.mark.parametrize("added", ["tenant_flood", "long_prompt_blocking"])
+def test_a_flood_and_long_prompts_of_the_same_tenant_are_told_apart(added: str) -> None:
+    tenant = simulated().config.workload.tenants[0].name
+    causes = [
+        proposed("tenant_flood", 0.5, tenant=tenant),
+        proposed("long_prompt_blocking", 0.5, tenant=tenant),
+    ]
+    shares = decided([added], causes, Metric.TTFT).shares
+    of = {cause.id: share.value for cause, share in zip(causes, shares, strict=True)}
+    assert of.pop(added) > 0.8
+    assert max(of.values()) < 0.2
+
+
+def test_longer_outputs_are_not_added_outputs() -> None:
+    causes = [proposed("longer_outputs", 0.5), proposed("decode_batch_growth", 0.5)]
+    outputs, batch = decided(["longer_outputs"], causes, Metric.E2E).shares
+    assert outputs.value > 0.9
+    assert batch.value < 0.1
+
+
+def test_lost_kv_blocks_are_found() -> None:
+    found = decided(["kv_cache_exhausted"], [proposed("kv_cache_exhausted")], Metric.TTFT)
+    assert found.shares[0].value > 0.9
+    assert found.replay.replayed_now_s == pytest.approx(found.replay.now_s, rel=0.15)
+    with pytest.raises(UndecidedError, match="has as many blocks as before"):
+        decided(["longer_outputs"], [proposed("kv_cache_exhausted")], Metric.E2E)
+
+
 def test_the_flood_is_the_cause_of_a_victims_wait() -> None:
     first, victim = (simulated().config.workload.tenants[place].name for place in (0, 1))
     found = decided(
@@ -155,6 +183,7 @@ def test_one_factor_is_divided_among_its_causes() -> None:
     causes = [proposed("gpu_throttling", 0.6), proposed("noisy_neighbour", 0.2)]
     first, second = decided(["gpu_throttling"], causes, Metric.TPOT).shares
     assert first.value == pytest.approx(3 * second.value, rel=0.01)
+    assert first.low == second.low == 0.0  # which of the two it is, the replay cannot tell
 
 
 def test_a_cause_that_no_replay_removes_leaves_the_question_undecided() -> None:
