@@ -14,7 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from alerts.evaluation.table_verdicts import columns_of
-from analysis.corrected_prediction import Predicted, interval, scaled, scaled_by_rank
+from analysis.corrected_prediction import (
+    Predicted,
+    Replays,
+    interval,
+    rank_bounds,
+    scaled,
+    scaled_by_rank,
+)
 from analysis.hardware_change import assumption
 from analysis.recorded_traffic import LEAST_REQUESTS, Recorded
 from analysis.what_if import (
@@ -27,11 +34,13 @@ from analysis.what_if import (
     known_quantile,
     predict,
     ratio_interval,
+    shares_below,
     usd_per_1000,
 )
 from analysis.window_replay import (
     METRICS,
     Replayed,
+    blocks_of,
     pooled_model,
     replayed,
     resampled,
@@ -126,11 +135,12 @@ def predict_trace(
     window = _Window(recorded, question)
     then = replayed(served, traffic_of(served), rest, "trace", np.random.default_rng(0))
     values, ratios = window.percentiles(then), window.good_ratios(then, trace)
-    drawn_values, drawn_ratios = [], []
+    blocks = blocks_of(served).number
+    drawn_shares, drawn_ratios = [], []
     for number in range(draws):
         some = resampled(served, np.random.default_rng([1, number]))
         after = replayed(served, some, rest, f"draw {number}", np.random.default_rng([2, number]))
-        drawn_values.append(window.percentiles(after))
+        drawn_shares.append(shares_below(then.values, after.values))
         drawn_ratios.append(window.good_ratios(after, trace))
         progress()
 
@@ -138,8 +148,12 @@ def predict_trace(
         key = name, point
         if key not in values:
             return Predicted(None)
+        shares = [each[key] for each in drawn_shares if key in each]
+        bounds = rank_bounds(POINTS[point], shares, blocks)
         error = of_window.reproduced[name][point].error_ratio or 0.0
-        return interval(values[key], [each[key] for each in drawn_values if key in each], error)
+        return interval(
+            values[key], POINTS[point], bounds, window.replays(name, then.values[name]), error
+        )
 
     engines = served.engines[0].model.replicas
     # The price of another device is not known here.
@@ -151,7 +165,7 @@ def predict_trace(
             TraceAttainment(
                 objective.name,
                 float(objective.target),
-                ratio_interval(value, [each[place] for each in drawn_ratios]),
+                ratio_interval(value, [each[place] for each in drawn_ratios], blocks),
             )
             for place, (objective, _) in enumerate(window.objectives)
             if (value := ratios[place]) is not None
@@ -241,6 +255,10 @@ class _Window:
                 if value is not None:
                     found[name, point] = value
         return found
+
+    def replays(self, name: str, then: FloatArray) -> Replays:
+        """Return a metric of the trace's replay, with the window's values that correct it."""
+        return Replays(then, self._now[name], self._measured[name])
 
     def good_ratios(self, then: Replayed, trace: Arrivals) -> list[float | None]:
         """Return the good ratio of each objective; None if it selects no request of a trace."""

@@ -18,15 +18,26 @@ from alerts.objectives import Goodput, Objective
 from analysis.corrected_prediction import (
     NEGLIGIBLE_S,
     Predicted,
+    Replays,
     Reproduced,
     interval,
+    rank_bounds,
     scaled,
     scaled_by_rank,
+    small_sample_factor,
 )
 from analysis.hardware_change import assumption
 from analysis.prefix_ladders import with_prefixes
 from analysis.recorded_traffic import Recorded, RecordedEngine, read_recorded
-from analysis.window_replay import METRICS, Replayed, Traffic, replayed, resampled, traffic_of
+from analysis.window_replay import (
+    METRICS,
+    Replayed,
+    Traffic,
+    blocks_of,
+    replayed,
+    resampled,
+    traffic_of,
+)
 from replay.arrivals import BoolArray, FloatArray, IntArray
 from replay.edits import EditError, Edits
 from replay.outcome import Bind
@@ -236,6 +247,7 @@ class _Reporting:
         """(n,) whether a request is reported."""
         self.measured = {name: recorded.column(name) for name in METRICS}
         self.objectives = counted_objectives(question)
+        self.blocks = blocks_of(recorded).number
 
     def rows(self, traffic: Traffic) -> IntArray:
         """Return the index of the recorded request for each reported request of the traffic."""
@@ -270,9 +282,10 @@ class _Prediction:
             for name in METRICS
         }
         self.refused = _refusal(self._reproduced)
-        self._draws: list[dict[tuple[str, str], float]] = []
+        self._drawn_shares: list[dict[tuple[str, str], float]] = []
         self._drawn_gains: list[dict[tuple[str, str], float]] = []
         self._drawn_ratios: list[list[float | None]] = []
+        self._measured = {name: reporting.measured[name][rows] for name in METRICS}
         if self.refused is None:
             chance = np.random.default_rng(0)
             self._then = replayed(reporting.recorded, whole, edits, "now", chance)
@@ -286,7 +299,12 @@ class _Prediction:
         """Add a replay of resampled traffic."""
         after = replayed(self._of.recorded, traffic, self._edits, seed, chance)
         rows = self._of.rows(traffic)
-        self._draws.append(self._percentiles(rows, before, after))
+        self._drawn_shares.append(
+            shares_below(
+                {name: self._of.values(self._then, name) for name in METRICS},
+                {name: self._of.values(after, name) for name in METRICS},
+            )
+        )
         self._drawn_gains.append(self._changes(before, after))
         self._drawn_ratios.append(self._good_ratios(rows, before, after))
 
@@ -363,17 +381,25 @@ class _Prediction:
     def _gain(self, name: str, point: str) -> Predicted:
         value = self._gains.get((name, point))
         draws = [draw[name, point] for draw in self._drawn_gains if (name, point) in draw]
-        if value is None or len(draws) < 2:
+        widening = small_sample_factor(self._of.blocks)
+        if value is None or len(draws) < 2 or widening is None:
             return Predicted(value)
-        off = Z_95 * float(np.std(draws, ddof=1))
+        off = Z_95 * widening * float(np.std(draws, ddof=1))
         return Predicted(value, max(-1.0, value - off), value + off)
 
     def _predicted(self, name: str, point: str) -> Predicted:
         value = self._values.get((name, point))
         if value is None:
             return Predicted(None)
-        draws = [draw[name, point] for draw in self._draws if (name, point) in draw]
-        return interval(value, draws, self._reproduced[name][point].error_ratio or 0.0)
+        shares = [draw[name, point] for draw in self._drawn_shares if (name, point) in draw]
+        replays = Replays(
+            self._of.values(self._then, name),
+            self._of.values(self._now, name),
+            self._measured[name],
+        )
+        bounds = rank_bounds(POINTS[point], shares, self._of.blocks)
+        error = self._reproduced[name][point].error_ratio or 0.0
+        return interval(value, POINTS[point], bounds, replays, error)
 
     def _good_ratios(self, rows: IntArray, before: Replayed, after: Replayed) -> list[float | None]:
         """Return the predicted good ratio of each objective that Tailspan counts."""
@@ -402,7 +428,9 @@ class _Prediction:
             now, value = good_ratio(indicator, table), self._ratios[place]
             if now is None or value is None:
                 continue
-            predicted = ratio_interval(value, [draw[place] for draw in self._drawn_ratios])
+            predicted = ratio_interval(
+                value, [draw[place] for draw in self._drawn_ratios], self._of.blocks
+            )
             found.append(Attainment(objective.name, float(objective.target), now, predicted))
         return found
 
@@ -415,6 +443,21 @@ def usd_per_1000(usd_per_hour: float | None, rps: float | None) -> float | None:
 def known_quantile(values: FloatArray, q: float) -> float | None:
     """Return a quantile of the finite values, or None if there are none."""
     return quantile(values[np.isfinite(values)], q)
+
+
+def shares_below(
+    whole: Mapping[str, FloatArray], drawn: Mapping[str, FloatArray]
+) -> dict[tuple[str, str], float]:
+    """Return the share of a resampled replay's values that are at most each percentile of the
+    replay of the whole traffic."""
+    found = {}
+    for name in METRICS:
+        known = drawn[name][np.isfinite(drawn[name])]
+        for point, q in POINTS.items():
+            at = known_quantile(whole[name], q)
+            if at is not None and known.size:
+                found[name, point] = float((known <= at).mean())
+    return found
 
 
 def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
@@ -452,13 +495,21 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
     return good / (good + bad) if good + bad else None
 
 
-def ratio_interval(value: float, draws: Sequence[float | None]) -> Predicted:
-    """Return a good ratio with the interval of 95 % of later windows. See `interval`."""
+def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
+    """Return a good ratio with the interval of 95 % of later windows.
+
+    Args:
+        value: the predicted ratio.
+        draws: the same ratio for resampled traffic.
+        blocks: number of resampled blocks.
+    """
     known = [each for each in draws if each is not None]
-    if not known:
+    widening = small_sample_factor(blocks)
+    if not known or widening is None:
         return Predicted(value)
     low, high = np.quantile([*known, value], [0.025, 0.975])
-    low, high = (value + np.sqrt(2) * (each - value) for each in (low, high))
+    # The recorded window and a later window are two samples.
+    low, high = (value + np.sqrt(2) * widening * (each - value) for each in (low, high))
     return Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
 
 

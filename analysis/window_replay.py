@@ -3,12 +3,12 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from analysis.hardware_change import on_hardware
-from analysis.recorded_traffic import Recorded, RecordedEngine
+from analysis.recorded_traffic import STRETCH_S, Recorded, RecordedEngine
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray, Prefixes
 from replay.conditions import Conditions, Pace
 from replay.edits import Edits, edited_arrivals, edited_engine
@@ -22,6 +22,9 @@ METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 BLOCK_S: Final = 30
 """Length of a resampled block: longer than most requests, and shorter than most changes of the
 request rate."""
+BLOCKS: Final = 10
+"""Minimum number of blocks. In a shorter window, blocks are shorter than `BLOCK_S`, because the
+variance of few blocks is hardly known."""
 SATURATED: Final = 0.02
 """Growth of the queueing time, in seconds per second of the window, above which the engines cannot
 keep up. 0.02 is a request rate 2 % above the engines' capacity."""
@@ -62,12 +65,29 @@ def traffic_of(recorded: Recorded) -> Traffic:
     )
 
 
+class Blocks(NamedTuple):
+    """The blocks of a window that `resampled` draws from."""
+
+    since_s: float
+    """Start of the first block."""
+    length_s: float
+    """Length of each block: a multiple of `STRETCH_S`, so that no change of speed is divided."""
+    number: int
+
+
+def blocks_of(recorded: Recorded) -> Blocks:
+    """Divide a window into blocks."""
+    received_s = np.concatenate([each.arrivals.received_s for each in recorded.engines])
+    since_s = float(np.ceil(recorded.lead_s / STRETCH_S)) * STRETCH_S
+    counted_s = float(received_s.max()) - since_s
+    length_s = float(np.clip(counted_s / BLOCKS // STRETCH_S * STRETCH_S, STRETCH_S, BLOCK_S))
+    return Blocks(since_s, length_s, max(1, round(counted_s / length_s)))
+
+
 def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
     """Draw blocks of the window with replacement. The requests before the window stay unchanged."""
-    received_s = np.concatenate([each.arrivals.received_s for each in recorded.engines])
-    lead_s = float(np.ceil(recorded.lead_s / BLOCK_S)) * BLOCK_S
-    blocks = max(1, round((float(received_s.max()) - lead_s) / BLOCK_S))
-    starts_s = lead_s + BLOCK_S * chance.integers(0, blocks, blocks)
+    lead_s, block_s, number = blocks_of(recorded)
+    starts_s = lead_s + block_s * chance.integers(0, number, number)
     arrivals, conditions, rows = [], [], []
     for each in recorded.engines:
         at_s = each.arrivals.received_s
@@ -75,20 +95,20 @@ def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
         moved = [at_s[places[0]]]
         paces = [pace for pace in each.conditions.paces_of(0) if pace.from_s < lead_s]
         stalls = [stall for stall in each.conditions.stalls_of(0) if stall.at_s < lead_s]
-        for number, start_s in enumerate(starts_s.tolist()):
-            low, high = np.searchsorted(at_s, [start_s, start_s + BLOCK_S])
-            by_s = lead_s + number * BLOCK_S - start_s
+        for place, start_s in enumerate(starts_s.tolist()):
+            low, high = np.searchsorted(at_s, [start_s, start_s + block_s])
+            by_s = lead_s + place * block_s - start_s
             places.append(np.arange(low, high))
             moved.append(at_s[low:high] + by_s)
             paces += [
                 Pace(pace.from_s + by_s, pace.factor)
                 for pace in each.conditions.paces_of(0)
-                if start_s <= pace.from_s < start_s + BLOCK_S
+                if start_s <= pace.from_s < start_s + block_s
             ]
             stalls += [
                 stall._replace(at_s=stall.at_s + by_s)
                 for stall in each.conditions.stalls_of(0)
-                if start_s <= stall.at_s < start_s + BLOCK_S
+                if start_s <= stall.at_s < start_s + block_s
             ]
         drawn = np.concatenate(places)
         arrivals.append(each.arrivals.select(drawn, np.concatenate(moved)))
