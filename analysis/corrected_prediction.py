@@ -133,7 +133,7 @@ def small_sample_factor(blocks: int) -> float | None:
     Resampling n blocks gives a variance that is too small by (n − 1)/n, and this variance is itself
     uncertain, so Student's t replaces the normal quantile.
 
-    Source: Hesterberg, "What Teachers Should Know About the Bootstrap", 2015. The quantile of
+    Source: Hesterberg on the bootstrap, The American Statistician 69 (4), 2015. The quantile of
     Student's t is Abramowitz and Stegun's expansion 26.7.5, exact to 0.3 % from 4 degrees of
     freedom.
     """

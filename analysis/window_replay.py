@@ -24,7 +24,7 @@ BLOCK_S: Final = 30
 request rate."""
 BLOCKS: Final = 10
 """Minimum number of blocks. In a shorter window, blocks are shorter than `BLOCK_S`, because the
-variance of few blocks is hardly known."""
+variance that few blocks give is uncertain."""
 SATURATED: Final = 0.02
 """Growth of the queueing time, in seconds per second of the window, above which the engines cannot
 keep up. 0.02 is a request rate 2 % above the engines' capacity."""

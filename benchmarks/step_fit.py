@@ -1,6 +1,6 @@
 """Measures which fit of the step model predicts the busy time of later seconds best.
 
-    python benchmarks/step_fit.py [--seconds 180] [--rate 4] [--seed 3] [--keep FOLDER]
+    python benchmarks/step_fit.py [--seconds 180] [--rate 3] [--seed 3] [--keep FOLDER]
 
 A real vLLM on this machine's CPU serves prompts and answers of varied lengths, once on a quiet
 machine, and once with CPU-bound processes for a third of the time. A plugin of this benchmark
@@ -53,8 +53,10 @@ WARM_S = 25.0
 """Time for the plugin's step model before anything is fitted."""
 HOG_S, PERIOD_S = 10.0, 30.0
 """The disturbed run has CPU-bound processes for `HOG_S` of every `PERIOD_S`."""
-PROMPT_TOKENS = 8, 1600
+PROMPT_TOKENS = 8, 6000
 OUTPUT_TOKENS = 4, 120
+ARGUMENTS = "--max-model-len", "8192"
+"""Long prompts are needed to measure the term of the attention, which grows with their square."""
 WORK = (
     *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
     *("context_tokens_total", "decodes_total"),
@@ -88,7 +90,7 @@ def calls(seconds: float, rate_per_s: float, seed: int) -> Planned:
     shared = "".join(draw.choices("abcdefgh ", k=400))
     planned, at_s = [], 0.0
     while (at_s := at_s + draw.expovariate(rate_per_s)) < WARM_S + seconds:
-        length = min(int(draw.lognormvariate(5.7, 0.9)) + least, most)
+        length = min(int(draw.lognormvariate(5.5, 1.2)) + least, most)
         prompt = "".join(draw.choices("abcdefgh ", k=length))
         if draw.random() < 1 / 3:
             prompt = (shared + prompt)[:most]
@@ -130,6 +132,7 @@ def served(planned: Planned, disturbed: bool) -> Served:
         path = os.pathsep.join([str(RECORDER), *filter(None, [os.environ.get("PYTHONPATH")])])
         recording = record(
             planned,
+            ARGUMENTS,
             variables={"PYTHONPATH": path, "STEP_RECORDER_FILE": str(file)},
             beside=hogs_at_times() if disturbed else None,
         )
@@ -191,7 +194,7 @@ def main(words: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=180.0, help="recorded in each run")
-    parser.add_argument("--rate", type=float, default=4.0, help="requests/s")
+    parser.add_argument("--rate", type=float, default=3.0, help="requests/s")
     parser.add_argument("--seed", type=int, default=3, help="of the arrivals and lengths")
     parser.add_argument(
         "--keep",
