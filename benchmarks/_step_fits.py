@@ -91,11 +91,13 @@ def errors(coefficients: FloatArray, steps: Steps) -> Errors:
     paced_s = modelled_s * pace[stretch] - steps.worked_s
     known = steps.worked_s > 0
     squares = float(np.sum((steps.worked_s - steps.worked_s.mean()) ** 2))
+    busy, at_pace = (
+        float(np.abs(np.bincount(steps.second, each)).sum() / steps.worked_s.sum())
+        for each in (off_s, paced_s)
+    )
     return Errors(
-        *(
-            float(np.abs(np.bincount(steps.second, each)).sum() / steps.worked_s.sum())
-            for each in (off_s, paced_s)
-        ),
+        busy,
+        at_pace,
         float(np.median(np.abs(off_s[known]) / steps.worked_s[known])),
         1 - float(np.sum(off_s**2)) / squares,
     )

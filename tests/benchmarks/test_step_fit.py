@@ -29,7 +29,7 @@ def reports(of: Steps) -> StepReports:
     return StepReports(
         starts_s=np.arange(number, dtype=np.float64),
         work=np.stack([np.bincount(second, column) for column in of.work.T], axis=1),
-        busy_s=np.bincount(second, of.worked_s),
+        busy_s=np.bincount(second, of.worked_s).astype(np.float64),
         stall_s=np.zeros(number),
         coefficients=np.tile(COEFFICIENTS, (number, 1)),
         error_ratio=np.full(number, 0.1),
