@@ -43,60 +43,76 @@ class Predicted(NamedTuple):
     high: float | None = None
 
 
-class Replays(NamedTuple):
-    """The latencies of one metric, in any order. NaN means unknown."""
+def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArray:
+    """Return the measured values times the ratios of the replayed values `then` and `now`.
 
-    then: FloatArray
-    """The edited replay."""
-    now: FloatArray
-    """The unchanged replay."""
-    measured: FloatArray
-
-
-def scaled(measured: float | None, now: float | None, then: float | None) -> float | None:
-    """Return the measured value times the ratio of the replayed values `then` and `now`."""
-    if measured is None or now is None or then is None:
-        return then
-    if min(measured, now) < NEGLIGIBLE_S:
-        return max(0.0, measured + then - now)
-    return measured * then / now
+    Args:
+        measured: the measured percentiles; NaN if unknown.
+        now: the same percentiles of the unchanged replay.
+        then: the same percentiles of the edited replay.
+    """
+    small = np.minimum(measured, now) < NEGLIGIBLE_S
+    by_ratio = measured * then / np.where(small, 1.0, now)
+    found = np.where(small, np.maximum(0.0, measured + then - now), by_ratio)
+    unknown = np.isnan(measured) | np.isnan(now)
+    return np.where(unknown, then, found)
 
 
-def scaled_by_rank(then: FloatArray, now: FloatArray, measured: FloatArray) -> FloatArray:
-    """Return replayed values, each corrected by the error of the unchanged replay at its rank."""
-    found = then.copy()
-    known = np.flatnonzero(np.isfinite(then))
-    now, measured = np.sort(now[np.isfinite(now)]), np.sort(measured[np.isfinite(measured)])
-    if not known.size or not now.size or not measured.size:
+class RankCorrection:
+    """Corrects replayed values by the error of the unchanged replay at their ranks.
+
+    A rank is from 0, the smallest value, to 1, the largest.
+
+    Args:
+        now: the values of the unchanged replay; NaN if unknown.
+        measured: the measured values; NaN if unknown.
+    """
+
+    def __init__(self, now: FloatArray, measured: FloatArray) -> None:
+        self._now = np.sort(now[np.isfinite(now)])
+        self._measured = np.sort(measured[np.isfinite(measured)])
+
+    def corrected(self, then: FloatArray) -> FloatArray:
+        """Return the values of the edited replay, each corrected at its rank."""
+        found = then.copy()
+        known = np.flatnonzero(np.isfinite(then))
+        # At the ranks of the sorted values, both arguments of the interpolation ascend.
+        order = known[np.argsort(then[known], kind="stable")]
+        found[order] = self._at(_ranks(known.size), then[order])
         return found
-    ranks = np.empty(known.size)
-    ranks[np.argsort(then[known], kind="stable")] = (np.arange(known.size) + 0.5) / known.size
-    found[known] = _corrected(then[known], ranks, now, measured)
-    return found
+
+    def corrected_at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
+        """Return the corrected values at ranks of the sorted values of the edited replay."""
+        return self._at(ranks, _values_at(ranks, then))
+
+    def _at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
+        if not self._now.size or not self._measured.size:
+            return then
+        now, measured = _values_at(ranks, self._now), _values_at(ranks, self._measured)
+        small = np.minimum(now, measured) < NEGLIGIBLE_S
+        by_ratio = then * measured / np.maximum(now, NEGLIGIBLE_S)
+        return np.where(small, np.maximum(then + measured - now, 0.0), by_ratio)
 
 
-def corrected_at(ranks: FloatArray, replays: Replays) -> FloatArray:
-    """Return the predicted values at ranks from 0, the smallest, to 1, the largest."""
-    then, now, measured = (np.sort(each[np.isfinite(each)]) for each in replays)
-    return _corrected(_at(ranks, then), ranks, now, measured)
+def _ranks(number: int) -> FloatArray:
+    """Return the ranks of sorted values: the i-th of n has the rank (i + ½)/n."""
+    return (np.arange(number) + 0.5) / number
 
 
-def _corrected(
-    then: FloatArray, ranks: FloatArray, now: FloatArray, measured: FloatArray
-) -> FloatArray:
-    of_now, of_measured = _at(ranks, now), _at(ranks, measured)
-    small = np.minimum(of_now, of_measured) < NEGLIGIBLE_S
-    by_ratio = then * of_measured / np.maximum(of_now, NEGLIGIBLE_S)
-    return np.where(small, np.maximum(then + of_measured - of_now, 0.0), by_ratio)
+def _values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
+    return np.interp(ranks, _ranks(ordered.size), ordered)
 
 
-def _at(ranks: FloatArray, values: FloatArray) -> FloatArray:
-    """Interpolate between sorted values, of which the i-th of n has the rank (i + ½)/n."""
-    return np.interp(ranks, (np.arange(values.size) + 0.5) / values.size, values)
+class RankBounds(NamedTuple):
+    """For each quantile, the lowest and the highest rank of a window at which the same quantile of
+    a later window lies."""
+
+    low: FloatArray
+    high: FloatArray
 
 
-def rank_bounds(q: float, shares: Sequence[float], blocks: int) -> tuple[float, float] | None:
-    """Return the ranks of a window between which the quantile q of a later window lies in 95 %.
+def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> RankBounds | None:
+    """Return the ranks of a window between which the quantiles q of a later window lie in 95 %.
 
     The prediction of a quantile is off by as much as the share of requests below it differs between
     two windows of the same traffic. A share is a mean over many requests, so a few blocks suffice
@@ -108,22 +124,24 @@ def rank_bounds(q: float, shares: Sequence[float], blocks: int) -> tuple[float, 
     Source: Woodruff, "Confidence Intervals for Medians and Other Position Measures", 1952.
 
     Args:
-        q: in (0, 1).
-        shares: for each resampled replay, the share of values that are at most the quantile q of
-            the replay of the whole traffic.
+        q: (k,) in (0, 1).
+        shares: for each resampled replay, the (k,) shares of values that are at most the quantiles
+            q of the replay of the whole traffic; NaN if the replay has no values.
         blocks: number of resampled blocks.
 
     Returns:
-        The lower and the upper rank, or None if there are too few draws or blocks.
+        The bounds, or None if there are too few draws or blocks.
     """
     widening = small_sample_factor(blocks)
-    if len(shares) < 2 or widening is None:
+    known = [each for each in shares if np.isfinite(each).all()]
+    if len(known) < 2 or widening is None:
         return None
-    deviation = float(np.std(np.arcsin(np.sqrt(shares)), ddof=1))
-    off = Z_95 * widening * np.sqrt(2) * deviation
+    deviations = np.std(np.arcsin(np.sqrt(known)), axis=0, ddof=1)
+    off = Z_95 * widening * np.sqrt(2) * deviations
     middle = np.arcsin(np.sqrt(q))
-    low, high = np.sin([max(middle - off, 0.0), min(middle + off, np.pi / 2)]) ** 2
-    return float(low), float(high)
+    return RankBounds(
+        np.sin(np.maximum(middle - off, 0.0)) ** 2, np.sin(np.minimum(middle + off, np.pi / 2)) ** 2
+    )
 
 
 def small_sample_factor(blocks: int) -> float | None:
@@ -149,29 +167,44 @@ def small_sample_factor(blocks: int) -> float | None:
     return float(student / z * np.sqrt(blocks / freedom))
 
 
-def interval(
-    value: float, q: float, bounds: tuple[float, float] | None, replays: Replays, error_ratio: float
-) -> Predicted:
-    """Return the interval that contains the quantile q of 95 % of later windows with the same
+def intervals(
+    values: FloatArray,
+    q: FloatArray,
+    bounds: RankBounds | None,
+    then: FloatArray,
+    correction: RankCorrection,
+    error_ratios: FloatArray,
+) -> list[Predicted]:
+    """Return the intervals that contain the quantiles q of 95 % of later windows with the same
     distribution.
 
     Args:
-        value: the prediction.
-        q: in (0, 1).
+        values: (k,) the predictions; NaN if unknown.
+        q: (k,) in (0, 1).
         bounds: from `rank_bounds`.
-        replays: the replays of the whole traffic.
-        error_ratio: relative error of the unchanged replay, which widens the interval.
+        then: the latencies of the edited replay of the whole traffic; NaN if unknown.
+        correction: of the whole traffic.
+        error_ratios: (k,) relative errors of the unchanged replay, which widen the intervals.
     """
     if bounds is None:
-        return Predicted(value)
-    low, middle, high = np.sort(corrected_at(np.array([bounds[0], q, bounds[1]]), replays)).tolist()
-    if min(value, low) <= 0:
-        return Predicted(value, max(0.0, value + low - middle), value + high - middle)
-    error = Z_95 * np.log1p(max(error_ratio, -0.9))
-    down, up = np.log(middle / low), np.log(high / middle)
-    if bounds[1] > 1 - 0.5 / np.isfinite(replays.then).sum():
+        return [Predicted(none_if_nan(each)) for each in values]
+    ordered = np.sort(then[np.isfinite(then)])
+    ranks = np.stack([bounds.low, q, bounds.high])
+    low, middle, high = np.sort(correction.corrected_at(ranks, ordered), axis=0)
+    error = Z_95 * np.log1p(np.maximum(error_ratios, -0.9))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        down, up = np.log(middle / low), np.log(high / middle)
         # The largest value is no bound. The difference between two windows of the same traffic has
         # a symmetric distribution.
-        up = max(up, down)
-    down, up = np.hypot(down, error), np.hypot(up, error)
-    return Predicted(value, value * float(np.exp(-down)), value * float(np.exp(up)))
+        largest = bounds.high > 1 - 0.5 / ordered.size
+        up = np.where(largest, np.maximum(up, down), up)
+        lows, highs = values * np.exp(-np.hypot(down, error)), values * np.exp(np.hypot(up, error))
+    zero = np.minimum(values, low) <= 0
+    lows = np.where(zero, np.maximum(0.0, values + low - middle), lows)
+    highs = np.where(zero, values + high - middle, highs)
+    return [Predicted(*map(none_if_nan, each)) for each in zip(values, lows, highs, strict=True)]
+
+
+def none_if_nan(value: float) -> float | None:
+    """Return a value as a float; None instead of NaN."""
+    return None if np.isnan(value) else float(value)

@@ -16,25 +16,24 @@ import pyarrow as pa
 from alerts.evaluation.table_verdicts import columns_of
 from analysis.corrected_prediction import (
     Predicted,
-    Replays,
-    interval,
+    RankCorrection,
+    intervals,
     rank_bounds,
     scaled,
-    scaled_by_rank,
 )
 from analysis.hardware_change import assumption
+from analysis.percentile_curve import curve_of, shares_below
 from analysis.recorded_traffic import LEAST_REQUESTS, Recorded
 from analysis.what_if import (
+    PLACES,
     POINTS,
     RESAMPLED,
     WhatIfAnswer,
     WhatIfQuestion,
     counted_objectives,
     good_ratio,
-    known_quantile,
-    predict,
     ratio_interval,
-    shares_below,
+    reproduce,
     usd_per_1000,
 )
 from analysis.window_replay import (
@@ -125,42 +124,47 @@ def predict_trace(
     """
     trace = replace(trace, received_s=trace.received_s - trace.received_s[0])
     edits = question.edits
-    of_window = predict(recorded, replace(question, edits=Edits(), equals={}), draws=0)
+    of_window, now = reproduce(recorded, replace(question, equals={}))
     answer = TraceAnswer(of_window, len(trace), float(trace.received_s[-1]), edits.listed())
     if of_window.refused is not None:
         return answer
     served = _served(recorded, trace, edits)
     # The model of the pool contains the router and the number of engines.
     rest = replace(edits, replicas=None, data_parallel_size=None, router=None)
-    window = _Window(recorded, question)
+    window = _Window(recorded, question, now)
     then = replayed(served, traffic_of(served), rest, "trace", np.random.default_rng(0))
-    values, ratios = window.percentiles(then), window.good_ratios(then, trace)
+    curves = {name: _percentiles(then.values[name]) for name in METRICS}
+    ratios = window.good_ratios(then, trace)
     blocks = blocks_of(served).number
     drawn_shares, drawn_ratios = [], []
     for number in range(draws):
         some = resampled(served, np.random.default_rng([1, number]))
         after = replayed(served, some, rest, f"draw {number}", np.random.default_rng([2, number]))
-        drawn_shares.append(shares_below(then.values, after.values))
+        drawn_shares.append(
+            {name: shares_below(after.values[name], curves[name]) for name in METRICS}
+        )
         drawn_ratios.append(window.good_ratios(after, trace))
         progress()
 
-    def predicted(name: str, point: str) -> Predicted:
-        key = name, point
-        if key not in values:
-            return Predicted(None)
-        shares = [each[key] for each in drawn_shares if key in each]
-        bounds = rank_bounds(POINTS[point], shares, blocks)
-        error = of_window.reproduced[name][point].error_ratio or 0.0
-        return interval(
-            values[key], POINTS[point], bounds, window.replays(name, then.values[name]), error
+    def predicted(name: str) -> dict[str, Predicted]:
+        q = np.array([*POINTS.values()])
+        reproduced = of_window.reproduced[name]
+        found = intervals(
+            scaled(window.measured[name], window.now[name], curves[name]),
+            q,
+            rank_bounds(q, [each[name] for each in drawn_shares], blocks),
+            then.values[name],
+            window.corrections[name],
+            np.array([reproduced[point].error_ratio or 0.0 for point in POINTS]),
         )
+        return dict(zip(POINTS, found, strict=True))
 
     engines = served.engines[0].model.replicas
     # The price of another device is not known here.
     usd = None if edits.device else question.usd_per_hour
     return replace(
         answer,
-        predicted={name: {point: predicted(name, point) for point in POINTS} for name in METRICS},
+        predicted={name: predicted(name) for name in METRICS},
         objectives=[
             TraceAttainment(
                 objective.name,
@@ -235,37 +239,22 @@ def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
 class _Window:
     """The measured and the replayed latencies of the window, for the correction."""
 
-    def __init__(self, recorded: Recorded, question: WhatIfQuestion) -> None:
-        now = replayed(recorded, traffic_of(recorded), Edits(), "now", np.random.default_rng(0))
+    def __init__(self, recorded: Recorded, question: WhatIfQuestion, now: Replayed) -> None:
         counted = recorded.counted
-        self._measured = {name: recorded.column(name)[counted] for name in METRICS}
-        self._now = {name: now.values[name][counted[now.source]] for name in METRICS}
+        measured = {name: recorded.column(name)[counted] for name in METRICS}
+        replayed_now = {name: now.values[name][counted[now.source]] for name in METRICS}
+        self.measured = {name: _percentiles(measured[name]) for name in METRICS}
+        self.now = {name: _percentiles(replayed_now[name]) for name in METRICS}
+        self.corrections = {
+            name: RankCorrection(replayed_now[name], measured[name]) for name in METRICS
+        }
         self.objectives = counted_objectives(question)
-
-    def percentiles(self, then: Replayed) -> dict[tuple[str, str], float]:
-        """Return the corrected percentiles that exist."""
-        found = {}
-        for name in METRICS:
-            for point, q in POINTS.items():
-                value = scaled(
-                    known_quantile(self._measured[name], q),
-                    known_quantile(self._now[name], q),
-                    known_quantile(then.values[name], q),
-                )
-                if value is not None:
-                    found[name, point] = value
-        return found
-
-    def replays(self, name: str, then: FloatArray) -> Replays:
-        """Return a metric of the trace's replay, with the window's values that correct it."""
-        return Replays(then, self._now[name], self._measured[name])
 
     def good_ratios(self, then: Replayed, trace: Arrivals) -> list[float | None]:
         """Return the good ratio of each objective; None if it selects no request of a trace."""
         served = ~then.rejected
         known: dict[str, Any] = {
-            name: scaled_by_rank(then.values[name][served], self._now[name], self._measured[name])
-            for name in METRICS
+            name: self.corrections[name].corrected(then.values[name][served]) for name in METRICS
         }
         known |= {
             "prompt_tokens": trace.prompt_tokens[then.source[served]],
@@ -276,6 +265,11 @@ class _Window:
             good_ratio(indicator, _table(known, columns_of(indicator.where, indicator.good)))
             for _, indicator in self.objectives
         ]
+
+
+def _percentiles(values: FloatArray) -> FloatArray:
+    """Return the percentiles `POINTS` of the finite values; NaN if there are none."""
+    return curve_of(values)[[*PLACES.values()]]
 
 
 def _table(known: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:

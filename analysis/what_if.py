@@ -6,7 +6,7 @@ and once with the edits. Intervals are computed from replays of resampled blocks
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +18,16 @@ from alerts.objectives import Goodput, Objective
 from analysis.corrected_prediction import (
     NEGLIGIBLE_S,
     Predicted,
-    Replays,
+    RankCorrection,
     Reproduced,
-    interval,
+    intervals,
+    none_if_nan,
     rank_bounds,
     scaled,
-    scaled_by_rank,
     small_sample_factor,
 )
 from analysis.hardware_change import assumption
+from analysis.percentile_curve import CURVE, curve_of, shares_below, shown
 from analysis.prefix_ladders import with_prefixes
 from analysis.recorded_traffic import Recorded, RecordedEngine, read_recorded
 from analysis.window_replay import (
@@ -38,13 +39,15 @@ from analysis.window_replay import (
     resampled,
     traffic_of,
 )
-from replay.arrivals import BoolArray, FloatArray, IntArray
+from replay.arrivals import BoolArray, FloatArray
 from replay.edits import EditError, Edits
 from replay.outcome import Bind
 from store.queries import Window
-from telemetry.quantiles import Z_95, quantile
+from telemetry.quantiles import Z_95
 
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+PLACES: Final[Mapping[str, int]] = {name: CURVE.index(q) for name, q in POINTS.items()}
+"""The places of these percentiles in `CURVE`."""
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
@@ -60,6 +63,7 @@ RESAMPLED: Final = 40
 11 %."""
 
 Percentiles = dict[str, float | None]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,14 @@ class Attainment:
     good_ratio: Predicted
 
 
+class CurvePoint(NamedTuple):
+    """One percentile of a latency: as measured, and as predicted."""
+
+    q: float
+    now: float | None
+    predicted: Predicted
+
+
 @dataclass(frozen=True, slots=True)
 class WhatIfAnswer:
     """Measured, reproduced and predicted latencies."""
@@ -103,6 +115,8 @@ class WhatIfAnswer:
     predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     gains: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     """The change of each percentile on exactly this traffic, as a ratio: −0.1 is 10 % faster."""
+    curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
+    """The percentiles of each latency from P1 to P99.9, as far as the requests determine them."""
     predicted_rps: float | None = None
     predicted_usd_per_hour: float | None = None
     rejected: int = 0
@@ -112,7 +126,7 @@ class WhatIfAnswer:
     binds: Bind = "none"
     binds_now: Bind = "none"
     saturated: bool = False
-    """Whether the queue of the edited engines grows until the end of the window."""
+    """Whether the queue of the edited engines grows until the end of the window, or is full."""
     extrapolated: Sequence[str] = ()
 
     @property
@@ -198,6 +212,7 @@ def predict_each(
     alternatives: Sequence[Edits],
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
+    enough: Callable[[WhatIfAnswer], int] | None = None,
 ) -> list[WhatIfAnswer]:
     """Predict the effect of alternative edits.
 
@@ -209,6 +224,8 @@ def predict_each(
         alternatives: the edits. Either all of them or none must set replicas or a router.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
         progress: called after each resampled replay.
+        enough: returns the number of draws that are enough for a prediction, from the prediction
+            without intervals. By default, each prediction has all draws.
 
     Raises:
         EditError: an edit is not allowed.
@@ -220,18 +237,40 @@ def predict_each(
     by_cache = any(each.arrivals.prefixes is not None for each in recorded.engines)
     pooled = first.pools and not by_cache
     same = Edits(router=first.pool_router) if pooled else Edits()
-    whole = traffic_of(recorded)
-    now = replayed(recorded, whole, same, "now", np.random.default_rng(0))
-    found = [_Prediction(reporting, edits, now, whole) for edits in alternatives]
+    traffic = traffic_of(recorded)
+    now = replayed(recorded, traffic, same, "now", np.random.default_rng(0))
+    whole = _Sample(reporting, traffic, now)
+    found = [_Prediction(reporting, edits, whole) for edits in alternatives]
     if found[0].refused is None:
+        wanted = [draws if enough is None else min(draws, enough(each.answer())) for each in found]
         for number in range(draws):
-            some = resampled(recorded, np.random.default_rng([1, number]))
-            seed = f"draw {number}"
-            before = replayed(recorded, some, same, seed, np.random.default_rng([2, number]))
-            for each in found:
-                each.draw(some, before, seed, np.random.default_rng([2, number]))
+            if number < max(wanted):
+                some = resampled(recorded, np.random.default_rng([1, number]))
+                seed = f"draw {number}"
+                before = replayed(recorded, some, same, seed, np.random.default_rng([2, number]))
+                sample = _Sample(reporting, some, before)
+                for each, most in zip(found, wanted, strict=True):
+                    if number < most:
+                        each.draw(sample, seed, np.random.default_rng([2, number]))
             progress()
     return [each.answer() for each in found]
+
+
+def reproduce(recorded: Recorded, question: WhatIfQuestion) -> tuple[WhatIfAnswer, Replayed]:
+    """Replay a window once, without edits.
+
+    Args:
+        recorded: the window.
+        question: the requests to report. The question's edits are ignored.
+
+    Returns:
+        The measured and the replayed latencies, and the replay.
+    """
+    traffic = traffic_of(recorded)
+    now = replayed(recorded, traffic, Edits(), "now", np.random.default_rng(0))
+    reporting = _Reporting(recorded, question, ())
+    whole = _Sample(reporting, traffic, now)
+    return _Prediction(reporting, Edits(), whole).answer(), now
 
 
 class _Reporting:
@@ -247,87 +286,120 @@ class _Reporting:
         """(n,) whether a request is reported."""
         self.measured = {name: recorded.column(name) for name in METRICS}
         self.objectives = counted_objectives(question)
+        self.judged_columns = list(
+            dict.fromkeys(
+                name
+                for _, indicator in self.objectives
+                for name in columns_of(indicator.where, indicator.good)
+            )
+        )
+        """The columns that the verdicts on the objectives need."""
+        self.judged_metrics = [name for name in METRICS if name in self.judged_columns]
         self.blocks = blocks_of(recorded).number
 
-    def rows(self, traffic: Traffic) -> IntArray:
-        """Return the index of the recorded request for each reported request of the traffic."""
-        rows = np.concatenate(traffic.rows)
-        return rows[self.chosen[rows]]
-
-    def measured_quantile(self, name: str, q: float, rows: IntArray) -> float | None:
-        return known_quantile(self.measured[name][rows], q)
+    def number(self, name: str) -> int:
+        """Return how many of the reported requests have this latency."""
+        return int(np.isfinite(self.measured[name][self.chosen]).sum())
 
     def values(self, run: Replayed, name: str) -> FloatArray:
         """Return the replayed latencies of the reported requests."""
         return run.values[name][self.chosen[run.source]]
 
-    def replayed_quantile(self, run: Replayed, name: str, q: float) -> float | None:
-        return known_quantile(self.values(run, name), q)
+    def curves(self, run: Replayed) -> dict[str, FloatArray]:
+        """Return the percentiles of the reported requests."""
+        return {name: curve_of(self.values(run, name)) for name in METRICS}
+
+
+class _Sample:
+    """Recorded or resampled traffic, as measured and as replayed without edits.
+
+    The predictions of all edits share it.
+    """
+
+    def __init__(self, reporting: _Reporting, traffic: Traffic, now: Replayed) -> None:
+        self.traffic, self.now = traffic, now
+        rows = np.concatenate(traffic.rows)
+        rows = rows[reporting.chosen[rows]]
+        measured = {name: reporting.measured[name][rows] for name in METRICS}
+        self.measured = {name: curve_of(measured[name]) for name in METRICS}
+        self.replayed = reporting.curves(now)
+        self.corrections = {
+            name: RankCorrection(reporting.values(now, name), measured[name]) for name in METRICS
+        }
+
+
+class _Effect(NamedTuple):
+    """The effect of edits on one sample."""
+
+    curves: Mapping[str, FloatArray]
+    """The percentiles `CURVE` of each latency of the edited replay; NaN if unknown."""
+    gains: Mapping[str, FloatArray]
+    """The change of each percentile between the two replays, as a ratio; NaN if unknown."""
+    good_ratios: Sequence[float | None]
+    """The good ratio of each objective."""
 
 
 class _Prediction:
     """The replays with one set of edits, and the draws for their intervals."""
 
-    def __init__(self, reporting: _Reporting, edits: Edits, now: Replayed, whole: Traffic) -> None:
-        self._of, self._edits, self._now = reporting, edits, now
-        rows = reporting.rows(whole)
+    def __init__(self, reporting: _Reporting, edits: Edits, whole: _Sample) -> None:
+        self._of, self._edits, self._whole = reporting, edits, whole
         self._reproduced = {
-            name: {
-                point: Reproduced(
-                    reporting.measured_quantile(name, q, rows),
-                    reporting.replayed_quantile(now, name, q),
-                )
-                for point, q in POINTS.items()
-            }
+            name: [
+                Reproduced(none_if_nan(measured), none_if_nan(now))
+                for measured, now in zip(whole.measured[name], whole.replayed[name], strict=True)
+            ]
             for name in METRICS
         }
-        self.refused = _refusal(self._reproduced)
-        self._drawn_shares: list[dict[tuple[str, str], float]] = []
-        self._drawn_gains: list[dict[tuple[str, str], float]] = []
-        self._drawn_ratios: list[list[float | None]] = []
-        self._measured = {name: reporting.measured[name][rows] for name in METRICS}
+        """The percentiles `CURVE` of each latency."""
+        self.refused = _refusal(_points(self._reproduced))
+        self._draws: list[_Effect] = []
+        self._shares: list[dict[str, FloatArray]] = []
+        """For each draw, the shares of the latencies of the edited replay that are at most the
+        percentiles of the edited replay of the whole traffic."""
         if self.refused is None:
-            chance = np.random.default_rng(0)
-            self._then = replayed(reporting.recorded, whole, edits, "now", chance)
-            self._values = self._percentiles(rows, now, self._then)
-            self._gains = self._changes(now, self._then)
-            self._ratios = self._good_ratios(rows, now, self._then)
-
-    def draw(
-        self, traffic: Traffic, before: Replayed, seed: str, chance: np.random.Generator
-    ) -> None:
-        """Add a replay of resampled traffic."""
-        after = replayed(self._of.recorded, traffic, self._edits, seed, chance)
-        rows = self._of.rows(traffic)
-        self._drawn_shares.append(
-            shares_below(
-                {name: self._of.values(self._then, name) for name in METRICS},
-                {name: self._of.values(after, name) for name in METRICS},
+            self._then = (
+                self._replay(whole, "now", np.random.default_rng(0))
+                if edits.listed()
+                else whole.now
             )
+            self._effect = self._effect_on(whole, self._then)
+
+    def draw(self, sample: _Sample, seed: str, chance: np.random.Generator) -> None:
+        """Add a replay of resampled traffic."""
+        then = self._replay(sample, seed, chance)
+        self._draws.append(self._effect_on(sample, then))
+        self._shares.append(
+            {
+                name: shares_below(self._of.values(then, name), self._effect.curves[name])
+                for name in METRICS
+            }
         )
-        self._drawn_gains.append(self._changes(before, after))
-        self._drawn_ratios.append(self._good_ratios(rows, before, after))
+
+    def _replay(self, sample: _Sample, seed: str, chance: np.random.Generator) -> Replayed:
+        return replayed(self._of.recorded, sample.traffic, self._edits, seed, chance)
 
     def answer(self) -> WhatIfAnswer:
         """Return the answer with the intervals of the draws so far."""
         recorded, question = self._of.recorded, self._of.question
         requests = int(self._of.chosen.sum())
         length_s = (question.window.to_unix_ns - question.window.from_unix_ns) / 1e9
+        reproduced = _points(self._reproduced)
         answer = WhatIfAnswer(
             window=question.window,
             requests=requests,
             edits=self._edits.listed(),
-            reproduced=self._reproduced,
+            reproduced=reproduced,
             refused=self.refused,
             now={
                 name: {point: each.measured for point, each in points.items()}
-                for name, points in self._reproduced.items()
+                for name, points in reproduced.items()
             },
             throughput_rps=requests / length_s,
             usd_per_hour=question.usd_per_hour,
             left_out=recorded.left_out,
             simulated=recorded.simulated,
-            binds_now=self._now.binds,
+            binds_now=self._whole.now.binds,
         )
         if self.refused is not None:
             return answer
@@ -336,12 +408,25 @@ class _Prediction:
         # The price of another device is unknown here.
         usd = None if self._edits.device else question.usd_per_hour
         reported = self._of.chosen[then.source]
+        predicted = {name: self._predicted(name) for name in METRICS}
         return replace(
             answer,
-            predicted={
-                name: {point: self._predicted(name, point) for point in POINTS} for name in METRICS
+            predicted=_points(predicted),
+            gains={
+                name: {point: self._gain(name, place) for point, place in PLACES.items()}
+                for name in METRICS
             },
-            gains={name: {point: self._gain(name, point) for point in POINTS} for name in METRICS},
+            curves={
+                name: [
+                    CurvePoint(
+                        CURVE[place],
+                        self._reproduced[name][place].measured,
+                        predicted[name][place],
+                    )
+                    for place in shown(self._of.number(name))
+                ]
+                for name in METRICS
+            },
             predicted_rps=int((reported & ~then.rejected).sum()) / length_s,
             predicted_usd_per_hour=None if usd is None else usd * engines / len(recorded.engines),
             rejected=int((reported & then.rejected).sum()),
@@ -351,86 +436,60 @@ class _Prediction:
             extrapolated=[*self._of.assumptions, *_extrapolations(recorded, self._edits)],
         )
 
-    def _percentiles(
-        self, rows: IntArray, before: Replayed, after: Replayed
-    ) -> dict[tuple[str, str], float]:
-        """Return the predicted percentiles that exist."""
-        found = {}
-        for name in METRICS:
-            for point, q in POINTS.items():
-                value = scaled(
-                    self._of.measured_quantile(name, q, rows),
-                    self._of.replayed_quantile(before, name, q),
-                    self._of.replayed_quantile(after, name, q),
-                )
-                if value is not None:
-                    found[name, point] = value
-        return found
+    def _effect_on(self, sample: _Sample, then: Replayed) -> _Effect:
+        curves = self._of.curves(then)
+        return _Effect(
+            curves,
+            {name: _changes(sample.replayed[name], curves[name]) for name in METRICS},
+            self._good_ratios(sample, then),
+        )
 
-    def _changes(self, before: Replayed, after: Replayed) -> dict[tuple[str, str], float]:
-        """Return the change of each percentile between two replays, as a ratio."""
-        found = {}
-        for name in METRICS:
-            for point, q in POINTS.items():
-                old = self._of.replayed_quantile(before, name, q)
-                new = self._of.replayed_quantile(after, name, q)
-                if old is not None and new is not None and old >= NEGLIGIBLE_S:
-                    found[name, point] = new / old - 1
-        return found
-
-    def _gain(self, name: str, point: str) -> Predicted:
-        value = self._gains.get((name, point))
-        draws = [draw[name, point] for draw in self._drawn_gains if (name, point) in draw]
+    def _gain(self, name: str, place: int) -> Predicted:
+        value = none_if_nan(self._effect.gains[name][place])
+        draws = [each.gains[name][place] for each in self._draws]
+        draws = [each for each in draws if not np.isnan(each)]
         widening = small_sample_factor(self._of.blocks)
         if value is None or len(draws) < 2 or widening is None:
             return Predicted(value)
         off = Z_95 * widening * float(np.std(draws, ddof=1))
         return Predicted(value, max(-1.0, value - off), value + off)
 
-    def _predicted(self, name: str, point: str) -> Predicted:
-        value = self._values.get((name, point))
-        if value is None:
-            return Predicted(None)
-        shares = [draw[name, point] for draw in self._drawn_shares if (name, point) in draw]
-        replays = Replays(
+    def _predicted(self, name: str) -> list[Predicted]:
+        """Return the predicted percentiles `CURVE` of a latency."""
+        whole, q = self._whole, np.array(CURVE)
+        return intervals(
+            scaled(whole.measured[name], whole.replayed[name], self._effect.curves[name]),
+            q,
+            rank_bounds(q, [each[name] for each in self._shares], self._of.blocks),
             self._of.values(self._then, name),
-            self._of.values(self._now, name),
-            self._measured[name],
+            whole.corrections[name],
+            np.array([each.error_ratio or 0.0 for each in self._reproduced[name]]),
         )
-        bounds = rank_bounds(POINTS[point], shares, self._of.blocks)
-        error = self._reproduced[name][point].error_ratio or 0.0
-        return interval(value, POINTS[point], bounds, replays, error)
 
-    def _good_ratios(self, rows: IntArray, before: Replayed, after: Replayed) -> list[float | None]:
+    def _good_ratios(self, sample: _Sample, after: Replayed) -> list[float | None]:
         """Return the predicted good ratio of each objective that Tailspan counts."""
         if not self._of.objectives:
             return []
         reported = self._of.chosen[after.source] & ~after.rejected
         source = after.source[reported]
-        table = self._of.recorded.requests.take(pa.array(source))
-        for name in METRICS:
-            values = scaled_by_rank(
-                after.values[name][reported],
-                self._of.values(before, name),
-                self._of.measured[name][rows],
-            )
+        table = self._of.recorded.requests.select(self._of.judged_columns).take(pa.array(source))
+        for name in self._of.judged_metrics:
+            values = sample.corrections[name].corrected(after.values[name][reported])
             # A latency that does not exist, such as TPOT of one token, stays unknown.
             values[~np.isfinite(self._of.measured[name][source])] = np.nan
-            if name in table.column_names:
-                place = table.column_names.index(name)
-                table = table.set_column(place, name, pa.array(values, from_pandas=True))
+            place = table.column_names.index(name)
+            table = table.set_column(place, name, pa.array(values, from_pandas=True))
         return [good_ratio(indicator, table) for _, indicator in self._of.objectives]
 
     def _attainments(self) -> list[Attainment]:
         table = self._of.recorded.requests.filter(pa.array(self._of.chosen))
         found = []
         for place, (objective, indicator) in enumerate(self._of.objectives):
-            now, value = good_ratio(indicator, table), self._ratios[place]
+            now, value = good_ratio(indicator, table), self._effect.good_ratios[place]
             if now is None or value is None:
                 continue
-            predicted = ratio_interval(
-                value, [draw[place] for draw in self._drawn_ratios], self._of.blocks
-            )
+            draws = [each.good_ratios[place] for each in self._draws]
+            predicted = ratio_interval(value, draws, self._of.blocks)
             found.append(Attainment(objective.name, float(objective.target), now, predicted))
         return found
 
@@ -440,24 +499,17 @@ def usd_per_1000(usd_per_hour: float | None, rps: float | None) -> float | None:
     return None if usd_per_hour is None or not rps else usd_per_hour / (3.6 * rps)
 
 
-def known_quantile(values: FloatArray, q: float) -> float | None:
-    """Return a quantile of the finite values, or None if there are none."""
-    return quantile(values[np.isfinite(values)], q)
+def _points(curves: Mapping[str, Sequence[Value]]) -> dict[str, dict[str, Value]]:
+    """Return the percentiles `POINTS` of each latency."""
+    return {
+        name: {point: curve[place] for point, place in PLACES.items()}
+        for name, curve in curves.items()
+    }
 
 
-def shares_below(
-    whole: Mapping[str, FloatArray], drawn: Mapping[str, FloatArray]
-) -> dict[tuple[str, str], float]:
-    """Return the share of a resampled replay's values that are at most each percentile of the
-    replay of the whole traffic."""
-    found = {}
-    for name in METRICS:
-        known = drawn[name][np.isfinite(drawn[name])]
-        for point, q in POINTS.items():
-            at = known_quantile(whole[name], q)
-            if at is not None and known.size:
-                found[name, point] = float((known <= at).mean())
-    return found
+def _changes(before: FloatArray, after: FloatArray) -> FloatArray:
+    """Return the changes as ratios; NaN for durations that are too short for a ratio."""
+    return after / np.where(before >= NEGLIGIBLE_S, before, np.nan) - 1
 
 
 def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
@@ -563,4 +615,5 @@ __all__ = [
     "predict_each",
     "ratio_interval",
     "read_for",
+    "reproduce",
 ]

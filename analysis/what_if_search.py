@@ -8,11 +8,12 @@ from typing import Final, Literal, NamedTuple
 
 from analysis.recorded_traffic import Recorded
 from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, predict_each
-from replay.edits import EditError, Edits, edits_of
+from replay.edits import ARGUMENTS, EditError, Edits, edits_of
+from replay.engine_config import EngineConfig
 
 MOST_POINTS: Final = 12
 """Maximum number of values of a sweep, because each value takes `RESAMPLED` replays."""
-FACTORS: Final = 9
+STEPS: Final = 9
 """Number of values in a range of factors. The ratio of neighbouring values is constant."""
 MOST_REPLICAS: Final = 1_024
 MOST_RATE: Final = 64.0
@@ -25,7 +26,9 @@ _WHOLE: Final = (
     *("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "num_speculative_tokens"),
     *("long_prefill_token_threshold", "max_model_len", "replicas"),
 )
-_FACTOR: Final = ("rate", "prompt", "output")
+FACTORS: Final = ("rate", "prompt", "output")
+SWEPT: Final = (*_WHOLE, *FACTORS)
+"""The edits that a sweep can vary."""
 _RANGE: Final = re.compile(r"([0-9.]+)x?\.\.([0-9.]+)x?")
 
 Wanted = Literal["replicas", "rate"]
@@ -37,6 +40,22 @@ class Sweep:
 
     name: str
     values: Sequence[str]
+
+    def present(self, config: EngineConfig, replicas: int) -> float:
+        """Return the value before the change.
+
+        Args:
+            config: the configuration of an engine.
+            replicas: the number of replicas.
+        """
+        if self.name == "replicas":
+            return replicas
+        return 1.0 if self.name in FACTORS else float(getattr(config, ARGUMENTS[self.name].field))
+
+
+def number_of(value: str) -> float:
+    """Return the number of a value of a sweep, such as 64 or 1.5x."""
+    return float(value.rstrip("x"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +94,15 @@ def sweep_of(text: str) -> Sweep:
     """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
     In a range with more than `MOST_POINTS` whole numbers, the values double from LOW on. A range of
-    factors has `FACTORS` values.
+    factors has `STEPS` values.
 
     Raises:
         EditError: the text has another form, or there are too many values.
     """
     name, _, given = text.partition("=")
     name = name.strip().replace("-", "_")
-    if name not in (*_WHOLE, *_FACTOR):
-        raise EditError(f"sweep of {name!r}; allowed: {', '.join((*_WHOLE, *_FACTOR))}")
+    if name not in SWEPT:
+        raise EditError(f"sweep of {name!r}; allowed: {', '.join(SWEPT)}")
     bounds = _RANGE.fullmatch(given.strip())
     if bounds is None:
         values = [value.strip() for value in given.split(",") if value.strip()]
@@ -230,13 +249,13 @@ def _bound(text: str, given: str) -> float:
 
 
 def _between(name: str, low: float, high: float) -> list[str]:
-    if not 0 < low < high:
+    if not 0 < low < high < math.inf:
         raise EditError(
             f"sweep of {name}: {low:g}..{high:g}; the range must start above 0 and increase"
         )
-    if name in _FACTOR:
-        ratio = (high / low) ** (1 / (FACTORS - 1))
-        return [f"{low * ratio**place:.4g}x" for place in range(FACTORS)]
+    if name in FACTORS:
+        ratio = (high / low) ** (1 / (STEPS - 1))
+        return [f"{low * ratio**place:.4g}x" for place in range(STEPS)]
     first, last = round(low), round(high)
     if last - first < MOST_POINTS:
         return [str(value) for value in range(first, last + 1)]

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from analysis.hardware_change import on_hardware
 from analysis.recorded_traffic import STRETCH_S, Recorded, RecordedEngine
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray, Prefixes
-from replay.conditions import Conditions, Pace
+from replay.conditions import Conditions
 from replay.edits import Edits, edited_arrivals, edited_engine
 from replay.loop import replay
 from replay.outcome import Bind, Outcome
@@ -27,7 +28,8 @@ BLOCKS: Final = 10
 variance that few blocks give is uncertain."""
 SATURATED: Final = 0.02
 """Growth of the queueing time, in seconds per second of the window, above which the engines cannot
-keep up. 0.02 is a request rate 2 % above the engines' capacity."""
+keep up. 0.02 is a request rate 2 % above the engines' capacity. Engines that reject a larger share
+of the requests because their queue is full cannot keep up either."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,34 +89,58 @@ def blocks_of(recorded: Recorded) -> Blocks:
 def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
     """Draw blocks of the window with replacement. The requests before the window stay unchanged."""
     lead_s, block_s, number = blocks_of(recorded)
-    starts_s = lead_s + block_s * chance.integers(0, number, number)
+    starts_s = (lead_s + block_s * chance.integers(0, number, number)).tolist()
+    shifts = [
+        _Shift(start_s, start_s + block_s, lead_s + place * block_s - start_s)
+        for place, start_s in enumerate(starts_s)
+    ]
     arrivals, conditions, rows = [], [], []
     for each in recorded.engines:
         at_s = each.arrivals.received_s
         places = [np.flatnonzero(at_s < lead_s)]
         moved = [at_s[places[0]]]
-        paces = [pace for pace in each.conditions.paces_of(0) if pace.from_s < lead_s]
-        stalls = [stall for stall in each.conditions.stalls_of(0) if stall.at_s < lead_s]
-        for place, start_s in enumerate(starts_s.tolist()):
-            low, high = np.searchsorted(at_s, [start_s, start_s + block_s])
-            by_s = lead_s + place * block_s - start_s
+        for shift in shifts:
+            low, high = np.searchsorted(at_s, [shift.from_s, shift.to_s])
             places.append(np.arange(low, high))
-            moved.append(at_s[low:high] + by_s)
-            paces += [
-                Pace(pace.from_s + by_s, pace.factor)
-                for pace in each.conditions.paces_of(0)
-                if start_s <= pace.from_s < start_s + block_s
-            ]
-            stalls += [
-                stall._replace(at_s=stall.at_s + by_s)
-                for stall in each.conditions.stalls_of(0)
-                if start_s <= stall.at_s < start_s + block_s
-            ]
+            moved.append(at_s[low:high] + shift.by_s)
         drawn = np.concatenate(places)
         arrivals.append(each.arrivals.select(drawn, np.concatenate(moved)))
-        conditions.append(Conditions(stalls=(tuple(stalls),), paces=(tuple(paces),)))
+        conditions.append(_shifted(each.conditions, lead_s, shifts))
         rows.append(each.rows[drawn])
     return Traffic(arrivals, conditions, rows, recorded.lead_s)
+
+
+class _Shift(NamedTuple):
+    """A drawn block, and the seconds by which it is moved."""
+
+    from_s: float
+    to_s: float
+    by_s: float
+
+    def has(self, at_s: float) -> bool:
+        """Return whether the block contains this time."""
+        return self.from_s <= at_s < self.to_s
+
+
+def _shifted(conditions: Conditions, lead_s: float, shifts: Sequence[_Shift]) -> Conditions:
+    """Return the stalls and paces of each replica before the window and in the drawn blocks."""
+
+    def drawn(events: Sequence[Any], time: str) -> tuple[Any, ...]:
+        at_s = attrgetter(time)
+        return (
+            *(each for each in events if at_s(each) < lead_s),
+            *(
+                each._replace(**{time: at_s(each) + shift.by_s})
+                for shift in shifts
+                for each in events
+                if shift.has(at_s(each))
+            ),
+        )
+
+    return Conditions(
+        stalls=tuple(drawn(each, "at_s") for each in conditions.stalls),
+        paces=tuple(drawn(each, "from_s") for each in conditions.paces),
+    )
 
 
 def replayed(
@@ -137,22 +163,24 @@ def replayed(
     if edits.pools:
         pools = [_pooled(recorded, models, traffic, edits)]
     outcomes: list[Outcome] = []
+    saturated: list[bool] = []
     sources: list[IntArray] = []
     for number, (model, arrivals, conditions, rows) in enumerate(pools):
         engine = edited_engine(model.engine, edits.arguments or {})
         changed, copied = edited_arrivals(
             arrivals, edits, engine, model.front_end, recorded.tenants, chance
         )
-        outcomes.append(
-            replay(replace(model, engine=engine), changed, f"{seed} {number}", conditions)
-        )
+        outcome = replay(replace(model, engine=engine), changed, f"{seed} {number}", conditions)
+        outcomes.append(outcome)
+        fits = changed.prompt_tokens + changed.output_tokens <= engine.max_model_len
+        saturated.append(_saturates(outcome, fits, traffic.since_s))
         sources.append(rows[copied])
     return Replayed(
         {name: np.concatenate([getattr(each, name) for each in outcomes]) for name in METRICS},
         np.concatenate(sources),
         np.concatenate([each.rejected for each in outcomes]),
         _binds(outcomes),
-        any(_saturates(each, traffic.since_s) for each in outcomes),
+        any(saturated),
     )
 
 
@@ -221,8 +249,17 @@ def _binds(outcomes: Sequence[Outcome]) -> Bind:
     return longest if totals[longest] > 0 else "none"
 
 
-def _saturates(outcome: Outcome, since_s: float) -> bool:
-    """Return whether the queueing time grows until the end of the replay."""
+def _saturates(outcome: Outcome, fits: BoolArray, since_s: float) -> bool:
+    """Return whether the queueing time grows until the end of the replay, or the queue is full.
+
+    Args:
+        outcome: the replay.
+        fits: (n,) whether a request fits into `max_model_len`. The others are rejected anyway.
+        since_s: start of the counted range.
+    """
+    sent = fits & (outcome.received_s >= since_s)
+    if (outcome.rejected & sent).sum() > SATURATED * sent.sum():
+        return True
     known = np.isfinite(outcome.queue_s) & (outcome.received_s >= since_s)
     at_s, queue_s = outcome.received_s[known], outcome.queue_s[known]
     if at_s.size < 2 or np.ptp(at_s) == 0:

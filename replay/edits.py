@@ -24,8 +24,15 @@ begins with the same system prompt. The rest of its prompt belongs to another us
 (`Prefixes.common`)."""
 
 
+MOST: Final = 2**31 - 1
+"""Maximum value of a number. Larger numbers do not fit into the replay's arrays."""
+
+
 def _number(text: str) -> int:
-    return int(text)
+    number = int(text)
+    if number > MOST:
+        raise ValueError(text)
+    return number
 
 
 def _switch(text: str) -> bool:
@@ -49,7 +56,7 @@ class Argument:
     allowed: str
 
 
-_COUNT: Final = "a whole number of at least 1"
+_COUNT: Final = f"a whole number of at least 1 and at most {MOST}"
 _SWITCH: Final = "true or false"
 
 ARGUMENTS: Final[Mapping[str, Argument]] = {

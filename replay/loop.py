@@ -11,14 +11,15 @@ model has a feature that the loop does not support, `replay` raises an error.
     then = replay(more_seats, arrivals)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.arrivals import Arrivals, IntArray
+from replay.arrivals import Arrivals, FloatArray, IntArray
 from replay.conditions import Conditions
 from replay.engine_config import EngineConfig
 from replay.outcome import EngineOutcome, Outcome
@@ -55,7 +56,8 @@ def replay(
     # Import numba only when it is needed, because the import takes half a second.
     from replay import kernel
 
-    n, replicas, seats = len(arrivals), range(model.replicas), model.engine.max_num_seqs
+    n, replicas = len(arrivals), range(model.replicas)
+    seats = min(model.engine.max_num_seqs, max(n, 1))
     segments, offsets, key_count = _segments(arrivals, model.engine.block_size)
     jobs = _jobs(arrivals, offsets)
     stalls, stall_offsets = _events(
@@ -77,7 +79,7 @@ def replay(
         _extents(model.replicas * key_count + n),
         np.full((len(replicas), seats), -1),
         np.full((len(replicas), 4), -1),
-        np.array([step_noise(model.engine, each) for each in seeds]),
+        _noise(model.engine, seeds),
         np.array([draft_draws(each) if drafts else [0.0] for each in seeds]),
         stalls,
         paces,
@@ -86,11 +88,53 @@ def replay(
     return _outcome(model, arrivals, jobs, engines)
 
 
-def warm() -> None:
-    """Compile the loop, or load it from numba's cache. Call this before a user waits for a
-    replay."""
+def warm(compiling: Callable[[], None] = lambda: None) -> bool:
+    """Compile the loop, or load it from numba's cache. Call this before a user waits for a replay.
+
+    Args:
+        compiling: called before the compiler starts, which takes about 15 s. It is not called if
+            the code is in the cache.
+
+    Returns:
+        Whether the loop was compiled.
+    """
+    from numba.core.event import Listener, install_listener
+
+    Listener.register(_Compilations)
+    listener = _Compilations(compiling)
     one = np.ones(1, dtype=np.int64)
-    replay(ServerModel(), Arrivals(received_s=np.zeros(1), prompt_tokens=one, output_tokens=one))
+    with install_listener("numba:compile", listener):
+        replay(
+            ServerModel(), Arrivals(received_s=np.zeros(1), prompt_tokens=one, output_tokens=one)
+        )
+    return listener.any
+
+
+class _Compilations:
+    """A listener of numba: calls `begun` before the first compilation."""
+
+    def __init__(self, begun: Callable[[], None]) -> None:
+        self.any = False
+        self._begun = begun
+
+    def notify(self, event: Any) -> None:
+        """Receive the start or the end of the compilation of one function."""
+        if event.is_start and not self.any:
+            self.any = True
+            self._begun()
+
+
+def _noise(config: EngineConfig, seeds: Sequence[str]) -> FloatArray:
+    return np.stack(
+        [_noise_of(config.step_noise_ratio, config.step_noise_quantiles, each) for each in seeds]
+    )
+
+
+@lru_cache(maxsize=256)
+def _noise_of(ratio: float, quantiles: tuple[float, ...], seed: str) -> FloatArray:
+    """Return the noise of an engine. Replays of alternative edits have the same seeds."""
+    config = EngineConfig(step_noise_ratio=ratio, step_noise_quantiles=quantiles)
+    return np.array(step_noise(config, seed))
 
 
 def _refuse(config: EngineConfig) -> None:

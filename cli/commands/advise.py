@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from cli.options.question import ask, question_options
-from cli.options.replay_question import replay_question
+from cli.options.replay_question import compile_replay, replay_question
 from cli.options.shared import objectives_option, prices_option
 
 REFUSED: Final = 1
@@ -56,6 +56,7 @@ def advise(
     question = replay_question(asked_about, Edits(), objectives, prices)
     try:
         recorded = read_for(asked_about.engine, question)
+        compile_replay()
         with click.progressbar(
             length=2 * RESAMPLED, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()
         ) as bar:

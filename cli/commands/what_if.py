@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from cli.options.question import ask, question_options
-from cli.options.replay_question import replay_question
+from cli.options.replay_question import compile_replay, replay_question
 from cli.options.shared import block_size_option, objectives_option, prices_option
 
 REFUSED: Final = 1
@@ -168,7 +168,7 @@ def what_if(
     question = replay_question(asked_about, edits, objectives, prices)
     try:
         recorded = read_for(asked_about.engine, question)
-        # The first replay after an installation compiles the loop, which takes about 15 s.
+        compile_replay()
         with click.progressbar(
             length=RESAMPLED, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()
         ) as bar:

@@ -1,5 +1,6 @@
 """The question that `tailspan what-if` and `tailspan advise` ask about a time range."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,3 +40,14 @@ def replay_question(
         raise click.UsageError(f"--objectives: {error}") from error
     usd = engines_usd_per_hour(asked.engine, asked.window, prices_of(prices))
     return WhatIfQuestion(asked.window, edits, asked.equals, known, usd)
+
+
+def compile_replay() -> None:
+    """Compile the replay, or load its code; on a terminal, print a line if it is compiled."""
+    from replay.loop import warm
+
+    def compiling() -> None:
+        if sys.stderr.isatty():
+            click.echo("Compiling the replay, once for each version: about 15 s …", err=True)
+
+    warm(compiling)

@@ -1,8 +1,14 @@
+from collections import Counter
 from functools import cache
+from typing import Any
 
+import pytest
+
+from analysis import advice, what_if
 from analysis.advice import Advised, advise
 from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
 from analysis.what_if import WhatIfQuestion
+from analysis.window_replay import replayed
 from replay.edits import Edits
 from replay.engine_config import EngineConfig
 from simulator.dataset import run
@@ -79,3 +85,26 @@ def test_what_a_replay_cannot_judge_is_listed() -> None:
     unknown = " ".join(advised("e2e_s").unknown)
     for lever in ("smaller model", "placement", "speculative decoding", "priority"):
         assert lever in unknown
+
+
+def test_levers_that_do_not_help_have_fewer_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: Counter[str] = Counter()
+    whole = replayed
+
+    def counted(*each: Any) -> Any:
+        if each[3].startswith("draw"):
+            drawn[",".join(each[2].listed())] += 1
+        return whole(*each)
+
+    monkeypatch.setattr(what_if, "replayed", counted)
+    monkeypatch.setattr(advice, "FEWER_DRAWS", 2)
+    question = WhatIfQuestion(recorded(20).window, Edits())
+    steps: list[int] = []
+    found = advise(recorded(20), question, "queue_s", 4, lambda: steps.append(1))
+    by_edits = {each.lever.edits.listed()[0]: each for each in found.advice}
+    assert by_edits["max_num_seqs=40"].helps
+    assert drawn["max_num_seqs=40"] == 4
+    assert not by_edits["max_num_seqs=10"].helps
+    assert drawn["max_num_seqs=10"] == 2
+    assert by_edits["max_num_seqs=10"].gain.low is not None
+    assert len(steps) == 2 * 4, "the progress bar reaches its end"

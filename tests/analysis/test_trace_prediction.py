@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from alerts.openslo.reader import OBJECTIVES, load
+from analysis import trace_prediction, what_if
 from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
 from analysis.trace_prediction import TraceAnswer, predict_trace
 from analysis.what_if import WhatIfQuestion
-from analysis.window_replay import METRICS
+from analysis.window_replay import METRICS, replayed
 from replay.arrivals import Arrivals, Prefixes
 from replay.edits import Edits, Rate
 from replay.engine_config import EngineConfig
@@ -177,3 +178,17 @@ def test_a_window_that_is_not_reproduced_predicts_nothing(monkeypatch: pytest.Mo
     found = answer(trace(2.0)[0], draws=0)
     assert found.of_window.refused is not None
     assert found.predicted == {}
+
+
+def test_the_unchanged_window_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrivals, _ = trace(2.0)
+    runs: list[int] = []
+
+    def counted(*each: Any) -> Any:
+        runs.append(len(each[0].engines[0].rows))
+        return replayed(*each)
+
+    for module in (what_if, trace_prediction):
+        monkeypatch.setattr(module, "replayed", counted)
+    answer(arrivals, draws=0)
+    assert runs == [len(recorded().engines[0].rows), len(arrivals)]

@@ -98,6 +98,18 @@ def test_too_few_seats_are_said_to_saturate() -> None:
     assert found.binds_now == "none"
 
 
+def test_a_full_queue_is_said_to_saturate() -> None:
+    """The queueing time does not grow any more, because further requests are rejected."""
+    whole = recorded()
+    (one,) = whole.engines
+    engine = replace(one.model.engine, max_num_queued_reqs=40)
+    few = replace(whole, engines=[replace(one, model=replace(one.model, engine=engine))])
+    question = WhatIfQuestion(whole.window, Edits(arguments={"max_num_seqs": "4"}))
+    found = predict(few, question, 0)
+    assert found.rejected > 0.02 * found.requests
+    assert found.saturated
+
+
 def test_more_replicas_shorten_what_a_higher_rate_lengthens() -> None:
     higher = answer(Edits(rates=[Rate(factor=2.0)]))
     more = answer(Edits(rates=[Rate(factor=2.0)], replicas=2, router="least_outstanding"))

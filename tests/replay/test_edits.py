@@ -117,6 +117,10 @@ def test_an_argument_sets_its_field(name: str, value: str, field: str, found: ob
     ("arguments", "reason"),
     [
         ({"gpu_memory": "1"}, "gpu_memory: not modelled; allowed: max_num_seqs"),
+        (
+            {"max_num_batched_tokens": "9" * 30},
+            "a whole number of at least 1 and at most 2147483647",
+        ),
         ({"max_num_seqs": "many"}, "max_num_seqs: 'many'; allowed: a whole number of at least 1"),
         ({"max_num_seqs": "0"}, "max_num_seqs: 0; allowed: 1 or more"),
         ({"max_num_batched_tokens": "16"}, "allowed: at least max_num_seqs"),

@@ -19,6 +19,7 @@ the server redirects them to the path.
     by=hour                     compliance by the hour, not by the day
     per=model                   label by which costs are grouped; default: the tenant
     change=rate=1.5x,replicas=3 the changes that the What if page predicts
+    sweep=max_num_seqs=16..512  the values that the What if page predicts one by one
 """
 
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
+from analysis.what_if_search import sweep_of
 from replay.edits import EditError, edits_of
 from store.queries import Window
 from store.requests.lookup import LONGEST as LONGEST_ID
@@ -113,7 +115,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         measure = FIRST_MEASURE
     known = {
         *("last", "from", "to", "latency", "request", "page", "baseline", "decide", "by"),
-        *("incident", "measure", "per", "change", *LABELS),
+        *("incident", "measure", "per", "change", "sweep", *LABELS),
     }
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
@@ -133,6 +135,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         measure=measure,
         per=per,
         change=_change(parameters, notices),
+        sweep=_sweep(parameters, notices),
     )
     return view, notices
 
@@ -170,6 +173,8 @@ def parameters(view: View) -> dict[str, str]:
         written["per"] = view.per
     if view.change:
         written["change"] = view.change
+    if view.sweep:
+        written["sweep"] = view.sweep
     if view.page == FIRST != _implied_page(written):
         return {"page": view.page, **written}
     return written
@@ -283,6 +288,18 @@ def _change(parameters: Mapping[str, str], notices: list[str]) -> str:
     except EditError as error:
         notices.append(f"The address's change: {plain(str(error))}. Now showing no change.")
         return ""
+
+
+def _sweep(parameters: Mapping[str, str], notices: list[str]) -> str:
+    text = parameters.get("sweep", "").strip()[:LONGEST_CHANGE]
+    if not text:
+        return ""
+    try:
+        sweep_of(text)
+    except EditError as error:
+        notices.append(f"The address's sweep: {plain(str(error))}. Now showing no sweep.")
+        return ""
+    return text
 
 
 def _instant(name: str, text: str | None, notices: list[str]) -> int | None:

@@ -36,7 +36,7 @@ def command(view: View, window: Window) -> str | None:
     start, end = utc(window.from_unix_ns), utc(window.to_unix_ns)
     if view.page == "slos":
         return _line("slo", "status", "--at", end)
-    if view.page == "what-if" and not view.change:
+    if view.page == "what-if" and not (view.change or view.sweep):
         return None
     among = ["--from", start, "--to", end]
     for label, value in view.equals.items():
@@ -45,7 +45,7 @@ def command(view: View, window: Window) -> str | None:
         "overview": ("stats", []),
         "root-cause": ("explain", list(_comparison(view))),
         "requests": ("requests", ["--sort", f"-{view.latency}"]),
-        "what-if": ("what-if", list(_changes(view.change))),
+        "what-if": ("what-if", list(_changes(view))),
         "fleet": ("stats", ["--by", "replica"]),
         "cost": ("cost", ["--by", view.per]),
     }[view.page]
@@ -69,10 +69,12 @@ def _comparison(view: View) -> Iterator[str]:
         yield "--by-size"
 
 
-def _changes(change: str) -> Iterator[str]:
-    for text in change.split(","):
+def _changes(view: View) -> Iterator[str]:
+    for text in filter(None, view.change.split(",")):
         name, _, value = text.partition("=")
         yield from (f"--{name}", value) if name in _EDITS else ("--set", text)
+    if view.sweep:
+        yield from ("--sweep", view.sweep)
 
 
 def _line(*words: str) -> str:

@@ -53,6 +53,9 @@ class View:
     change: str = ""
     """The changes that the What if page predicts: texts that `replay.edits` parses, separated by
     commas."""
+    sweep: str = ""
+    """The values that the What if page predicts one by one: a text that
+    `analysis.what_if_search.sweep_of` parses."""
 
     @property
     def live(self) -> bool:

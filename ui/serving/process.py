@@ -3,8 +3,8 @@ advance.
 
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
-Otherwise the first reader of a page would wait for the imports, and the first reader of a cause for
-the columns of the last day's requests.
+Otherwise the first reader of a page would wait for the imports, the first reader of a cause for the
+columns of the last day's requests, and the first reader of a prediction for the compiler.
 """
 
 import hashlib
@@ -34,6 +34,7 @@ from telemetry.addresses import is_loopback
 from ui.frame.app import module_of
 from ui.frame.pages import PAGES
 from ui.frame.read_cache import kept_evidence, opened
+from ui.serving.compiling import compile_later
 from ui.serving.connections import TimedProtocol
 from ui.serving.routes import HEALTH, MOST_MESSAGE_BYTES, Routes
 from ui.sign_in.redirect import WayBack
@@ -57,6 +58,7 @@ def main() -> None:
     app = application(options, in_force(), os.environ)
     bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
+    threading.Thread(target=compile_later, name="compile the replay", daemon=True).start()
     # `streamlit run` is not used for two reasons. On a wildcard address it asks a server on the
     # internet for this machine's address, and it accepts messages of 200 MB from a browser.
     uvicorn.run(

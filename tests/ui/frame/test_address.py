@@ -41,6 +41,7 @@ def the_views(draw: Any) -> View:
         by=draw(st.sampled_from(STEPS)),
         measure=draw(st.sampled_from(list(MEASURES))),
         per=draw(st.sampled_from(PAYERS)),
+        sweep=draw(st.sampled_from(["", "max_num_seqs=16..512", "rate=1x,1.5x"])),
     )
     start = draw(Instants)
     reached = (

@@ -45,6 +45,10 @@ AMONG = "--from 2025-11-20T10:20:00Z --to 2025-11-20T10:40:00Z"
             View(page="what-if", change="max_num_seqs=64,rate=tenant=acme:2x"),
             f"tailspan what-if {AMONG} --set max_num_seqs=64 --rate tenant=acme:2x",
         ),
+        (
+            View(page="what-if", change="rate=2x", sweep="replicas=1..4"),
+            f"tailspan what-if {AMONG} --rate 2x --sweep replicas=1..4",
+        ),
         (View(page="request"), None),
         (View(page="request", request="$(x)"), "tailspan explain --request '$(x)'"),
     ],

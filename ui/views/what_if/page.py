@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import streamlit as st
 
+from analysis.what_if_search import SWEPT, sweep_of
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
 from replay.edits import EditError, edits_of
@@ -26,6 +27,12 @@ HELP: Final = (
     "prediction."
 )
 CONTROLS_NOTE: Final = "The controls start with the present values. Choose others, then Predict."
+SWEEP_HELP: Final = (
+    "The requests of the range are replayed with each value, in addition to the other changes. The "
+    "lines show the predicted P50 and P99 with 95 % intervals, and the diamonds the measured "
+    "percentiles at the present value. A red cross marks a value with which the queue grows for as "
+    "long as the load lasts. Follow the link of a value to see its whole prediction."
+)
 TRY_HELP: Final = (
     "The predicted effect of each change of the usual optimisation sequence that applies to these "
     "engines, for the requests of the range. The change with the largest gain for its effort is "
@@ -40,7 +47,8 @@ ROUTERS: Final[dict[str, str]] = {
 }
 FACTORS: Final = ("rate", "prompt", "output")
 SHOWN: Final = "what_if_shown"
-"""Session key of the change and the present values that the controls were last set to."""
+"""Session key of the change, the sweep and the present values that the controls were last set
+to."""
 
 
 def read(context: Context) -> Asked:
@@ -57,25 +65,31 @@ def read(context: Context) -> Asked:
             context.window,
             view.equals,
             view.change,
+            view.sweep,
             view.latency,
             objectives.parsed,
             prices,
         )
 
-    return context.shared(found, view.change, view.latency, repr(prices), objectives.key)
+    return context.shared(
+        found, view.change, view.sweep, view.latency, repr(prices), objectives.key
+    )
 
 
 def show(context: Context, found: Asked) -> None:
-    """Draw the finding, the controls, and the prediction."""
-    answer = found.answer
-    if found.problem or (answer is not None and answer.refused):
-        reason = found.problem or (answer.refused if answer else "") or ""
+    """Draw the finding, the controls, and the prediction or the sweep."""
+    view, answer, swept = context.view, found.answer, found.swept
+    first = swept.points[0].answer if swept is not None else answer
+    reason = found.problem or (None if first is None else first.refused)
+    if reason is not None:
         st.html(
             "<p class='headline'><b>No prediction.</b></p>"
             f"<p class='note'>{wording.for_html(reason, 400)}</p>"
         )
+    elif swept is not None:
+        st.html(f"<p class='headline'>{words.sweep_sentence(swept, view.latency)}</p>")
     elif answer is not None:
-        st.html(f"<p class='headline'>{words.sentence(answer, context.view.latency)}</p>")
+        st.html(f"<p class='headline'>{words.sentence(answer, view.latency)}</p>")
     else:
         st.html(
             "<p class='headline'>Choose a change to predict its effect on the requests of this "
@@ -84,31 +98,42 @@ def show(context: Context, found: Asked) -> None:
     if found.present is not None:
         with chapter("The change", HELP):
             st.html(f"<p class='note'>{CONTROLS_NOTE}</p>")
-            _controls(found.present, context.view.change)
+            _controls(found.present, view.change, view.sweep)
     if found.advised is not None and found.advised.refused is None:
         with chapter("Changes to try", TRY_HELP):
-            view = context.view
             st.html(words.advice(found.advised, lambda change: link(replace(view, change=change))))
-    if answer is None or answer.refused:
+    if reason is not None:
         return
-    with chapter("Prediction", HELP):
-        figure = charts.percentiles(answer, context.view.latency, context.ink)
-        name = words.NAMES[context.view.latency]
-        chart(figure, "what_if", f"Percentiles of {name}, measured and predicted")
-        st.html(words.table(answer))
-        for note in words.notes(answer):
-            st.html(f"<p class='note'>{note}</p>")
+    name = words.NAMES[view.latency]
+    if swept is not None:
+        with chapter("Sweep", SWEEP_HELP):
+            figure = charts.sweep(swept, view.latency, context.ink)
+            chart(figure, "what_if_curve", f"P50 and P99 of {name} over {swept.name}")
+
+            def address(change: str) -> str:
+                return link(replace(view, change=change, sweep=""))
+
+            st.html(words.sweep_table(swept, view.latency, address))
+            for note in words.sweep_notes(swept):
+                st.html(f"<p class='note'>{note}</p>")
+    if answer is not None:
+        with chapter("Prediction", HELP):
+            figure = charts.percentiles(answer, view.latency, context.ink)
+            chart(figure, "what_if", f"Percentiles of {name}, measured and predicted")
+            st.html(words.table(answer))
+            for note in words.notes(answer):
+                st.html(f"<p class='note'>{note}</p>")
 
 
-def _controls(present: Present, change: str) -> None:
+def _controls(present: Present, change: str, sweep: str) -> None:
     """Draw the controls. They show the change, and the present configuration for everything
     else.
     """
     state = st.session_state
     # A refresh of a live page must not replace the values that a reader has not submitted yet.
-    if "what_if_more" not in state or state.get(SHOWN) != (change, present):
-        _fill(present, change)
-        state[SHOWN] = (change, present)
+    if "what_if_more" not in state or state.get(SHOWN) != (change, sweep, present):
+        _fill(present, change, sweep)
+        state[SHOWN] = (change, sweep, present)
     with st.form("what_if_form", border=False):
         left, middle, right = st.columns(3)
         left.number_input("max_num_seqs", 1, key="what_if_max_num_seqs")
@@ -125,6 +150,15 @@ def _controls(present: Present, change: str) -> None:
                 "tailspan what-if."
             ),
         )
+        middle.text_input(
+            "Sweep",
+            key="what_if_sweep",
+            placeholder="max_num_seqs=16..512",
+            help=(
+                "Predict several values of one setting, as NAME=LOW..HIGH or NAME=A,B,C, together "
+                "with the changes beside it. Settings: " + ", ".join(SWEPT) + "."
+            ),
+        )
         for name, label in zip(
             FACTORS, ("Request rate ×", "Prompt length ×", "Output length ×"), strict=True
         ):
@@ -136,7 +170,7 @@ def _controls(present: Present, change: str) -> None:
             st.form_submit_button("Reset", key="what_if_reset", on_click=_reset)
 
 
-def _fill(present: Present, change: str) -> None:
+def _fill(present: Present, change: str, sweep: str) -> None:
     """Set the controls to the values of the change, or the present ones."""
     given, more = _given(change)
     for key, value in {
@@ -151,6 +185,7 @@ def _fill(present: Present, change: str) -> None:
         "replicas": int(given.get("replicas", present.replicas)),
         "router": given.get("router", ""),
         "more": ", ".join(more),
+        "sweep": sweep,
         **{name: float(given.get(name, "1x").rstrip("x")) for name in FACTORS},
     }.items():
         st.session_state[f"what_if_{key}"] = value
@@ -203,7 +238,7 @@ def _predict(present: Present) -> None:
         if (factor := round(state[f"what_if_{name}"], 2)) != 1
     ]
     texts += [each.strip() for each in state["what_if_more"].split(",") if each.strip()]
-    _set(texts)
+    _set(texts, state["what_if_sweep"].strip())
 
 
 @choice
@@ -212,10 +247,16 @@ def _reset() -> None:
     _set([])
 
 
-def _set(texts: Sequence[str]) -> None:
+def _set(texts: Sequence[str], sweep: str = "") -> None:
     try:
         change = ",".join(edits_of(texts).listed())
     except EditError as error:
         navigation.warn(f"The change: {error}")
         return
-    navigation.change(replace(navigation.current(), change=change))
+    try:
+        if sweep:
+            sweep_of(sweep)
+    except EditError as error:
+        navigation.warn(f"The sweep: {error}")
+        return
+    navigation.change(replace(navigation.current(), change=change, sweep=sweep))

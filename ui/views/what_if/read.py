@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from sqlalchemy import Engine
 
@@ -9,11 +10,19 @@ from alerts.objectives import Objective
 from analysis.advice import Advised, advise
 from analysis.cost import engines_usd_per_hour
 from analysis.recorded_traffic import NotReplayableError, Recorded
-from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict, read_for
+from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, read_for
+from analysis.what_if_search import SweepPoint, sweep, sweep_of
 from cost.prices import PriceList
 from replay.edits import EditError, Edits, edits_of
 from store.queries import Window, newest_unix_ns
 from ui.kit.store_reads import is_simulated
+
+MOST_REPLAYED: Final = 500_000
+"""Maximum number of requests that the draws of a sweep replay. They take about 5 s of CPU time. A
+sweep of more requests has fewer draws."""
+LEAST_DRAWS: Final = 8
+"""Minimum number of draws for an interval. With fewer draws, their standard deviation is off by
+more than a quarter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +36,25 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
+class Swept:
+    """The predictions for the values of a sweep."""
+
+    name: str
+    points: Sequence[SweepPoint]
+    present: float
+    """The value before the change."""
+    intervals: bool
+    """Whether the predictions have intervals."""
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """The data of the page. Without a prediction, `problem` is the reason."""
 
     present: Present | None
     answer: WhatIfAnswer | None
+    """The prediction of one change; None if there is no change, or a sweep."""
+    swept: Swept | None
     advised: Advised | None
     """The changes to try, or None if the reader already chose a change."""
     problem: str | None
@@ -44,13 +67,14 @@ def read_what_if(
     window: Window,
     equals: Mapping[str, str],
     change: str,
+    swept: str,
     latency: str,
     objectives: Sequence[Objective],
     prices: PriceList,
 ) -> Asked:
-    """Fit the engines of a range, and predict the effect of the change.
+    """Fit the engines of a range, and predict the effect of the change or of each value of a sweep.
 
-    Without a change, predict the effects of changes to try.
+    Without a change and a sweep, predict the effects of changes to try.
 
     Args:
         engine: from `open_database`.
@@ -59,25 +83,42 @@ def read_what_if(
         latency: the latency that the advice must shorten; used only without a change.
         change: texts that `replay.edits` parses, separated by commas, or an empty string for no
             change.
+        swept: a text that `sweep_of` parses, or an empty string for no sweep. The change applies to
+            each of its values.
         objectives: the current objectives.
         prices: the current prices.
     """
-    present, answer, advised, problem = None, None, None, None
+    present, answer, found, advised, problem = None, None, None, None, None
     usd = engines_usd_per_hour(engine, window, prices)
     question = WhatIfQuestion(window, Edits(), equals, objectives, usd)
     try:
         recorded = read_for(engine, question)
         present = _present(recorded)
         if change:
-            answer = predict(recorded, replace(question, edits=edits_of(change.split(","))))
+            question = replace(question, edits=edits_of(change.split(",")))
+        if swept:
+            found = _swept(recorded, question, swept)
+        elif change:
+            answer = predict(recorded, question)
         else:
             # No draws are needed, because the link to a change shows the intervals.
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)
     return Asked(
-        present, answer, advised, problem, newest_unix_ns(engine), is_simulated(engine, window)
+        *(present, answer, found, advised, problem),
+        *(newest_unix_ns(engine), is_simulated(engine, window)),
     )
+
+
+def _swept(recorded: Recorded, question: WhatIfQuestion, text: str) -> Swept:
+    over = sweep_of(text)
+    each_draw = recorded.requests.num_rows * (len(over.values) + 1)
+    draws = min(RESAMPLED, MOST_REPLAYED // each_draw)
+    intervals = draws >= LEAST_DRAWS
+    points = sweep(recorded, question, over, draws if intervals else 0)
+    config = recorded.engines[0].model.engine
+    return Swept(over.name, points, over.present(config, recorded.replicas), intervals)
 
 
 def _present(recorded: Recorded) -> Present:

@@ -6,8 +6,10 @@ from typing import Final
 
 from analysis.advice import Advice, Advised
 from analysis.what_if import Predicted, WhatIfAnswer
+from analysis.what_if_search import FACTORS, number_of
 from ui.kit import wording
 from ui.kit.wide_table import wide_table
+from ui.views.what_if.read import Swept
 
 NAMES: Final = {
     "ttft_s": "TTFT",
@@ -21,7 +23,15 @@ BINDS: Final = {
     "kv": "free KV blocks",
     "tokens": "the limit max_num_batched_tokens",
 }
+WAITS: Final = {
+    "seats": "max_num_seqs",
+    "kv": "KV blocks",
+    "tokens": "max_num_batched_tokens",
+}
 SHOWN: Final = ("p50", "p99")
+KEEPS_UP_NOT: Final = "cannot keep up"
+ABOUT: Final = 1.01
+"""Values whose P99 is up to this factor above the shortest count as equally good."""
 
 
 def sentence(answer: WhatIfAnswer, latency: str) -> str:
@@ -38,19 +48,131 @@ def sentence(answer: WhatIfAnswer, latency: str) -> str:
     if then.low is not None and then.high is not None and then.low <= now <= then.high:
         return (
             f"With {change}, P99 of {NAMES[latency]} would be about the same: "
-            f"<b>{wording.seconds(then.value)}</b>{_interval(then)}, {wording.seconds(now)} now."
+            f"<b>{wording.seconds(then.value)}</b>{interval(then)}, {wording.seconds(now)} now."
         )
     return (
         f"With {change}, P99 of {NAMES[latency]} would be "
-        f"<b>{wording.seconds(then.value)}</b>{_interval(then)} instead of "
+        f"<b>{wording.seconds(then.value)}</b>{interval(then)} instead of "
         f"{wording.seconds(now)}."
     )
 
 
-def _interval(each: Predicted) -> str:
+def interval(each: Predicted) -> str:
+    """Return the interval in brackets, after a space; an empty string if there is none."""
     if each.low is None or each.high is None:
         return ""
     return f" [{wording.seconds(each.low)} to {wording.seconds(each.high)}]"
+
+
+def present(swept: Swept) -> str:
+    """Return the present value, in the form of the values of the sweep."""
+    for each in swept.points:
+        if number_of(each.value) == swept.present:
+            return each.value
+    unit = "x" if swept.points[0].value.endswith("x") else ""
+    return f"{swept.present:.10g}{unit}"
+
+
+def sweep_sentence(swept: Swept, latency: str) -> str:
+    """Return a sentence with the highest load that the engines can serve, or with the value of a
+    setting that has the shortest P99.
+    """
+    name, title = html.escape(swept.name), NAMES[latency]
+    now = swept.points[0].answer.now[latency]["p99"]
+    kept = {
+        each.value: found
+        for each in swept.points
+        if not each.answer.saturated
+        and (found := each.answer.predicted[latency]["p99"]).value is not None
+    }
+    if all(each.answer.saturated for each in swept.points):
+        return f"<b>The engines {KEEPS_UP_NOT}</b> with any of these values of {name}."
+    if now is None or not kept:
+        return f"There is no P99 of {title} to predict."
+    if swept.name in FACTORS:
+        highest = max(kept, key=number_of)
+        return (
+            f"The engines keep up with {name}={html.escape(highest)}"
+            f"{'' if len(kept) == len(swept.points) else ' at most'}. P99 of {title} would be "
+            f"<b>{wording.seconds(kept[highest].value)}</b>{interval(kept[highest])} instead of "
+            f"{wording.seconds(now)}."
+        )
+    shortest = min(each.value or 0.0 for each in kept.values())
+    best = next(value for value, each in kept.items() if (each.value or 0.0) <= shortest * ABOUT)
+    found = kept[best]
+    if (found.high if found.high is not None else found.value or 0.0) < now:
+        return (
+            f"With {name}={html.escape(best)}, P99 of {title} would be shortest: "
+            f"<b>{wording.seconds(found.value)}</b>{interval(found)} instead of "
+            f"{wording.seconds(now)}."
+        )
+    return (
+        f"No value of {name} makes P99 of {title} clearly shorter than now, "
+        f"<b>{wording.seconds(now)}</b>. The shortest is {wording.seconds(found.value)}"
+        f"{interval(found)} with {html.escape(best)}."
+    )
+
+
+def sweep_table(swept: Swept, latency: str, link: Callable[[str], str]) -> str:
+    """Return the measured latency, and the prediction of each value of a sweep, as an HTML table.
+
+    Args:
+        swept: the predictions.
+        latency: the latency to show.
+        link: a function that returns the address of the prediction of a change.
+    """
+    first, title = swept.points[0].answer, NAMES[latency]
+    slos = [each.slo for each in first.objectives]
+    heads = [swept.name]
+    for point in SHOWN:
+        heads += [f"{title} {point.upper()}", "95 % interval"]
+    heads += [*(f"{each} good" for each in slos), "$/h", "waits for"]
+    waits = WAITS.get(first.binds_now, "nothing")
+    now = [f"{html.escape(present(swept))} (now, measured)"]
+    for point in SHOWN:
+        now += [wording.seconds(first.now[latency][point]), ""]
+    now += [f"{each.good_ratio_now:.2%}" for each in first.objectives]
+    rows = [[*now, _usd(first.usd_per_hour), waits]]
+    for each in swept.points:
+        answer = each.answer
+        change = html.escape(link(",".join(answer.edits)))
+        row = [f"<a href='{change}' target='_self'>{html.escape(each.value)}</a>"]
+        for point in SHOWN:
+            found = answer.predicted[latency][point]
+            row += (
+                [KEEPS_UP_NOT, ""]
+                if answer.saturated
+                else [f"<b>{wording.seconds(found.value)}</b>", interval(found).strip(" []")]
+            )
+        ratios = {one.slo: one.good_ratio.value for one in answer.objectives}
+        row += ["–" if (share := ratios.get(slo)) is None else f"{share:.2%}" for slo in slos]
+        rows.append([*row, _usd(answer.predicted_usd_per_hour), WAITS.get(answer.binds, "nothing")])
+    head = "".join(f"<th>{html.escape(each)}</th>" for each in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return wide_table(
+        f"<table class='told short'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def sweep_notes(swept: Swept) -> Iterator[str]:
+    """Yield notes on missing intervals, saturation and the assumptions of the predictions."""
+    if not swept.intervals:
+        yield (
+            "There are no intervals, because the range has too many requests. Follow the link of a "
+            "value to see its intervals."
+        )
+    if any(each.answer.saturated for each in swept.points):
+        yield (
+            f"The engines {KEEPS_UP_NOT} with some values: the queue grows for as long as the load "
+            "lasts, so there is no latency to show."
+        )
+    assumed = [one for each in swept.points for one in each.answer.extrapolated]
+    for text in dict.fromkeys(assumed):
+        yield f"Assumed: {html.escape(text)}."
+
+
+def _usd(value: float | None) -> str:
+    return "–" if value is None else wording.usd(value)
 
 
 def table(answer: WhatIfAnswer) -> str:
@@ -65,14 +187,14 @@ def table(answer: WhatIfAnswer) -> str:
                 wording.seconds(each.measured),
                 f"{wording.seconds(each.replayed)} ({error})",
                 f"<b>{wording.seconds(then.value)}</b>",
-                _interval(then).strip(" []"),
+                interval(then).strip(" []"),
             )
             rows.append("".join(f"<td>{cell}</td>" for cell in cells))
     heads = ("latency", "measured", "replayed unchanged", "predicted", "95 % interval")
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return wide_table(
-        f"<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<table class='told short'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
 
 
@@ -99,7 +221,7 @@ def advice(advised: Advised, link: Callable[[str], str]) -> str:
 def _lever(each: Advice, link: Callable[[str], str]) -> str:
     answer, change = each.answer, ",".join(each.lever.edits.listed())
     now, then = answer.usd_per_hour, answer.predicted_usd_per_hour
-    p99 = "cannot keep up" if answer.saturated else _percent(each.gain)
+    p99 = KEEPS_UP_NOT if answer.saturated else _percent(each.gain)
     cells = (
         f"<a href='{html.escape(link(change))}' target='_self'>{html.escape(each.lever.name)}</a>",
         html.escape(change),

@@ -10,6 +10,7 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from tests.ui.conftest import fill
 from tests.ui.opening import HOSTILE, Database, Open, address, markup
+from ui.views.what_if import read
 
 SECONDS = 120
 CONFIG = FleetConfig(
@@ -39,6 +40,7 @@ def url(database: Database) -> str:
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analysis.what_if.predict.__defaults__", (4, lambda: None))
+    monkeypatch.setattr(read, "RESAMPLED", 8)
 
 
 def test_without_a_change_the_controls_have_the_present_values(page: Open, url: str) -> None:
@@ -64,6 +66,11 @@ def test_a_change_in_the_address_is_predicted(page: Open, url: str) -> None:
     assert "SLO chat" in said
     assert test.number_input(key="what_if_max_num_seqs").value == 64
     assert test.slider(key="what_if_rate").value == 1.2
+
+
+def test_a_huge_batch_takes_no_memory(page: Open, url: str) -> None:
+    most = "max_num_seqs=2147483647,max_num_batched_tokens=2147483647"
+    assert "P99 of TTFT would be" in markup(page(url, **RANGE, change=most))
 
 
 def test_too_few_seats_are_called_saturated(page: Open, url: str) -> None:
@@ -92,6 +99,54 @@ def test_a_wrong_change_is_named(page: Open, url: str) -> None:
     assert test.text_input(key="what_if_more").value == ""
 
 
+def test_a_sweep_in_the_address_shows_a_row_for_each_value(page: Open, url: str) -> None:
+    test = page(url, **RANGE, sweep="max_num_seqs=1,64,128", change="output=1.2x")
+    said = markup(test)
+    assert "max_num_seqs" in said
+    assert "256 (now, measured)" in said
+    assert said.count("cannot keep up") >= 2, "one seat: in its row and in a note"
+    assert re.search(r"change=max_num_seqs%3D64%2Coutput%3D1.2x'", said), "a link to its prediction"
+    assert test.text_input(key="what_if_sweep").value == "max_num_seqs=1,64,128"
+    assert test.slider(key="what_if_output").value == 1.2
+    assert "Changes to try" not in said
+
+
+def test_predict_writes_the_sweep_to_the_address(page: Open, url: str) -> None:
+    test = page(url, **RANGE)
+    test.text_input(key="what_if_sweep").set_value("replicas=1..2")
+    test.button(key="what_if_predict").click().run()
+    assert address(test)["sweep"] == "replicas=1..2"
+    assert "change" not in address(test)
+    assert "1 (now, measured)" in markup(test)
+    test.button(key="what_if_reset").click().run()
+    assert "sweep" not in address(test)
+
+
+def test_a_wrong_sweep_is_named(page: Open, url: str) -> None:
+    test = page(url, **RANGE)
+    test.text_input(key="what_if_sweep").set_value("router=a,b")
+    test.button(key="what_if_predict").click().run()
+    assert "sweep of &#x27;router&#x27;; allowed: max_num_seqs" in markup(test)
+    assert "sweep" not in address(test)
+
+
+def test_a_sweep_of_many_requests_has_no_intervals(
+    page: Open, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "MOST_REPLAYED", 1_000)
+    said = markup(page(url, **RANGE, sweep="max_num_seqs=64,128"))
+    assert "There are no intervals" in said
+
+
+@pytest.mark.parametrize(
+    "sweep", [HOSTILE, "max_num_seqs", "rate=1.." + "9" * 400, "replicas=1..99999999999"]
+)
+def test_a_hostile_address_is_no_sweep(page: Open, url: str, sweep: str) -> None:
+    said = markup(page(url, **RANGE, sweep=sweep))
+    assert "Choose a change" in said
+    assert "<script>" not in said
+
+
 @pytest.mark.parametrize("change", [HOSTILE, "max_num_seqs=,,=", "rate=1e400x", "replicas=-3"])
 def test_a_hostile_address_is_no_change(page: Open, url: str, change: str) -> None:
     said = markup(page(url, **RANGE, change=change))
@@ -103,6 +158,7 @@ def test_a_hostile_address_is_no_change(page: Open, url: str, change: str) -> No
     ("change", "reason"),
     [
         ("max_num_seqs=0", "allowed: 1 or more"),
+        ("max_num_seqs=" + "9" * 12, "at most 2147483647"),
         ("rate=tenant=nobody-here:2x", "has no requests"),
     ],
 )

@@ -1,0 +1,43 @@
+"""The percentiles of a latency, from P1 to P99.9. Pure."""
+
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from replay.arrivals import FloatArray, IntArray
+from telemetry.quantiles import least_number, nearest_rank
+
+CURVE: Final = (
+    *(0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.9),
+    *(0.95, 0.975, 0.99, 0.995, 0.999),
+)
+"""The distances between them are about equal in standard deviations of a normal distribution, so
+that a chart with equal distances shows both the middle and the tail."""
+
+
+def curve_of(values: FloatArray) -> FloatArray:
+    """Return the percentiles `CURVE` of the finite values; NaN if there are none."""
+    known = np.sort(values[np.isfinite(values)])
+    return known[_places(known.size)] if known.size else np.full(len(CURVE), np.nan)
+
+
+def shares_below(values: FloatArray, curve: FloatArray) -> FloatArray:
+    """Return the shares of the finite values that are at most each value of a curve; NaN if there
+    are none, or if the curve is unknown."""
+    known = np.sort(values[np.isfinite(values)])
+    if not known.size:
+        return np.full(curve.size, np.nan)
+    shares = np.searchsorted(known, curve, side="right") / known.size
+    return np.where(np.isnan(curve), np.nan, shares)
+
+
+@lru_cache(maxsize=256)
+def _places(number: int) -> IntArray:
+    """Return the places of the nearest ranks among the sorted values."""
+    return np.array([nearest_rank(number, q) - 1 for q in CURVE])
+
+
+def shown(number: int) -> list[int]:
+    """Return the places in `CURVE` of the percentiles that this number of values determines."""
+    return [place for place, q in enumerate(CURVE) if number >= least_number(q)]

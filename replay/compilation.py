@@ -1,0 +1,68 @@
+"""Compile the replay's loop at low priority and keep its code on disk: `python -m
+replay.compilation`.
+
+The explorer runs this in a child process, so that the first what-if of a version does not wait for
+the compiler. The process ends when its standard input ends, which happens when its parent ends.
+"""
+
+import logging
+import os
+import sys
+import threading
+import time
+from typing import Any, Final
+
+from replay.loop import warm
+
+NICE: Final = 19
+_log: Final = logging.getLogger(__name__)
+
+
+def compile_in_background() -> None:
+    """Compile the loop, unless its code is on disk. Log the result; never raise."""
+    try:
+        if _code_folder() is None:
+            _log.warning(
+                "The replay's compiled code cannot be stored, because neither the installation nor"
+                " the user's cache folder is writable. Each process that predicts a change"
+                " compiles it, which takes about 15 s. Set NUMBA_CACHE_DIR to a writable folder."
+            )
+            return
+        begun_s = time.monotonic()
+        compiled = warm()
+    except Exception as error:
+        _log.warning(
+            "The replay was not compiled in advance (%s: %s). The first prediction compiles it.",
+            *(type(error).__name__, error),
+        )
+        return
+    if compiled:
+        _log.info("The replay was compiled in %.0f s.", time.monotonic() - begun_s)
+
+
+def _code_folder() -> str | None:
+    """Return numba's folder for the compiled code, or None if no folder is writable."""
+    from replay import kernel
+
+    run: Any = kernel.run
+    found: str | None = run.stats.cache_path
+    return found
+
+
+def main() -> None:
+    """Compile the loop at the lowest priority, until standard input ends."""
+    os.nice(NICE)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    compile_in_background()
+
+
+def _end_with_parent() -> None:
+    # A buffered read would hold a lock that Python needs when the process ends.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

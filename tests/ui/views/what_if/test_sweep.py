@@ -1,0 +1,91 @@
+from dataclasses import replace
+
+import pytest
+
+from analysis.corrected_prediction import Predicted, Reproduced
+from analysis.what_if import WhatIfAnswer
+from analysis.what_if_search import SweepPoint
+from store.queries import Window
+from ui.kit import colours
+from ui.kit.downloads import csv_of
+from ui.views.what_if import charts
+from ui.views.what_if.read import Swept
+from ui.views.what_if.words import present, sweep_sentence, sweep_table
+
+NOW_S = 0.2
+ANSWER = WhatIfAnswer(
+    window=Window(0, 10**9),
+    requests=1_000,
+    edits=(),
+    reproduced={"ttft_s": {"p99": Reproduced(NOW_S, NOW_S)}},
+    refused=None,
+    now={"ttft_s": {"p50": 0.1, "p99": NOW_S}},
+    throughput_rps=10.0,
+    usd_per_hour=None,
+    left_out={},
+    simulated=True,
+)
+
+
+def swept(values: dict[str, float | None], name: str = "max_num_seqs", now: float = 24.0) -> Swept:
+    """A sweep with these P99; None for a value with which the engines cannot keep up."""
+    points = []
+    for value, p99 in values.items():
+        found = Predicted(p99 or 60.0, (p99 or 60.0) * 0.9, (p99 or 60.0) * 1.1)
+        answer = replace(
+            ANSWER,
+            edits=[f"{name}={value}"],
+            predicted={"ttft_s": {"p50": Predicted(0.0 if p99 == 0 else 0.1), "p99": found}},
+            saturated=p99 is None,
+        )
+        points.append(SweepPoint(value, answer))
+    return Swept(name, points, now, True)
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (
+            swept({"8": None, "32": 0.1005, "64": 0.1}),
+            "With max_num_seqs=32, P99 of TTFT would be shortest: <b>100 ms</b>",
+        ),
+        (swept({"8": None, "32": 0.195}), "No value of max_num_seqs makes P99 of TTFT clearly"),
+        (swept({"4": None, "8": None}), "<b>The engines cannot keep up</b> with any"),
+        (
+            swept({"1x": 0.2, "2x": 0.4, "4x": None}, "rate", 1.0),
+            "The engines keep up with rate=2x at most. P99 of TTFT would be <b>400 ms</b>",
+        ),
+        (swept({"1x": 0.2, "2x": 0.4}, "rate", 1.0), "The engines keep up with rate=2x. P99"),
+    ],
+)
+def test_the_sentence_has_the_finding(found: Swept, sentence: str) -> None:
+    assert sweep_sentence(found, "ttft_s").startswith(sentence)
+
+
+def test_a_saturated_value_has_a_mark_and_no_number() -> None:
+    found = swept({"8": None, "32": 0.1, "64": 0.1})
+    figure = charts.sweep(found, "ttft_s", colours.LIGHT)
+    by_name = {each.name: each for each in figure.data}
+    assert by_name["P99"].y[0] is None
+    assert list(by_name["cannot keep up"].x) == ["8"]
+    assert list(by_name["P99 now"].x) == ["24"]
+    assert list(figure.layout.xaxis.categoryarray) == ["8", "24", "32", "64"]
+    written = csv_of(figure)
+    assert "P99,32,0.1,100 ms [90.0 ms to 110 ms]" in written
+    assert "60" not in written, "the latency of a queue that grows depends on the window"
+    rows = sweep_table(found, "ttft_s", lambda change: change).split("<tr>")
+    assert "24 (now, measured)" in rows[2]
+    assert rows[3].count("cannot keep up") == 2
+    assert "1 min" not in rows[3]
+
+
+def test_a_latency_of_zero_is_drawn_on_a_linear_axis() -> None:
+    figure = charts.sweep(swept({"8": 0.3, "32": 0}), "ttft_s", colours.LIGHT)
+    assert figure.layout.yaxis.type == "linear"
+    assert charts.sweep(swept({"8": 0.3}), "ttft_s", colours.LIGHT).layout.yaxis.type == "log"
+
+
+def test_the_present_value_is_written_as_the_values() -> None:
+    assert present(swept({"8": 0.1, "32": 0.1})) == "24"
+    assert present(swept({"0.5x": 0.1, "1.0x": 0.1}, "rate", 1.0)) == "1.0x"
+    assert present(swept({"0.5x": 0.1, "2x": 0.1}, "rate", 1.0)) == "1x"

@@ -1,0 +1,36 @@
+"""Compile the replay's loop in a child process, before a reader asks for a prediction."""
+
+import logging
+import subprocess
+import time
+from typing import Final
+
+from telemetry import child_process
+
+AFTER_S: Final = 30.0
+"""Seconds from the start of the explorer until the compiler starts. The first page with the first
+data must not share its cores with the compiler (benchmarks/first_minute.py)."""
+LONGEST_S: Final = 600.0
+"""Maximum seconds of the compiler. It takes 14 s of CPU time, at the lowest priority."""
+_log: Final = logging.getLogger(__name__)
+
+
+def compile_later(after_s: float = AFTER_S, longest_s: float = LONGEST_S) -> None:
+    """Wait, then compile the replay's loop in a child process. Log a failure; never raise.
+
+    Args:
+        after_s: seconds to wait.
+        longest_s: maximum seconds of the child.
+    """
+    time.sleep(after_s)
+    try:
+        child = child_process.start("replay.compilation")
+    except OSError as error:
+        _log.warning("The replay was not compiled in advance: %s", error)
+        return
+    try:
+        child.wait(longest_s)
+    except subprocess.TimeoutExpired:
+        _log.warning("The replay was not compiled in advance: not within %.0f s", longest_s)
+    finally:
+        child_process.end(child)
