@@ -16,6 +16,10 @@ NEGLIGIBLE_S: Final = 1e-3
 """Below this duration in seconds, the difference of two replays is added, because a ratio is not
 meaningful."""
 
+LEAST_BLOCKS: Final = 5
+"""Minimum number of blocks for an interval. Fewer blocks give Student's t fewer than 4 degrees of
+freedom."""
+
 
 class Reproduced(NamedTuple):
     """One percentile: as measured, and as replayed without edits."""
@@ -57,6 +61,8 @@ def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArra
 class RankCorrection:
     """Corrects replayed values by the error of the unchanged replay at their ranks.
 
+    A rank is from 0, the smallest value, to 1, the largest.
+
     Args:
         now: the values of the unchanged replay; NaN if unknown.
         measured: the measured values; NaN if unknown.
@@ -70,41 +76,135 @@ class RankCorrection:
         """Return the values of the edited replay, each corrected at its rank."""
         found = then.copy()
         known = np.flatnonzero(np.isfinite(then))
-        if not known.size or not self._now.size or not self._measured.size:
-            return found
         # At the ranks of the sorted values, both arguments of the interpolation ascend.
         order = known[np.argsort(then[known], kind="stable")]
-        ordered = then[order]
-        ranks = (np.arange(known.size) + 0.5) / known.size
-        now, measured = (
-            np.interp(ranks, (np.arange(each.size) + 0.5) / each.size, each)
-            for each in (self._now, self._measured)
-        )
-        small = np.minimum(now, measured) < NEGLIGIBLE_S
-        by_ratio = ordered * measured / np.maximum(now, NEGLIGIBLE_S)
-        found[order] = np.where(small, np.maximum(ordered + measured - now, 0.0), by_ratio)
+        found[order] = self._at(_ranks(known.size), then[order])
         return found
 
+    def corrected_at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
+        """Return the corrected values at ranks of the sorted values of the edited replay."""
+        return self._at(ranks, _values_at(ranks, then))
 
-def interval(value: float, draws: Sequence[float], error_ratio: float) -> Predicted:
-    """Return the interval that contains 95 % of later windows with the same distribution.
+    def _at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
+        if not self._now.size or not self._measured.size:
+            return then
+        now, measured = _values_at(ranks, self._now), _values_at(ranks, self._measured)
+        small = np.minimum(now, measured) < NEGLIGIBLE_S
+        by_ratio = then * measured / np.maximum(now, NEGLIGIBLE_S)
+        return np.where(small, np.maximum(then + measured - now, 0.0), by_ratio)
 
-    The interval is computed on a log scale. The variance of the draws counts twice, because the
-    recorded window and a later window are two samples of the traffic. The error of the unchanged
-    replay is added.
+
+def _ranks(number: int) -> FloatArray:
+    """Return the ranks of sorted values: the i-th of n has the rank (i + ½)/n."""
+    return (np.arange(number) + 0.5) / number
+
+
+def _values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
+    return np.interp(ranks, _ranks(ordered.size), ordered)
+
+
+class RankBounds(NamedTuple):
+    """For each quantile, the lowest and the highest rank of a window at which the same quantile of
+    a later window lies."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> RankBounds | None:
+    """Return the ranks of a window between which the quantiles q of a later window lie in 95 %.
+
+    The prediction of a quantile is off by as much as the share of requests below it differs between
+    two windows of the same traffic. A share is a mean over many requests, so a few blocks suffice
+    for its variance. The variance of a high quantile itself would depend on the distance between
+    the few slowest requests. The variance of a share is nearly independent of the share after the
+    transformation arcsin √share. It counts twice, because the recorded window and a later window
+    are two samples.
+
+    Source: Woodruff, "Confidence Intervals for Medians and Other Position Measures", 1952.
 
     Args:
-        value: the prediction.
-        draws: the same prediction for resampled traffic, or an empty list for no interval.
-        error_ratio: relative error of the unchanged replay.
+        q: (k,) in (0, 1).
+        shares: for each resampled replay, the (k,) shares of values that are at most the quantiles
+            q of the replay of the whole traffic; NaN if the replay has no values.
+        blocks: number of resampled blocks.
+
+    Returns:
+        The bounds, or None if there are too few draws or blocks.
     """
-    if not draws:
-        return Predicted(value)
-    positive = [each for each in draws if each > 0]
-    if value <= 0 or len(positive) < 2:
-        ordered = sorted([*draws, value])
-        return Predicted(value, ordered[0], ordered[-1])
-    sampled = np.sqrt(2) * np.std(np.log(positive), ddof=1)
-    spread = float(np.hypot(sampled, np.log1p(max(error_ratio, -0.9))))
-    factor = float(np.exp(Z_95 * spread))
-    return Predicted(value, value / factor, value * factor)
+    widening = small_sample_factor(blocks)
+    known = [each for each in shares if np.isfinite(each).all()]
+    if len(known) < 2 or widening is None:
+        return None
+    deviations = np.std(np.arcsin(np.sqrt(known)), axis=0, ddof=1)
+    off = Z_95 * widening * np.sqrt(2) * deviations
+    middle = np.arcsin(np.sqrt(q))
+    return RankBounds(
+        np.sin(np.maximum(middle - off, 0.0)) ** 2, np.sin(np.minimum(middle + off, np.pi / 2)) ** 2
+    )
+
+
+def small_sample_factor(blocks: int) -> float | None:
+    """Return the factor that widens a normal interval from resampled blocks, because there are few
+    of them; None for fewer than `LEAST_BLOCKS`.
+
+    Resampling n blocks gives a variance that is too small by (n − 1)/n, and this variance is itself
+    uncertain, so Student's t replaces the normal quantile.
+
+    Source: Hesterberg on the bootstrap, The American Statistician 69 (4), 2015. The quantile of
+    Student's t is Abramowitz and Stegun's expansion 26.7.5, exact to 0.3 % from 4 degrees of
+    freedom.
+    """
+    if blocks < LEAST_BLOCKS:
+        return None
+    freedom, z = blocks - 1, Z_95
+    student = (
+        z
+        + (z**3 + z) / (4 * freedom)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    )
+    return float(student / z * np.sqrt(blocks / freedom))
+
+
+def intervals(
+    values: FloatArray,
+    q: FloatArray,
+    bounds: RankBounds | None,
+    then: FloatArray,
+    correction: RankCorrection,
+    error_ratios: FloatArray,
+) -> list[Predicted]:
+    """Return the intervals that contain the quantiles q of 95 % of later windows with the same
+    distribution.
+
+    Args:
+        values: (k,) the predictions; NaN if unknown.
+        q: (k,) in (0, 1).
+        bounds: from `rank_bounds`.
+        then: the latencies of the edited replay of the whole traffic; NaN if unknown.
+        correction: of the whole traffic.
+        error_ratios: (k,) relative errors of the unchanged replay, which widen the intervals.
+    """
+    if bounds is None:
+        return [Predicted(none_if_nan(each)) for each in values]
+    ordered = np.sort(then[np.isfinite(then)])
+    ranks = np.stack([bounds.low, q, bounds.high])
+    low, middle, high = np.sort(correction.corrected_at(ranks, ordered), axis=0)
+    error = Z_95 * np.log1p(np.maximum(error_ratios, -0.9))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        down, up = np.log(middle / low), np.log(high / middle)
+        # The largest value is no bound. The difference between two windows of the same traffic has
+        # a symmetric distribution.
+        largest = bounds.high > 1 - 0.5 / ordered.size
+        up = np.where(largest, np.maximum(up, down), up)
+        lows, highs = values * np.exp(-np.hypot(down, error)), values * np.exp(np.hypot(up, error))
+    zero = np.minimum(values, low) <= 0
+    lows = np.where(zero, np.maximum(0.0, values + low - middle), lows)
+    highs = np.where(zero, values + high - middle, highs)
+    return [Predicted(*map(none_if_nan, each)) for each in zip(values, lows, highs, strict=True)]
+
+
+def none_if_nan(value: float) -> float | None:
+    """Return a value as a float; None instead of NaN."""
+    return None if np.isnan(value) else float(value)

@@ -22,6 +22,16 @@ def curve_of(values: FloatArray) -> FloatArray:
     return known[_places(known.size)] if known.size else np.full(len(CURVE), np.nan)
 
 
+def shares_below(values: FloatArray, curve: FloatArray) -> FloatArray:
+    """Return the shares of the finite values that are at most each value of a curve; NaN if there
+    are none, or if the curve is unknown."""
+    known = np.sort(values[np.isfinite(values)])
+    if not known.size:
+        return np.full(curve.size, np.nan)
+    shares = np.searchsorted(known, curve, side="right") / known.size
+    return np.where(np.isnan(curve), np.nan, shares)
+
+
 @lru_cache(maxsize=256)
 def _places(number: int) -> IntArray:
     """Return the places of the nearest ranks among the sorted values."""

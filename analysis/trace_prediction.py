@@ -14,12 +14,19 @@ import numpy as np
 import pyarrow as pa
 
 from alerts.evaluation.table_verdicts import columns_of
-from analysis.corrected_prediction import Predicted, RankCorrection, interval, scaled
+from analysis.corrected_prediction import (
+    Predicted,
+    RankCorrection,
+    intervals,
+    rank_bounds,
+    scaled,
+)
 from analysis.hardware_change import assumption
-from analysis.percentile_curve import curve_of
+from analysis.percentile_curve import curve_of, shares_below
 from analysis.recorded_traffic import LEAST_REQUESTS, Recorded
 from analysis.what_if import (
     PLACES,
+    POINTS,
     RESAMPLED,
     WhatIfAnswer,
     WhatIfQuestion,
@@ -32,6 +39,7 @@ from analysis.what_if import (
 from analysis.window_replay import (
     METRICS,
     Replayed,
+    blocks_of,
     pooled_model,
     replayed,
     resampled,
@@ -125,33 +133,43 @@ def predict_trace(
     rest = replace(edits, replicas=None, data_parallel_size=None, router=None)
     window = _Window(recorded, question, now)
     then = replayed(served, traffic_of(served), rest, "trace", np.random.default_rng(0))
-    values, ratios = window.curves(then), window.good_ratios(then, trace)
-    drawn_values, drawn_ratios = [], []
+    curves = {name: _percentiles(then.values[name]) for name in METRICS}
+    ratios = window.good_ratios(then, trace)
+    blocks = blocks_of(served).number
+    drawn_shares, drawn_ratios = [], []
     for number in range(draws):
         some = resampled(served, np.random.default_rng([1, number]))
         after = replayed(served, some, rest, f"draw {number}", np.random.default_rng([2, number]))
-        drawn_values.append(window.curves(after))
+        drawn_shares.append(
+            {name: shares_below(after.values[name], curves[name]) for name in METRICS}
+        )
         drawn_ratios.append(window.good_ratios(after, trace))
         progress()
 
-    def predicted(name: str, point: str) -> Predicted:
-        value, *drawn = (float(each[name][PLACES[point]]) for each in (values, *drawn_values))
-        if np.isnan(value):
-            return Predicted(None)
-        error = of_window.reproduced[name][point].error_ratio or 0.0
-        return interval(value, [each for each in drawn if not np.isnan(each)], error)
+    def predicted(name: str) -> dict[str, Predicted]:
+        q = np.array([*POINTS.values()])
+        reproduced = of_window.reproduced[name]
+        found = intervals(
+            scaled(window.measured[name], window.now[name], curves[name]),
+            q,
+            rank_bounds(q, [each[name] for each in drawn_shares], blocks),
+            then.values[name],
+            window.corrections[name],
+            np.array([reproduced[point].error_ratio or 0.0 for point in POINTS]),
+        )
+        return dict(zip(POINTS, found, strict=True))
 
     engines = served.engines[0].model.replicas
     # The price of another device is not known here.
     usd = None if edits.device else question.usd_per_hour
     return replace(
         answer,
-        predicted={name: {point: predicted(name, point) for point in PLACES} for name in METRICS},
+        predicted={name: predicted(name) for name in METRICS},
         objectives=[
             TraceAttainment(
                 objective.name,
                 float(objective.target),
-                ratio_interval(value, [each[place] for each in drawn_ratios]),
+                ratio_interval(value, [each[place] for each in drawn_ratios], blocks),
             )
             for place, (objective, _) in enumerate(window.objectives)
             if (value := ratios[place]) is not None
@@ -225,25 +243,18 @@ class _Window:
         counted = recorded.counted
         measured = {name: recorded.column(name)[counted] for name in METRICS}
         replayed_now = {name: now.values[name][counted[now.source]] for name in METRICS}
-        self._measured = {name: curve_of(measured[name]) for name in METRICS}
-        self._now = {name: curve_of(replayed_now[name]) for name in METRICS}
-        self._corrections = {
+        self.measured = {name: _percentiles(measured[name]) for name in METRICS}
+        self.now = {name: _percentiles(replayed_now[name]) for name in METRICS}
+        self.corrections = {
             name: RankCorrection(replayed_now[name], measured[name]) for name in METRICS
         }
         self.objectives = counted_objectives(question)
-
-    def curves(self, then: Replayed) -> dict[str, FloatArray]:
-        """Return the corrected percentiles of each latency; NaN if unknown."""
-        return {
-            name: scaled(self._measured[name], self._now[name], curve_of(then.values[name]))
-            for name in METRICS
-        }
 
     def good_ratios(self, then: Replayed, trace: Arrivals) -> list[float | None]:
         """Return the good ratio of each objective; None if it selects no request of a trace."""
         served = ~then.rejected
         known: dict[str, Any] = {
-            name: self._corrections[name].corrected(then.values[name][served]) for name in METRICS
+            name: self.corrections[name].corrected(then.values[name][served]) for name in METRICS
         }
         known |= {
             "prompt_tokens": trace.prompt_tokens[then.source[served]],
@@ -254,6 +265,11 @@ class _Window:
             good_ratio(indicator, _table(known, columns_of(indicator.where, indicator.good)))
             for _, indicator in self.objectives
         ]
+
+
+def _percentiles(values: FloatArray) -> FloatArray:
+    """Return the percentiles `POINTS` of the finite values; NaN if there are none."""
+    return curve_of(values)[[*PLACES.values()]]
 
 
 def _table(known: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:

@@ -4,9 +4,9 @@ The window is replayed twice: once unchanged, to measure how well the model repr
 and once with the edits. Intervals are computed from replays of resampled blocks of the window.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +20,25 @@ from analysis.corrected_prediction import (
     Predicted,
     RankCorrection,
     Reproduced,
-    interval,
+    intervals,
+    none_if_nan,
+    rank_bounds,
     scaled,
+    small_sample_factor,
 )
 from analysis.hardware_change import assumption
-from analysis.percentile_curve import CURVE, curve_of, shown
+from analysis.percentile_curve import CURVE, curve_of, shares_below, shown
 from analysis.prefix_ladders import with_prefixes
 from analysis.recorded_traffic import Recorded, RecordedEngine, read_recorded
-from analysis.window_replay import METRICS, Replayed, Traffic, replayed, resampled, traffic_of
+from analysis.window_replay import (
+    METRICS,
+    Replayed,
+    Traffic,
+    blocks_of,
+    replayed,
+    resampled,
+    traffic_of,
+)
 from replay.arrivals import BoolArray, FloatArray
 from replay.edits import EditError, Edits
 from replay.outcome import Bind
@@ -52,6 +63,7 @@ RESAMPLED: Final = 40
 11 %."""
 
 Percentiles = dict[str, float | None]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +295,7 @@ class _Reporting:
         )
         """The columns that the verdicts on the objectives need."""
         self.judged_metrics = [name for name in METRICS if name in self.judged_columns]
+        self.blocks = blocks_of(recorded).number
 
     def number(self, name: str) -> int:
         """Return how many of the reported requests have this latency."""
@@ -311,16 +324,15 @@ class _Sample:
         self.measured = {name: curve_of(measured[name]) for name in METRICS}
         self.replayed = reporting.curves(now)
         self.corrections = {
-            name: RankCorrection(reporting.values(now, name), measured[name])
-            for name in reporting.judged_metrics
+            name: RankCorrection(reporting.values(now, name), measured[name]) for name in METRICS
         }
 
 
 class _Effect(NamedTuple):
     """The effect of edits on one sample."""
 
-    predicted: Mapping[str, FloatArray]
-    """The percentiles `CURVE` of each latency; NaN if unknown."""
+    curves: Mapping[str, FloatArray]
+    """The percentiles `CURVE` of each latency of the edited replay; NaN if unknown."""
     gains: Mapping[str, FloatArray]
     """The change of each percentile between the two replays, as a ratio; NaN if unknown."""
     good_ratios: Sequence[float | None]
@@ -333,16 +345,18 @@ class _Prediction:
     def __init__(self, reporting: _Reporting, edits: Edits, whole: _Sample) -> None:
         self._of, self._edits, self._whole = reporting, edits, whole
         self._reproduced = {
-            name: {
-                point: Reproduced(
-                    _known(whole.measured[name][place]), _known(whole.replayed[name][place])
-                )
-                for point, place in PLACES.items()
-            }
+            name: [
+                Reproduced(none_if_nan(measured), none_if_nan(now))
+                for measured, now in zip(whole.measured[name], whole.replayed[name], strict=True)
+            ]
             for name in METRICS
         }
-        self.refused = _refusal(self._reproduced)
+        """The percentiles `CURVE` of each latency."""
+        self.refused = _refusal(_points(self._reproduced))
         self._draws: list[_Effect] = []
+        self._shares: list[dict[str, FloatArray]] = []
+        """For each draw, the shares of the latencies of the edited replay that are at most the
+        percentiles of the edited replay of the whole traffic."""
         if self.refused is None:
             self._then = (
                 self._replay(whole, "now", np.random.default_rng(0))
@@ -353,7 +367,14 @@ class _Prediction:
 
     def draw(self, sample: _Sample, seed: str, chance: np.random.Generator) -> None:
         """Add a replay of resampled traffic."""
-        self._draws.append(self._effect_on(sample, self._replay(sample, seed, chance)))
+        then = self._replay(sample, seed, chance)
+        self._draws.append(self._effect_on(sample, then))
+        self._shares.append(
+            {
+                name: shares_below(self._of.values(then, name), self._effect.curves[name])
+                for name in METRICS
+            }
+        )
 
     def _replay(self, sample: _Sample, seed: str, chance: np.random.Generator) -> Replayed:
         return replayed(self._of.recorded, sample.traffic, self._edits, seed, chance)
@@ -363,15 +384,16 @@ class _Prediction:
         recorded, question = self._of.recorded, self._of.question
         requests = int(self._of.chosen.sum())
         length_s = (question.window.to_unix_ns - question.window.from_unix_ns) / 1e9
+        reproduced = _points(self._reproduced)
         answer = WhatIfAnswer(
             window=question.window,
             requests=requests,
             edits=self._edits.listed(),
-            reproduced=self._reproduced,
+            reproduced=reproduced,
             refused=self.refused,
             now={
                 name: {point: each.measured for point, each in points.items()}
-                for name, points in self._reproduced.items()
+                for name, points in reproduced.items()
             },
             throughput_rps=requests / length_s,
             usd_per_hour=question.usd_per_hour,
@@ -386,12 +408,10 @@ class _Prediction:
         # The price of another device is unknown here.
         usd = None if self._edits.device else question.usd_per_hour
         reported = self._of.chosen[then.source]
+        predicted = {name: self._predicted(name) for name in METRICS}
         return replace(
             answer,
-            predicted={
-                name: {point: self._predicted(name, place) for point, place in PLACES.items()}
-                for name in METRICS
-            },
+            predicted=_points(predicted),
             gains={
                 name: {point: self._gain(name, place) for point, place in PLACES.items()}
                 for name in METRICS
@@ -400,8 +420,8 @@ class _Prediction:
                 name: [
                     CurvePoint(
                         CURVE[place],
-                        _known(self._whole.measured[name][place]),
-                        self._predicted(name, place),
+                        self._reproduced[name][place].measured,
+                        predicted[name][place],
                     )
                     for place in shown(self._of.number(name))
                 ]
@@ -419,32 +439,32 @@ class _Prediction:
     def _effect_on(self, sample: _Sample, then: Replayed) -> _Effect:
         curves = self._of.curves(then)
         return _Effect(
-            {
-                name: scaled(sample.measured[name], sample.replayed[name], curves[name])
-                for name in METRICS
-            },
+            curves,
             {name: _changes(sample.replayed[name], curves[name]) for name in METRICS},
             self._good_ratios(sample, then),
         )
 
     def _gain(self, name: str, place: int) -> Predicted:
-        value = _known(self._effect.gains[name][place])
-        draws = _all_known(each.gains[name][place] for each in self._draws)
-        if value is None or len(draws) < 2:
+        value = none_if_nan(self._effect.gains[name][place])
+        draws = [each.gains[name][place] for each in self._draws]
+        draws = [each for each in draws if not np.isnan(each)]
+        widening = small_sample_factor(self._of.blocks)
+        if value is None or len(draws) < 2 or widening is None:
             return Predicted(value)
-        off = Z_95 * float(np.std(draws, ddof=1))
+        off = Z_95 * widening * float(np.std(draws, ddof=1))
         return Predicted(value, max(-1.0, value - off), value + off)
 
-    def _predicted(self, name: str, place: int) -> Predicted:
-        value = _known(self._effect.predicted[name][place])
-        if value is None:
-            return Predicted(None)
-        draws = _all_known(each.predicted[name][place] for each in self._draws)
-        whole = self._whole
-        reproduced = Reproduced(
-            _known(whole.measured[name][place]), _known(whole.replayed[name][place])
+    def _predicted(self, name: str) -> list[Predicted]:
+        """Return the predicted percentiles `CURVE` of a latency."""
+        whole, q = self._whole, np.array(CURVE)
+        return intervals(
+            scaled(whole.measured[name], whole.replayed[name], self._effect.curves[name]),
+            q,
+            rank_bounds(q, [each[name] for each in self._shares], self._of.blocks),
+            self._of.values(self._then, name),
+            whole.corrections[name],
+            np.array([each.error_ratio or 0.0 for each in self._reproduced[name]]),
         )
-        return interval(value, draws, reproduced.error_ratio or 0.0)
 
     def _good_ratios(self, sample: _Sample, after: Replayed) -> list[float | None]:
         """Return the predicted good ratio of each objective that Tailspan counts."""
@@ -468,7 +488,8 @@ class _Prediction:
             now, value = good_ratio(indicator, table), self._effect.good_ratios[place]
             if now is None or value is None:
                 continue
-            predicted = ratio_interval(value, [each.good_ratios[place] for each in self._draws])
+            draws = [each.good_ratios[place] for each in self._draws]
+            predicted = ratio_interval(value, draws, self._of.blocks)
             found.append(Attainment(objective.name, float(objective.target), now, predicted))
         return found
 
@@ -478,12 +499,12 @@ def usd_per_1000(usd_per_hour: float | None, rps: float | None) -> float | None:
     return None if usd_per_hour is None or not rps else usd_per_hour / (3.6 * rps)
 
 
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
-def _all_known(values: Iterable[float]) -> list[float]:
-    return [float(each) for each in values if not np.isnan(each)]
+def _points(curves: Mapping[str, Sequence[Value]]) -> dict[str, dict[str, Value]]:
+    """Return the percentiles `POINTS` of each latency."""
+    return {
+        name: {point: curve[place] for point, place in PLACES.items()}
+        for name, curve in curves.items()
+    }
 
 
 def _changes(before: FloatArray, after: FloatArray) -> FloatArray:
@@ -526,13 +547,21 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
     return good / (good + bad) if good + bad else None
 
 
-def ratio_interval(value: float, draws: Sequence[float | None]) -> Predicted:
-    """Return a good ratio with the interval of 95 % of later windows. See `interval`."""
+def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
+    """Return a good ratio with the interval of 95 % of later windows.
+
+    Args:
+        value: the predicted ratio.
+        draws: the same ratio for resampled traffic.
+        blocks: number of resampled blocks.
+    """
     known = [each for each in draws if each is not None]
-    if not known:
+    widening = small_sample_factor(blocks)
+    if not known or widening is None:
         return Predicted(value)
     low, high = np.quantile([*known, value], [0.025, 0.975])
-    low, high = (value + np.sqrt(2) * (each - value) for each in (low, high))
+    # The recorded window and a later window are two samples.
+    low, high = (value + np.sqrt(2) * widening * (each - value) for each in (low, high))
     return Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
 
 

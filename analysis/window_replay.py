@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from analysis.hardware_change import on_hardware
-from analysis.recorded_traffic import Recorded, RecordedEngine
+from analysis.recorded_traffic import STRETCH_S, Recorded, RecordedEngine
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray, Prefixes
 from replay.conditions import Conditions
 from replay.edits import Edits, edited_arrivals, edited_engine
@@ -23,6 +23,9 @@ METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 BLOCK_S: Final = 30
 """Length of a resampled block: longer than most requests, and shorter than most changes of the
 request rate."""
+BLOCKS: Final = 10
+"""Minimum number of blocks. In a shorter window, blocks are shorter than `BLOCK_S`, because the
+variance that few blocks give is uncertain."""
 SATURATED: Final = 0.02
 """Growth of the queueing time, in seconds per second of the window, above which the engines cannot
 keep up. 0.02 is a request rate 2 % above the engines' capacity. Engines that reject a larger share
@@ -64,15 +67,32 @@ def traffic_of(recorded: Recorded) -> Traffic:
     )
 
 
+class Blocks(NamedTuple):
+    """The blocks of a window that `resampled` draws from."""
+
+    since_s: float
+    """Start of the first block."""
+    length_s: float
+    """Length of each block: a multiple of `STRETCH_S`, so that no change of speed is divided."""
+    number: int
+
+
+def blocks_of(recorded: Recorded) -> Blocks:
+    """Divide a window into blocks."""
+    received_s = np.concatenate([each.arrivals.received_s for each in recorded.engines])
+    since_s = float(np.ceil(recorded.lead_s / STRETCH_S)) * STRETCH_S
+    counted_s = float(received_s.max()) - since_s
+    length_s = float(np.clip(counted_s / BLOCKS // STRETCH_S * STRETCH_S, STRETCH_S, BLOCK_S))
+    return Blocks(since_s, length_s, max(1, round(counted_s / length_s)))
+
+
 def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
     """Draw blocks of the window with replacement. The requests before the window stay unchanged."""
-    received_s = np.concatenate([each.arrivals.received_s for each in recorded.engines])
-    lead_s = float(np.ceil(recorded.lead_s / BLOCK_S)) * BLOCK_S
-    blocks = max(1, round((float(received_s.max()) - lead_s) / BLOCK_S))
-    starts_s = (lead_s + BLOCK_S * chance.integers(0, blocks, blocks)).tolist()
+    lead_s, block_s, number = blocks_of(recorded)
+    starts_s = (lead_s + block_s * chance.integers(0, number, number)).tolist()
     shifts = [
-        _Shift(start_s, lead_s + number * BLOCK_S - start_s)
-        for number, start_s in enumerate(starts_s)
+        _Shift(start_s, start_s + block_s, lead_s + place * block_s - start_s)
+        for place, start_s in enumerate(starts_s)
     ]
     arrivals, conditions, rows = [], [], []
     for each in recorded.engines:
@@ -80,7 +100,7 @@ def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
         places = [np.flatnonzero(at_s < lead_s)]
         moved = [at_s[places[0]]]
         for shift in shifts:
-            low, high = np.searchsorted(at_s, [shift.start_s, shift.start_s + BLOCK_S])
+            low, high = np.searchsorted(at_s, [shift.from_s, shift.to_s])
             places.append(np.arange(low, high))
             moved.append(at_s[low:high] + shift.by_s)
         drawn = np.concatenate(places)
@@ -93,12 +113,13 @@ def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
 class _Shift(NamedTuple):
     """A drawn block, and the seconds by which it is moved."""
 
-    start_s: float
+    from_s: float
+    to_s: float
     by_s: float
 
     def has(self, at_s: float) -> bool:
         """Return whether the block contains this time."""
-        return self.start_s <= at_s < self.start_s + BLOCK_S
+        return self.from_s <= at_s < self.to_s
 
 
 def _shifted(conditions: Conditions, lead_s: float, shifts: Sequence[_Shift]) -> Conditions:

@@ -4,8 +4,9 @@ import os
 import pickle
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def record(
     arguments: Sequence[str] = (),
     servers: int = 1,
     command: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+    beside: AbstractContextManager[object] | None = None,
 ) -> Recording:
     """Start servers, send each request at its instant, and stop the servers.
 
@@ -52,6 +55,8 @@ def record(
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         servers: number of servers, which share this machine's cores.
         command: starts another server than that of the tiny model; see `rig.serve.command`.
+        variables: additional environment variables of the servers.
+        beside: entered when the load begins, and left when it ends.
 
     Raises:
         RuntimeError: a server did not start.
@@ -62,7 +67,9 @@ def record(
         processes = [
             subprocess.Popen(
                 serve.command(port, ["--no-enable-log-requests", *arguments], command),
-                env=serve.environment(f"http://127.0.0.1:{collector.grpc_port}", os.environ),
+                env=serve.environment(
+                    f"http://127.0.0.1:{collector.grpc_port}", {**os.environ, **(variables or {})}
+                ),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
@@ -74,7 +81,7 @@ def record(
                 if not serve.wait_until_healthy(port, process):
                     raise RuntimeError("the server did not start")
             begun, begun_ns = time.monotonic(), time.time_ns()
-            with ThreadPoolExecutor(CLIENTS) as pool:
+            with beside or nullcontext(), ThreadPoolExecutor(CLIENTS) as pool:
                 for number, (at_s, call) in enumerate(planned):
                     time.sleep(max(0.0, begun + at_s - time.monotonic()))
                     pool.submit(send, ports[number % servers], call)

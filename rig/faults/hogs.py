@@ -5,7 +5,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from rig.faults.fault import Fault, Server
@@ -19,25 +19,30 @@ while os.getppid() == int(sys.argv[1]):
 """
 
 
+@contextmanager
+def running_hogs(count: int) -> Iterator[None]:
+    """Run a number of CPU-bound processes while the context is open."""
+    # Each process has its own session. If Linux divides CPU time by session, all processes of
+    # one session would together receive no more CPU time than the server.
+    command = [sys.executable, "-c", _HOG, str(os.getpid())]
+    hogs = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
 @dataclass(frozen=True, slots=True)
 class Hogs:
     """A number of CPU-bound processes."""
 
     count: int
 
-    @contextmanager
-    def __call__(self, server: Server, draw: random.Random) -> Iterator[None]:
+    def __call__(self, server: Server, draw: random.Random) -> AbstractContextManager[None]:
         """Run the processes while the context is open."""
-        # Each process has its own session. If Linux divides CPU time by session, all processes of
-        # one session would together receive no more CPU time than the server.
-        command = [sys.executable, "-c", _HOG, str(os.getpid())]
-        hogs = [subprocess.Popen(command, start_new_session=True) for _ in range(self.count)]
-        try:
-            yield
-        finally:
-            for hog in hogs:
-                hog.kill()
-                hog.wait()
+        return running_hogs(self.count)
 
 
 def noisy_neighbour(draw: random.Random, severity: float, usual: Traffic) -> Fault:

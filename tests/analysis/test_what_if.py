@@ -14,7 +14,7 @@ from analysis.recorded_traffic import (
     recorded_of,
 )
 from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict
-from analysis.window_replay import METRICS, replayed, traffic_of
+from analysis.window_replay import METRICS, blocks_of, replayed, resampled, traffic_of
 from replay.edits import EditError, Edits, Rate
 from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
@@ -137,6 +137,16 @@ def test_each_engine_keeps_its_own_requests() -> None:
     rows = np.sort(np.concatenate([each.rows for each in both.engines]))
     assert (rows == np.arange(both.requests.num_rows)).all()
     assert answer(Edits(output=1.01), replicas=2).refused is None
+
+
+def test_a_short_window_has_at_least_ten_blocks() -> None:
+    since_s, length_s, number = blocks_of(recorded())
+    assert since_s == pytest.approx(LEAD_S, abs=5)
+    assert length_s == 20
+    assert number == SECONDS / length_s
+    (drawn,) = resampled(recorded(), np.random.default_rng(1)).arrivals
+    assert (np.diff(drawn.received_s) >= 0).all()
+    assert drawn.received_s.max() <= since_s + SECONDS
 
 
 def test_intervals_contain_the_value() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
-from analysis.window_replay import BLOCK_S, _pooled, resampled
+from analysis.window_replay import _pooled, blocks_of, resampled
 from replay.conditions import Conditions, Pace, Stall
 from replay.edits import Edits
 from simulator.dataset import run
@@ -28,22 +28,24 @@ def recorded() -> Recorded:
     found = recorded_of(requests, data.sample_table(), data.starts, window)
     engines = [
         replace(each, conditions=Conditions(stalls=(stalls,), paces=(paces,)))
-        for each, stalls, paces in zip(found.engines, *_events(), strict=True)
+        for each, stalls, paces in zip(found.engines, *_events(found), strict=True)
     ]
     return replace(found, engines=engines)
 
 
-def _events() -> tuple[list[tuple[Stall, ...]], list[tuple[Pace, ...]]]:
-    middles_s = np.arange(BLOCK_S / 2, LEAD_S + SECONDS, BLOCK_S).tolist()
+def _events(recorded: Recorded) -> tuple[list[tuple[Stall, ...]], list[tuple[Pace, ...]]]:
+    since_s, length_s, _ = blocks_of(recorded)
+    first_s = since_s % length_s + length_s / 2
+    middles_s = np.arange(first_s, LEAD_S + SECONDS, length_s).tolist()
     return (
         [tuple(Stall(at_s, r + 1.0) for at_s in middles_s) for r in range(2)],
         [tuple(Pace(at_s, r + 1.0) for at_s in middles_s) for r in range(2)],
     )
 
 
-def _check(conditions: Conditions, replica: int, like: int) -> None:
+def _check(recorded: Recorded, conditions: Conditions, replica: int, like: int) -> None:
     """Check that a replica of resampled traffic has the stalls and paces of its engine."""
-    number = pytest.approx(len(_events()[0][like]), abs=1)
+    number = pytest.approx(len(_events(recorded)[0][like]), abs=1)
     assert len(conditions.stalls_of(replica)) == number
     assert {each.for_s for each in conditions.stalls_of(replica)} == {like + 1.0}
     assert len(conditions.paces_of(replica)) == number
@@ -53,20 +55,20 @@ def _check(conditions: Conditions, replica: int, like: int) -> None:
 def test_resampled_engines_keep_their_stalls_and_paces(recorded: Recorded) -> None:
     drawn = resampled(recorded, np.random.default_rng(3))
     for number, conditions in enumerate(drawn.conditions):
-        _check(conditions, 0, like=number)
+        _check(recorded, conditions, 0, like=number)
     edits = Edits(replicas=3)
     models = [each.model for each in recorded.engines]
     pooled = _pooled(recorded, models, drawn, edits)[2]
     for number in range(2):
-        _check(pooled, number, like=number)
+        _check(recorded, pooled, number, like=number)
     assert pooled.stalls_of(2) == (), "a new replica has none"
 
 
 def test_every_replica_of_a_resampled_pool_keeps_its_stalls_and_paces(recorded: Recorded) -> None:
-    stalls, paces = _events()
+    stalls, paces = _events(recorded)
     pool = replace(
         recorded.engines[0], conditions=Conditions(stalls=tuple(stalls), paces=tuple(paces))
     )
     drawn = resampled(replace(recorded, engines=[pool]), np.random.default_rng(3))
     for number in range(2):
-        _check(drawn.conditions[0], number, like=number)
+        _check(recorded, drawn.conditions[0], number, like=number)

@@ -1,0 +1,187 @@
+"""Fits of the step model to recorded steps, and their errors on other steps.
+
+Pure. A step's duration is γ + α·P + κ·Q + β·C + δ·N (docs/ledger.md).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from replay.arrivals import BoolArray, FloatArray, IntArray
+from replay.fit import FitError, StepReports, fit_steps
+
+PAIRS = 2
+"""Column of the attention pairs, whose coefficient is κ."""
+KEPT = 0.75
+"""Share of the seconds that the robust fit keeps: the compromise between robustness and efficiency
+that Rousseeuw and Van Driessen recommend (Technometrics 1999, "A Fast Algorithm for the Minimum
+Covariance Determinant Estimator")."""
+ROUNDS = 20
+PACE_S = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Single steps."""
+
+    ended_s: FloatArray
+    """(n,)"""
+    worked_s: FloatArray
+    """(n,) duration without the stall."""
+    work: FloatArray
+    """(n, 5) 1, prefill tokens, attention pairs, context tokens, decodes."""
+
+    def select(self, chosen: BoolArray) -> "Steps":
+        """Return some of the steps."""
+        return Steps(self.ended_s[chosen], self.worked_s[chosen], self.work[chosen])
+
+    @property
+    def second(self) -> IntArray:
+        """(n,) the index of each step's second, without gaps."""
+        return np.unique(np.floor(self.ended_s), return_inverse=True)[1]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of a fit on steps that it was not fitted to."""
+
+    busy: float
+    """Sum of the absolute errors of each second's busy time, divided by the busy time."""
+    paced: float
+    """The same, after the model is scaled to the busy time of each `PACE_S`, as the product scales
+    it."""
+    step: float
+    """Median absolute relative error of a single step."""
+    r_squared: float
+    """Share of the steps' variance that the fit predicts."""
+
+
+def all_fits(reports: StepReports, steps: Steps) -> Mapping[str, FloatArray]:
+    """Return the coefficients (5,) of each method.
+
+    Args:
+        reports: the engine's samples.
+        steps: the steps of the same time.
+
+    Raises:
+        FitError: there are too few samples.
+    """
+    reported = _reported(reports)
+    modelled_s = np.maximum(steps.work @ reported, 1e-9)
+    plain = normal_equations(steps, np.ones(len(steps.worked_s)))
+    without = normal_equations(steps, np.ones(len(steps.worked_s)), without=PAIRS)
+    return {
+        "as reported": reported,
+        "seconds": _of_seconds(reports),
+        "steps": plain,
+        "steps, worst seconds dropped": _scaled(_trimmed(steps), steps),
+        "steps, relative errors": _scaled(normal_equations(steps, modelled_s**-2), steps),
+        "steps, without κ": without,
+    }
+
+
+def errors(coefficients: FloatArray, steps: Steps) -> Errors:
+    """Return the errors of coefficients on steps."""
+    modelled_s = steps.work @ coefficients
+    off_s = modelled_s - steps.worked_s
+    stretch = np.unique(np.floor(steps.ended_s / PACE_S), return_inverse=True)[1]
+    pace = np.bincount(stretch, steps.worked_s) / np.bincount(stretch, modelled_s)
+    paced_s = modelled_s * pace[stretch] - steps.worked_s
+    known = steps.worked_s > 0
+    squares = float(np.sum((steps.worked_s - steps.worked_s.mean()) ** 2))
+    busy, at_pace = (
+        float(np.abs(np.bincount(steps.second, each)).sum() / steps.worked_s.sum())
+        for each in (off_s, paced_s)
+    )
+    return Errors(
+        busy,
+        at_pace,
+        float(np.median(np.abs(off_s[known]) / steps.worked_s[known])),
+        1 - float(np.sum(off_s**2)) / squares,
+    )
+
+
+def normal_equations(steps: Steps, weights: FloatArray, without: int | None = None) -> FloatArray:
+    """Return the weighted least-squares fit to single steps, without negative coefficients.
+
+    Args:
+        steps: the steps.
+        weights: (n,) weights of the squared errors.
+        without: a column whose coefficient is 0.
+    """
+    weighted = steps.work * weights[:, None]
+    return solved(weighted.T @ steps.work, weighted.T @ steps.worked_s, without)
+
+
+def solved(normal: FloatArray, moment: FloatArray, without: int | None = None) -> FloatArray:
+    """Return the x ≥ 0 that minimises xᵀ·normal·x − 2·moment·x.
+
+    The solution is exact: it is the best of the solutions of all subsets of the coefficients.
+
+    Args:
+        normal: (k, k), XᵀX.
+        moment: (k,), Xᵀy.
+        without: a coefficient that is 0.
+    """
+    size = np.sqrt(np.maximum(np.diag(normal), 1e-300))
+    scaled, target = normal / np.outer(size, size), moment / size
+    free = [each for each in range(len(moment)) if each != without]
+    best, least = np.zeros(len(moment)), 0.0
+    for number in range(1, len(free) + 1):
+        for chosen in combinations(free, number):
+            places = list(chosen)
+            found = np.linalg.lstsq(scaled[np.ix_(places, places)], target[places])[0]
+            cost = -float(found @ target[places])
+            if (found >= 0).all() and cost < least:
+                best, least = np.zeros(len(moment)), cost
+                best[places] = found
+    return best / size
+
+
+def _reported(reports: StepReports) -> FloatArray:
+    """Return the coefficients that the product uses."""
+    model = fit_steps(reports).model
+    return np.array(
+        [
+            model.base_s,
+            model.prefill_token_s,
+            model.prefill_pair_s,
+            model.context_token_s,
+            model.sequence_s,
+        ]
+    )
+
+
+def _of_seconds(reports: StepReports) -> FloatArray:
+    """Return a regression of the busy time between two samples over the work between them."""
+    known = np.isfinite(reports.work).all(axis=1) & np.isfinite(reports.busy_s)
+    if not known.any():
+        raise FitError("no samples")
+    work = reports.work[known]
+    worked_s = reports.busy_s[known] - np.nan_to_num(reports.stall_s[known])
+    return solved(work.T @ work, work.T @ worked_s)
+
+
+def _trimmed(steps: Steps) -> FloatArray:
+    """Return a fit to the seconds that it explains best (least trimmed squares)."""
+    second = steps.second
+    total = np.bincount(second, steps.worked_s**2)
+    kept = np.ones(total.size, dtype=bool)
+    found = np.zeros(steps.work.shape[1])
+    for _ in range(ROUNDS):
+        chosen = steps.select(kept[second])
+        found = normal_equations(chosen, np.ones(len(chosen.worked_s)))
+        off = np.bincount(second, (steps.worked_s - steps.work @ found) ** 2) / total
+        best = off <= np.quantile(off, KEPT)
+        if (best == kept).all():
+            break
+        kept = best
+    return found
+
+
+def _scaled(coefficients: FloatArray, steps: Steps) -> FloatArray:
+    """Return coefficients that explain the total busy time, as the product scales them."""
+    scale: float = steps.worked_s.sum() / (steps.work @ coefficients).sum()
+    return coefficients * scale

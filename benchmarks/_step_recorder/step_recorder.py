@@ -1,0 +1,38 @@
+"""A vLLM plugin that writes each engine step to a file, for `benchmarks/step_fit.py`.
+
+If this folder is on PYTHONPATH, vLLM loads the plugin. The plugin needs Tailspan's plugin, and the
+variable `STEP_RECORDER_FILE`.
+"""
+
+import json
+import os
+import time
+from typing import Any
+
+FLUSH_S = 1.0
+
+
+def install() -> None:
+    """Entry point `vllm.general_plugins`: record each step that is added to the step ledger."""
+    path = os.environ.get("STEP_RECORDER_FILE")
+    if not path:
+        return
+    from tailspan_vllm.engine_core.step_ledger import Ledger
+
+    end_step = Ledger.end_step
+    lines: list[str] = []
+    flushed = 0.0
+
+    def recorded(self: Any, work: Any, begun: float, ended: float, sequences: int) -> float:
+        nonlocal flushed
+        stall = end_step(self, work, begun, ended, sequences)
+        lines.append(json.dumps([ended, max(ended - begun, 0.0), stall, *work]))
+        # Written a second late at most, because SIGTERM ends the process.
+        if (now := time.monotonic()) - flushed > FLUSH_S:
+            with open(path, "a") as file:  # noqa: PTH123
+                file.write("\n".join(lines) + "\n")
+            lines.clear()
+            flushed = now
+        return stall
+
+    Ledger.end_step = recorded  # type: ignore[method-assign]
