@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.counterfactual.factors import KINDS
+from analysis.counterfactual.factors import KINDS, Kind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
@@ -100,14 +100,25 @@ def share(hits: Iterable[bool]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+_PARTS = {
+    # The fault makes outputs longer, and removes blocks.
+    "preemption": (Kind.OUTPUTS,),
+    # The added requests have long contexts and long outputs.
+    "decode_batch_growth": (Kind.LONG_PROMPTS,),
+}
+"""The changes that a fault consists of, besides the one that its own id stands for."""
+
+
 def errors(of: Result) -> list[tuple[float, float, float, float]]:
     """Return the share, the ends of its interval, and the true share of each named cause.
 
     A cause that was not injected has the true share 0. It is left out if a replay removes it in the
-    same way as an injected cause: then it is another name for the same change.
+    same way as an injected cause, or as a part of an injected cause: then it is another name for
+    the same change.
     """
     truth = dict(zip(of.causes, of.true_shares, strict=True))
     injected = {KINDS.get(cause) for cause in of.causes}
+    injected |= {kind for cause in of.causes for kind in _PARTS.get(cause, ())}
     return [
         (share, low, high, min(max(truth.get(cause, 0.0), 0.0), 1.0))
         for cause, share, (low, high) in zip(of.found, of.shares, of.intervals, strict=False)

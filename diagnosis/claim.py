@@ -30,11 +30,25 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """The predicted effect of a lever on the P99 of the latency in question, with the ends of the
+    95 % interval, in seconds."""
+
+    now_s: float
+    then_s: float
+    low_s: float | None
+    high_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Lever:
     """An action in an operator's words, with the flag that implements it, if one exists."""
 
     action: str
     flag: str | None = None
+    change: str | None = None
+    """The same as a change of `tailspan what-if`, if a replay can predict its effect."""
+    predicted: Effect | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

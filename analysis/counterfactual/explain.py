@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Engine
 
+from analysis.counterfactual.effects import with_effects
 from analysis.counterfactual.shares import Decision, Tails, UndecidedError, decide
 from analysis.recorded_traffic import NotReplayableError, read_recorded
 from analysis.what_if import matching
@@ -47,7 +48,8 @@ def with_replayed_shares(
         decision = decide(window, baseline, explanation.causes, tails, progress)
     except (NotReplayableError, UndecidedError) as error:
         return replace(explanation, not_replayed=str(error))
-    return with_decision(explanation, decision)
+    found = with_decision(explanation, decision)
+    return replace(found, causes=with_effects(found.causes, window, tails))
 
 
 def with_decision(explanation: Explanation, decision: Decision) -> Explanation:

@@ -43,7 +43,7 @@ MODEL_ERROR: Final = 0.04
 """Standard deviation of a share from errors of the model that the growth of the whole tail does not
 show. Measured on seed 503 of `benchmarks/diagnosis.py`, which was used for development."""
 
-_COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
+COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Tails:
     def measured_s(self, recorded: Recorded) -> float:
         """Return the mean latency of a range's slow requests, as measured."""
         asked = recorded.counted & matching(recorded.requests, self.equals)
-        return tail_mean_s(recorded.column(_COLUMN[self.metric])[asked], self.share)
+        return tail_mean_s(recorded.column(COLUMN[self.metric])[asked], self.share)
 
 
 def decide(
@@ -260,7 +260,7 @@ class _Game:
     def _tail_s(
         self, mixed: MixedWindow, chosen: frozenset[int], seed: str, asked: Sequence[BoolArray]
     ) -> float:
-        replayed = mixed.latencies(sorted(chosen), _COLUMN[self._tails.metric], seed)
+        replayed = mixed.latencies(sorted(chosen), COLUMN[self._tails.metric], seed)
         return tail_mean_s(replayed.latency_s[_asked(replayed, asked)], self._tails.share)
 
 

@@ -10,7 +10,7 @@ from analysis.cause_sentences import NAMES
 from analysis.explain import Answer
 from cli.render import text
 from diagnosis.causes.registry import SUMMARIES
-from diagnosis.claim import Evidence
+from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
 from diagnosis.latency.attainment import Attainment
 from telemetry import durations, time_text
@@ -35,7 +35,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
         yield still
     for cause in why.causes:
         yield ""
-        yield from _cause(cause)
+        yield from _cause(cause, NAMES[why.question.metric.value])
     if why.unexplained is not None and why.unexplained >= 0.05:
         yield ""
         yield (
@@ -125,7 +125,7 @@ def _sentence(answer: Answer) -> str:
     return f"{slowest} rose from {was} to {now}{when}: {text.seconds(why.excess_s)} more, {of}."
 
 
-def _cause(cause: Cause) -> Iterator[str]:
+def _cause(cause: Cause, metric: str) -> Iterator[str]:
     where = ", ".join(f"{key} {text.label(value)}" for key, value in cause.where.items())
     share = f"{cause.share:.0%}{_interval(cause.low, cause.high)}"
     yield f"{share} {cause.id}{f' ({where})' if where else ''}: {SUMMARIES[cause.id]}."
@@ -134,7 +134,18 @@ def _cause(cause: Cause) -> Iterator[str]:
         rows = [[f"  {each.what}", *_values(each)] for each in known]
         yield from text.table(["  evidence", "before", "now"], rows, left=1, keep=1)
     for lever in cause.levers:
-        yield f"  Try: {lever.action}{f', {lever.flag}' if lever.flag else ''}."
+        flag = f", {lever.flag}" if lever.flag else ""
+        yield f"  Try: {lever.action}{flag}{_effect(lever, metric)}."
+
+
+def _effect(lever: Lever, metric: str) -> str:
+    effect = lever.predicted
+    if effect is None:
+        return ""
+    between = ""
+    if effect.low_s is not None and effect.high_s is not None:
+        between = f" [{text.seconds(effect.low_s)} to {text.seconds(effect.high_s)}]"
+    return f": {metric} P99 {text.seconds(effect.now_s)} → {text.seconds(effect.then_s)}{between}"
 
 
 def _interval(low: float | None, high: float | None) -> str:

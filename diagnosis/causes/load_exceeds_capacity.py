@@ -30,7 +30,10 @@ def detect(case: Case) -> Claim | None:
             Evidence("KV cache in use, ratio", *case.mean("kv_usage_ratio")),
         ],
         levers=[
-            Lever("add replicas, or route traffic elsewhere"),
+            Lever(
+                "add replicas, or route traffic elsewhere",
+                change=f"replicas={len(case.now.label('replica').values) + 1}",
+            ),
             lever(case, "allow more sequences in the batch", "--max-num-seqs", factor=2.0),
             Lever("reject requests early that cannot be served in time", "--max-num-queued-reqs"),
         ],

@@ -2,6 +2,7 @@
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import rate_limit
 from diagnosis.evidence.traffic_growth import flooded
 from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
@@ -31,7 +32,7 @@ def detect(case: Case) -> Claim | None:
             Evidence("requests waiting, mean", *case.mean("waiting")),
         ],
         levers=[
-            Lever(f"limit the rate of {tenant.tenant} at the gateway"),
+            rate_limit(tenant.tenant, tenant.before_per_s, tenant.now_per_s),
             Lever("give the other tenants priority", "--scheduling-policy priority"),
         ],
         where={"tenant": tenant.tenant},

@@ -22,6 +22,20 @@ ARGUMENT_OF: Final = {
 }
 """For each flag, the engine argument that it sets."""
 
+_REPLAYED: Final = ("--max-num-seqs", "--max-num-batched-tokens")
+"""The flags whose effect a replay predicts."""
+
+
+def rate_limit(tenant: str, before: float, now: float) -> Lever:
+    """Return the lever that limits a tenant to its earlier rate, in any unit."""
+    factor = max(before / now, _LEAST_RATE) if now > 0 else 1.0
+    change = f"rate=tenant={tenant}:{factor:.3f}x"
+    return Lever(f"limit the rate of {tenant} at the gateway", change=change)
+
+
+_LEAST_RATE: Final = 0.01
+"""A rate limit leaves at least this share of the requests, because a limit is not a block."""
+
 
 def in_force(case: Case, flag: str) -> Argument | None:
     """Return a flag's current value at the slow requests' servers; None if no start reports it."""
@@ -41,7 +55,9 @@ def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Le
         return Lever(action, flag)
     if factor is None:
         return Lever(f"{action} (now {value})", flag)
-    return Lever(f"{action} ({value} → {max(1, round(value * factor))})", flag)
+    new = max(1, round(value * factor))
+    change = f"{flag[2:].replace('-', '_')}={new}" if flag in _REPLAYED else None
+    return Lever(f"{action} ({value} → {new})", flag, change)
 
 
 def lever_if(case: Case, action: str, flag: str, value: Argument) -> list[Lever]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from diagnosis.claim import Evidence, Lever
 from diagnosis.evidence.cached import cached_per_case
+from diagnosis.evidence.levers import rate_limit
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
@@ -161,7 +162,7 @@ def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evide
     return (
         {"tenant": tenant},
         [Evidence(f"{kind} tokens/s of {tenant}", before.get(tenant, 0.0), now[tenant])],
-        [Lever(f"limit the rate of {tenant} at the gateway")],
+        [rate_limit(tenant, before.get(tenant, 0.0), now[tenant])],
     )
 
 

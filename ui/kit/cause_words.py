@@ -40,4 +40,16 @@ def summary(cause: Cause) -> str:
 def lever(tried: Lever) -> str:
     """Return an action, and the flag that applies it."""
     flag = f" <code>{wording.for_html(tried.flag, 200)}</code>" if tried.flag else ""
-    return f"{wording.for_html(tried.action, 300)}{flag}"
+    return f"{wording.for_html(tried.action, 300)}{flag}{_effect(tried)}"
+
+
+def _effect(tried: Lever) -> str:
+    """Return the predicted P99 as text, or an empty string if there is no prediction."""
+    effect = tried.predicted
+    if effect is None:
+        return ""
+    between = ""
+    if effect.low_s is not None and effect.high_s is not None:
+        between = f" [{wording.seconds(effect.low_s)} to {wording.seconds(effect.high_s)}]"
+    now, then = wording.seconds(effect.now_s), wording.seconds(effect.then_s)
+    return f": P99 {now} → <b>{then}</b>{between}"

@@ -1,6 +1,7 @@
 """Explanations tested by replay, from a store."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine
@@ -8,6 +9,7 @@ from sqlalchemy import Engine
 from analysis.counterfactual import explain as module
 from analysis.counterfactual.explain import with_replayed_shares
 from analysis.explain import explain_question
+from diagnosis.claim import Lever
 from diagnosis.explanation import Method, Verdict
 from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Question, Span
@@ -78,6 +80,29 @@ def test_the_filter_chooses_the_slow_requests_only(stored: Engine) -> None:
     assert one.replay is not None
     assert everyone.replay is not None
     assert one.replay.requests == everyone.replay.requests  # all are replayed
+
+
+def test_a_lever_has_its_predicted_effect_or_is_left_out(stored: Engine) -> None:
+    """More replicas shorten the latency, and one more place in the batch does not."""
+    explanation = explain_question(stored, question())
+    levers = [
+        Lever("add replicas", change="replicas=2"),
+        Lever("allow more", "--max-num-seqs", "max_num_seqs=257"),
+        Lever("limit a stranger", change="rate=tenant=nobody:0.5x"),
+        Lever("buy a faster GPU"),
+    ]
+    causes = [replace(explanation.causes[0], levers=levers)]
+    found = with_replayed_shares(stored, replace(explanation, causes=causes)).causes[0].levers
+    assert [each.action for each in found] == [
+        "add replicas",
+        "limit a stranger",
+        "buy a faster GPU",
+    ]
+    effect = found[0].predicted
+    assert effect is not None
+    assert effect.then_s < effect.now_s
+    assert effect.low_s is None or effect.low_s <= effect.then_s
+    assert found[1].predicted is found[2].predicted is None
 
 
 def test_without_causes_nothing_is_replayed(stored: Engine) -> None:

@@ -1,0 +1,72 @@
+"""Predict the effects of the levers of an explanation, and leave out levers that would not help."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from analysis.advice import FEWER_DRAWS, LEAST_GAIN
+from analysis.counterfactual.shares import COLUMN, Tails
+from analysis.recorded_traffic import Recorded
+from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict_each
+from diagnosis.claim import Effect, Lever
+from diagnosis.explanation import Cause
+from replay.edits import Edits, edits_of
+
+_POINT: Final = "p99"
+
+
+def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> list[Cause]:
+    """Return the causes with the predicted effects of their levers.
+
+    A lever that would not shorten the latency is left out. A lever whose effect no replay predicts
+    stays without an effect.
+    """
+    changes = dict.fromkeys(
+        lever.change for cause in causes for lever in cause.levers if lever.change is not None
+    )
+    answers = _answers(list(changes), window, tails)
+    found = []
+    for cause in causes:
+        levers = [
+            _with_effect(lever, answers.get(lever.change or ""), tails) for lever in cause.levers
+        ]
+        found.append(replace(cause, levers=[each for each in levers if each is not None]))
+    return found
+
+
+def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str, WhatIfAnswer]:
+    question = WhatIfQuestion(window.window, Edits(), tails.equals)
+    found: dict[str, WhatIfAnswer] = {}
+    # All requests of a tenant may be outside the replayed part of the window.
+    known = {None, *window.tenants}
+    edits = {change: edits_of([change]) for change in changes}
+    edits = {
+        change: each
+        for change, each in edits.items()
+        if known.issuperset(rate.tenant for rate in each.rates)
+    }
+    for pools in (False, True):
+        group = {change: each for change, each in edits.items() if each.pools is pools}
+        if not group:
+            continue
+        answers = predict_each(window, question, list(group.values()), FEWER_DRAWS)
+        found |= {
+            change: answer
+            for change, answer in zip(group, answers, strict=True)
+            if answer.refused is None
+        }
+    return found
+
+
+def _with_effect(lever: Lever, answer: WhatIfAnswer | None, tails: Tails) -> Lever | None:
+    """Return the lever with its effect, or None if it would not help."""
+    if answer is None:
+        return lever
+    name = COLUMN[tails.metric]
+    gain, then = answer.gains[name][_POINT].value, answer.predicted[name][_POINT]
+    now_s = answer.now[name][_POINT]
+    if answer.saturated or gain is None or gain > -LEAST_GAIN:
+        return None
+    if then.value is None or now_s is None:
+        return lever
+    return replace(lever, predicted=Effect(now_s, then.value, then.low, then.high))
