@@ -109,21 +109,17 @@ _PARTS = {
 """The changes that a fault consists of, besides the one that its own id stands for."""
 
 
-def errors(of: Result) -> list[tuple[float, float, float, float]]:
-    """Return the share, the ends of its interval, and the true share of each named cause.
+def true_share(of: Result, cause: str) -> float | None:
+    """Return the true share of a cause that was named.
 
-    A cause that was not injected has the true share 0. It is left out if a replay removes it in the
-    same way as an injected cause, or as a part of an injected cause: then it is another name for
-    the same change.
+    It is 0 for a cause that was not injected, or None if a replay removes it in the same way as an
+    injected cause, or as a part of an injected cause: then it is another name for the same change.
     """
-    truth = dict(zip(of.causes, of.true_shares, strict=True))
-    injected = {KINDS.get(cause) for cause in of.causes}
-    injected |= {kind for cause in of.causes for kind in _PARTS.get(cause, ())}
-    return [
-        (share, low, high, min(max(truth.get(cause, 0.0), 0.0), 1.0))
-        for cause, share, (low, high) in zip(of.found, of.shares, of.intervals, strict=False)
-        if cause in truth or KINDS[cause] not in injected
-    ]
+    if cause in of.causes:
+        return min(max(of.true_shares[of.causes.index(cause)], 0.0), 1.0)
+    injected = {KINDS.get(each) for each in of.causes}
+    injected |= {kind for each in of.causes for kind in _PARTS.get(each, ())}
+    return None if KINDS[cause] in injected else 0.0
 
 
 def passed(results: Sequence[Result]) -> bool:

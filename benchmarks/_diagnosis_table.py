@@ -9,12 +9,12 @@ from benchmarks._diagnosis_results import (
     Result,
     both_matter,
     both_named,
-    errors,
     first_named,
     larger,
     one_named,
     outcome,
     share,
+    true_share,
 )
 from simulator.fault import CAUSES
 
@@ -120,29 +120,34 @@ def _intervals(results: Sequence[Result]) -> Iterator[str]:
     for kind in (SINGLE, PAIR):
         mine = [each for each in seen if each.kind == kind]
         decided = [each for each in mine if each.intervals]
-        found = [each for of in decided for each in errors(of)]
-        if not found:
+        inside, widths, off, accounted = [], [], [], []
+        for of in decided:
+            after = dict(zip(of.found, of.shares, strict=True))
+            before = dict(zip(of.accounted, of.accounted_shares, strict=True))
+            intervals = dict(zip(of.found, of.intervals, strict=True))
+            for cause in {**after, **before}:
+                if (true := true_share(of, cause)) is None:
+                    continue
+                off.append(abs(after.get(cause, 0.0) - true))
+                accounted.append(abs(before.get(cause, 0.0) - true))
+                if cause in intervals:
+                    low, high = intervals[cause]
+                    inside.append(low <= true <= high)
+                    widths.append(high - low)
+        if not inside:
             continue
-        inside = sum(low <= true <= high for _, low, high, true in found)
-        widths = [high - low for _, low, high, _ in found]
-        off = [abs(share - true) for share, _, _, true in found]
-        accounted = [
-            abs(share - true)
-            for of in decided
-            for cause, true in zip(of.causes, of.true_shares, strict=True)
-            for share in [dict(zip(of.accounted, of.accounted_shares, strict=True)).get(cause, 0.0)]
-        ]
         yield (
             f"{kind:22} {f'{len(decided)} of {len(mine)}':>14}"
-            f" {f'{inside} of {len(found)}, {inside / len(found):.0%}':>16}"
+            f" {f'{sum(inside)} of {len(inside)}, {mean(inside):.0%}':>16}"
             f" {median(widths):13.1%} {mean(off):11.1%} {mean(accounted):14.1%}"
         )
         if kind == SINGLE:
-            first, before = (
+            firsts = [
                 share(getattr(each, of)[:1] == each.causes for each in decided)
                 for of in ("found", "accounted")
-            )
-            yield f"{'':22} first cause: {_percent(first)}, by accounting {_percent(before)}"
+            ]
+            first, by_accounting = map(_percent, firsts)
+            yield f"{'':22} first cause: {first}, by accounting {by_accounting}"
     times = sorted(each.replay_s for each in seen if each.intervals)
     yield f"replays: median {median(times):.1f} s, at most {times[-1]:.1f} s."
     yield "bar: coverage 90 to 98 %"
