@@ -10,7 +10,13 @@ from sphinx.application import Sphinx
 project = "Tailspan"
 extensions = ["myst_parser", "sphinx_click"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "*/README.md", "*/gpus/README.md", "docs/**"]
+include_patterns = [
+    "*.md",
+    "*/README.md",
+    "*/gpus/README.md",
+    "*/counterfactual/README.md",
+    "docs/**",
+]
 exclude_patterns = [".*", "docs/dashboards/**", "tests/**", "build/**", "var/**"]
 myst_heading_anchors = 4
 html_theme = "furo"

@@ -143,7 +143,7 @@ def decide(
 
 def replays(causes: int) -> int:
     """Return the maximum number of combinations that `decide` replays, for its progress."""
-    return (DRAWS + RESAMPLED) * 2 ** min(causes, MOST_FACTORS)
+    return (DRAWS + RESAMPLED) * (1 << min(causes, MOST_FACTORS))
 
 
 def _factors(causes: Sequence[Cause]) -> list[Factor]:
@@ -184,7 +184,7 @@ def _of_causes(
         factor = factor_of(cause)
         whole = sum(each.share for each in causes if factor_of(each) == factor)
         part = cause.share / whole if whole > 0 else 1.0
-        share = shares[factors.index(factor)]  # type: ignore[arg-type]
+        share = shares[factors.index(factor)]
         low = share.low if part == 1 else 0.0
         found.append(Share(share.value * part, low, share.high))
     return found
