@@ -90,12 +90,14 @@ def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
 
 
 def _last_part(engine: Engine, question: Question) -> Window:
-    """Return the end of the baseline: all of it, if it is not too large."""
+    """Return the end of the baseline: all of it since the first request, if it is not too
+    large."""
     window = _window(question.baseline)
     received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
-    if received.size <= MOST_REQUESTS:
+    if not received.size:
         return window
-    return Window(int(received[-MOST_REQUESTS]), window.to_unix_ns)
+    # The store may have no data from the beginning of the baseline.
+    return Window(int(received[-MOST_REQUESTS:][0]), window.to_unix_ns)
 
 
 def _window(span: Span) -> Window:

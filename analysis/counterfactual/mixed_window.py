@@ -378,12 +378,13 @@ class MixedWindow:
     def _moves(self) -> list[tuple[float, float, float]]:
         """Return how far to move the baseline's events, and the range of the moved events: once for
         each repetition that the window needs."""
-        lead_s, usual_lead_s = self.window.recorded.lead_s, self.baseline.recorded.lead_s
+        lead_s = self.window.recorded.lead_s
+        seconds = self.baseline.seconds
+        first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)
         found, done_s = [], 0.0
         while done_s < self.window.seconds:
-            length_s = min(self.baseline.seconds, self.window.seconds - done_s)
-            by_s = lead_s + done_s - usual_lead_s
-            found.append((by_s, usual_lead_s, usual_lead_s + length_s))
+            length_s = min(seconds, self.window.seconds - done_s)
+            found.append((lead_s + done_s - first_s, first_s, first_s + length_s))
             done_s += length_s
         return found
 
@@ -436,7 +437,10 @@ def _of_tenant(requests: Requests, tenant: str | None) -> BoolArray:
 
 
 def _repeated(requests: Requests, seconds: float, wanted_s: float) -> Requests:
-    """Return the requests of a range, repeated or cut to another length."""
+    """Return the requests of a range repeated to a longer one, or only the end of the range."""
+    if seconds >= wanted_s:
+        last = requests.take(requests.at_s >= seconds - wanted_s)
+        return replace(last, at_s=last.at_s - (seconds - wanted_s))
     parts = [
         replace(requests, at_s=requests.at_s + number * seconds)
         for number in range(ceil(wanted_s / seconds))

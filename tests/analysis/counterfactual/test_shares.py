@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from analysis.counterfactual.factors import KINDS, Factor, Kind, factor_of
-from analysis.counterfactual.mixed_window import MixedWindow, Slice
+from analysis.counterfactual.mixed_window import MixedWindow, Slice, _repeated
 from analysis.counterfactual.shares import (
     Decision,
     Tails,
@@ -241,3 +241,19 @@ def test_the_usual_rate_has_the_baselines_times_and_the_windows_lengths() -> Non
 def test_the_mean_of_no_latency_is_zero() -> None:
     assert tail_mean_s(np.array([np.nan]), SHARE) == 0.0
     assert tail_mean_s(np.array([1.0, 3.0]), 0.5) == 3.0
+
+
+def test_of_a_longer_baseline_the_end_is_used_and_a_shorter_one_is_repeated() -> None:
+    window, baseline = ranges("tenant_flood")
+    requests = MixedWindow(
+        Slice(window, traffic_of(window)),
+        Slice(baseline, traffic_of(baseline)),
+        [],
+        np.random.default_rng(1),
+    )._usual
+    end = _repeated(requests, 120.0, 30.0)
+    expected = requests.at_s[requests.at_s >= 90.0] - 90.0
+    assert end.at_s.tolist() == pytest.approx(expected.tolist())
+    twice = _repeated(requests, 120.0, 180.0)
+    assert len(twice.at_s) == len(requests.at_s) + (requests.at_s < 60.0).sum()
+    assert (np.diff(twice.at_s) >= 0).all()
