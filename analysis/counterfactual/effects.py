@@ -10,7 +10,7 @@ from analysis.recorded_traffic import Recorded
 from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict_each
 from diagnosis.claim import Effect, Lever
 from diagnosis.explanation import Cause
-from replay.edits import Edits, edits_of
+from replay.edits import EditError, Edits, edits_of
 
 _POINT: Final = "p99"
 
@@ -37,13 +37,8 @@ def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> lis
 def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str, WhatIfAnswer]:
     question = WhatIfQuestion(window.window, Edits(), tails.equals)
     found: dict[str, WhatIfAnswer] = {}
-    # All requests of a tenant may be outside the replayed part of the window.
-    known = {None, *window.tenants}
-    edits = {change: edits_of([change]) for change in changes}
     edits = {
-        change: each
-        for change, each in edits.items()
-        if known.issuperset(rate.tenant for rate in each.rates)
+        change: each for change in changes if (each := _edits(change, window.tenants)) is not None
     }
     for pools in (False, True):
         group = {change: each for change, each in edits.items() if each.pools is pools}
@@ -56,6 +51,16 @@ def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str
             if answer.refused is None
         }
     return found
+
+
+def _edits(change: str, tenants: Sequence[str]) -> Edits | None:
+    """Return the edits of a change, or None if no replay can make it: all requests of a tenant may
+    be outside the replayed part of the window, and a tenant's name may contain any character."""
+    try:
+        edits = edits_of([change])
+    except EditError:
+        return None
+    return edits if {None, *tenants}.issuperset(rate.tenant for rate in edits.rates) else None
 
 
 def _with_effect(lever: Lever, answer: WhatIfAnswer | None, tails: Tails) -> Lever | None:

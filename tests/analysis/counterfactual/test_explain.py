@@ -89,6 +89,7 @@ def test_a_lever_has_its_predicted_effect_or_is_left_out(stored: Engine) -> None
         Lever("add replicas", change="replicas=2"),
         Lever("allow more", "--max-num-seqs", "max_num_seqs=257"),
         Lever("limit a stranger", change="rate=tenant=nobody:0.5x"),
+        Lever("limit an odd name", change="rate=tenant=a\nb:0.5x"),
         Lever("buy a faster GPU"),
     ]
     causes = [replace(explanation.causes[0], levers=levers)]
@@ -96,6 +97,7 @@ def test_a_lever_has_its_predicted_effect_or_is_left_out(stored: Engine) -> None
     assert [each.action for each in found] == [
         "add replicas",
         "limit a stranger",
+        "limit an odd name",
         "buy a faster GPU",
     ]
     effect = found[0].predicted
