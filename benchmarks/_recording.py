@@ -45,6 +45,7 @@ def record(
     command: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
     beside: AbstractContextManager[object] | None = None,
+    one_core: bool = False,
 ) -> Recording:
     """Start servers, send each request at its instant, and stop the servers.
 
@@ -57,6 +58,8 @@ def record(
         command: starts another server than that of the tiny model; see `rig.serve.command`.
         variables: additional environment variables of the servers.
         beside: entered when the load begins, and left when it ends.
+        one_core: whether each server runs on a core of its own, so that several servers do not slow
+            each other down.
 
     Raises:
         RuntimeError: a server did not start.
@@ -66,7 +69,10 @@ def record(
         ports = [free_port() for _ in range(servers)]
         processes = [
             subprocess.Popen(
-                serve.command(port, ["--no-enable-log-requests", *arguments], command),
+                [
+                    *(["taskset", "--cpu-list", str(number)] if one_core else []),
+                    *serve.command(port, ["--no-enable-log-requests", *arguments], command),
+                ],
                 env=serve.environment(
                     f"http://127.0.0.1:{collector.grpc_port}", {**os.environ, **(variables or {})}
                 ),
@@ -74,7 +80,7 @@ def record(
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            for port in ports
+            for number, port in enumerate(ports)
         ]
         try:
             for port, process in zip(ports, processes, strict=True):
@@ -98,6 +104,7 @@ def record_once(
     arguments: Sequence[str] = (),
     servers: int = 1,
     command: Sequence[str] = (),
+    one_core: bool = False,
 ) -> Recording:
     """Return the recording in a file that an earlier run wrote, or record and write it.
 
@@ -108,13 +115,14 @@ def record_once(
         arguments: see `record`.
         servers: see `record`.
         command: see `record`.
+        one_core: see `record`.
 
     Raises:
         RuntimeError: a server did not start.
     """
     if kept is not None and kept.exists():
         return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
-    recording = record(planned, arguments, servers, command)
+    recording = record(planned, arguments, servers, command, one_core=one_core)
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(pickle.dumps(recording))

@@ -213,6 +213,11 @@ def main(words: Sequence[str] | None = None) -> int:
         help="start another server: a command without port and name, such as 'vllm serve FOLDER'",
     )
     parser.add_argument(
+        "--one-core",
+        action="store_true",
+        help="run each server on a core of its own, so that two replicas do not share cores",
+    )
+    parser.add_argument(
         "--keep", type=Path, help="folder of recordings, which are served only once"
     )
     asked = parser.parse_args(words)
@@ -235,7 +240,9 @@ def main(words: Sequence[str] | None = None) -> int:
             planned = calls(asked.seconds, asked.rate * run.rate, asked.seed, asked.tokens)
             arguments = ["--max-num-seqs", str(run.seats), *run.arguments]
             kept = None if asked.keep is None else asked.keep / f"{name}.pickle"
-            found[name] = recorded(record_once(kept, planned, arguments, run.servers, asked.server))
+            found[name] = recorded(
+                record_once(kept, planned, arguments, run.servers, asked.server, asked.one_core)
+            )
         return found[name]
 
     try:
