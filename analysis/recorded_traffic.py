@@ -35,6 +35,7 @@ from replay.step_model import without_drafts
 from store.columns.request_columns import request_columns
 from store.queries import Window, request_count, sample_table
 from store.replicas.engine_starts import in_force, starts_between
+from telemetry.printable import printable
 from telemetry.starts import EngineStart, read
 
 LEAD_S: Final = 60
@@ -215,7 +216,9 @@ def recorded_of(
         rows = np.flatnonzero((names == name) & (numbers == number))
         start = by_engine.get((name, number))
         if start is None:
-            raise NotReplayableError(f"replica {name}: its engine's arguments were not reported")
+            raise NotReplayableError(
+                f"replica {printable(name, 63)}: its engine's arguments were not reported"
+            )
         engines.append(
             _recorded_engine(kept.take(pa.array(rows)), recorded, start, rows, tenant, origin_ns)
         )
@@ -232,7 +235,8 @@ def _recorded_engine(
     tenant: IntArray,
     origin_ns: int,
 ) -> RecordedEngine:
-    where = f"replica {start.replica}" + (f", engine {start.engine}" if start.engine else "")
+    where = f"replica {printable(start.replica, 63)}"
+    where += f", engine {start.engine}" if start.engine else ""
     mine = samples.replica.is_value(start.replica) & (samples.number("engine") == start.engine)
     try:
         steps = fit_steps(_step_reports(samples, mine, origin_ns))

@@ -14,8 +14,11 @@ from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
 from diagnosis.latency.attainment import Attainment
 from telemetry import durations, time_text
+from telemetry.printable import printable
 
 _MOST_HITS = 6
+_WIDEST = 300
+"""Maximum number of characters of a reason or an action, which may contain a label's value."""
 _SHOWN_S = 5e-5
 """Minimum part in seconds. A smaller part is shown as 0."""
 
@@ -135,7 +138,7 @@ def _cause(cause: Cause, metric: str) -> Iterator[str]:
         yield from text.table(["  evidence", "before", "now"], rows, left=1, keep=1)
     for lever in cause.levers:
         flag = f", {lever.flag}" if lever.flag else ""
-        yield f"  Try: {lever.action}{flag}{_effect(lever, metric)}."
+        yield f"  Try: {printable(lever.action, _WIDEST)}{flag}{_effect(lever, metric)}."
 
 
 def _effect(lever: Lever, metric: str) -> str:
@@ -165,7 +168,8 @@ def _method(why: Explanation) -> str:
             f" {text.seconds(replay.replayed_baseline_s)} and {text.seconds(replay.baseline_s)}."
         )
     if why.not_replayed is not None:
-        return f"Shares: from the step ledger, without intervals. No replay: {why.not_replayed}."
+        reason = printable(why.not_replayed, _WIDEST)
+        return f"Shares: from the step ledger, without intervals. No replay: {reason}."
     return "Shares: from the step ledger, without intervals."
 
 

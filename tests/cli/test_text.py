@@ -6,7 +6,10 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli.render.explanation import _cause
 from cli.render.text import UNKNOWN, WIDEST, count, label, rate, seconds, span, table, usd
+from diagnosis.claim import Lever
+from diagnosis.explanation import Cause
 from store.queries import Window
 
 S = 1_000_000_000
@@ -96,6 +99,8 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07a\nb\r\u202e\u2028\x9b31m"
         ("explain", "--request", "chatcmpl-799"),
         ("cost", "--by", "tenant"),
         ("config",),
+        ("what-if", "--set", "max_num_seqs=8"),
+        ("advise",),
     ],
 )
 def test_a_tenants_name_moves_no_cursor(
@@ -122,3 +127,10 @@ def test_a_window_is_shown_with_its_length_and_zone() -> None:
     assert "2025-11-18 10:20:00 to 2025-11-20 10:20:00 UTC (2d)" in span(
         Window(NOW - 172_800 * S, NOW)
     )
+
+
+def test_an_action_moves_no_cursor() -> None:
+    """An action contains the tenant's name."""
+    lever = Lever(f"limit the rate of {HOSTILE} at the gateway")
+    cause = Cause(id="tenant_flood", share=1.0, evidence=(), levers=[lever], where={})
+    assert all(line.isprintable() for line in _cause(cause, "TTFT"))
