@@ -22,8 +22,8 @@ LEAST_GAIN: Final = 0.02
 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
-"""Number of draws for a lever that does not help. Its interval decides nothing, so the standard
-deviation may be off by a quarter."""
+"""Number of draws for a lever that does not help. Its interval does not affect the ranking, so the
+standard deviation may have an error of 25 %."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
 """Efforts relative to a changed argument with a restart. Machines cost money and capacity, and
@@ -100,14 +100,14 @@ def advise(
         question: the requests to report. The question's edits are ignored.
         metric: the latency to shorten, one of `window_replay.METRICS`.
         draws: number of resampled replays for the interval of each lever that shortens the latency.
-            The others have at most `FEWER_DRAWS`.
+            Other levers have at most `FEWER_DRAWS`.
         progress: called after each draw, for both groups of levers.
     """
     unknown: list[str] = []
     levers = list(_levers(recorded, unknown))
     found: list[Advice] = []
 
-    def enough(answer: WhatIfAnswer) -> int:
+    def draws_for(answer: WhatIfAnswer) -> int:
         return draws if _shortens(answer, metric) else FEWER_DRAWS
 
     for pools in (False, True):
@@ -115,7 +115,7 @@ def advise(
         if not group:
             continue
         alternatives = [lever.edits for lever in group]
-        answers = predict_each(recorded, question, alternatives, draws, progress, enough)
+        answers = predict_each(recorded, question, alternatives, draws, progress, draws_for)
         if answers[0].refused is not None:
             return Advised(metric, [], answers[0].refused, unknown)
         found += [Advice(*each, metric) for each in zip(group, answers, strict=True)]

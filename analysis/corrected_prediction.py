@@ -104,22 +104,22 @@ def _values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
 
 
 class RankBounds(NamedTuple):
-    """For each quantile, the lowest and the highest rank of a window at which the same quantile of
-    a later window lies."""
+    """For each quantile, the ranks of a window between which the same quantile of a later window is
+    expected."""
 
     low: FloatArray
     high: FloatArray
 
 
 def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> RankBounds | None:
-    """Return the ranks of a window between which the quantiles q of a later window lie in 95 %.
+    """Return the ranks of a window between which the quantiles q of 95 % of later windows are.
 
-    The prediction of a quantile is off by as much as the share of requests below it differs between
-    two windows of the same traffic. A share is a mean over many requests, so a few blocks suffice
-    for its variance. The variance of a high quantile itself would depend on the distance between
-    the few slowest requests. The variance of a share is nearly independent of the share after the
-    transformation arcsin √share. It counts twice, because the recorded window and a later window
-    are two samples.
+    The error of a predicted quantile comes from the share of requests below it, which differs
+    between two windows of the same traffic. A share is a mean over many requests, so a few blocks
+    are enough to estimate its variance. The variance of a high quantile itself would depend on the
+    gaps between the few slowest requests. The variance of a share is nearly independent of the
+    share after the transformation arcsin √share. The variance counts twice, because the recorded
+    window and a later window are two samples.
 
     Source: Woodruff, "Confidence Intervals for Medians and Other Position Measures", 1952.
 
@@ -145,8 +145,8 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
 
 def small_sample_factor(blocks: int) -> float | None:
-    """Return the factor that widens a normal interval from resampled blocks, because there are few
-    of them; None for fewer than `LEAST_BLOCKS`.
+    """Return the factor that widens a normal interval because it comes from few resampled blocks,
+    or None for fewer than `LEAST_BLOCKS`.
 
     Resampling n blocks gives a variance that is too small by (n − 1)/n, and this variance is itself
     uncertain, so Student's t replaces the normal quantile.
@@ -194,8 +194,8 @@ def intervals(
     error = Z_95 * np.log1p(np.maximum(error_ratios, -0.9))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         down, up = np.log(middle / low), np.log(high / middle)
-        # The largest value is no bound. The difference between two windows of the same traffic has
-        # a symmetric distribution.
+        # The largest value is not an upper bound, so the interval is made symmetric: the difference
+        # between two windows of the same traffic has a symmetric distribution.
         largest = bounds.high > 1 - 0.5 / ordered.size
         up = np.where(largest, np.maximum(up, down), up)
         lows, highs = values * np.exp(-np.hypot(down, error)), values * np.exp(np.hypot(up, error))

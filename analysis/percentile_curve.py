@@ -12,8 +12,8 @@ CURVE: Final = (
     *(0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.9),
     *(0.95, 0.975, 0.99, 0.995, 0.999),
 )
-"""The distances between them are about equal in standard deviations of a normal distribution, so
-that a chart with equal distances shows both the middle and the tail."""
+"""Percentiles with about equal distances in standard deviations of a normal distribution, so that a
+chart with equal distances shows both the middle and the tail."""
 
 
 def curve_of(values: FloatArray) -> FloatArray:
@@ -34,10 +34,11 @@ def shares_below(values: FloatArray, curve: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _places(number: int) -> IntArray:
-    """Return the places of the nearest ranks among the sorted values."""
+    """Return the indices of the nearest ranks in the sorted values."""
     return np.array([nearest_rank(number, q) - 1 for q in CURVE])
 
 
 def shown(number: int) -> list[int]:
-    """Return the places in `CURVE` of the percentiles that this number of values determines."""
+    """Return the indices in `CURVE` of the percentiles for which this number of values is
+    enough."""
     return [place for place, q in enumerate(CURVE) if number >= least_number(q)]

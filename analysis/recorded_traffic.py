@@ -342,10 +342,10 @@ def _acceptance(
 ) -> FloatArray | None:
     """Return the probability that a drafted token is accepted, for each request.
 
-    The ledger's own time of a decode, divided by the own time of one of its steps, is the number of
-    steps. The samples contain the mean number of tokens per step, to which the result is scaled.
+    The number of decode steps of a request is its own decode time in the ledger, divided by the own
+    time of one step. The result is scaled to the mean number of tokens per step in the samples.
     After a rejected token, all further drafted tokens are rejected: with probability p for each of
-    k tokens, a step has 1 + p + p² + … + pᵏ tokens in the mean.
+    k tokens, a step has 1 + p + p² + … + pᵏ tokens on average.
     """
     drafted = model.num_speculative_tokens
     if not drafted:

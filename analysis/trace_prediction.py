@@ -82,7 +82,7 @@ class TraceAnswer:
     """Requests that are longer than `max_model_len`, or find no queue space."""
     binds: Bind = "none"
     saturated: bool = False
-    """The engines cannot keep up: the queue grows for as long as the trace lasts."""
+    """The engines cannot keep up: the queue is full, or grows for as long as the trace lasts."""
     extrapolated: Sequence[str] = ()
 
     @property

@@ -90,7 +90,7 @@ class Attainment:
 
 
 class CurvePoint(NamedTuple):
-    """One percentile of a latency: as measured, and as predicted."""
+    """One percentile of a latency, measured and predicted."""
 
     q: float
     now: float | None
@@ -116,7 +116,8 @@ class WhatIfAnswer:
     gains: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     """The change of each percentile on exactly this traffic, as a ratio: −0.1 is 10 % faster."""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
-    """The percentiles of each latency from P1 to P99.9, as far as the requests determine them."""
+    """The percentiles of each latency from P1 to P99.9, without those for which there are too few
+    requests."""
     predicted_rps: float | None = None
     predicted_usd_per_hour: float | None = None
     rejected: int = 0
@@ -126,7 +127,7 @@ class WhatIfAnswer:
     binds: Bind = "none"
     binds_now: Bind = "none"
     saturated: bool = False
-    """Whether the queue of the edited engines grows until the end of the window, or is full."""
+    """Whether the queue of the edited engines is full, or grows until the end of the window."""
     extrapolated: Sequence[str] = ()
 
     @property
@@ -212,7 +213,7 @@ def predict_each(
     alternatives: Sequence[Edits],
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
-    enough: Callable[[WhatIfAnswer], int] | None = None,
+    draws_for: Callable[[WhatIfAnswer], int] | None = None,
 ) -> list[WhatIfAnswer]:
     """Predict the effect of alternative edits.
 
@@ -224,8 +225,8 @@ def predict_each(
         alternatives: the edits. Either all of them or none must set replicas or a router.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
         progress: called after each resampled replay.
-        enough: returns the number of draws that are enough for a prediction, from the prediction
-            without intervals. By default, each prediction has all draws.
+        draws_for: a function that receives a prediction without intervals, and returns the number
+            of draws that it needs. By default, each prediction has all draws.
 
     Raises:
         EditError: an edit is not allowed.
@@ -242,7 +243,9 @@ def predict_each(
     whole = _Sample(reporting, traffic, now)
     found = [_Prediction(reporting, edits, whole) for edits in alternatives]
     if found[0].refused is None:
-        wanted = [draws if enough is None else min(draws, enough(each.answer())) for each in found]
+        wanted = [
+            draws if draws_for is None else min(draws, draws_for(each.answer())) for each in found
+        ]
         for number in range(draws):
             if number < max(wanted):
                 some = resampled(recorded, np.random.default_rng([1, number]))
@@ -293,7 +296,7 @@ class _Reporting:
                 for name in columns_of(indicator.where, indicator.good)
             )
         )
-        """The columns that the verdicts on the objectives need."""
+        """The columns from which it is determined whether a request is good."""
         self.judged_metrics = [name for name in METRICS if name in self.judged_columns]
         self.blocks = blocks_of(recorded).number
 
@@ -311,9 +314,9 @@ class _Reporting:
 
 
 class _Sample:
-    """Recorded or resampled traffic, as measured and as replayed without edits.
+    """Measured and replayed latencies of recorded or resampled traffic, without edits.
 
-    The predictions of all edits share it.
+    The predictions of all edits share a sample.
     """
 
     def __init__(self, reporting: _Reporting, traffic: Traffic, now: Replayed) -> None:

@@ -28,7 +28,7 @@ _WHOLE: Final = (
 )
 FACTORS: Final = ("rate", "prompt", "output")
 SWEPT: Final = (*_WHOLE, *FACTORS)
-"""The edits that a sweep can vary."""
+"""The names of the edits that a sweep can vary."""
 _RANGE: Final = re.compile(r"([0-9.]+)x?\.\.([0-9.]+)x?")
 
 Wanted = Literal["replicas", "rate"]
@@ -54,7 +54,7 @@ class Sweep:
 
 
 def number_of(value: str) -> float:
-    """Return the number of a value of a sweep, such as 64 or 1.5x."""
+    """Return a value of a sweep, such as 64 or 1.5x, as a number."""
     return float(value.rstrip("x"))
 
 

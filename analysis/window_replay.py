@@ -24,12 +24,12 @@ BLOCK_S: Final = 30
 """Length of a resampled block: longer than most requests, and shorter than most changes of the
 request rate."""
 BLOCKS: Final = 10
-"""Minimum number of blocks. In a shorter window, blocks are shorter than `BLOCK_S`, because the
-variance that few blocks give is uncertain."""
+"""Minimum number of blocks. In a short window, blocks are shorter than `BLOCK_S`, because a
+variance that is computed from few blocks is uncertain."""
 SATURATED: Final = 0.02
 """Growth of the queueing time, in seconds per second of the window, above which the engines cannot
-keep up. 0.02 is a request rate 2 % above the engines' capacity. Engines that reject a larger share
-of the requests because their queue is full cannot keep up either."""
+keep up. 0.02 is a request rate 2 % above the engines' capacity. The same limit applies to the share
+of requests that are rejected because the queue is full."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +73,8 @@ class Blocks(NamedTuple):
     since_s: float
     """Start of the first block."""
     length_s: float
-    """Length of each block: a multiple of `STRETCH_S`, so that no change of speed is divided."""
+    """Length of each block: a multiple of `STRETCH_S`, so that each stretch of
+    constant speed is in one block."""
     number: int
 
 
@@ -250,11 +251,11 @@ def _binds(outcomes: Sequence[Outcome]) -> Bind:
 
 
 def _saturates(outcome: Outcome, fits: BoolArray, since_s: float) -> bool:
-    """Return whether the queueing time grows until the end of the replay, or the queue is full.
+    """Return whether the queue is full, or the queueing time grows until the end of the replay.
 
     Args:
         outcome: the replay.
-        fits: (n,) whether a request fits into `max_model_len`. The others are rejected anyway.
+        fits: (n,) whether a request fits into `max_model_len`. Other requests are always rejected.
         since_s: start of the counted range.
     """
     sent = fits & (outcome.received_s >= since_s)

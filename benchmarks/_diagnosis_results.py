@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.counterfactual.factors import KINDS, Kind
+from analysis.counterfactual.factors import KIND_OF_CAUSE, Kind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
@@ -32,7 +32,8 @@ class Result:
     found: tuple[str, ...]
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
-    """The 95 % interval of each share in `shares`; empty if no replay decided."""
+    """The 95 % interval of each share in `shares`; empty if the shares do not come from a
+    replay."""
     accounted: tuple[str, ...]
     """The causes by accounting, without a replay."""
     accounted_shares: tuple[float, ...]
@@ -106,20 +107,20 @@ _PARTS = {
     # The added requests have long contexts and long outputs.
     "decode_batch_growth": (Kind.LONG_PROMPTS,),
 }
-"""The changes that a fault consists of, besides the one that its own id stands for."""
+"""The changes that a fault consists of, besides the change of the cause with the same id."""
 
 
 def true_share(of: Result, cause: str) -> float | None:
     """Return the true share of a cause that was named.
 
-    It is 0 for a cause that was not injected, or None if a replay removes it in the same way as an
-    injected cause, or as a part of an injected cause: then it is another name for the same change.
+    It is 0 for a cause that was not injected. It is None if a replay removes the cause in the same
+    way as an injected cause, or as a part of one, because both are then the same change.
     """
     if cause in of.causes:
         return min(max(of.true_shares[of.causes.index(cause)], 0.0), 1.0)
-    injected = {KINDS.get(each) for each in of.causes}
+    injected = {KIND_OF_CAUSE.get(each) for each in of.causes}
     injected |= {kind for each in of.causes for kind in _PARTS.get(each, ())}
-    return None if KINDS[cause] in injected else 0.0
+    return None if KIND_OF_CAUSE[cause] in injected else 0.0
 
 
 def passed(results: Sequence[Result]) -> bool:

@@ -57,7 +57,7 @@ def record(
         servers: number of servers, which share this machine's cores.
         command: starts another server than that of the tiny model; see `rig.serve.command`.
         variables: additional environment variables of the servers.
-        beside: entered when the load begins, and left when it ends.
+        beside: a context that is open while the load is sent.
         one_core: whether each server runs on a core of its own, so that several servers do not slow
             each other down.
 

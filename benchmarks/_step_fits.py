@@ -13,11 +13,11 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 from replay.fit import FitError, StepReports, fit_steps
 
 PAIRS = 2
-"""Column of the attention pairs, whose coefficient is κ."""
+"""Column of the attention pairs. Their coefficient is κ."""
 KEPT = 0.75
-"""Share of the seconds that the robust fit keeps: the compromise between robustness and efficiency
-that Rousseeuw and Van Driessen recommend (Technometrics 1999, "A Fast Algorithm for the Minimum
-Covariance Determinant Estimator")."""
+"""Share of the seconds that the robust fit keeps. This is the compromise between robustness and
+efficiency that Rousseeuw and Van Driessen recommend (Technometrics 1999, "A Fast Algorithm for the
+Minimum Covariance Determinant Estimator")."""
 ROUNDS = 20
 PACE_S = 5
 
@@ -50,12 +50,12 @@ class Errors:
     busy: float
     """Sum of the absolute errors of each second's busy time, divided by the busy time."""
     paced: float
-    """The same, after the model is scaled to the busy time of each `PACE_S`, as the product scales
-    it."""
+    """The same error after the model is scaled to the busy time of each `PACE_S`, as in
+    predictions."""
     step: float
     """Median absolute relative error of a single step."""
     r_squared: float
-    """Share of the steps' variance that the fit predicts."""
+    """Share of the variance of the step durations that the fit explains."""
 
 
 def all_fits(reports: StepReports, steps: Steps) -> Mapping[str, FloatArray]:
@@ -141,7 +141,7 @@ def solved(normal: FloatArray, moment: FloatArray, without: int | None = None) -
 
 
 def _reported(reports: StepReports) -> FloatArray:
-    """Return the coefficients that the product uses."""
+    """Return the coefficients that predictions use."""
     model = fit_steps(reports).model
     return np.array(
         [
@@ -182,6 +182,7 @@ def _trimmed(steps: Steps) -> FloatArray:
 
 
 def _scaled(coefficients: FloatArray, steps: Steps) -> FloatArray:
-    """Return coefficients that explain the total busy time, as the product scales them."""
+    """Return the coefficients scaled so that they explain the total busy time, as in
+    predictions."""
     scale: float = steps.worked_s.sum() / (steps.work @ coefficients).sum()
     return coefficients * scale

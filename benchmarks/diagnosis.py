@@ -61,7 +61,7 @@ def judged(
     """Simulate one case and ask every diagnoser.
 
     The question is about the latency that an alert would report. With `symptom`, the question is
-    about the latency that shows the cause. With `fast`, no causes are tested by replay.
+    about the latency that shows the cause. With `fast`, the causes are not tested by replay.
     """
     begun = time.monotonic()
     case = drawn(number, seed, kind, causes)
@@ -142,8 +142,9 @@ def _true_shares(
 ) -> tuple[float, ...]:
     """Return the true shares of the causes, from simulations with and without each cause.
 
-    A cause's share is the mean of the growth that it causes alone and the growth that it adds to
-    the other cause (Shapley value), divided by the growth from the baseline to the window.
+    A cause's share is the mean of two growths, divided by the growth from the baseline to the
+    window (Shapley value): the growth with this cause alone, and the growth that this cause adds to
+    the other cause.
     """
     world, faults = world_of(case.config), case.config.faults
     share = tail_share or TAIL

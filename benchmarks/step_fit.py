@@ -5,18 +5,18 @@
 A real vLLM on this machine's CPU serves prompts and answers of varied lengths, once on a quiet
 machine, and once with CPU-bound processes for a third of the time. A plugin of this benchmark
 writes every step to a file. The fits are computed from the first half of each run, and their
-errors from the second half. Durations do not contain the stalls that the plugin detected.
+errors from the second half. Durations do not contain detected stalls.
 
 as reported                   the median of the coefficients that the plugin fits inside the engine,
-                              scaled so that they explain the total busy time (the product's fit)
+                              scaled so that they explain the total busy time (used for predictions)
 seconds                       a regression of each sample's busy time over its totals
 steps                         the normal equations of single steps
-steps, worst seconds dropped  the same without the quarter of the seconds that fit worst, scaled
-steps, relative errors        the same with relative errors of steps instead of seconds, scaled
+steps, worst seconds dropped  the same without the worst quarter of the seconds, scaled
+steps, relative errors        the normal equations with the relative errors of steps, scaled
 steps, without κ              the normal equations without attention pairs
 
-No coefficient is negative. "busy time" is the error of each second's busy time, and "at pace" the
-same after the model is scaled to the busy time of each 5 s, as the product scales it. "one step" is
+No coefficient is negative. "busy time" is the error of each second's busy time. "at pace" is the
+same error after the model is scaled to the busy time of each 5 s, as in predictions. "one step" is
 the median error of a single step.
 """
 
@@ -50,13 +50,14 @@ from telemetry.engines import EngineSample
 
 RECORDER = Path(__file__).parent / "_step_recorder"
 WARM_S = 25.0
-"""Time for the plugin's step model before anything is fitted."""
+"""Time in which the plugin fits its step model. Steps before its end are not used."""
 HOG_S, PERIOD_S = 10.0, 30.0
 """The disturbed run has CPU-bound processes for `HOG_S` of every `PERIOD_S`."""
 PROMPT_TOKENS = 8, 6000
 OUTPUT_TOKENS = 4, 120
 ARGUMENTS = "--max-model-len", "8192"
-"""Long prompts are needed to measure the term of the attention, which grows with their square."""
+"""Long prompts are needed to measure the attention term, which grows with the square of the
+length."""
 WORK = (
     *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
     *("context_tokens_total", "decodes_total"),
@@ -83,7 +84,8 @@ class Served:
 def calls(seconds: float, rate_per_s: float, seed: int) -> Planned:
     """Return a Poisson load. The tiny model's tokeniser has one token per character.
 
-    A third of the prompts share a beginning, so that prefills also begin within a prompt.
+    A third of the prompts begin with the same tokens, so that some prefills begin after a cached
+    prefix.
     """
     draw = random.Random(seed)
     least, most = PROMPT_TOKENS
@@ -101,7 +103,8 @@ def calls(seconds: float, rate_per_s: float, seed: int) -> Planned:
 
 @contextmanager
 def hogs_at_times() -> Iterator[None]:
-    """Run two CPU-bound processes per core from time to time, while the context is open."""
+    """Run two CPU-bound processes per core for `HOG_S` of every `PERIOD_S` while the context is
+    open."""
     ended = threading.Event()
 
     def run() -> None:
@@ -189,7 +192,7 @@ def table(run: Served, seconds: float) -> list[str]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Record both runs, fit, print."""
+    """Record both runs, fit the step model, and print the errors."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

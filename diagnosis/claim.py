@@ -31,8 +31,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The predicted effect of a lever on the P99 of the latency in question, with the ends of the
-    95 % interval, in seconds."""
+    """The P99 of the explained latency in seconds, measured and predicted with a lever. `low_s` and
+    `high_s` are the bounds of the 95 % interval."""
 
     now_s: float
     then_s: float
@@ -47,7 +47,8 @@ class Lever:
     action: str
     flag: str | None = None
     change: str | None = None
-    """The same as a change of `tailspan what-if`, if a replay can predict its effect."""
+    """The action in the form of a change of `tailspan what-if`, such as `replicas=3`; None if a
+    replay cannot predict the effect."""
     predicted: Effect | None = None
 
 

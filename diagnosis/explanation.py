@@ -38,8 +38,8 @@ class Verdict(StrEnum):
 class Cause:
     """One cause and its share of the added time, in [0, 1].
 
-    `low` and `high` are the ends of the share's 95 % interval. They are None with the method
-    accounting, because no interval of its shares has measured coverage.
+    `low` and `high` are the bounds of the share's 95 % interval. They are None for
+    `Method.ACCOUNTING`, for which no interval with measured coverage is known.
     """
 
     id: str

@@ -94,7 +94,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "id": cause.id,
         "share": cause.share,
-        # Null with the method accounting, because no interval of its shares has measured coverage.
+        # Null for `Method.ACCOUNTING`, for which no interval with measured coverage is known.
         "share_low": cause.low,
         "share_high": cause.high,
         "evidence": [asdict(each) for each in cause.evidence],

@@ -1,8 +1,8 @@
-"""Compile the replay's loop at low priority and keep its code on disk: `python -m
-replay.compilation`.
+"""Compile the replay's loop at low priority, and store the compiled code on disk.
 
-The explorer runs this in a child process, so that the first what-if of a version does not wait for
-the compiler. The process ends when its standard input ends, which happens when its parent ends.
+The explorer runs `python -m replay.compilation` as a child process, so that the first prediction
+after an upgrade does not wait for the compiler. The process ends when its standard input is closed,
+which happens when its parent ends.
 """
 
 import logging
@@ -19,7 +19,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 def compile_in_background() -> None:
-    """Compile the loop, unless its code is on disk. Log the result; never raise."""
+    """Compile the loop, unless the compiled code is on disk. Log errors instead of raising them."""
     try:
         if _code_folder() is None:
             _log.warning(
@@ -50,7 +50,7 @@ def _code_folder() -> str | None:
 
 
 def main() -> None:
-    """Compile the loop at the lowest priority, until standard input ends."""
+    """Compile the loop at the lowest priority. End early if standard input is closed."""
     os.nice(NICE)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -24,13 +24,13 @@ begins with the same system prompt. The rest of its prompt belongs to another us
 (`Prefixes.common`)."""
 
 
-MOST: Final = 2**31 - 1
-"""Maximum value of a number. Larger numbers do not fit into the replay's arrays."""
+MOST_COUNT: Final = 2**31 - 1
+"""Maximum whole number in an edit. Larger numbers do not fit into the replay's arrays."""
 
 
 def _number(text: str) -> int:
     number = int(text)
-    if number > MOST:
+    if number > MOST_COUNT:
         raise ValueError(text)
     return number
 
@@ -56,7 +56,7 @@ class Argument:
     allowed: str
 
 
-_COUNT: Final = f"a whole number of at least 1 and at most {MOST}"
+_COUNT: Final = f"a whole number of at least 1 and at most {MOST_COUNT}"
 _SWITCH: Final = "true or false"
 
 ARGUMENTS: Final[Mapping[str, Argument]] = {

@@ -92,8 +92,8 @@ def warm(compiling: Callable[[], None] = lambda: None) -> bool:
     """Compile the loop, or load it from numba's cache. Call this before a user waits for a replay.
 
     Args:
-        compiling: called before the compiler starts, which takes about 15 s. It is not called if
-            the code is in the cache.
+        compiling: called before the compilation, which takes about 15 s. It is not called if the
+            code is in the cache.
 
     Returns:
         Whether the loop was compiled.
@@ -111,14 +111,14 @@ def warm(compiling: Callable[[], None] = lambda: None) -> bool:
 
 
 class _Compilations:
-    """A listener of numba: calls `begun` before the first compilation."""
+    """A numba listener that calls `begun` before the first compilation."""
 
     def __init__(self, begun: Callable[[], None]) -> None:
         self.any = False
         self._begun = begun
 
     def notify(self, event: Any) -> None:
-        """Receive the start or the end of the compilation of one function."""
+        """Handle the start or the end of the compilation of one function."""
         if event.is_start and not self.any:
             self.any = True
             self._begun()

@@ -34,10 +34,10 @@ class StepModel:
 
 
 def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
-    """Return the coefficients of one token, from a fit of steps that speculate.
+    """Return coefficients per token from a fit of steps with speculative decoding.
 
-    In such a fit, the coefficient of a decode contains the verification of its drafted tokens, and
-    the constant contains the draft head's time, which cannot be separated from it.
+    In such a fit, the coefficient of a decode contains the verification of its drafted tokens. The
+    constant contains the draft head's time, which cannot be separated from it.
     """
     if not drafted:
         return fitted

@@ -1,1 +1,2 @@
-"""Shares of causes by counterfactual replay: what the slow tail would be without each cause."""
+"""Shares of causes by counterfactual replay: the latency of the slow requests without each
+cause."""

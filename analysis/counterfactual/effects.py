@@ -18,8 +18,8 @@ _POINT: Final = "p99"
 def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> list[Cause]:
     """Return the causes with the predicted effects of their levers.
 
-    A lever that would not shorten the latency is left out. A lever whose effect no replay predicts
-    stays without an effect.
+    A lever that would not shorten the latency is left out. If no replay can predict the effect of a
+    lever, its `predicted` stays None.
     """
     changes = dict.fromkeys(
         lever.change for cause in causes for lever in cause.levers if lever.change is not None
@@ -54,8 +54,11 @@ def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str
 
 
 def _edits(change: str, tenants: Sequence[str]) -> Edits | None:
-    """Return the edits of a change, or None if no replay can make it: all requests of a tenant may
-    be outside the replayed part of the window, and a tenant's name may contain any character."""
+    """Return the edits of a change, or None if no replay can predict its effect.
+
+    A rate limit applies to a tenant. The replayed part of the window may contain no request of this
+    tenant, and the tenant's name may contain characters that a change does not allow.
+    """
     try:
         edits = edits_of([change])
     except EditError:

@@ -1,4 +1,4 @@
-"""Replace the shares of an explanation by those of a counterfactual replay."""
+"""Replace the shares of an explanation with shares from a counterfactual replay."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,8 +18,8 @@ from store.columns.request_columns import request_columns
 from store.queries import Window
 
 MOST_REQUESTS: Final = 8_000
-"""Maximum number of requests in each replayed range. With four factors, these are 300 replays,
-which take about ten seconds (docs/benchmarks.md#shares-by-replay)."""
+"""Maximum number of requests in each replayed range. With four factors, there are 240 replays of
+the window and 15 of the baseline, which take up to 23 s (docs/benchmarks.md#shares-by-replay)."""
 
 
 def with_replayed_shares(
@@ -27,13 +27,13 @@ def with_replayed_shares(
 ) -> Explanation:
     """Return an explanation whose shares come from replays, with intervals.
 
-    If there are no causes, or if the replay cannot decide, the shares remain those of the
-    accounting. `not_replayed` then states the reason.
+    If there are no causes, the explanation is returned unchanged. If the replay cannot determine
+    the shares, the shares by accounting remain, and `not_replayed` states the reason.
 
     Args:
         engine: from `open_database`.
         explanation: an explanation by accounting.
-        progress: called after each combination of causes.
+        progress: called after each replayed combination of causes.
     """
     if explanation.verdict is not Verdict.INCIDENT or not explanation.causes:
         return explanation
@@ -53,8 +53,8 @@ def with_replayed_shares(
 
 
 def with_decision(explanation: Explanation, decision: Decision) -> Explanation:
-    """Return the explanation with the decided shares, largest first. Causes whose share is too
-    small to be named are left out."""
+    """Return the explanation with the shares from the replays, largest first. Causes whose share is
+    too small to be named are left out."""
     causes = [
         replace(cause, share=share.value, low=share.low, high=share.high)
         for cause, share in zip(explanation.causes, decision.shares, strict=True)
@@ -72,8 +72,8 @@ def with_decision(explanation: Explanation, decision: Decision) -> Explanation:
 
 
 def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
-    """Return the part of the window with the most slow requests: all of it, if it is not too
-    large."""
+    """Return the part of the window with the most slow requests, or the whole window if it has at
+    most `MOST_REQUESTS`."""
     window = _window(question.window)
     latency = f"{question.metric.value}_s"
     columns = list(dict.fromkeys(["received_unix_ns", latency, *question.where]))
@@ -90,13 +90,13 @@ def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
 
 
 def _last_part(engine: Engine, question: Question) -> Window:
-    """Return the end of the baseline: all of it since the first request, if it is not too
-    large."""
+    """Return the end of the baseline with at most `MOST_REQUESTS`. It begins with a request."""
     window = _window(question.baseline)
     received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
     if not received.size:
         return window
-    # The store may have no data from the beginning of the baseline.
+    # The range begins with a request, because the store may have no data from the beginning of the
+    # baseline.
     return Window(int(received[-MOST_REQUESTS:][0]), window.to_unix_ns)
 
 

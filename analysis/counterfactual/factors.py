@@ -1,5 +1,4 @@
-"""Factors: what a replay can put back to its state in the baseline, and the causes that each factor
-stands for.
+"""Factors: what a replay can reset to the baseline, and the causes that each factor represents.
 
 Pure.
 """
@@ -13,7 +12,7 @@ from diagnosis.explanation import Cause
 
 
 class Kind(Enum):
-    """What is put back to the baseline."""
+    """What is reset to the baseline."""
 
     RATE = "rate"
     """The arrivals. With a tenant, only this tenant's."""
@@ -27,13 +26,13 @@ class Kind(Enum):
     ACCEPTANCE = "acceptance"
     """The share of drafted tokens that are accepted."""
     ROUTING = "routing"
-    """The share of each engine in the requests."""
+    """The share of the requests that each engine receives."""
     PACE = "pace"
-    """The duration of the same step."""
+    """The duration of a step with the same work."""
     STALLS = "stalls"
     FRONT_END = "front end"
     DELIVERY = "delivery"
-    """The time from the last token to the last byte, for example of slow readers."""
+    """The time from the last token to the last byte, which is long for slow clients."""
     BLOCKS = "KV blocks"
     """Blocks that the window has lost."""
     CONFIG = "configuration"
@@ -41,9 +40,9 @@ class Kind(Enum):
 
 RATES: Final = (Kind.RATE, Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
 LENGTHS: Final = (Kind.PROMPTS, Kind.OUTPUTS, Kind.CACHE_HITS, Kind.DELIVERY)
-"""Each request gets another value of a column."""
+"""For these factors, each request gets a different value of one column."""
 
-KINDS: Final[Mapping[str, Kind]] = {
+KIND_OF_CAUSE: Final[Mapping[str, Kind]] = {
     "load_exceeds_capacity": Kind.RATE,
     "tenant_flood": Kind.RATE,
     "prefill_interference": Kind.LONG_PROMPTS,
@@ -64,13 +63,13 @@ KINDS: Final[Mapping[str, Kind]] = {
     "preemption": Kind.BLOCKS,
     "config_change": Kind.CONFIG,
 }
-"""The causes that a replay can remove. The others need what `replay/` does not model: restarts,
-adapters, KV transfers."""
+"""The causes that a replay can remove. The other causes are restarts, adapters and KV transfers,
+which `replay/` does not model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """Something to put back to the baseline, for one tenant or replica, or for all (None)."""
+    """A property to reset to the baseline, for one tenant or replica, or for all (None)."""
 
     kind: Kind
     tenant: str | None = None
@@ -78,8 +77,8 @@ class Factor:
 
 
 def factor_of(cause: Cause) -> Factor | None:
-    """Return the factor that a cause stands for, or None if a replay cannot remove the cause."""
-    kind = KINDS.get(cause.id)
+    """Return the factor that represents a cause, or None if a replay cannot remove the cause."""
+    kind = KIND_OF_CAUSE.get(cause.id)
     if kind is None:
         return None
     if kind in RATES or kind in LENGTHS:

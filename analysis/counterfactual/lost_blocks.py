@@ -1,7 +1,7 @@
 """Find how many KV blocks a window has lost, for example to a leak.
 
-No counter reports blocks that are unused but cannot be allocated. They are the number with which
-the replayed tail is as slow as the measured tail.
+No counter reports blocks that are unused but cannot be allocated. Their number is found by
+bisection: it is the number with which the replayed tail is as slow as the measured tail.
 """
 
 from collections.abc import Callable
@@ -14,28 +14,28 @@ from analysis.recorded_traffic import Recorded, RecordedEngine
 from replay.engine_config import EngineConfig
 from replay.kv_cache import blocks_for
 
-_STEPS: Final = 8
-"""Bisections. The number of blocks is then known to 0.4 % of all blocks."""
-ALIKE: Final = 0.9
-"""If the replay without lost blocks has at least this share of the measured mean, no blocks are
-lost. Without a fault, replayed means are within 5 % of the measured ones."""
+_BISECTIONS: Final = 8
+"""Number of bisections. The result is then exact to 0.4 % of all blocks."""
+LEAST_RATIO: Final = 0.9
+"""If the mean latency of the replay with all blocks is at least this share of the measured mean, no
+blocks are lost. Without a fault, replayed means are within 5 % of the measured ones."""
 
 
 def without_lost_blocks(
     window: Recorded, measured_s: float, replayed_s: Callable[[Recorded], float]
 ) -> Recorded | None:
-    """Return the window with engines that have only the blocks that are left. Return None if no
-    blocks are lost.
+    """Return the window with engines that have only the remaining blocks, or None if no blocks are
+    lost.
 
     Args:
         window: the recorded window, with the blocks that the engines report.
         measured_s: the mean latency of the slow requests.
-        replayed_s: replays a window, and returns the same mean.
+        replayed_s: replays a window, and returns the mean latency of its slow requests.
     """
-    if replayed_s(window) >= ALIKE * measured_s:
+    if replayed_s(window) >= LEAST_RATIO * measured_s:
         return None
     low, high = 0.0, 1.0
-    for _ in range(_STEPS):
+    for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         if replayed_s(_with_share(window, middle)) > measured_s:
             low = middle
@@ -46,15 +46,15 @@ def without_lost_blocks(
 
 def _with_share(window: Recorded, share: float) -> Recorded:
     engines = [
-        replace(each, model=replace(each.model, engine=_fewer(each, share)))
+        replace(each, model=replace(each.model, engine=_with_fewer_blocks(each, share)))
         for each in window.engines
     ]
     return replace(window, engines=engines)
 
 
-def _fewer(engine: RecordedEngine, share: float) -> EngineConfig:
-    """Return the configuration with a share of the blocks that are not needed for the longest
-    request."""
+def _with_fewer_blocks(engine: RecordedEngine, share: float) -> EngineConfig:
+    """Return the configuration with the blocks that the longest request needs, and a share of the
+    other blocks."""
     config, arrivals = engine.model.engine, engine.arrivals
     longest = int(np.max(arrivals.prompt_tokens + arrivals.output_tokens, initial=1)) + 1
     least = blocks_for(longest, config.block_size) + 1

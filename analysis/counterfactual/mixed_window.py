@@ -1,8 +1,9 @@
-"""A window in which some factors are as in the baseline, and all others as recorded.
+"""A window in which some factors are reset to the baseline, and all others are as recorded.
 
-Pure. For a changed rate, the window gets the baseline's times of arrival. For changed lengths, each
-request keeps its rank: the longest prompt of a tenant becomes as long as the longest prompt of the
-same tenant in the baseline. For a changed server, the engine gets the model of the baseline.
+Pure. If a rate is reset, the requests arrive at the baseline's times of arrival. If lengths are
+reset, each request keeps its rank: the longest prompt of a tenant becomes as long as the longest
+prompt of the same tenant in the baseline. If a server is reset, the engine gets the baseline's
+model.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,12 +23,13 @@ from replay.loop import replay
 from replay.server_model import ServerModel
 
 _NS: Final = 10**9
-BEYOND_CHANCE: Final = 3.0
-"""Minimum number of added requests, in standard deviations of the difference of two Poisson counts:
-one of 700 differences by chance is larger."""
+LEAST_EXCESS: Final = 3.0
+"""Minimum number of added requests, in standard deviations of the difference of two Poisson counts.
+By chance, one of 700 differences is larger."""
 NEIGHBOURS: Final = 10
-"""Number of the baseline's requests of similar length from which cached tokens are drawn."""
-LEAST: Final = 20
+"""The cached share of a request is drawn from this number of the baseline's requests of similar
+length."""
+LEAST_REQUESTS: Final = 20
 """Minimum number of a tenant's requests in each range to compare lengths. With fewer requests, the
 deciles are not known."""
 
@@ -42,7 +44,7 @@ class Requests:
     output_tokens: IntArray
     cached_tokens: IntArray
     frontend_s: FloatArray
-    """NaN: computed by the front end's model."""
+    """If it is NaN, the front end's model computes it."""
     delivery_s: FloatArray
     """Seconds from the last token to the last byte, as recorded."""
     streamed: BoolArray
@@ -50,7 +52,7 @@ class Requests:
     tenant: NDArray[np.object_]
     engine: IntArray
     row: IntArray
-    """The recorded row that this request copies. A row r of the baseline is −1 − r."""
+    """The recorded row that this request copies. For row r of the baseline, it is −1 − r."""
     group: IntArray
     """The factor that changes the rate of such requests; −1 for none."""
 
@@ -69,8 +71,8 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Slice:
-    """A recorded range with its traffic: as recorded, or resampled."""
+class RangeTraffic:
+    """A recorded range with its traffic, which is as recorded or resampled."""
 
     recorded: Recorded
     traffic: Traffic
@@ -84,7 +86,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latencies:
-    """The counted requests of a replay."""
+    """The latencies of the counted requests of a replay."""
 
     latency_s: FloatArray
     row: IntArray
@@ -92,19 +94,20 @@ class Latencies:
 
 
 class MixedWindow:
-    """The window's requests and servers, with factors that can be put back to the baseline.
+    """The window's requests and servers, with factors that can be reset to the baseline.
 
     Args:
         window: the range to explain.
         baseline: the range to compare with.
-        factors: the factors that differ.
-        chance: draws the requests that a changed rate keeps, and the engines of a changed routing.
+        factors: the factors that can be reset.
+        chance: draws the requests that get the baseline's times of arrival, cached shares, and the
+            values of requests with equal lengths.
     """
 
     def __init__(
         self,
-        window: Slice,
-        baseline: Slice,
+        window: RangeTraffic,
+        baseline: RangeTraffic,
         factors: Sequence[Factor],
         chance: np.random.Generator,
     ) -> None:
@@ -115,22 +118,27 @@ class MixedWindow:
             (each.replica, each.engine): place
             for place, each in enumerate(baseline.recorded.engines)
         }
-        self._before = [known.get(name) for name in self._names]
-        self._now = self._requests(window)
+        self._baseline_places = [known.get(name) for name in self._names]
+        self._window_requests = self._requests(window)
         usual = self._requests(baseline)
-        self._usual = _repeated(usual.take(usual.at_s >= 0), baseline.seconds, window.seconds)
-        self._now, self._usual = self._grouped(self._now), self._grouped(self._usual)
+        self._baseline_requests = _repeated(
+            usual.take(usual.at_s >= 0), baseline.seconds, window.seconds
+        )
+        self._window_requests, self._baseline_requests = (
+            self._grouped(self._window_requests),
+            self._grouped(self._baseline_requests),
+        )
 
-    def latencies(self, put_back: Collection[int], metric: str, seed: str) -> Latencies:
-        """Replay the window with some factors put back.
+    def latencies(self, to_reset: Collection[int], metric: str, seed: str) -> Latencies:
+        """Replay the window with some factors reset to the baseline.
 
         Args:
-            put_back: the indices of these factors.
+            to_reset: the indices of these factors.
             metric: the latency to return, a field of `replay.outcome.Outcome`.
             seed: seed of the step noise.
         """
-        requests = self._mixed(put_back)
-        chosen = [self.factors[place] for place in put_back]
+        requests = self._mixed(to_reset)
+        chosen = [self.factors[place] for place in to_reset]
         found_s, rows = [], []
         for number, engine in enumerate(self.window.recorded.engines):
             mine = requests.take(requests.engine == number)
@@ -139,7 +147,7 @@ class MixedWindow:
             counted = (mine.at_s >= 0) & ~outcome.rejected
             latency_s = getattr(outcome, metric)
             if metric == "e2e_s":
-                # The model of the front end has no slow readers.
+                # The model of the front end has no slow clients.
                 latency_s = latency_s + np.fmax(mine.delivery_s - outcome.delivery_s, 0.0)
             found_s.append(latency_s[counted])
             rows.append(mine.row[counted])
@@ -147,7 +155,7 @@ class MixedWindow:
 
     # --- requests ------------------------------------------------------------------------------
 
-    def _requests(self, of: Slice) -> Requests:
+    def _requests(self, of: RangeTraffic) -> Requests:
         parts = []
         recorded = of.recorded
         names = np.array([*recorded.tenants], dtype=object)
@@ -182,18 +190,18 @@ class MixedWindow:
     def _grouped(self, requests: Requests) -> Requests:
         """Return the requests with their groups.
 
-        A factor of one tenant goes before one of all tenants, and long requests before all
-        requests.
+        If several factors apply to a request, a factor of long requests has priority over a factor
+        of all requests, and then a factor of one tenant over a factor of all tenants.
         """
         places = [place for place, each in enumerate(self.factors) if each.kind in RATES]
         places.sort(key=lambda n: (self.factors[n].kind is Kind.RATE, not self.factors[n].tenant))
         group = np.full(len(requests.at_s), -1)
         for place in reversed(places):
-            group[self._concerned(requests, self.factors[place])] = place
+            group[self._affected(requests, self.factors[place])] = place
         group[requests.at_s < 0] = -1
         return replace(requests, group=group)
 
-    def _concerned(self, requests: Requests, factor: Factor) -> BoolArray:
+    def _affected(self, requests: Requests, factor: Factor) -> BoolArray:
         mine = _of_tenant(requests, factor.tenant)
         if factor.kind is Kind.RATE:
             return mine
@@ -201,34 +209,34 @@ class MixedWindow:
         name = "prompt_tokens" if few else "output_tokens"
         now, usual = (
             getattr(each, name)[_of_tenant(each, factor.tenant) & (each.at_s >= 0)]
-            for each in (self._now, self._usual)
+            for each in (self._window_requests, self._baseline_requests)
         )
         return np.asarray(mine & (getattr(requests, name) > _longer_than(now, usual, few)))
 
-    def _mixed(self, put_back: Collection[int]) -> Requests:
-        parts = [self._now.take(~np.isin(self._now.group, list(put_back)))]
-        for place in put_back:
+    def _mixed(self, to_reset: Collection[int]) -> Requests:
+        parts = [self._window_requests.take(~np.isin(self._window_requests.group, list(to_reset)))]
+        for place in to_reset:
             if self.factors[place].kind in RATES:
-                parts += self._at_usual_rate(place)
+                parts += self._at_baseline_rate(place)
         mixed = Requests.joined(parts)
-        for place in put_back:
+        for place in to_reset:
             factor = self.factors[place]
             if factor.kind in LENGTHS:
-                mixed = self._with_usual_lengths(mixed, factor)
+                mixed = self._with_baseline_lengths(mixed, factor)
             elif factor.kind is Kind.ACCEPTANCE:
                 mixed = self._ranked(mixed, factor, "acceptance")
             elif factor.kind is Kind.FRONT_END:
                 mixed = replace(mixed, frontend_s=np.full(len(mixed.at_s), np.nan))
             elif factor.kind is Kind.ROUTING:
-                mixed = replace(mixed, engine=self._usually_routed(mixed))
+                mixed = replace(mixed, engine=self._routed_as_in_baseline(mixed))
         return mixed
 
-    def _at_usual_rate(self, place: int) -> list[Requests]:
+    def _at_baseline_rate(self, place: int) -> list[Requests]:
         """Return requests at the baseline's times of arrival, with the window's lengths.
 
-        The requests of a group that is defined by its lengths are those of the baseline.
+        If the group is defined by its lengths, the requests have the baseline's lengths.
         """
-        usual = self._usual.take(self._usual.group == place)
+        usual = self._baseline_requests.take(self._baseline_requests.group == place)
         n = len(usual.at_s)
         usual = replace(usual, frontend_s=np.full(n, np.nan), row=-1 - usual.row)
         if self.factors[place].kind is not Kind.RATE:
@@ -236,17 +244,21 @@ class MixedWindow:
         parts = []
         for tenant in np.unique(usual.tenant):
             mine = usual.take(usual.tenant == tenant)
-            pool = np.flatnonzero((self._now.group == place) & (self._now.tenant == tenant))
+            pool = np.flatnonzero(
+                (self._window_requests.group == place) & (self._window_requests.tenant == tenant)
+            )
             if pool.size:
                 many = len(mine.at_s) > pool.size
                 rows = np.sort(self._chance.choice(pool, len(mine.at_s), replace=many))
-                mine = replace(self._now.take(rows), at_s=mine.at_s, frontend_s=mine.frontend_s)
+                mine = replace(
+                    self._window_requests.take(rows), at_s=mine.at_s, frontend_s=mine.frontend_s
+                )
             parts.append(mine)
         return parts
 
-    def _with_usual_lengths(self, mixed: Requests, factor: Factor) -> Requests:
+    def _with_baseline_lengths(self, mixed: Requests, factor: Factor) -> Requests:
         if factor.kind is Kind.CACHE_HITS:
-            mixed = self._usually_cached(mixed)
+            mixed = self._cached_as_in_baseline(mixed)
         elif factor.kind is Kind.PROMPTS:
             mixed = self._ranked(mixed, factor, "prompt_tokens")
         elif factor.kind is Kind.DELIVERY:
@@ -254,7 +266,7 @@ class MixedWindow:
         else:
             before = mixed.output_tokens
             mixed = self._ranked(mixed, factor, "output_tokens")
-            # A slow reader needs time for each token.
+            # A slow client needs time for each token.
             longer = mixed.output_tokens / before
             mixed = replace(mixed, delivery_s=mixed.delivery_s * longer)
         return replace(
@@ -262,14 +274,17 @@ class MixedWindow:
         )
 
     def _ranked(self, mixed: Requests, factor: Factor, name: str) -> Requests:
-        """Give each request the baseline's value of its rank among its tenant's requests."""
+        """Give each request the baseline's value at its rank among its tenant's requests."""
         found = getattr(mixed, name).astype(np.float64)
-        now, usual = (each.take(self._maps(each)) for each in (self._now, self._usual))
+        now, usual = (
+            each.take(self._can_change_length(each))
+            for each in (self._window_requests, self._baseline_requests)
+        )
         of_now, of_usual = (getattr(each, name).astype(np.float64) for each in (now, usual))
         for tenant in np.unique(now.tenant) if factor.tenant is None else [factor.tenant]:
             source, target = of_now[now.tenant == tenant], of_usual[usual.tenant == tenant]
-            its = self._maps(mixed) & (mixed.tenant == tenant)
-            if min(source.size, target.size) >= LEAST:
+            its = self._can_change_length(mixed) & (mixed.tenant == tenant)
+            if min(source.size, target.size) >= LEAST_REQUESTS:
                 found[its] = self._at_rank(found[its], source, target)
         if name.endswith("_tokens"):
             found = np.maximum(np.rint(found), 1)
@@ -281,23 +296,23 @@ class MixedWindow:
         rank = (low + self._chance.random(len(values)) * (high - low)) / len(source)
         return np.asarray(np.interp(rank, (np.arange(len(target)) + 0.5) / len(target), target))
 
-    def _maps(self, requests: Requests) -> BoolArray:
-        """Return which requests can get other lengths: not those whose lengths define a group, and
-        in a mixed window not those of the baseline."""
+    def _can_change_length(self, requests: Requests) -> BoolArray:
+        """Return which requests can get other lengths. Excluded are requests whose lengths define a
+        group, and in a mixed window the requests of the baseline."""
         kinds = (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
         own = (requests.row >= 0) & (requests.at_s >= 0)
         return np.asarray(own & ~np.isin(requests.group, long))
 
-    def _usually_cached(self, mixed: Requests) -> Requests:
+    def _cached_as_in_baseline(self, mixed: Requests) -> Requests:
         """Give each request the cached share of one of its tenant's requests of similar length in
         the baseline."""
-        usual = self._usual.take(self._maps(self._usual))
+        usual = self._baseline_requests.take(self._can_change_length(self._baseline_requests))
         cached = mixed.cached_tokens.copy()
         for tenant in np.unique(mixed.tenant):
             source = usual.take(usual.tenant == tenant)
-            its = np.flatnonzero(self._maps(mixed) & (mixed.tenant == tenant))
-            if len(source.at_s) < LEAST:
+            its = np.flatnonzero(self._can_change_length(mixed) & (mixed.tenant == tenant))
+            if len(source.at_s) < LEAST_REQUESTS:
                 continue
             source = source.take(np.argsort(source.prompt_tokens, kind="stable"))
             place = np.searchsorted(source.prompt_tokens, mixed.prompt_tokens[its])
@@ -307,10 +322,10 @@ class MixedWindow:
             cached[its] = np.rint(ratio * mixed.prompt_tokens[its])
         return replace(mixed, cached_tokens=cached)
 
-    def _usually_routed(self, mixed: Requests) -> IntArray:
-        """Return the engine of each request, with the baseline's shares, in turn. A random engine
+    def _routed_as_in_baseline(self, mixed: Requests) -> IntArray:
+        """Assign the requests to the engines in turn, with the baseline's shares. Random engines
         would make the arrivals of each engine burstier than a router does."""
-        counts = np.bincount(self._usual.engine, minlength=len(self._names))
+        counts = np.bincount(self._baseline_requests.engine, minlength=len(self._names))
         numbers = np.ceil(counts / counts.sum() * len(mixed.at_s)).astype(np.int64)
         turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]
         engines = np.repeat(np.arange(len(numbers)), numbers)
@@ -325,59 +340,59 @@ class MixedWindow:
         model = engine.model
         now = self.window.traffic.conditions[number]
         stalls, paces = now.stalls_of(0), now.paces_of(0)
-        place = self._before[number]
+        place = self._baseline_places[number]
         if place is None:
             return model, now
         usual = self.baseline.recorded.engines[place].model
 
-        def is_put_back(kind: Kind) -> bool:
+        def is_reset(kind: Kind) -> bool:
             return any(
                 each.kind is kind and each.replica in (None, engine.replica) for each in chosen
             )
 
-        if is_put_back(Kind.CONFIG) or is_put_back(Kind.PACE):
+        if is_reset(Kind.CONFIG) or is_reset(Kind.PACE):
             config = usual.engine
-            if not is_put_back(Kind.CONFIG):
+            if not is_reset(Kind.CONFIG):
                 config = replace(
                     model.engine,
                     step=config.step,
                     step_noise_quantiles=config.step_noise_quantiles,
                 )
-            model, paces = replace(model, engine=config), self._usual_paces(place)
-        if is_put_back(Kind.BLOCKS):
+            model, paces = replace(model, engine=config), self._baseline_paces(place)
+        if is_reset(Kind.BLOCKS):
             config = replace(
                 model.engine,
                 num_gpu_blocks=usual.engine.num_gpu_blocks,
                 max_model_len=usual.engine.max_model_len,
             )
             model = replace(model, engine=config)
-        if is_put_back(Kind.STALLS):
-            stalls = self._usual_stalls(place)
-        if is_put_back(Kind.FRONT_END):
+        if is_reset(Kind.STALLS):
+            stalls = self._baseline_stalls(place)
+        if is_reset(Kind.FRONT_END):
             model = replace(model, front_end=usual.front_end)
         return model, Conditions(stalls=(stalls,), paces=(paces,))
 
-    def _usual_paces(self, place: int) -> tuple[Pace, ...]:
+    def _baseline_paces(self, place: int) -> tuple[Pace, ...]:
         usual = self.baseline.traffic.conditions[place].paces_of(0)
         return tuple(
             Pace(each.from_s + by_s, each.factor)
-            for by_s, low_s, high_s in self._moves()
+            for by_s, low_s, high_s in self._baseline_shifts()
             for each in usual
             if low_s <= each.from_s < high_s
         )
 
-    def _usual_stalls(self, place: int) -> tuple[Stall, ...]:
+    def _baseline_stalls(self, place: int) -> tuple[Stall, ...]:
         usual = self.baseline.traffic.conditions[place].stalls_of(0)
         return tuple(
             each._replace(at_s=each.at_s + by_s)
-            for by_s, low_s, high_s in self._moves()
+            for by_s, low_s, high_s in self._baseline_shifts()
             for each in usual
             if low_s <= each.at_s < high_s
         )
 
-    def _moves(self) -> list[tuple[float, float, float]]:
-        """Return how far to move the baseline's events, and the range of the moved events: once for
-        each repetition that the window needs."""
+    def _baseline_shifts(self) -> list[tuple[float, float, float]]:
+        """Return the shift of the baseline's events in seconds, and the range of the shifted
+        events, for each repetition of the baseline that the window needs."""
         lead_s = self.window.recorded.lead_s
         seconds = self.baseline.seconds
         first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)
@@ -404,24 +419,25 @@ class MixedWindow:
 def _longer_than(now: IntArray, usual: IntArray, few: bool) -> float:
     """Return the length above which the window has added requests; infinite if it has none.
 
-    More requests than in the baseline are expected if those up to its median length became more.
-    The result is the length above which the excess over the expected number is least likely to be
-    chance. If the total number is as expected, requests became longer, and none were added.
+    The expected number of requests is that of the baseline, multiplied by the growth of the number
+    of requests up to the baseline's median length. The result is the length above which the excess
+    over the expected number is least likely to be chance. If the total number is as expected,
+    requests became longer, and none were added.
 
     Args:
         now: the lengths in the window.
         usual: the lengths in the baseline.
-        few: whether so few requests may be added that the total number does not show it. They are
-            then longer than all of the baseline.
+        few: whether the number of added requests may be too small to change the total number
+            significantly. Requests then count as added if they are longer than all of the baseline.
     """
-    if min(now.size, usual.size) < LEAST:
+    if min(now.size, usual.size) < LEAST_REQUESTS:
         return float("inf")
     ordinary = np.median(usual)
     growth = max((now <= ordinary).sum() / (usual <= ordinary).sum(), 1.0)
     lengths = np.concatenate([np.unique(now)[::-1], [0]])
     above, expected = _above(now, lengths), growth * _above(usual, lengths)
     score = (above - expected) / np.sqrt(np.maximum(above + growth * expected, 1.0))
-    if score[-1] <= BEYOND_CHANCE:
+    if score[-1] <= LEAST_EXCESS:
         return float(usual.max()) if few else float("inf")
     return float(lengths[np.argmax(score)])
 
@@ -437,7 +453,8 @@ def _of_tenant(requests: Requests, tenant: str | None) -> BoolArray:
 
 
 def _repeated(requests: Requests, seconds: float, wanted_s: float) -> Requests:
-    """Return the requests of a range repeated to a longer one, or only the end of the range."""
+    """Return the requests of a range, repeated until they fill a longer range, or cut to the end of
+    the range if the wanted range is shorter."""
     if seconds >= wanted_s:
         last = requests.take(requests.at_s >= seconds - wanted_s)
         return replace(last, at_s=last.at_s - (seconds - wanted_s))

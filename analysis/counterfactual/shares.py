@@ -1,9 +1,9 @@
 """Shares of causes: replay the window with and without each cause.
 
-Detectors propose causes. The window is replayed with every combination of them put back to the
-baseline. A cause's share is the mean, over all orders in which the causes can be put back, of the
-decrease of the slow requests' mean latency (Shapley value), divided by the whole growth. The growth
-that remains when all causes are put back is unexplained.
+Detectors propose causes. The window is replayed with every combination of causes reset to the
+baseline. For a share, the causes are reset one after another, in every order. The share is the mean
+decrease of the slow requests' mean latency when the cause is reset (Shapley value), divided by the
+replayed growth. The growth that remains when all causes are reset is unexplained.
 
 Sources: virtual speedups, Curtsinger and Berger (Coz), SOSP 2015; Shapley values for root causes,
 Budhathoki et al., 2022.
@@ -19,7 +19,7 @@ import numpy as np
 
 from analysis.counterfactual.factors import Factor, Kind, factor_of
 from analysis.counterfactual.lost_blocks import without_lost_blocks
-from analysis.counterfactual.mixed_window import Latencies, MixedWindow, Slice
+from analysis.counterfactual.mixed_window import Latencies, MixedWindow, RangeTraffic
 from analysis.recorded_traffic import Recorded
 from analysis.what_if import matching
 from analysis.window_replay import Traffic, resampled, traffic_of
@@ -28,20 +28,23 @@ from diagnosis.question import Metric
 from replay.arrivals import BoolArray, FloatArray
 
 MOST_FACTORS: Final = 4
-"""Maximum number of factors that are put back. Each further factor doubles the replays."""
+"""Maximum number of factors. Each additional factor doubles the number of replays."""
 DRAWS: Final = 3
-"""Replays of each combination with other step noise, and other requests that a lower rate keeps."""
+"""Number of replays of each combination. Each has other step noise, and draws other requests for a
+reset rate."""
 RESAMPLED: Final = 12
 """Number of resampled windows for the intervals."""
 MOST_ERROR: Final = 0.5
-"""Maximum relative error of the replayed growth. With a larger error, the replay does not decide.
+"""Maximum relative error of the replayed growth. With a larger error, there are no shares by
+replay.
 
 The error is part of each interval, so an interval with this error is about as wide as the share.
 """
 
 MODEL_ERROR: Final = 0.04
-"""Standard deviation of a share from errors of the model that the growth of the whole tail does not
-show. Measured on seed 503 of `benchmarks/diagnosis.py`, which was used for development."""
+"""Standard deviation of a share that comes from errors of the model and is not visible in the error
+of the replayed growth. Measured on seed 503 of `benchmarks/diagnosis.py`, which was used for
+development."""
 
 COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
@@ -57,16 +60,16 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the replays decide about the proposed causes."""
+    """The shares of the proposed causes, and how well the replays reproduce the measurement."""
 
     shares: Sequence[Share]
-    """A share for each proposed cause."""
+    """One for each proposed cause."""
     unexplained: Share
     replay: Replay
 
 
 class UndecidedError(ValueError):
-    """The replay cannot decide. The message states the reason."""
+    """The replay cannot determine the shares. The message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class Tails:
 
     metric: Metric
     share: float
-    """The share of the requests that is slow."""
+    """The share of the requests that counts as slow."""
     equals: Mapping[str, str | None]
     """Labels that select the requests."""
 
@@ -97,10 +100,10 @@ def decide(
     Args:
         window: the range to explain.
         baseline: the range to compare with.
-        causes: the proposed causes, at least one, with the shares that accounting gives them. These
-            shares only divide a factor among several causes that stand for it.
+        causes: the proposed causes, at least one, with their shares by accounting. If one factor
+            represents several causes, its share is divided in proportion to these shares.
         tails: the slow requests.
-        progress: called after each combination of factors.
+        progress: called after each replayed combination of factors.
 
     Raises:
         UndecidedError: the replay cannot remove a cause, or does not reproduce the growth.
@@ -109,34 +112,34 @@ def decide(
     chance = np.random.default_rng(0)
     if any(each.kind is Kind.BLOCKS for each in factors):
         window = _with_lost_blocks(window, baseline, tails, chance)
-    game = _Game(window, baseline, factors, tails, progress)
-    played = game.mean([(traffic_of(window), traffic_of(baseline))] * DRAWS, chance)
+    replayer = _Replayer(window, baseline, factors, tails, progress)
+    whole = replayer.mean([(traffic_of(window), traffic_of(baseline))] * DRAWS, chance)
     baseline_s, now_s = tails.measured_s(baseline), tails.measured_s(window)
     if not now_s > baseline_s:
         raise UndecidedError("the requests of the replayed part did not become slower")
-    error = played.growth_s / (now_s - baseline_s) - 1
+    error = whole.growth_s / (now_s - baseline_s) - 1
     if abs(error) > MOST_ERROR:
         raise UndecidedError(
-            f"the replayed growth is {error:+.0%} off; allowed: {MOST_ERROR:.0%} either way"
+            f"the error of the replayed growth is {error:+.0%}; allowed: at most ±{MOST_ERROR:.0%}"
         )
-    again = [
-        game.mean([(resampled(window, chance), resampled(baseline, chance))], chance)
+    redrawn = [
+        replayer.mean([(resampled(window, chance), resampled(baseline, chance))], chance)
         for _ in range(RESAMPLED)
     ]
     of_factors = [
-        _share(played.share(place), [each.share(place) for each in again], error)
+        _share(whole.share(place), [each.share(place) for each in redrawn], error)
         for place in range(len(factors))
     ]
-    rest = [each.unexplained for each in (played, *again)]
+    rest = [each.unexplained for each in (whole, *redrawn)]
     return Decision(
         _of_causes(causes, factors, of_factors),
         _share(rest[0], rest[1:], error),
         Replay(
             int(window.counted.sum()),
             baseline_s,
-            played.baseline_s,
+            whole.baseline_s,
             now_s,
-            played.values[frozenset()],
+            whole.values[frozenset()],
         ),
     )
 
@@ -151,11 +154,11 @@ def _factors(causes: Sequence[Cause]) -> list[Factor]:
     for cause in causes:
         factor = factor_of(cause)
         if factor is None:
-            raise UndecidedError(f"the replay cannot remove {cause.id}")
+            raise UndecidedError(f"the replay cannot remove the cause {cause.id}")
         if factor not in factors:
             factors.append(factor)
     if len(factors) > MOST_FACTORS:
-        raise UndecidedError(f"{len(factors)} factors; allowed: at most {MOST_FACTORS}")
+        raise UndecidedError(f"{len(factors)} causes to remove; allowed: at most {MOST_FACTORS}")
     return factors
 
 
@@ -163,12 +166,14 @@ def _with_lost_blocks(
     window: Recorded, baseline: Recorded, tails: Tails, chance: np.random.Generator
 ) -> Recorded:
     def replayed_s(of: Recorded) -> float:
-        game = _Game(of, baseline, (), tails, lambda: None)
-        return game.mean([(traffic_of(of), traffic_of(baseline))], chance).values[frozenset()]
+        replayer = _Replayer(of, baseline, (), tails, lambda: None)
+        return replayer.mean([(traffic_of(of), traffic_of(baseline))], chance).values[frozenset()]
 
     found = without_lost_blocks(window, tails.measured_s(window), replayed_s)
     if found is None:
-        raise UndecidedError("the KV cache is exhausted, but has as many blocks as before")
+        raise UndecidedError(
+            "the replay with all KV blocks is as slow as the measurement, so no blocks are lost"
+        )
     return found
 
 
@@ -177,7 +182,8 @@ def _of_causes(
 ) -> list[Share]:
     """Divide the share of each factor among its causes, in proportion to their accounted shares.
 
-    The replay cannot test this division, so each of several causes may have all or nothing.
+    The replay cannot test this division. If a factor has several causes, the interval of each cause
+    therefore begins at 0 and ends at the upper bound of the factor.
     """
     found = []
     for cause in causes:
@@ -191,8 +197,8 @@ def _of_causes(
 
 
 @dataclass(frozen=True, slots=True)
-class _Played:
-    """The slow requests' mean latency with each combination of factors put back."""
+class _TailMeans:
+    """The slow requests' mean latency for each combination of reset factors."""
 
     values: Mapping[frozenset[int], float]
     baseline_s: float
@@ -204,7 +210,7 @@ class _Played:
 
     @property
     def unexplained(self) -> float:
-        """The share of the growth that remains with all factors put back."""
+        """The share of the growth that remains when all factors are reset."""
         return 1.0 - sum(self.share(place) for place in range(self.factors))
 
     def share(self, place: int) -> float:
@@ -219,8 +225,8 @@ class _Played:
         return seconds / factorial(self.factors) / max(self.growth_s, 1e-9)
 
 
-class _Game:
-    """Replays the combinations of factors."""
+class _Replayer:
+    """Replays a window with every combination of reset factors."""
 
     def __init__(
         self,
@@ -232,12 +238,13 @@ class _Game:
     ) -> None:
         self._window, self._baseline, self._factors = window, baseline, factors
         self._tails, self._progress = tails, progress
-        self._asked = [matching(each.requests, tails.equals) for each in (window, baseline)]
+        self._selected = [matching(each.requests, tails.equals) for each in (window, baseline)]
 
     def mean(
         self, traffics: Sequence[tuple[Traffic, Traffic]], chance: np.random.Generator
-    ) -> _Played:
-        """Return the means over pairs of the window's and the baseline's traffic."""
+    ) -> _TailMeans:
+        """Return the mean latencies, averaged over pairs of traffic of the window and the
+        baseline."""
         count = len(self._factors)
         sums = {
             frozenset(chosen): 0.0
@@ -246,25 +253,25 @@ class _Game:
         }
         baseline_s = 0.0
         for now, usual in traffics:
-            window, baseline = Slice(self._window, now), Slice(self._baseline, usual)
+            window, baseline = RangeTraffic(self._window, now), RangeTraffic(self._baseline, usual)
             seed = str(chance.integers(2**31))
             mixed = MixedWindow(window, baseline, self._factors, chance)
             for chosen in sums:
-                sums[chosen] += self._tail_s(mixed, chosen, seed, self._asked) / len(traffics)
+                sums[chosen] += self._tail_s(mixed, chosen, seed, self._selected) / len(traffics)
                 self._progress()
             alone = MixedWindow(baseline, baseline, (), chance)
-            asked = [self._asked[1], self._asked[1]]
+            asked = [self._selected[1], self._selected[1]]
             baseline_s += self._tail_s(alone, frozenset(), seed, asked) / len(traffics)
-        return _Played(sums, baseline_s, count)
+        return _TailMeans(sums, baseline_s, count)
 
     def _tail_s(
         self, mixed: MixedWindow, chosen: frozenset[int], seed: str, asked: Sequence[BoolArray]
     ) -> float:
         replayed = mixed.latencies(sorted(chosen), COLUMN[self._tails.metric], seed)
-        return tail_mean_s(replayed.latency_s[_asked(replayed, asked)], self._tails.share)
+        return tail_mean_s(replayed.latency_s[_is_selected(replayed, asked)], self._tails.share)
 
 
-def _asked(replayed: Latencies, asked: Sequence[BoolArray]) -> BoolArray:
+def _is_selected(replayed: Latencies, asked: Sequence[BoolArray]) -> BoolArray:
     now, usual = asked
     row = replayed.row
     return np.where(row >= 0, now[np.maximum(row, 0)], usual[np.maximum(-1 - row, 0)])
@@ -279,14 +286,14 @@ def tail_mean_s(latency_s: FloatArray, share: float) -> float:
     return float(np.partition(known, -number)[-number:].mean())
 
 
-def _share(value: float, again: Sequence[float], error: float) -> Share:
+def _share(value: float, redrawn: Sequence[float], error: float) -> Share:
     """Return a share with its interval.
 
     The interval contains the difference between resampled windows, the replay's error of the
-    growth, and the error of the model. The part of the growth that the replay lacks or adds may
-    belong to any cause.
+    growth, and the error of the model. The difference between the replayed and the measured growth
+    may belong to any cause.
     """
-    spread = np.std([value, *again])
+    spread = np.std([value, *redrawn])
     half = 2.0 * float(np.hypot(np.hypot(spread, error / 2), MODEL_ERROR))
     value = min(max(value, 0.0), 1.0)
     return Share(value, max(0.0, value - half), min(1.0, value + half))

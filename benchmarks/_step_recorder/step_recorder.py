@@ -1,7 +1,7 @@
 """A vLLM plugin that writes each engine step to a file, for `benchmarks/step_fit.py`.
 
-If this folder is on PYTHONPATH, vLLM loads the plugin. The plugin needs Tailspan's plugin, and the
-variable `STEP_RECORDER_FILE`.
+If this folder is on PYTHONPATH, vLLM loads the plugin. It requires Tailspan's plugin and the
+environment variable `STEP_RECORDER_FILE`, the path of the file.
 """
 
 import json
@@ -27,7 +27,7 @@ def install() -> None:
         nonlocal flushed
         stall = end_step(self, work, begun, ended, sequences)
         lines.append(json.dumps([ended, max(ended - begun, 0.0), stall, *work]))
-        # Written a second late at most, because SIGTERM ends the process.
+        # Steps are written at most one second late, because SIGTERM may end the process.
         if (now := time.monotonic()) - flushed > FLUSH_S:
             with open(path, "a") as file:  # noqa: PTH123
                 file.write("\n".join(lines) + "\n")

@@ -119,9 +119,10 @@ def explain(
     and an action. The verdict can also be that the latency has not grown, or that there are too few
     requests.
 
-    For the shares, the window is replayed on a model of each engine, with and without each cause.
-    This takes some seconds; --fast omits it. If the replay does not reproduce the growth, the
-    shares come from the step ledger and have no intervals. The text says which.
+    To compute the shares, the command replays the window on a model of each engine, with and
+    without each cause. This takes some seconds; --fast omits it. If the replay does not reproduce
+    the growth, the shares come from the step ledger and have no intervals. The output states how
+    the shares were computed.
 
     If the environment variable TAILSPAN_EXPLORER_URL has the address of the explorer, --request
     also prints the link to the request's page.

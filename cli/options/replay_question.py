@@ -43,7 +43,8 @@ def replay_question(
 
 
 def compile_replay() -> None:
-    """Compile the replay, or load its code; on a terminal, print a line if it is compiled."""
+    """Compile the replay or load the compiled code. On a terminal, print a line before
+    compiling."""
     from replay.loop import warm
 
     def compiling() -> None:

@@ -162,10 +162,11 @@ def _method(why: Explanation) -> str:
     replay = why.replay
     if replay is not None:
         return (
-            f"Shares: {text.count(replay.requests)} requests replayed with and without each cause,"
-            " with 95 % intervals. Slow requests, replayed and measured:"
-            f" {text.seconds(replay.replayed_now_s)} and {text.seconds(replay.now_s)}, before"
-            f" {text.seconds(replay.replayed_baseline_s)} and {text.seconds(replay.baseline_s)}."
+            f"Shares: from replays of {text.count(replay.requests)} requests with and without each"
+            " cause, with 95 % intervals. Mean of the slow requests:"
+            f" {text.seconds(replay.now_s)} measured, {text.seconds(replay.replayed_now_s)}"
+            f" replayed. Baseline: {text.seconds(replay.baseline_s)} measured,"
+            f" {text.seconds(replay.replayed_baseline_s)} replayed."
         )
     if why.not_replayed is not None:
         reason = printable(why.not_replayed, _WIDEST)

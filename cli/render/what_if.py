@@ -79,8 +79,8 @@ _BINDS: Final[Mapping[str, str]] = {
 SHOWN: Final = ("p50", "p99")
 REJECTED: Final = "requests would be rejected: longer than max_model_len, or the queue is full."
 SATURATED: Final = (
-    "SATURATED: the engines cannot keep up with this load. The queue grows for as long as the load"
-    " lasts. The predicted latencies are valid only for a range of this length."
+    "SATURATED: the engines cannot keep up with this load. The queue is full, or grows for as"
+    " long as the load lasts. The predicted latencies are valid only for a range of this length."
 )
 
 

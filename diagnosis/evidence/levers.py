@@ -23,18 +23,19 @@ ARGUMENT_OF: Final = {
 """For each flag, the engine argument that it sets."""
 
 _REPLAYED: Final = ("--max-num-seqs", "--max-num-batched-tokens")
-"""The flags whose effect a replay predicts."""
+"""The flags for which a replay predicts the effect of a lever."""
 
 
 def rate_limit(tenant: str, before: float, now: float) -> Lever:
-    """Return the lever that limits a tenant to its earlier rate, in any unit."""
+    """Return the lever that limits a tenant to its earlier rate. Both rates have the same unit."""
     factor = max(before / now, _LEAST_RATE) if now > 0 else 1.0
     change = f"rate=tenant={tenant}:{factor:.3f}x"
     return Lever(f"limit the rate of {tenant} at the gateway", change=change)
 
 
 _LEAST_RATE: Final = 0.01
-"""A rate limit leaves at least this share of the requests, because a limit is not a block."""
+"""Minimum share of the requests that a rate limit admits, because a tenant without earlier requests
+is not blocked completely."""
 
 
 def in_force(case: Case, flag: str) -> Argument | None:

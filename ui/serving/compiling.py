@@ -1,4 +1,4 @@
-"""Compile the replay's loop in a child process, before a reader asks for a prediction."""
+"""Compile the replay's loop in a child process, before a user requests a prediction."""
 
 import logging
 import subprocess
@@ -8,19 +8,19 @@ from typing import Final
 from telemetry import child_process
 
 AFTER_S: Final = 30.0
-"""Seconds from the start of the explorer until the compiler starts. The first page with the first
-data must not share its cores with the compiler (benchmarks/first_minute.py)."""
+"""Seconds from the start of the explorer until the compiler starts. The compiler must not
+slow down the first page with data (benchmarks/first_minute.py)."""
 LONGEST_S: Final = 600.0
-"""Maximum seconds of the compiler. It takes 14 s of CPU time, at the lowest priority."""
+"""Time limit of the compiler in seconds. It takes 14 s of CPU time, at the lowest priority."""
 _log: Final = logging.getLogger(__name__)
 
 
 def compile_later(after_s: float = AFTER_S, longest_s: float = LONGEST_S) -> None:
-    """Wait, then compile the replay's loop in a child process. Log a failure; never raise.
+    """Wait, then compile the replay's loop in a child process. Log errors instead of raising them.
 
     Args:
         after_s: seconds to wait.
-        longest_s: maximum seconds of the child.
+        longest_s: time limit of the child process in seconds.
     """
     time.sleep(after_s)
     try:
@@ -31,6 +31,8 @@ def compile_later(after_s: float = AFTER_S, longest_s: float = LONGEST_S) -> Non
     try:
         child.wait(longest_s)
     except subprocess.TimeoutExpired:
-        _log.warning("The replay was not compiled in advance: not within %.0f s", longest_s)
+        _log.warning(
+            "The replay was not compiled in advance: the limit of %.0f s was reached", longest_s
+        )
     finally:
         child_process.end(child)

@@ -3,8 +3,8 @@ advance.
 
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
-Otherwise the first reader of a page would wait for the imports, the first reader of a cause for the
-columns of the last day's requests, and the first reader of a prediction for the compiler.
+Otherwise the first page would wait for the imports, the first explanation for the columns of the
+last day's requests, and the first prediction for the compiler.
 """
 
 import hashlib

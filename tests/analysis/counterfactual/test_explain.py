@@ -72,7 +72,7 @@ def test_the_shares_come_from_a_replay_and_have_intervals(stored: Engine) -> Non
     )
 
 
-def test_the_filter_chooses_the_slow_requests_only(stored: Engine) -> None:
+def test_the_filter_selects_only_the_slow_requests(stored: Engine) -> None:
     tenant = CONFIG.workload.tenants[0].name
     everyone = with_replayed_shares(stored, explain_question(stored, question()))
     one = with_replayed_shares(stored, explain_question(stored, question(tenant=tenant)))
@@ -114,7 +114,7 @@ def test_without_causes_nothing_is_replayed(stored: Engine) -> None:
     assert with_replayed_shares(stored, explanation) is explanation
 
 
-def test_of_a_large_window_the_slowest_part_is_replayed(
+def test_only_the_slowest_part_of_a_large_window_is_replayed(
     stored: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_REQUESTS", 300)

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.counterfactual.factors import KINDS, Factor, Kind, factor_of
-from analysis.counterfactual.mixed_window import MixedWindow, Slice, _repeated
+from analysis.counterfactual.factors import KIND_OF_CAUSE, Factor, Kind, factor_of
+from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic, _repeated
 from analysis.counterfactual.shares import (
     Decision,
     Tails,
@@ -67,7 +67,7 @@ def recorded(data: Dataset, from_s: int, to_s: int) -> Recorded:
 
 @cache
 def ranges(*causes: str) -> tuple[Recorded, Recorded]:
-    """The window and the baseline."""
+    """Return the window and the baseline."""
     data = simulated(*causes)
     return recorded(data, BEGAN_S, ENDED_S), recorded(data, LEAD_S, BEGAN_S)
 
@@ -84,7 +84,7 @@ def decided(
 
 
 def test_every_cause_that_a_replay_removes_is_known() -> None:
-    assert set(KINDS) <= set(DETECTORS)
+    assert set(KIND_OF_CAUSE) <= set(DETECTORS)
 
 
 def test_a_cause_with_a_tenant_is_removed_for_this_tenant_only() -> None:
@@ -123,7 +123,7 @@ def test_the_window_and_the_baseline_are_reproduced() -> None:
 
 
 def test_a_cause_that_was_not_injected_gets_nothing() -> None:
-    """The detectors propose both, because the mean output becomes longer."""
+    """The detectors propose both causes, because the mean output becomes longer."""
     tenant = simulated().config.workload.tenants[-1].name
     causes = [
         proposed("longer_outputs", 0.6),
@@ -143,7 +143,7 @@ def test_two_causes_share_the_growth() -> None:
 
 
 @pytest.mark.parametrize("added", ["tenant_flood", "long_prompt_blocking"])
-def test_a_flood_and_long_prompts_of_the_same_tenant_are_told_apart(added: str) -> None:
+def test_a_flood_and_long_prompts_of_the_same_tenant_are_distinguished(added: str) -> None:
     tenant = simulated().config.workload.tenants[0].name
     causes = [
         proposed("tenant_flood", 0.5, tenant=tenant),
@@ -166,7 +166,7 @@ def test_lost_kv_blocks_are_found() -> None:
     found = decided(["kv_cache_exhausted"], [proposed("kv_cache_exhausted")], Metric.TTFT)
     assert found.shares[0].value > 0.9
     assert found.replay.replayed_now_s == pytest.approx(found.replay.now_s, rel=0.15)
-    with pytest.raises(UndecidedError, match="has as many blocks as before"):
+    with pytest.raises(UndecidedError, match="no blocks are lost"):
         decided(["longer_outputs"], [proposed("kv_cache_exhausted")], Metric.E2E)
 
 
@@ -183,11 +183,11 @@ def test_one_factor_is_divided_among_its_causes() -> None:
     causes = [proposed("gpu_throttling", 0.6), proposed("noisy_neighbour", 0.2)]
     first, second = decided(["gpu_throttling"], causes, Metric.TPOT).shares
     assert first.value == pytest.approx(3 * second.value, rel=0.01)
-    assert first.low == second.low == 0.0  # which of the two it is, the replay cannot tell
+    assert first.low == second.low == 0.0  # the replay cannot distinguish them
 
 
 def test_a_cause_that_no_replay_removes_leaves_the_question_undecided() -> None:
-    with pytest.raises(UndecidedError, match="cannot remove cold_start"):
+    with pytest.raises(UndecidedError, match="cannot remove the cause cold_start"):
         decided(["longer_outputs"], [proposed("cold_start")], Metric.E2E)
 
 
@@ -207,7 +207,7 @@ def test_a_window_that_is_not_reproduced_is_not_decided() -> None:
         simulated=True,
     )
     tails = Tails(Metric.E2E, SHARE, {})
-    with pytest.raises(UndecidedError, match="the replayed growth is -"):
+    with pytest.raises(UndecidedError, match="the error of the replayed growth is -"):
         decide(unlike, baseline, [proposed("longer_outputs")], tails)
     with pytest.raises(UndecidedError, match="did not become slower"):
         decide(baseline, window, [proposed("longer_outputs")], tails)
@@ -221,12 +221,12 @@ def test_progress_is_counted() -> None:
     assert len(steps) == replays(1)
 
 
-def test_the_usual_rate_has_the_baselines_times_and_the_windows_lengths() -> None:
+def test_a_reset_rate_has_the_baselines_times_and_the_windows_lengths() -> None:
     window, baseline = ranges("tenant_flood")
     tenant = simulated().config.workload.tenants[0].name
     mixed = MixedWindow(
-        Slice(window, traffic_of(window)),
-        Slice(baseline, traffic_of(baseline)),
+        RangeTraffic(window, traffic_of(window)),
+        RangeTraffic(baseline, traffic_of(baseline)),
         [Factor(Kind.RATE, tenant=tenant)],
         np.random.default_rng(1),
     )
@@ -243,14 +243,14 @@ def test_the_mean_of_no_latency_is_zero() -> None:
     assert tail_mean_s(np.array([1.0, 3.0]), 0.5) == 3.0
 
 
-def test_of_a_longer_baseline_the_end_is_used_and_a_shorter_one_is_repeated() -> None:
+def test_a_longer_baseline_is_cut_to_its_end_and_a_shorter_one_is_repeated() -> None:
     window, baseline = ranges("tenant_flood")
     requests = MixedWindow(
-        Slice(window, traffic_of(window)),
-        Slice(baseline, traffic_of(baseline)),
+        RangeTraffic(window, traffic_of(window)),
+        RangeTraffic(baseline, traffic_of(baseline)),
         [],
         np.random.default_rng(1),
-    )._usual
+    )._baseline_requests
     end = _repeated(requests, 120.0, 30.0)
     expected = requests.at_s[requests.at_s >= 90.0] - 90.0
     assert end.at_s.tolist() == pytest.approx(expected.tolist())

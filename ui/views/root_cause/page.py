@@ -74,7 +74,7 @@ def show(context: Context, found: Material) -> None:
     reason = _answer(context, explanation, found)
     _slowest(context, found)
     if reason is not None and not view.live:
-        # The replay takes some seconds, so it comes after everything else has been drawn.
+        # The replay takes some seconds, so everything else is drawn first.
         tested = _tested(context, explanation)
         reason.html(_reason(context, tested))
 
@@ -101,7 +101,7 @@ def explaining(context: Context, found: Material, part: Window) -> View:
 
 
 def _tested(context: Context, explanation: Explanation) -> Explanation:
-    """Return the explanation with the shares of a replay."""
+    """Return the explanation with shares from a replay."""
     view, objectives = context.view, context.objectives
 
     def read() -> Explanation:
@@ -123,7 +123,7 @@ def _reason(context: Context, explanation: Explanation) -> str:
 
 
 def _answer(context: Context, explanation: Explanation, found: Material) -> Any:
-    """Draw the answer. Return the place of the causes if there are any."""
+    """Draw the answer. Return the page element with the causes, or None if there are no causes."""
     view, zone = context.view, context.zone
     incident = incident_links.named(view, found.incidents)
     if incident is not None:

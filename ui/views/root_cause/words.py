@@ -167,16 +167,17 @@ def method(explanation: Explanation, frozen_link: str | None) -> str:
 
     Args:
         explanation: the explanation, which has causes.
-        frozen_link: the address of the same range without refresh, if this page is live.
+        frozen_link: the address of the displayed range as a fixed range; None if the page is not
+            live.
     """
     replay = explanation.replay
     if replay is not None:
         text = (
-            f"Shares: {wording.counted(replay.requests, 'request')} replayed with and without each"
-            " cause, with 95 % intervals. Slow requests, replayed and measured:"
-            f" {wording.seconds(replay.replayed_now_s)} and {wording.seconds(replay.now_s)}, before"
-            f" {wording.seconds(replay.replayed_baseline_s)} and"
-            f" {wording.seconds(replay.baseline_s)}."
+            f"Shares: from replays of {wording.counted(replay.requests, 'request')} with and"
+            " without each cause, with 95 % intervals. Mean of the slow requests:"
+            f" {wording.seconds(replay.now_s)} measured, {wording.seconds(replay.replayed_now_s)}"
+            f" replayed. Baseline: {wording.seconds(replay.baseline_s)} measured,"
+            f" {wording.seconds(replay.replayed_baseline_s)} replayed."
         )
     elif explanation.not_replayed is not None:
         reason = wording.for_html(explanation.not_replayed, 300)

@@ -11,7 +11,7 @@ from analysis.what_if import WhatIfAnswer
 from analysis.what_if_search import number_of
 from ui.kit import charts, colours, wording
 from ui.views.what_if.read import Swept
-from ui.views.what_if.words import KEEPS_UP_NOT, NAMES, SHOWN, interval, present
+from ui.views.what_if.words import CANNOT_KEEP_UP, NAMES, SHOWN, interval, present
 
 HEIGHT: Final = 280
 TICKS: Final = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
@@ -47,7 +47,7 @@ def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figu
     figure.add_trace(
         _line(
             *("predicted", names, [each.value for each in then], ink.strong),
-            [f"{name}: {_told(each)}" for name, each in zip(names, then, strict=True)],
+            [f"{name}: {_with_interval(each)}" for name, each in zip(names, then, strict=True)],
         )
     )
     ticks = [_percentile(q) for q in TICKS]
@@ -63,8 +63,8 @@ def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figu
 def sweep(swept: Swept, latency: str, ink: colours.Ink) -> go.Figure:
     """Draw P50 and P99 over the values of a sweep, with the present value.
 
-    A value with which the engines cannot keep up has no latency, because its latency depends on how
-    long the load lasts. It has a cross at the top instead.
+    If the engines cannot keep up with a value, the latency depends on how long the load lasts. The
+    chart then has a cross at the top instead of a latency.
     """
     names = [each.value for each in swept.points]
     kept = [not each.answer.saturated for each in swept.points]
@@ -78,13 +78,13 @@ def sweep(swept: Swept, latency: str, ink: colours.Ink) -> go.Figure:
             for each, keeps in zip(swept.points, kept, strict=True)
         ]
         values = [each.value for each in found]
-        line = _line(point.upper(), names, values, colour, [_told(each) for each in found])
+        line = _line(point.upper(), names, values, colour, [_with_interval(each) for each in found])
         if swept.intervals:
             line.error_y = {
                 "type": "data",
                 "symmetric": False,
-                "array": [_above(each.value, each.high) for each in found],
-                "arrayminus": [_above(each.low, each.value) for each in found],
+                "array": [_length(each.value, each.high) for each in found],
+                "arrayminus": [_length(each.low, each.value) for each in found],
                 "thickness": 1,
                 "width": 4,
             }
@@ -115,17 +115,17 @@ def sweep(swept: Swept, latency: str, ink: colours.Ink) -> go.Figure:
                 x=saturated,
                 y=[0.97] * len(saturated),
                 yaxis="y2",
-                name=KEEPS_UP_NOT,
+                name=CANNOT_KEEP_UP,
                 mode="markers",
                 marker={"symbol": "x", "size": 10, "color": colours.BROKEN},
-                customdata=[KEEPS_UP_NOT] * len(saturated),
+                customdata=[CANNOT_KEEP_UP] * len(saturated),
                 hovertemplate="%{customdata}<extra></extra>",
             )
         )
         figure.update_layout(
             yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
         )
-    # The axis has the present value at its place in the order, also if it is not swept.
+    # The present value has a place on the axis even if the sweep does not contain it.
     order = sorted(dict.fromkeys([*names, now]), key=number_of)
     figure.update_xaxes(
         type="category",
@@ -144,11 +144,11 @@ def _percentile(q: float) -> str:
     return f"P{100 * q:g}"
 
 
-def _told(each: Predicted) -> str:
+def _with_interval(each: Predicted) -> str:
     return f"{wording.seconds(each.value)}{interval(each)}"
 
 
-def _above(low: float | None, high: float | None) -> float:
+def _length(low: float | None, high: float | None) -> float:
     return 0.0 if low is None or high is None else high - low
 
 
@@ -157,7 +157,7 @@ def _line(
     x: Sequence[str],
     values: Sequence[float | None],
     colour: str,
-    told: Sequence[str],
+    hover_texts: Sequence[str],
 ) -> go.Scatter:
     return go.Scatter(
         x=x,
@@ -166,16 +166,16 @@ def _line(
         mode="lines+markers",
         line={"color": colour, "width": 2},
         marker={"size": 5},
-        customdata=told,
+        customdata=hover_texts,
         hovertemplate="%{customdata}<extra>" + name + "</extra>",
     )
 
 
 def _finished(figure: go.Figure, latency: str, values: Sequence[float | None]) -> go.Figure:
-    """Apply the axis of the latency and the layout."""
+    """Set the latency axis and the layout, and return the figure."""
     known = [value for value in values if value is not None]
     smallest, largest = min(known, default=0.01), max(known, default=1.0)
-    # A logarithmic axis has no zero, and most requests do not queue.
+    # A logarithmic axis cannot show 0, and most queueing times are 0.
     linear = smallest <= 0
     ticks = charts.linear_ticks(largest) if linear else charts.log_ticks(smallest, largest)
     logs = [] if linear else [math.log10(ticks[0]) - 0.05, math.log10(ticks[-1]) + 0.05]

@@ -28,10 +28,11 @@ HELP: Final = (
 )
 CONTROLS_NOTE: Final = "The controls start with the present values. Choose others, then Predict."
 SWEEP_HELP: Final = (
-    "The requests of the range are replayed with each value, in addition to the other changes. The "
-    "lines show the predicted P50 and P99 with 95 % intervals, and the diamonds the measured "
-    "percentiles at the present value. A red cross marks a value with which the queue grows for as "
-    "long as the load lasts. Follow the link of a value to see its whole prediction."
+    "The requests of the range are replayed with each value and with the other changes. The lines "
+    "show the predicted P50 and P99 with 95 % intervals. The diamonds show the measured "
+    "percentiles at the present value. A red cross marks a value at which the queue is full, "
+    "or grows for as long as the load lasts. Follow the link of a value to see its whole "
+    "prediction."
 )
 TRY_HELP: Final = (
     "The predicted effect of each change of the usual optimisation sequence that applies to these "
@@ -47,8 +48,7 @@ ROUTERS: Final[dict[str, str]] = {
 }
 FACTORS: Final = ("rate", "prompt", "output")
 SHOWN: Final = "what_if_shown"
-"""Session key of the change, the sweep and the present values that the controls were last set
-to."""
+"""Session key of the change, the sweep and the present values that the controls last showed."""
 
 
 def read(context: Context) -> Asked:
@@ -155,8 +155,8 @@ def _controls(present: Present, change: str, sweep: str) -> None:
             key="what_if_sweep",
             placeholder="max_num_seqs=16..512",
             help=(
-                "Predict several values of one setting, as NAME=LOW..HIGH or NAME=A,B,C, together "
-                "with the changes beside it. Settings: " + ", ".join(SWEPT) + "."
+                "Predict several values of one setting, as NAME=LOW..HIGH or NAME=A,B,C. The other "
+                "changes apply to each value. Settings: " + ", ".join(SWEPT) + "."
             ),
         )
         for name, label in zip(

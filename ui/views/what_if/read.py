@@ -18,11 +18,11 @@ from store.queries import Window, newest_unix_ns
 from ui.kit.store_reads import is_simulated
 
 MOST_REPLAYED: Final = 500_000
-"""Maximum number of requests that the draws of a sweep replay. They take about 5 s of CPU time. A
-sweep of more requests has fewer draws."""
+"""Maximum number of requests that the draws of a sweep replay, which takes about 5 s of CPU time. A
+sweep over more requests has fewer draws."""
 LEAST_DRAWS: Final = 8
-"""Minimum number of draws for an interval. With fewer draws, their standard deviation is off by
-more than a quarter."""
+"""Minimum number of draws for an interval. With fewer draws, the error of their standard
+deviation is more than 25 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Asked:
 
     present: Present | None
     answer: WhatIfAnswer | None
-    """The prediction of one change; None if there is no change, or a sweep."""
+    """The prediction of one change; None if there is no change, or if there is a sweep."""
     swept: Swept | None
     advised: Advised | None
     """The changes to try, or None if the reader already chose a change."""
@@ -67,14 +67,14 @@ def read_what_if(
     window: Window,
     equals: Mapping[str, str],
     change: str,
-    swept: str,
+    sweep_text: str,
     latency: str,
     objectives: Sequence[Objective],
     prices: PriceList,
 ) -> Asked:
     """Fit the engines of a range, and predict the effect of the change or of each value of a sweep.
 
-    Without a change and a sweep, predict the effects of changes to try.
+    If there is neither a change nor a sweep, predict the effects of changes to try.
 
     Args:
         engine: from `open_database`.
@@ -83,8 +83,8 @@ def read_what_if(
         latency: the latency that the advice must shorten; used only without a change.
         change: texts that `replay.edits` parses, separated by commas, or an empty string for no
             change.
-        swept: a text that `sweep_of` parses, or an empty string for no sweep. The change applies to
-            each of its values.
+        sweep_text: a text that `sweep_of` parses, or an empty string for no sweep. The change
+            applies to each value of the sweep.
         objectives: the current objectives.
         prices: the current prices.
     """
@@ -96,8 +96,8 @@ def read_what_if(
         present = _present(recorded)
         if change:
             question = replace(question, edits=edits_of(change.split(",")))
-        if swept:
-            found = _swept(recorded, question, swept)
+        if sweep_text:
+            found = _swept(recorded, question, sweep_text)
         elif change:
             answer = predict(recorded, question)
         else:

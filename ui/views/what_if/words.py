@@ -29,9 +29,9 @@ WAITS: Final = {
     "tokens": "max_num_batched_tokens",
 }
 SHOWN: Final = ("p50", "p99")
-KEEPS_UP_NOT: Final = "cannot keep up"
-ABOUT: Final = 1.01
-"""Values whose P99 is up to this factor above the shortest count as equally good."""
+CANNOT_KEEP_UP: Final = "cannot keep up"
+EQUALLY_GOOD: Final = 1.01
+"""Values count as equally good if their P99 is at most this factor times the shortest."""
 
 
 def sentence(answer: WhatIfAnswer, latency: str) -> str:
@@ -39,8 +39,8 @@ def sentence(answer: WhatIfAnswer, latency: str) -> str:
     change = html.escape(", ".join(answer.edits))
     if answer.saturated:
         return (
-            f"<b>With {change}, the engines cannot keep up:</b> the queue grows for as long as the "
-            "load lasts."
+            f"<b>With {change}, the engines {CANNOT_KEEP_UP}:</b> the queue is full, or grows for "
+            "as long as the load lasts."
         )
     now, then = answer.now[latency]["p99"], answer.predicted[latency]["p99"]
     if now is None or then.value is None:
@@ -65,7 +65,7 @@ def interval(each: Predicted) -> str:
 
 
 def present(swept: Swept) -> str:
-    """Return the present value, in the form of the values of the sweep."""
+    """Return the present value as text, in the same form as the values of the sweep."""
     for each in swept.points:
         if number_of(each.value) == swept.present:
             return each.value
@@ -75,7 +75,7 @@ def present(swept: Swept) -> str:
 
 def sweep_sentence(swept: Swept, latency: str) -> str:
     """Return a sentence with the highest load that the engines can serve, or with the value of a
-    setting that has the shortest P99.
+    setting with the shortest P99.
     """
     name, title = html.escape(swept.name), NAMES[latency]
     now = swept.points[0].answer.now[latency]["p99"]
@@ -86,7 +86,7 @@ def sweep_sentence(swept: Swept, latency: str) -> str:
         and (found := each.answer.predicted[latency]["p99"]).value is not None
     }
     if all(each.answer.saturated for each in swept.points):
-        return f"<b>The engines {KEEPS_UP_NOT}</b> with any of these values of {name}."
+        return f"<b>The engines {CANNOT_KEEP_UP}</b> with any of these values of {name}."
     if now is None or not kept:
         return f"There is no P99 of {title} to predict."
     if swept.name in FACTORS:
@@ -98,7 +98,9 @@ def sweep_sentence(swept: Swept, latency: str) -> str:
             f"{wording.seconds(now)}."
         )
     shortest = min(each.value or 0.0 for each in kept.values())
-    best = next(value for value, each in kept.items() if (each.value or 0.0) <= shortest * ABOUT)
+    best = next(
+        value for value, each in kept.items() if (each.value or 0.0) <= shortest * EQUALLY_GOOD
+    )
     found = kept[best]
     if (found.high if found.high is not None else found.value or 0.0) < now:
         return (
@@ -140,7 +142,7 @@ def sweep_table(swept: Swept, latency: str, link: Callable[[str], str]) -> str:
         for point in SHOWN:
             found = answer.predicted[latency][point]
             row += (
-                [KEEPS_UP_NOT, ""]
+                [CANNOT_KEEP_UP, ""]
                 if answer.saturated
                 else [f"<b>{wording.seconds(found.value)}</b>", interval(found).strip(" []")]
             )
@@ -163,8 +165,8 @@ def sweep_notes(swept: Swept) -> Iterator[str]:
         )
     if any(each.answer.saturated for each in swept.points):
         yield (
-            f"The engines {KEEPS_UP_NOT} with some values: the queue grows for as long as the load "
-            "lasts, so there is no latency to show."
+            f"The engines {CANNOT_KEEP_UP} with some values: the queue is full, or grows for as "
+            "long as the load lasts, so no latency is shown."
         )
     assumed = [one for each in swept.points for one in each.answer.extrapolated]
     for text in dict.fromkeys(assumed):
@@ -221,7 +223,7 @@ def advice(advised: Advised, link: Callable[[str], str]) -> str:
 def _lever(each: Advice, link: Callable[[str], str]) -> str:
     answer, change = each.answer, ",".join(each.lever.edits.listed())
     now, then = answer.usd_per_hour, answer.predicted_usd_per_hour
-    p99 = KEEPS_UP_NOT if answer.saturated else _percent(each.gain)
+    p99 = CANNOT_KEEP_UP if answer.saturated else _percent(each.gain)
     cells = (
         f"<a href='{html.escape(link(change))}' target='_self'>{html.escape(each.lever.name)}</a>",
         html.escape(change),
