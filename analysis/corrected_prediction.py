@@ -83,12 +83,12 @@ class RankCorrection:
 
     def corrected_at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
         """Return the corrected values at ranks of the sorted values of the edited replay."""
-        return self._at(ranks, _values_at(ranks, then))
+        return self._at(ranks, values_at(ranks, then))
 
     def _at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
         if not self._now.size or not self._measured.size:
             return then
-        now, measured = _values_at(ranks, self._now), _values_at(ranks, self._measured)
+        now, measured = values_at(ranks, self._now), values_at(ranks, self._measured)
         small = np.minimum(now, measured) < NEGLIGIBLE_S
         by_ratio = then * measured / np.maximum(now, NEGLIGIBLE_S)
         return np.where(small, np.maximum(then + measured - now, 0.0), by_ratio)
@@ -99,7 +99,8 @@ def _ranks(number: int) -> FloatArray:
     return (np.arange(number) + 0.5) / number
 
 
-def _values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
+def values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
+    """Return the values at ranks of sorted values, interpolated between them."""
     return np.interp(ranks, _ranks(ordered.size), ordered)
 
 

@@ -46,7 +46,7 @@ from analysis.window_replay import (
     traffic_of,
 )
 from replay.arrivals import Arrivals, FloatArray
-from replay.conditions import Conditions
+from replay.conditions import Conditions, Shift
 from replay.edits import Edits, edited_engine
 from replay.outcome import Bind
 from store.queries import request_schema
@@ -209,31 +209,17 @@ def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
     """Return the stalls and paces of the window's engines, repeated over the trace."""
     window = recorded.window
     period_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
-    shifts_s = (np.arange(0.0, length_s + period_s, period_s) - recorded.lead_s).tolist()
-
-    def counted(at_s: float) -> bool:
-        return 0 <= at_s - recorded.lead_s < period_s
-
-    stalls, paces = [], []
-    for number in range(replicas):
-        its = recorded.engines[number % len(recorded.engines)].conditions
-        stalls.append(
-            tuple(
-                each._replace(at_s=each.at_s + by_s)
-                for by_s in shifts_s
-                for each in its.stalls_of(0)
-                if counted(each.at_s)
-            )
-        )
-        paces.append(
-            tuple(
-                each._replace(from_s=each.from_s + by_s)
-                for by_s in shifts_s
-                for each in its.paces_of(0)
-                if counted(each.from_s)
-            )
-        )
-    return Conditions(stalls=tuple(stalls), paces=tuple(paces))
+    lead_s = recorded.lead_s
+    shifts = [
+        Shift(lead_s, lead_s + period_s, by_s)
+        for by_s in (np.arange(0.0, length_s + period_s, period_s) - lead_s).tolist()
+    ]
+    engines = [each.conditions.shifted(shifts) for each in recorded.engines]
+    its = [engines[number % len(engines)] for number in range(replicas)]
+    return Conditions(
+        stalls=tuple(each.stalls_of(0) for each in its),
+        paces=tuple(each.paces_of(0) for each in its),
+    )
 
 
 class _Window:

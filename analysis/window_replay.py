@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from analysis.hardware_change import on_hardware
 from analysis.recorded_traffic import STRETCH_S, Recorded, RecordedEngine
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray, Prefixes
-from replay.conditions import Conditions
+from replay.conditions import Conditions, Shift
 from replay.edits import Edits, edited_arrivals, edited_engine
 from replay.loop import replay
 from replay.outcome import Bind, Outcome
@@ -92,7 +91,7 @@ def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
     lead_s, block_s, number = blocks_of(recorded)
     starts_s = (lead_s + block_s * chance.integers(0, number, number)).tolist()
     shifts = [
-        _Shift(start_s, start_s + block_s, lead_s + place * block_s - start_s)
+        Shift(start_s, start_s + block_s, lead_s + place * block_s - start_s)
         for place, start_s in enumerate(starts_s)
     ]
     arrivals, conditions, rows = [], [], []
@@ -106,42 +105,9 @@ def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
             moved.append(at_s[low:high] + shift.by_s)
         drawn = np.concatenate(places)
         arrivals.append(each.arrivals.select(drawn, np.concatenate(moved)))
-        conditions.append(_shifted(each.conditions, lead_s, shifts))
+        conditions.append(each.conditions.shifted([Shift(-np.inf, lead_s, 0.0), *shifts]))
         rows.append(each.rows[drawn])
     return Traffic(arrivals, conditions, rows, recorded.lead_s)
-
-
-class _Shift(NamedTuple):
-    """A drawn block, and the seconds by which it is moved."""
-
-    from_s: float
-    to_s: float
-    by_s: float
-
-    def has(self, at_s: float) -> bool:
-        """Return whether the block contains this time."""
-        return self.from_s <= at_s < self.to_s
-
-
-def _shifted(conditions: Conditions, lead_s: float, shifts: Sequence[_Shift]) -> Conditions:
-    """Return the stalls and paces of each replica before the window and in the drawn blocks."""
-
-    def drawn(events: Sequence[Any], time: str) -> tuple[Any, ...]:
-        at_s = attrgetter(time)
-        return (
-            *(each for each in events if at_s(each) < lead_s),
-            *(
-                each._replace(**{time: at_s(each) + shift.by_s})
-                for shift in shifts
-                for each in events
-                if shift.has(at_s(each))
-            ),
-        )
-
-    return Conditions(
-        stalls=tuple(drawn(each, "at_s") for each in conditions.stalls),
-        paces=tuple(drawn(each, "from_s") for each in conditions.paces),
-    )
 
 
 def replayed(

@@ -3,12 +3,14 @@
 Pure.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from replay.step_clock import Stall
 
-__all__ = ["Conditions", "Pace", "Stall"]
+__all__ = ["Conditions", "Pace", "Shift", "Stall"]
 
 
 class Pace(NamedTuple):
@@ -17,6 +19,18 @@ class Pace(NamedTuple):
 
     from_s: float
     factor: float
+
+
+class Shift(NamedTuple):
+    """A range of time, and the seconds by which everything in it is moved."""
+
+    from_s: float
+    to_s: float
+    by_s: float
+
+    def has(self, at_s: float) -> bool:
+        """Return whether the range contains this time."""
+        return self.from_s <= at_s < self.to_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +61,24 @@ class Conditions:
     def paces_of(self, replica: int) -> tuple[Pace, ...]:
         """Return the paces of a replica."""
         return self.paces[replica] if replica < len(self.paces) else ()
+
+    def shifted(self, shifts: Sequence[Shift]) -> "Conditions":
+        """Return the stalls and paces in the ranges of the shifts, each moved.
+
+        Args:
+            shifts: in order of the times after the shift, which must not overlap.
+        """
+
+        def moved(events: Sequence[Any], time: str) -> tuple[Any, ...]:
+            at_s = attrgetter(time)
+            return tuple(
+                each._replace(**{time: at_s(each) + shift.by_s})
+                for shift in shifts
+                for each in events
+                if shift.has(at_s(each))
+            )
+
+        return Conditions(
+            stalls=tuple(moved(each, "at_s") for each in self.stalls),
+            paces=tuple(moved(each, "from_s") for each in self.paces),
+        )

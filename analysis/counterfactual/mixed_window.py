@@ -14,11 +14,12 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.corrected_prediction import values_at
 from analysis.counterfactual.factors import LENGTHS, RATES, Factor, Kind
 from analysis.recorded_traffic import Recorded, RecordedEngine
 from analysis.window_replay import Traffic
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
-from replay.conditions import Conditions, Pace, Stall
+from replay.conditions import Conditions, Shift
 from replay.loop import replay
 from replay.server_model import ServerModel
 
@@ -119,15 +120,13 @@ class MixedWindow:
             for place, each in enumerate(baseline.recorded.engines)
         }
         self._baseline_places = [known.get(name) for name in self._names]
-        self._window_requests = self._requests(window)
-        usual = self._requests(baseline)
-        self._baseline_requests = _repeated(
-            usual.take(usual.at_s >= 0), baseline.seconds, window.seconds
-        )
-        self._window_requests, self._baseline_requests = (
-            self._grouped(self._window_requests),
-            self._grouped(self._baseline_requests),
-        )
+        shifts = self._baseline_shifts()
+        self._baseline_conditions = [each.shifted(shifts) for each in baseline.traffic.conditions]
+        now, usual = self._requests(window), self._requests(baseline)
+        usual = _repeated(usual.take(usual.at_s >= 0), baseline.seconds, window.seconds)
+        longer_than = [_lower_bound(each, now, usual) for each in factors]
+        self._window_requests = self._grouped(now, longer_than)
+        self._baseline_requests = self._grouped(usual, longer_than)
 
     def latencies(self, to_reset: Collection[int], metric: str, seed: str) -> Latencies:
         """Replay the window with some factors reset to the baseline.
@@ -187,8 +186,10 @@ class MixedWindow:
             )
         return Requests.joined(parts)
 
-    def _grouped(self, requests: Requests) -> Requests:
+    def _grouped(self, requests: Requests, longer_than: Sequence[float]) -> Requests:
         """Return the requests with their groups.
+
+        A request belongs to a factor if it is longer than the factor's bound in `longer_than`.
 
         If several factors apply to a request, a factor of long requests has priority over a factor
         of all requests, and then a factor of one tenant over a factor of all tenants.
@@ -197,21 +198,11 @@ class MixedWindow:
         places.sort(key=lambda n: (self.factors[n].kind is Kind.RATE, not self.factors[n].tenant))
         group = np.full(len(requests.at_s), -1)
         for place in reversed(places):
-            group[self._affected(requests, self.factors[place])] = place
+            factor = self.factors[place]
+            longer = _lengths(requests, factor) > longer_than[place]
+            group[longer & _of_tenant(requests, factor.tenant)] = place
         group[requests.at_s < 0] = -1
         return replace(requests, group=group)
-
-    def _affected(self, requests: Requests, factor: Factor) -> BoolArray:
-        mine = _of_tenant(requests, factor.tenant)
-        if factor.kind is Kind.RATE:
-            return mine
-        few = factor.kind is Kind.LONG_PROMPTS
-        name = "prompt_tokens" if few else "output_tokens"
-        now, usual = (
-            getattr(each, name)[_of_tenant(each, factor.tenant) & (each.at_s >= 0)]
-            for each in (self._window_requests, self._baseline_requests)
-        )
-        return np.asarray(mine & (getattr(requests, name) > _longer_than(now, usual, few)))
 
     def _mixed(self, to_reset: Collection[int]) -> Requests:
         parts = [self._window_requests.take(~np.isin(self._window_requests.group, list(to_reset)))]
@@ -294,7 +285,7 @@ class MixedWindow:
         source, target = np.sort(source), np.sort(target)
         low, high = (np.searchsorted(source, values, side) for side in ("left", "right"))
         rank = (low + self._chance.random(len(values)) * (high - low)) / len(source)
-        return np.asarray(np.interp(rank, (np.arange(len(target)) + 0.5) / len(target), target))
+        return values_at(rank, target)
 
     def _can_change_length(self, requests: Requests) -> BoolArray:
         """Return which requests can get other lengths. Excluded are requests whose lengths define a
@@ -344,6 +335,7 @@ class MixedWindow:
         if place is None:
             return model, now
         usual = self.baseline.recorded.engines[place].model
+        usually = self._baseline_conditions[place]
 
         def is_reset(kind: Kind) -> bool:
             return any(
@@ -358,7 +350,7 @@ class MixedWindow:
                     step=config.step,
                     step_noise_quantiles=config.step_noise_quantiles,
                 )
-            model, paces = replace(model, engine=config), self._baseline_paces(place)
+            model, paces = replace(model, engine=config), usually.paces_of(0)
         if is_reset(Kind.BLOCKS):
             config = replace(
                 model.engine,
@@ -367,39 +359,21 @@ class MixedWindow:
             )
             model = replace(model, engine=config)
         if is_reset(Kind.STALLS):
-            stalls = self._baseline_stalls(place)
+            stalls = usually.stalls_of(0)
         if is_reset(Kind.FRONT_END):
             model = replace(model, front_end=usual.front_end)
         return model, Conditions(stalls=(stalls,), paces=(paces,))
 
-    def _baseline_paces(self, place: int) -> tuple[Pace, ...]:
-        usual = self.baseline.traffic.conditions[place].paces_of(0)
-        return tuple(
-            Pace(each.from_s + by_s, each.factor)
-            for by_s, low_s, high_s in self._baseline_shifts()
-            for each in usual
-            if low_s <= each.from_s < high_s
-        )
-
-    def _baseline_stalls(self, place: int) -> tuple[Stall, ...]:
-        usual = self.baseline.traffic.conditions[place].stalls_of(0)
-        return tuple(
-            each._replace(at_s=each.at_s + by_s)
-            for by_s, low_s, high_s in self._baseline_shifts()
-            for each in usual
-            if low_s <= each.at_s < high_s
-        )
-
-    def _baseline_shifts(self) -> list[tuple[float, float, float]]:
-        """Return the shift of the baseline's events in seconds, and the range of the shifted
-        events, for each repetition of the baseline that the window needs."""
+    def _baseline_shifts(self) -> list[Shift]:
+        """Return the shifts of the baseline's events to the window, one for each repetition of the
+        baseline that the window needs."""
         lead_s = self.window.recorded.lead_s
         seconds = self.baseline.seconds
         first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)
         found, done_s = [], 0.0
         while done_s < self.window.seconds:
             length_s = min(seconds, self.window.seconds - done_s)
-            found.append((lead_s + done_s - first_s, first_s, first_s + length_s))
+            found.append(Shift(first_s, first_s + length_s, lead_s + done_s - first_s))
             done_s += length_s
         return found
 
@@ -414,6 +388,23 @@ class MixedWindow:
             streamed=mine.streamed,
             acceptance=mine.acceptance if speculates else None,
         )
+
+
+def _lengths(requests: Requests, factor: Factor) -> IntArray:
+    """Return the lengths by which a factor selects requests."""
+    long_outputs = factor.kind is Kind.LONG_OUTPUTS
+    return requests.output_tokens if long_outputs else requests.prompt_tokens
+
+
+def _lower_bound(factor: Factor, now: Requests, usual: Requests) -> float:
+    """Return the length above which a request belongs to a factor; 0 if all requests do."""
+    if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):
+        return 0.0
+    of_now, of_usual = (
+        _lengths(each, factor)[_of_tenant(each, factor.tenant) & (each.at_s >= 0)]
+        for each in (now, usual)
+    )
+    return _longer_than(of_now, of_usual, few=factor.kind is Kind.LONG_PROMPTS)
 
 
 def _longer_than(now: IntArray, usual: IntArray, few: bool) -> float:
