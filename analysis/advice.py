@@ -11,7 +11,7 @@ from typing import Final
 from analysis.corrected_prediction import Predicted
 from analysis.hardware_change import QUANTISATIONS, on_hardware
 from analysis.recorded_traffic import Recorded
-from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict_each
+from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict_all
 from replay.edits import EditError, Edits, edits_of
 from roofline.errors import UnknownShapeError
 from roofline.shape_from_config import read_shape
@@ -63,12 +63,10 @@ class Advice:
     @property
     def helps(self) -> bool:
         """Return whether the P99 falls for all values in the interval of the change."""
-        return _shortens(self.answer, self.metric) and (
-            self.gain.high is None or self.gain.high < 0
-        )
+        return shortens(self.answer, self.metric) and (self.gain.high is None or self.gain.high < 0)
 
 
-def _shortens(answer: WhatIfAnswer, metric: str) -> bool:
+def shortens(answer: WhatIfAnswer, metric: str) -> bool:
     """Return whether the P99 falls, regardless of the interval of the change."""
     gain = answer.gains[metric]["p99"].value
     return not answer.saturated and gain is not None and gain <= -LEAST_GAIN
@@ -105,20 +103,16 @@ def advise(
     """
     unknown: list[str] = []
     levers = list(_levers(recorded, unknown))
-    found: list[Advice] = []
 
     def draws_for(answer: WhatIfAnswer) -> int:
-        return draws if _shortens(answer, metric) else FEWER_DRAWS
+        return draws if shortens(answer, metric) else FEWER_DRAWS
 
-    for pools in (False, True):
-        group = [lever for lever in levers if lever.edits.pools is pools]
-        if not group:
-            continue
-        alternatives = [lever.edits for lever in group]
-        answers = predict_each(recorded, question, alternatives, draws, progress, draws_for)
-        if answers[0].refused is not None:
-            return Advised(metric, [], answers[0].refused, unknown)
-        found += [Advice(*each, metric) for each in zip(group, answers, strict=True)]
+    alternatives = [lever.edits for lever in levers]
+    answers = predict_all(recorded, question, alternatives, draws, progress, draws_for)
+    for answer in answers:
+        if answer.refused is not None:
+            return Advised(metric, [], answer.refused, unknown)
+    found = [Advice(*each, metric) for each in zip(levers, answers, strict=True)]
     found.sort(key=lambda each: (not each.helps, (each.gain.value or 0.0) / each.lever.effort))
     return Advised(metric, found, None, unknown)
 

@@ -259,6 +259,28 @@ def predict_each(
     return [each.answer() for each in found]
 
 
+def predict_all(
+    recorded: Recorded,
+    question: WhatIfQuestion,
+    alternatives: Sequence[Edits],
+    draws: int = RESAMPLED,
+    progress: Callable[[], None] = lambda: None,
+    draws_for: Callable[[WhatIfAnswer], int] | None = None,
+) -> list[WhatIfAnswer]:
+    """Predict the effect of alternative edits, of which some may set replicas or a router.
+
+    The arguments are those of `predict_each`. `progress` is called for both groups of edits.
+    """
+    found: dict[int, WhatIfAnswer] = {}
+    for pools in (False, True):
+        places = [place for place, each in enumerate(alternatives) if each.pools is pools]
+        if places:
+            group = [alternatives[place] for place in places]
+            answers = predict_each(recorded, question, group, draws, progress, draws_for)
+            found.update(zip(places, answers, strict=True))
+    return [found[place] for place in range(len(alternatives))]
+
+
 def reproduce(recorded: Recorded, question: WhatIfQuestion) -> tuple[WhatIfAnswer, Replayed]:
     """Replay a window once, without edits.
 
@@ -529,6 +551,7 @@ def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
 
 
 def matching(requests: pa.Table, equals: Mapping[str, str | None]) -> BoolArray:
+    """Return which requests have all of these labels: (n,)."""
     chosen = np.ones(requests.num_rows, dtype=bool)
     for label, wanted in equals.items():
         values = requests[label].to_pylist()
@@ -615,6 +638,7 @@ __all__ = [
     "answer_what_if",
     "good_ratio",
     "predict",
+    "predict_all",
     "predict_each",
     "ratio_interval",
     "read_for",

@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
-from analysis.advice import FEWER_DRAWS, LEAST_GAIN
+from analysis.advice import FEWER_DRAWS, shortens
 from analysis.counterfactual.shares import COLUMN, Tails
 from analysis.recorded_traffic import Recorded
-from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict_each
+from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict_all
 from diagnosis.claim import Effect, Lever
 from diagnosis.explanation import Cause
 from replay.edits import EditError, Edits, edits_of
-
-_POINT: Final = "p99"
 
 
 def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> list[Cause]:
@@ -36,21 +33,15 @@ def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> lis
 
 def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str, WhatIfAnswer]:
     question = WhatIfQuestion(window.window, Edits(), tails.equals)
-    found: dict[str, WhatIfAnswer] = {}
     edits = {
         change: each for change in changes if (each := _edits(change, window.tenants)) is not None
     }
-    for pools in (False, True):
-        group = {change: each for change, each in edits.items() if each.pools is pools}
-        if not group:
-            continue
-        answers = predict_each(window, question, list(group.values()), FEWER_DRAWS)
-        found |= {
-            change: answer
-            for change, answer in zip(group, answers, strict=True)
-            if answer.refused is None
-        }
-    return found
+    answers = predict_all(window, question, list(edits.values()), FEWER_DRAWS)
+    return {
+        change: answer
+        for change, answer in zip(edits, answers, strict=True)
+        if answer.refused is None
+    }
 
 
 def _edits(change: str, tenants: Sequence[str]) -> Edits | None:
@@ -71,10 +62,9 @@ def _with_effect(lever: Lever, answer: WhatIfAnswer | None, tails: Tails) -> Lev
     if answer is None:
         return lever
     name = COLUMN[tails.metric]
-    gain, then = answer.gains[name][_POINT].value, answer.predicted[name][_POINT]
-    now_s = answer.now[name][_POINT]
-    if answer.saturated or gain is None or gain > -LEAST_GAIN:
+    if not shortens(answer, name):
         return None
+    now_s, then = answer.now[name]["p99"], answer.predicted[name]["p99"]
     if then.value is None or now_s is None:
         return lever
     return replace(lever, predicted=Effect(now_s, then.value, then.low, then.high))

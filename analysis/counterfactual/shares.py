@@ -111,7 +111,7 @@ def decide(
     factors = _factors(causes)
     chance = np.random.default_rng(0)
     if any(each.kind is Kind.BLOCKS for each in factors):
-        window = _with_lost_blocks(window, baseline, tails, chance)
+        window = _with_lost_blocks(window, tails, chance)
     replayer = _Replayer(window, baseline, factors, tails, progress)
     whole = replayer.mean([(traffic_of(window), traffic_of(baseline))] * DRAWS, chance)
     baseline_s, now_s = tails.measured_s(baseline), tails.measured_s(window)
@@ -162,12 +162,11 @@ def _factors(causes: Sequence[Cause]) -> list[Factor]:
     return factors
 
 
-def _with_lost_blocks(
-    window: Recorded, baseline: Recorded, tails: Tails, chance: np.random.Generator
-) -> Recorded:
+def _with_lost_blocks(window: Recorded, tails: Tails, chance: np.random.Generator) -> Recorded:
+    replayer = _Replayer(window, window, (), tails, lambda: None)
+
     def replayed_s(of: Recorded) -> float:
-        replayer = _Replayer(of, baseline, (), tails, lambda: None)
-        return replayer.mean([(traffic_of(of), traffic_of(baseline))], chance).values[frozenset()]
+        return replayer.unchanged_s(RangeTraffic(of, traffic_of(of)), str(chance.integers(2**31)))
 
     found = without_lost_blocks(window, tails.measured_s(window), replayed_s)
     if found is None:
@@ -259,10 +258,14 @@ class _Replayer:
             for chosen in sums:
                 sums[chosen] += self._tail_s(mixed, chosen, seed, self._selected) / len(traffics)
                 self._progress()
-            alone = MixedWindow(baseline, baseline, (), chance)
-            asked = [self._selected[1], self._selected[1]]
-            baseline_s += self._tail_s(alone, frozenset(), seed, asked) / len(traffics)
+            baseline_s += self.unchanged_s(baseline, seed) / len(traffics)
         return _TailMeans(sums, baseline_s, count)
+
+    def unchanged_s(self, baseline: RangeTraffic, seed: str) -> float:
+        """Return the mean latency of the baseline's slow requests, without a reset factor."""
+        alone = MixedWindow(baseline, baseline, (), np.random.default_rng(0))
+        asked = [self._selected[1], self._selected[1]]
+        return self._tail_s(alone, frozenset(), seed, asked)
 
     def _tail_s(
         self, mixed: MixedWindow, chosen: frozenset[int], seed: str, asked: Sequence[BoolArray]
