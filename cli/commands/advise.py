@@ -1,14 +1,13 @@
 """`tailspan advise`: find the changes that would shorten the latency of the recorded traffic."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from cli.options.question import ask, question_options
-from cli.options.replay_question import compile_replay, replay_question
+from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import objectives_option, prices_option
 
 REFUSED: Final = 1
@@ -56,11 +55,8 @@ def advise(
     question = replay_question(asked_about, Edits(), objectives, prices)
     try:
         recorded = read_for(asked_about.engine, question)
-        compile_replay()
-        with click.progressbar(
-            length=2 * RESAMPLED, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()
-        ) as bar:
-            found = advised(recorded, question, f"{metric}_s", progress=lambda: bar.update(1))
+        with replaying(2 * RESAMPLED) as step:
+            found = advised(recorded, question, f"{metric}_s", progress=step)
         refused = found.refused
     except NotReplayableError as error:
         found, refused = None, str(error)

@@ -1,7 +1,6 @@
 """`tailspan explain`: explain why a latency grew, for which requests, and how to fix it."""
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from cli.commands.explain_incident import incident_explained, objectives_at, ver
 from cli.options import time_range
 from cli.options.question import Question as Asked
 from cli.options.question import ask, nothing_found, question_options, silence
+from cli.options.replay_question import replaying
 from cli.options.shared import objectives_option
 from cli.render import text
 from cli.render.explanation import compared_with, of_answer
@@ -195,10 +195,8 @@ def _replayed(explanation: Explanation, question: Asked) -> Explanation:
     if not explanation.causes:
         return explanation
     length = replays(len(explanation.causes))
-    with click.progressbar(
-        length=length, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()
-    ) as bar:
-        return with_replayed_shares(question.engine, explanation, lambda: bar.update(1))
+    with replaying(length) as step:
+        return with_replayed_shares(question.engine, explanation, step)
 
 
 def _refuse_together(incident: str | None) -> None:

@@ -1,7 +1,6 @@
 """`tailspan what-if`: predict the effect of a change on the recorded traffic."""
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +8,7 @@ from typing import Any, Final
 import click
 
 from cli.options.question import ask, question_options
-from cli.options.replay_question import compile_replay, replay_question
+from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import block_size_option, objectives_option, prices_option
 
 REFUSED: Final = 1
@@ -168,14 +167,7 @@ def what_if(
     question = replay_question(asked_about, edits, objectives, prices)
     try:
         recorded = read_for(asked_about.engine, question)
-        compile_replay()
-        with click.progressbar(
-            length=RESAMPLED, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()
-        ) as bar:
-
-            def step() -> None:
-                bar.update(1)
-
+        with replaying(RESAMPLED) as step:
             if trace is not None and trace_file is not None:
                 about = predict_trace(recorded, question, trace, progress=step)
                 refused = about.of_window.refused

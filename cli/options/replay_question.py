@@ -1,7 +1,9 @@
-"""The question that `tailspan what-if` and `tailspan advise` ask about a time range."""
+"""The question that `tailspan what-if` and `tailspan advise` ask about a time range, and the
+progress of replays."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,13 +44,25 @@ def replay_question(
     return WhatIfQuestion(asked.window, edits, asked.equals, known, usd)
 
 
-def compile_replay() -> None:
-    """Compile the replay or load the compiled code. On a terminal, print a line before
-    compiling."""
+@contextmanager
+def replaying(length: int) -> Iterator[Callable[[], None]]:
+    """Compile the replay, and open a progress bar. Yield the function that advances the bar.
+
+    On a terminal, a line is printed before compiling. Otherwise nothing is printed.
+
+    Args:
+        length: number of steps.
+    """
     from replay.loop import warm
 
+    terminal = sys.stderr.isatty()
+
     def compiling() -> None:
-        if sys.stderr.isatty():
+        if terminal:
             click.echo("Compiling the replay, once for each version: about 15 s …", err=True)
 
     warm(compiling)
+    with click.progressbar(
+        length=length, label="Replaying", file=sys.stderr, hidden=not terminal
+    ) as bar:
+        yield lambda: bar.update(1)

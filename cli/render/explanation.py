@@ -6,7 +6,7 @@ Pure.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analysis.cause_sentences import NAMES
+from analysis.cause_sentences import NAMES, method_sentence
 from analysis.explain import Answer
 from cli.render import text
 from diagnosis.causes.registry import SUMMARIES
@@ -18,7 +18,7 @@ from telemetry.printable import printable
 
 _MOST_HITS = 6
 _WIDEST = 300
-"""Maximum number of characters of a reason or an action, which may contain a label's value."""
+"""Maximum number of characters of a sentence or an action, which may contain a label's value."""
 _SHOWN_S = 5e-5
 """Minimum part in seconds. A smaller part is shown as 0."""
 
@@ -48,7 +48,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
         )
     if why.causes:
         yield ""
-        yield _method(why)
+        yield printable(method_sentence(why, text.seconds), _WIDEST)
     if why.verdict is not Verdict.INSUFFICIENT_DATA:
         yield ""
         yield from _parts(why)
@@ -155,23 +155,6 @@ def _interval(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return ""
     return f" [{low:.0%} to {high:.0%}]"
-
-
-def _method(why: Explanation) -> str:
-    """Return how the shares were computed."""
-    replay = why.replay
-    if replay is not None:
-        return (
-            f"Shares: from replays of {text.count(replay.requests)} requests with and without each"
-            " cause, with 95 % intervals. Mean of the slow requests:"
-            f" {text.seconds(replay.now_s)} measured, {text.seconds(replay.replayed_now_s)}"
-            f" replayed. Baseline: {text.seconds(replay.baseline_s)} measured,"
-            f" {text.seconds(replay.replayed_baseline_s)} replayed."
-        )
-    if why.not_replayed is not None:
-        reason = printable(why.not_replayed, _WIDEST)
-        return f"Shares: from the step ledger, without intervals. No replay: {reason}."
-    return "Shares: from the step ledger, without intervals."
 
 
 def _values(evidence: Evidence) -> tuple[str, str]:

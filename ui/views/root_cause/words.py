@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Final
 
+from analysis.cause_sentences import method_sentence
 from analysis.incident import IncidentVerdict
 from diagnosis.claim import Evidence
 from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
@@ -170,21 +171,11 @@ def method(explanation: Explanation, frozen_link: str | None) -> str:
         frozen_link: the address of the displayed range as a fixed range; None if the page is not
             live.
     """
-    replay = explanation.replay
-    if replay is not None:
-        text = (
-            f"Shares: from replays of {wording.counted(replay.requests, 'request')} with and"
-            " without each cause, with 95 % intervals. Mean of the slow requests:"
-            f" {wording.seconds(replay.now_s)} measured, {wording.seconds(replay.replayed_now_s)}"
-            f" replayed. Baseline: {wording.seconds(replay.baseline_s)} measured,"
-            f" {wording.seconds(replay.replayed_baseline_s)} replayed."
-        )
-    elif explanation.not_replayed is not None:
-        reason = wording.for_html(explanation.not_replayed, 300)
-        text = f"Shares: from the step ledger, without intervals. No replay: {reason}."
+    if explanation.replay is not None or explanation.not_replayed is not None:
+        text = wording.for_html(method_sentence(explanation, wording.seconds), 300)
     elif frozen_link is not None:
         text = (
-            "Shares: from the step ledger, without intervals. "
+            f"{method_sentence(explanation, wording.seconds)} "
             f"<a class='action' href='{html.escape(frozen_link)}' target='_self'>Test by replay</a>"
         )
     else:
