@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import pyarrow as pa
 
-from analysis.counterfactual.explain import with_decision
-from analysis.counterfactual.shares import Tails, UndecidedError, decide
-from analysis.recorded_traffic import LEAD_S, NotReplayableError, Recorded, recorded_of
+from analysis.counterfactual.explain import with_shares_of
+from analysis.counterfactual.shares import Tails
+from analysis.recorded_traffic import LEAD_S, Recorded, recorded_of
 from benchmarks._diagnosis_baselines import TAIL, alerted, by_phase, by_score, tail_s
 from benchmarks._diagnosis_by_group import (
     OTHER,
@@ -45,7 +45,7 @@ from benchmarks._diagnosis_draws import SINGLE, Drawn, drawn, kinds_of
 from benchmarks._diagnosis_results import Result, passed, read
 from benchmarks._diagnosis_table import line, table
 from diagnosis.explain import explain
-from diagnosis.explanation import Explanation, Verdict
+from diagnosis.explanation import Explanation
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric, Question, Span
@@ -110,16 +110,12 @@ def judged(
 
 def _replayed(accounted: Explanation, data: dataset.Dataset) -> Explanation:
     """Test the causes by replay, with the telemetry of the simulated fleet."""
-    if accounted.verdict is not Verdict.INCIDENT or not accounted.causes:
-        return accounted
-    assert accounted.tail_share is not None
-    question = accounted.question
-    tails = Tails(question.metric, accounted.tail_share, question.where)
-    try:
-        window, baseline = (_recorded(data, each) for each in (question.window, question.baseline))
-        return with_decision(accounted, decide(window, baseline, accounted.causes, tails))
-    except (NotReplayableError, UndecidedError) as error:
-        return replace(accounted, not_replayed=str(error))
+
+    def read(_tails: Tails) -> tuple[Recorded, Recorded]:
+        question = accounted.question
+        return _recorded(data, question.window), _recorded(data, question.baseline)
+
+    return with_shares_of(accounted, read)[0]
 
 
 def _recorded(data: dataset.Dataset, span: Span) -> Recorded:

@@ -8,8 +8,8 @@ import numpy as np
 from sqlalchemy import Engine
 
 from analysis.counterfactual.effects import with_effects
-from analysis.counterfactual.shares import Decision, Tails, UndecidedError, decide
-from analysis.recorded_traffic import NotReplayableError, read_recorded
+from analysis.counterfactual.shares import COLUMN, Decision, Tails, UndecidedError, decide
+from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
 from analysis.what_if import matching
 from diagnosis.explain import MAX_NAMED_SHARE
 from diagnosis.explanation import Explanation, Method, Verdict
@@ -35,24 +35,49 @@ def with_replayed_shares(
         explanation: an explanation by accounting.
         progress: called after each replayed combination of causes.
     """
-    if explanation.verdict is not Verdict.INCIDENT or not explanation.causes:
-        return explanation
-    assert explanation.tail_share is not None
     question = explanation.question
-    tails = Tails(question.metric, explanation.tail_share, question.where)
+
+    def read(tails: Tails) -> tuple[Recorded, Recorded]:
+        parts = _slowest_part(engine, question, tails.share), _last_part(engine, question)
+        window, baseline = (read_recorded(engine, each, list(question.where)) for each in parts)
+        return window, baseline
+
+    found, window = with_shares_of(explanation, read, progress)
+    if window is None:
+        return found
+    return replace(found, causes=with_effects(found.causes, window, _tails(explanation)))
+
+
+def with_shares_of(
+    explanation: Explanation,
+    read: Callable[[Tails], tuple[Recorded, Recorded]],
+    progress: Callable[[], None] = lambda: None,
+) -> tuple[Explanation, Recorded | None]:
+    """Return an explanation with shares from replays, and the replayed window; None without replay.
+
+    Args:
+        explanation: see `with_replayed_shares`.
+        read: returns the window and the baseline to replay.
+        progress: see `with_replayed_shares`.
+    """
+    if explanation.verdict is not Verdict.INCIDENT or not explanation.causes:
+        return explanation, None
+    tails = _tails(explanation)
     try:
-        window, baseline = (
-            read_recorded(engine, each, list(question.where))
-            for each in (_slowest_part(engine, question, tails.share), _last_part(engine, question))
-        )
+        window, baseline = read(tails)
         decision = decide(window, baseline, explanation.causes, tails, progress)
     except (NotReplayableError, UndecidedError) as error:
-        return replace(explanation, not_replayed=str(error))
-    found = with_decision(explanation, decision)
-    return replace(found, causes=with_effects(found.causes, window, tails))
+        return replace(explanation, not_replayed=str(error)), None
+    return _with_decision(explanation, decision), window
 
 
-def with_decision(explanation: Explanation, decision: Decision) -> Explanation:
+def _tails(explanation: Explanation) -> Tails:
+    assert explanation.tail_share is not None
+    question = explanation.question
+    return Tails(question.metric, explanation.tail_share, question.where)
+
+
+def _with_decision(explanation: Explanation, decision: Decision) -> Explanation:
     """Return the explanation with the shares from the replays, largest first. Causes whose share is
     too small to be named are left out."""
     causes = [
@@ -75,7 +100,7 @@ def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
     """Return the part of the window with the most slow requests, or the whole window if it has at
     most `MOST_REQUESTS`."""
     window = _window(question.window)
-    latency = f"{question.metric.value}_s"
+    latency = COLUMN[question.metric]
     columns = list(dict.fromkeys(["received_unix_ns", latency, *question.where]))
     table = request_columns(engine, window, columns)
     if table.num_rows <= MOST_REQUESTS:
