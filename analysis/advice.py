@@ -11,7 +11,7 @@ from typing import Final
 from analysis.corrected_prediction import Predicted
 from analysis.hardware_change import QUANTISATIONS, on_hardware
 from analysis.recorded_traffic import Recorded
-from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict_all
+from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict_each
 from replay.edits import EditError, Edits, edits_of
 from roofline.errors import UnknownShapeError
 from roofline.shape_from_config import read_shape
@@ -108,7 +108,7 @@ def advise(
         return draws if shortens(answer, metric) else FEWER_DRAWS
 
     alternatives = [lever.edits for lever in levers]
-    answers = predict_all(recorded, question, alternatives, draws, progress, draws_for)
+    answers = predict_each(recorded, question, alternatives, draws, progress, draws_for)
     for answer in answers:
         if answer.refused is not None:
             return Advised(metric, [], answer.refused, unknown)

@@ -222,15 +222,35 @@ def predict_each(
     Args:
         recorded: the window.
         question: the requests to report. The question's edits are ignored.
-        alternatives: the edits. Either all of them or none must set replicas or a router.
+        alternatives: the edits.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
-        progress: called after each resampled replay.
+        progress: called after each resampled replay. If only some of the edits set replicas or a
+            router, these are replayed separately, so it is called twice as often.
         draws_for: a function that receives a prediction without intervals, and returns the number
             of draws that it needs. By default, each prediction has all draws.
 
     Raises:
         EditError: an edit is not allowed.
     """
+    found: dict[int, WhatIfAnswer] = {}
+    for pools in (False, True):
+        places = [place for place, each in enumerate(alternatives) if each.pools is pools]
+        if places:
+            group = [alternatives[place] for place in places]
+            answers = _predict_group(recorded, question, group, draws, progress, draws_for)
+            found.update(zip(places, answers, strict=True))
+    return [found[place] for place in range(len(alternatives))]
+
+
+def _predict_group(
+    recorded: Recorded,
+    question: WhatIfQuestion,
+    alternatives: Sequence[Edits],
+    draws: int,
+    progress: Callable[[], None],
+    draws_for: Callable[[WhatIfAnswer], int] | None,
+) -> list[WhatIfAnswer]:
+    """Do the same as `predict_each` for edits of which all or none set replicas or a router."""
     recorded, assumptions = with_prefixes(recorded, alternatives)
     reporting = _Reporting(recorded, question, assumptions)
     first = alternatives[0]
@@ -257,28 +277,6 @@ def predict_each(
                         each.draw(sample, seed, np.random.default_rng([2, number]))
             progress()
     return [each.answer() for each in found]
-
-
-def predict_all(
-    recorded: Recorded,
-    question: WhatIfQuestion,
-    alternatives: Sequence[Edits],
-    draws: int = RESAMPLED,
-    progress: Callable[[], None] = lambda: None,
-    draws_for: Callable[[WhatIfAnswer], int] | None = None,
-) -> list[WhatIfAnswer]:
-    """Predict the effect of alternative edits, of which some may set replicas or a router.
-
-    The arguments are those of `predict_each`. `progress` is called for both groups of edits.
-    """
-    found: dict[int, WhatIfAnswer] = {}
-    for pools in (False, True):
-        places = [place for place, each in enumerate(alternatives) if each.pools is pools]
-        if places:
-            group = [alternatives[place] for place in places]
-            answers = predict_each(recorded, question, group, draws, progress, draws_for)
-            found.update(zip(places, answers, strict=True))
-    return [found[place] for place in range(len(alternatives))]
 
 
 def reproduce(recorded: Recorded, question: WhatIfQuestion) -> tuple[WhatIfAnswer, Replayed]:
@@ -359,7 +357,8 @@ class _Effect(NamedTuple):
     curves: Mapping[str, FloatArray]
     """The percentiles `CURVE` of each latency of the edited replay; NaN if unknown."""
     gains: Mapping[str, FloatArray]
-    """The change of each percentile between the two replays, as a ratio; NaN if unknown."""
+    """The relative change of each percentile between the two replays (−0.1 is 10 % lower); NaN if
+    unknown."""
     good_ratios: Sequence[float | None]
     """The good ratio of each objective."""
 
@@ -638,7 +637,6 @@ __all__ = [
     "answer_what_if",
     "good_ratio",
     "predict",
-    "predict_all",
     "predict_each",
     "ratio_interval",
     "read_for",

@@ -15,9 +15,9 @@ from replay.fit import FitError, StepReports, fit_steps
 PAIRS = 2
 """Column of the attention pairs. Their coefficient is κ."""
 KEPT = 0.75
-"""Share of the seconds that the robust fit keeps. This is the compromise between robustness and
-efficiency that Rousseeuw and Van Driessen recommend (Technometrics 1999, "A Fast Algorithm for the
-Minimum Covariance Determinant Estimator")."""
+"""Share of the one-second samples that the robust fit keeps. This is the compromise between
+robustness and efficiency that Rousseeuw and Van Driessen recommend (Technometrics 1999, "A Fast
+Algorithm for the Minimum Covariance Determinant Estimator")."""
 ROUNDS = 20
 PACE_S = 5
 

@@ -34,7 +34,8 @@ class StepModel:
 
 
 def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
-    """Return coefficients per token from a fit of steps with speculative decoding.
+    """Convert a step model that was fitted with speculative decoding to one without drafted tokens,
+    because the replay adds their verification itself.
 
     In such a fit, the coefficient of a decode contains the verification of its drafted tokens. The
     constant contains the draft head's time, which cannot be separated from it.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from analysis.advice import FEWER_DRAWS, shortens
 from analysis.counterfactual.shares import COLUMN, Tails
 from analysis.recorded_traffic import Recorded
-from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict_all
+from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict_each
 from diagnosis.claim import Effect, Lever
 from diagnosis.explanation import Cause
 from replay.edits import EditError, Edits, edits_of
@@ -36,7 +36,7 @@ def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str
     edits = {
         change: each for change in changes if (each := _edits(change, window.tenants)) is not None
     }
-    answers = predict_all(window, question, list(edits.values()), FEWER_DRAWS)
+    answers = predict_each(window, question, list(edits.values()), FEWER_DRAWS)
     return {
         change: answer
         for change, answer in zip(edits, answers, strict=True)

@@ -296,8 +296,8 @@ class MixedWindow:
         return np.asarray(own & ~np.isin(requests.group, long))
 
     def _cached_as_in_baseline(self, mixed: Requests) -> Requests:
-        """Give each request the cached share of one of its tenant's requests of similar length in
-        the baseline."""
+        """Give each request the share of cached prompt tokens that a baseline request of the same
+        tenant and a similar length has."""
         usual = self._baseline_requests.take(self._can_change_length(self._baseline_requests))
         cached = mixed.cached_tokens.copy()
         for tenant in np.unique(mixed.tenant):

@@ -63,8 +63,8 @@ def test_the_phases_sum_to_the_end_to_end_time(story: Any) -> None:
 def test_ttft_is_what_the_client_saw_less_the_network(story: Any) -> None:
     """Within 20 ms of the client's at the median.
 
-    The server writes the last byte as the client reads it. On a busy machine, the server's process
-    may see later than the client that it is written.
+    The server writes the last byte at almost the same time as the client reads it. On a busy
+    machine, the server's process may record this time later than the client.
     """
     seen, rows, _ = story
     differences, ends = [], []
