@@ -8,6 +8,9 @@ SIDE_BY_SIDE := -n auto --maxprocesses 8 --dist worksteal
 # A file's tests share its servers; a vLLM takes 2 GB. No more files at once than cores: four at
 # once on two cores ran into time limits. xdist would keep the files with the fewest tests for the
 # end, which are those that take longest; tests/real/conftest.py puts them first.
+# Real servers depend on the machine's load. A test that fails is run once more, and the summary
+# names it (RERUN); one that fails twice has failed.
+SECOND_TRY := --reruns 1 --reruns-delay 5 -rR
 FILE_BY_FILE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_QUIET ?= --quiet --disable-pip-version-check
 
@@ -41,8 +44,8 @@ test-real: $(STAMP) ## The tests against real servers: vLLM, Prometheus, Postgre
 	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[chdb]' \
 		&& echo "  chdb                     present" || echo "  chdb                     skipped by pip"
 	@status=0; \
-	$(PYTEST) -m "real and alone" $(or $(ARGS),tests/real) || [ $$? -eq 5 ] || status=1; \
-	$(PYTEST) -m "real and not alone" $(FILE_BY_FILE) $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	$(PYTEST) -m "real and alone" $(SECOND_TRY) $(or $(ARGS),tests/real) || [ $$? -eq 5 ] || status=1; \
+	$(PYTEST) -m "real and not alone" $(SECOND_TRY) $(FILE_BY_FILE) $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	exit $$status  # 5: there was none to run
 
 lint: $(STAMP) ## ruff and mypy
