@@ -19,7 +19,7 @@ LEAST_REQUESTS: Final = 20
 """Minimum number of requests in each range to compare lengths. With fewer requests, the deciles are
 not known."""
 
-LEAST_EXCESS: Final = 4.0
+LEAST_EXCESS: Final = 3.1
 """Minimum of the largest excess over all lengths, in standard deviations. Among 3,000 simulated
 pairs of ranges with the same lengths and different rates, 1 % had a larger one."""
 
@@ -38,7 +38,10 @@ def outputs_were_added(case: Case) -> bool:
 
 def _added(case: Case, tokens: str) -> bool:
     before, now = _lengths(case, tokens)
-    return grew(before, now) and were_added(now, before, case.hot_s / case.baseline_observed_s)
+    scale = case.hot_s / case.baseline_observed_s
+    if not were_added(now, before, scale):
+        return False
+    return grew(before, now) or longer_than(now, before, scale) < inf
 
 
 @cached_per_case
@@ -134,10 +137,12 @@ def excess_above(
     median = np.median(before)
     ordinary = [max(int((each <= median).sum()), 1) for each in (now, before)]
     growth = max(ordinary[0] / ordinary[1], scale)
-    above, expected = _above(now, lengths), growth * _above(before, lengths)
+    above, before_above = _above(now, lengths), _above(before, lengths)
+    expected = growth * before_above
+    # With the sum of the two counts fixed, the count now is binomial.
+    of_counts = growth * (above + before_above)
     of_growth = expected**2 * sum(1.0 / each for each in ordinary)
-    variance = np.maximum(above + growth * expected + of_growth, 1.0)
-    return np.asarray((above - expected) / np.sqrt(variance))
+    return np.asarray((above - expected) / np.sqrt(np.maximum(of_counts + of_growth, 1.0)))
 
 
 def _above(values: FloatArray | IntArray, lengths: FloatArray | IntArray) -> IntArray:

@@ -49,6 +49,8 @@ NOISE: Final = 0.08
 _FEWER_ACCEPTED: Final = 0.9
 """Fewer drafted tokens are accepted if the acceptance rate is below this multiple of the baseline's
 rate."""
+_SLOWER_DECODE: Final = 1.02
+"""Minimum slowdown of decode beyond that of prefill. Two ordinary hours may differ by less."""
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
 _FEWEST: Final = 20
@@ -68,6 +70,7 @@ def for_prefill(case: Case) -> DriverShares:
             MISSES: demand.log_uncached,
             PACE: _log_pace(case.machine_slowdown),
             STALL: _log_of_stalls(case),
+            DRAFTS: _log_of_fewer_accepted(case),
         },
     )
 
@@ -354,18 +357,22 @@ def _why_longer_s(case: Case) -> dict[str, float]:
 
 
 def drafts_share(case: Case) -> float:
-    """Return the share of the decode slowdown caused by fewer accepted drafts.
+    """Return the share of the decode slowdown caused by fewer accepted drafts. The machine's
+    slowdown causes the rest."""
+    fewer = _log_of_fewer_accepted(case)
+    prefill, _ = case.slowdowns
+    return fewer / (fewer + log(max(prefill or 1.0, 1.0))) if fewer else 0.0
 
-    This share is the decode slowdown beyond the prefill slowdown. The result is 0 if the acceptance
-    rate did not fall.
-    """
+
+def _log_of_fewer_accepted(case: Case) -> float:
+    """Return the logarithm of the decode slowdown beyond the prefill slowdown; 0 if the acceptance
+    rate did not fall."""
     before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
     prefill, decode = case.slowdowns
     if before is None or now is None or now > _FEWER_ACCEPTED * before or decode is None:
         return 0.0
-    if decode <= 1.02:
-        return 0.0
-    return max(0.0, 1.0 - log(max(prefill or 1.0, 1.0)) / log(decode))
+    beyond = decode / max(prefill or 1.0, 1.0)
+    return log(beyond) if beyond > _SLOWER_DECODE else 0.0
 
 
 def _summing_to_one(found: Mapping[str, float]) -> DriverShares:
