@@ -460,7 +460,7 @@ class Stack:
             await child.stop()
         await self.collector.stop(GRACE_S)
         if self._api is not None:
-            self._api.close()
+            await self._api.close()
         await self.metrics.stop(GRACE_S)
         if self._forward is not None:
             await asyncio.to_thread(self._forward.close, GRACE_S)

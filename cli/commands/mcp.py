@@ -111,7 +111,7 @@ async def _serve_http(pool: "WorkerPool", host: str, port: int, access: "Endpoin
     from server.api.mcp_transports import PATH, McpHost
     from server.signals import stop_on_signals
 
-    stop = stop_on_signals(pool.close)
+    stop = stop_on_signals(pool.kill)
     serving = McpHost(pool, host, port, access)
     async with serving.serving():
         address = f"{access.scheme}://{authority(host, serving.port)}{PATH}"

@@ -30,7 +30,7 @@ async def serve_stdio(pool: WorkerPool) -> None:
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
     finally:
-        pool.close()
+        await pool.close()
 
 
 class McpHost:
@@ -86,5 +86,5 @@ class McpHost:
             try:
                 yield
             finally:
-                self._pool.close()
+                await self._pool.close()
                 await self._http.stop(GRACE_S)

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ class WorkerPool:
         self._open = 0
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
+        self._ending: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def asked(self, message: Mapping[str, Any]) -> AsyncIterator[Reply]:
@@ -87,26 +89,30 @@ class WorkerPool:
         finally:
             self._open -= 1
 
-    def close(self) -> None:
-        """End all processes."""
+    def kill(self) -> None:
+        """Kill all processes."""
+        self._idle.clear()
         for worker in list(self._all):
             self._end(worker)
-        self._idle.clear()
+
+    async def close(self) -> None:
+        """Kill all processes, and wait for their ends."""
+        self.kill()
+        await asyncio.gather(*self._ending)
 
     async def _in_time(self, message: Mapping[str, Any]) -> Reply:
-        began = False
+        seconds, began_s = self.limits.seconds, None
         try:
-            async with asyncio.timeout(self.limits.seconds), self._turn:
-                began = True
+            async with asyncio.timeout(seconds), self._turn:
+                began_s = time.monotonic()
                 return await self._answer(message)
         except TimeoutError as error:
-            if not began:
+            if began_s is None or time.monotonic() - began_s < seconds / 2:
                 raise BusyError(
-                    f"other questions took all of the {self.limits.seconds:g} s; send the question"
-                    " again later"
+                    f"other questions took most of the {seconds:g} s; send the question again later"
                 ) from error
             raise TooLongError(
-                f"the answer took more than {self.limits.seconds:g} s; ask about a shorter range,"
+                f"the answer took more than {seconds:g} s; ask about a shorter range,"
                 " or start Tailspan with a higher --api-timeout"
             ) from error
 
@@ -133,8 +139,11 @@ class WorkerPool:
         self._end(worker)
 
     def _end(self, worker: "_Worker") -> None:
-        self._all.discard(worker)
-        worker.kill()
+        if worker in self._all:
+            self._all.remove(worker)
+            ending = asyncio.get_running_loop().create_task(worker.end())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
     async def _started(self) -> "_Worker":
         try:
@@ -188,8 +197,9 @@ class _Worker:
             _log.error("a question failed: %s", defect)
         return Reply(head, body)
 
-    def kill(self) -> None:
-        """Kill the process; the event loop waits for its end."""
+    async def end(self) -> None:
+        """Kill the process, and wait for its end."""
         self.keep()
         with suppress(ProcessLookupError):
             self._process.kill()
+        await self._process.wait()
