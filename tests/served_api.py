@@ -36,17 +36,18 @@ PAST_S: Final = 1_200
 FLOOD_S: Final = 300
 
 
-def store_fleet(url: str) -> int:
-    """Store twenty minutes of a fleet, of which a tenant floods the last five.
+def store_fleet(url: str, *, flooded: bool = True) -> int:
+    """Store twenty minutes of a fleet. One tenant floods the last five, if `flooded`.
 
     Returns:
         The end of the data, in unix seconds.
     """
     end_s = int(time.time())
+    flood = Fault(cause="tenant_flood", start_s=float(PAST_S - FLOOD_S))
     found = simulate(
         FleetConfig(
             workload=Workload(rate_per_s=2.0),
-            faults=(Fault(cause="tenant_flood", start_s=float(PAST_S - FLOOD_S)),),
+            faults=(flood,) if flooded else (),
             started_unix_ns=(end_s - PAST_S) * 10**9,
             duration_s=float(PAST_S),
         )

@@ -15,6 +15,9 @@ from cli.questions.short_answer import DIGITS, MOST_CHARACTERS, OMITTED, dumped,
 DEFAULT_REQUESTS: Final = "10"
 """Default of the parameter `limit`: a page of requests, within the limit of characters."""
 
+_DIGESTS: Final = "prefix_ladder"
+"""The field of a request with digests of its prompt, which a language model cannot use."""
+
 _USES: Final[Mapping[str, str]] = {
     "stats": (
         "Count requests and compute latency percentiles, in groups. Use it to find which tenant,"
@@ -94,7 +97,7 @@ def used(tool: str, given: Mapping[str, Any]) -> str:
     about: dict[str, Any] = {"answer": json.loads(found.document()) if found.text else []}
     if question.name == "requests":
         about["answer"] = [
-            {key: value for key, value in row.items() if value is not None}
+            {key: value for key, value in row.items() if value is not None and key != _DIGESTS}
             for row in about["answer"]
         ]
     if found.note:

@@ -27,6 +27,7 @@ def test_a_tools_answer_is_short_and_links_to_the_explorer(
     *rows, note = found["answer"]
     assert len(rows) + note["omitted"] > len(rows)
     assert None not in rows[0].values()
+    assert "prefix_ladder" not in rows[0]
     assert "page=requests" in found["explorer"]
     assert "tenant=acme" in found["explorer"]
 
