@@ -75,7 +75,7 @@ class ServedApi:
 
     def get(self, path: str, **about: Any) -> httpx.Response:
         """Ask; `path` is relative to `/api/v1/`."""
-        return httpx.get(f"{self.address}{PREFIX}v1/{path}", timeout=90, **about)
+        return httpx.get(f"{self.address}{PREFIX}v1/{path}", timeout=300, **about)
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def served(
     url: str, limits: ApiLimits | None = None, tokens: Tokens | None = None
 ) -> Iterator[ServedApi]:
     """Serve the API beside a `/metrics`, with the checks and limits of `tailspan up`."""
-    pool = WorkerPool(reading_environment(url, (), None), limits or ApiLimits())
+    pool = WorkerPool(reading_environment(url, (), None), limits or ApiLimits(seconds=300))
     app: ASGIApp = beside(PlainTextResponse("up 1\n"), api_app(pool))
     if tokens is not None:
         app = BearerGate(app, tokens)

@@ -60,7 +60,7 @@ def test_each_example_of_the_api_prints_what_the_page_shows(
     fleets: Fleets, path: str, output: str
 ) -> None:
     """The same keys; the values depend on the traffic."""
-    found = httpx.get(f"{fleets.slow.address}{path}", timeout=90)
+    found = httpx.get(f"{fleets.slow.address}{path}", timeout=300)
     assert found.status_code == (400 if '"status": 400' in output else 200), found.text
     assert set(re.findall(r'"(\w+)":', output)) <= set(re.findall(r'"(\w+)":', found.text))
     assert found.text[0] == output[0]

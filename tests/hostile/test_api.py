@@ -24,7 +24,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
     """The API of an empty database, with a short limit of time."""
     url = f"sqlite:///{tmp_path_factory.mktemp('api')}/tailspan.db"
     open_database(url).dispose()
-    with served(url, ApiLimits(seconds=20)) as running:
+    with served(url, ApiLimits(seconds=60)) as running:
         assert running.get("stats").json() == []
         yield running
 

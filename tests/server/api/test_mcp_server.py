@@ -28,7 +28,7 @@ Script = Callable[[Client], Awaitable[Any]]
 
 def over_stdio(url: str, folder: Path, script: Script) -> Any:
     """Start `tailspan mcp`, and run a script against it."""
-    command, *words = tailspan_command("mcp", "--explorer-url", EXPLORER)
+    command, *words = tailspan_command("mcp", "--explorer-url", EXPLORER, "--api-timeout=5m")
     environment = {"TAILSPAN_DATABASE_URL": url, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     server = StdioServerParameters(command=command, args=words, env=environment, cwd=folder)
 
@@ -45,12 +45,12 @@ def over_http(url: str, script: Script, token: str | None = None) -> Any:
 
     async def run() -> Any:
         access = EndpointAccess(tokens=Tokens([TOKEN], "the test"))
-        host = McpHost(WorkerPool(environment, ApiLimits()), "127.0.0.1", 0, access)
+        host = McpHost(WorkerPool(environment, ApiLimits(seconds=300)), "127.0.0.1", 0, access)
         async with host.serving():
             headers = {"Authorization": f"Bearer {token or TOKEN}"}
             address = f"http://127.0.0.1:{host.port}{PATH}"
             async with (
-                httpx2.AsyncClient(headers=headers, timeout=60) as http,
+                httpx2.AsyncClient(headers=headers, timeout=300) as http,
                 Client(streamable_http_client(address, http_client=http)) as client,
             ):
                 return await script(client)
