@@ -170,11 +170,14 @@ def test_a_hundred_questions_at_once_are_answered_or_refused(api: ServedApi) -> 
 
 
 def test_a_hundred_connections_do_not_block_a_scrape(api: ServedApi) -> None:
-    """Connections beyond the limit of the address are closed, not queued."""
+    """Connections beyond the limit of their address are closed, not queued. Other addresses do not
+    notice."""
 
     def ask(_: int) -> int | None:
+        transport = httpx.HTTPTransport(local_address="127.0.0.2")
         try:
-            return api.get("stats").status_code
+            with httpx.Client(transport=transport, timeout=60) as client:
+                return client.get(f"{api.address}/api/v1/stats").status_code
         except httpx.TransportError:
             return None
 
