@@ -85,9 +85,9 @@ def tailspan(folder: Path) -> Iterator[Running]:
         )
     try:
         ingest.wait_for(lambda: "is up" in log.read_text(), process)
-        said = log.read_text()
-        (http_port,) = re.findall(r"127\.0\.0\.1:(\d+) \(HTTP\)", said)
-        (metrics,) = re.findall(r"(http://127\.0\.0\.1:\d+)/metrics", said)
+        printed = log.read_text()
+        (http_port,) = re.findall(r"127\.0\.0\.1:(\d+) \(HTTP\)", printed)
+        (metrics,) = re.findall(r"(http://127\.0\.0\.1:\d+)/metrics", printed)
         yield Running(process, database, int(http_port), f"{metrics}/api/v1")
     finally:
         ingest.end(process)

@@ -33,6 +33,7 @@ INSTRUCTIONS: Final = (
     " incident. Use stats to compare tenants, models or replicas, and what_if before you recommend"
     " a change. All tools only read. If there is too little data, say so; do not guess a cause."
 )
+_READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
 
 def mcp_server(pool: WorkerPool) -> Server[Any]:
@@ -42,13 +43,16 @@ def mcp_server(pool: WorkerPool) -> Server[Any]:
         pool: the processes that compute the answers.
     """
 
+    tools: list[Tool] = []
+
     async def list_tools(
         _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        async with pool.asked({"ask": "tools"}) as reply:
-            listed = json.loads(reply.body)
-        readers = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-        return ListToolsResult(tools=[Tool(**each, annotations=readers) for each in listed])
+        if not tools:  # they do not change
+            async with pool.asked({"ask": "tools"}) as reply:
+                listed = json.loads(reply.body)
+            tools[:] = [Tool(**each, annotations=_READS) for each in listed]
+        return ListToolsResult(tools=tools)
 
     async def call_tool(
         _context: ServerRequestContext[Any], params: CallToolRequestParams

@@ -66,6 +66,7 @@ class WorkerPool:
         self._environment = {**environment, "TAILSPAN_CONFIG": os.devnull}
         self._turn = asyncio.Semaphore(limits.questions)
         self._open = 0
+        self._closed = False
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -77,11 +78,11 @@ class WorkerPool:
         Raises:
             BusyError, TooLongError, WorkerEndedError: there is no answer.
         """
-        limits = self.limits
-        if self._open >= limits.questions + limits.waiting:
+        most = self.limits.questions + self.limits.waiting
+        if self._open >= most:
             raise BusyError(
-                f"{limits.questions} questions are computed and {limits.waiting} wait; allowed:"
-                f" {limits.questions + limits.waiting} at a time; send the question again later"
+                f"more than {most} questions at a time; allowed: {most}; send the question again"
+                " later"
             )
         self._open += 1
         try:
@@ -96,7 +97,8 @@ class WorkerPool:
             self._end(worker)
 
     async def close(self) -> None:
-        """Kill all processes, and wait for their ends."""
+        """Kill all processes, wait for their ends, and start no other."""
+        self._closed = True
         self.kill()
         await asyncio.gather(*self._ending)
 
@@ -146,6 +148,8 @@ class WorkerPool:
             ending.add_done_callback(self._ending.discard)
 
     async def _started(self) -> "_Worker":
+        if self._closed:
+            raise WorkerEndedError("Tailspan is stopping; send the question again later")
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())),

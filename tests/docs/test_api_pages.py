@@ -1,10 +1,12 @@
 """The examples of docs/api.md and docs/gates.md, on a simulated fleet with and without an
 incident."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -71,8 +73,23 @@ def test_each_question_has_an_example() -> None:
     assert shown == set(questions())
 
 
-def _blocks(language: str) -> list[str]:
-    return [text for kind, text in FENCED.findall(_page("gates.md")) if kind == language]
+def test_the_panel_finds_its_columns(fleets: Fleets) -> None:
+    (query,) = map(json.loads, _blocks("json", "api.md"))
+    now = int(time.time())
+    url = query["url"].replace(SERVER, fleets.slow.address)
+    for name, second in (("__from", now - 900), ("__to", now)):
+        url = url.replace(f"${{{name}:date:seconds}}", str(second))
+    answer = httpx.get(url, timeout=300)
+    assert answer.status_code == 200, answer.text
+    for column in query["columns"]:
+        kind = {"string": str, "number": (int, float)}[column["type"]]
+        values = [each.value for each in parse(f"$[*].{column['selector']}").find(answer.json())]
+        assert len(values) == len(answer.json()) > 1
+        assert all(isinstance(each, kind) for each in values)
+
+
+def _blocks(language: str, page: str = "gates.md") -> list[str]:
+    return [text for kind, text in FENCED.findall(_page(page)) if kind == language]
 
 
 def _manifest(kind: str) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def test_more_questions_than_allowed_are_refused_at_once() -> None:
     found = asyncio.run(ask())
     refused = [each for each in found if isinstance(each, BusyError)]
     assert len(refused) == 7
-    assert "1 questions are computed and 2 wait; allowed: 3" in str(refused[0])
+    assert "more than 3 questions at a time; allowed: 3;" in str(refused[0])
 
 
 def test_a_question_that_takes_too_long_is_ended_with_its_process() -> None:
@@ -154,6 +154,21 @@ def test_a_question_that_ends_its_process_fails_and_the_next_is_answered() -> No
             return await _pid(pool)
 
     assert asyncio.run(ask())
+
+
+def test_no_process_starts_after_the_end() -> None:
+    """Questions that wait for their turn when Tailspan stops would start one."""
+
+    async def ask() -> tuple[list[int | BaseException], int]:
+        pool = WorkerPool({}, ApiLimits(questions=1))
+        asking = [asyncio.create_task(_pid(pool, sleep=60)) for _ in range(3)]
+        await asyncio.sleep(0.2)
+        await pool.close()
+        return await asyncio.gather(*asking, return_exceptions=True), len(pool._all)
+
+    found, left = asyncio.run(ask())
+    assert [type(each) for each in found] == [WorkerEndedError] * 3
+    assert left == 0
 
 
 def test_an_idle_process_ends() -> None:
