@@ -81,8 +81,9 @@ class McpHost:
         Raises:
             ListenError: the port is not available.
         """
+        # Outside of the sessions' task group, which would wrap the error in a group.
+        await self._http.start()
         async with self._sessions.run():
-            await self._http.start()
             try:
                 yield
             finally:
