@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 import yaml
-from jsonpath_ng import parse
+from jsonpath_ng.parser import parse
 
 from cli.questions.declared import questions
 from tests.served_api import ServedApi, served, store_fleet
@@ -82,7 +82,7 @@ def test_the_panel_finds_its_columns(fleets: Fleets) -> None:
     answer = httpx.get(url, timeout=300)
     assert answer.status_code == 200, answer.text
     for column in query["columns"]:
-        kind = {"string": str, "number": (int, float)}[column["type"]]
+        kind = str if column["type"] == "string" else (int, float)
         values = [each.value for each in parse(f"$[*].{column['selector']}").find(answer.json())]
         assert len(values) == len(answer.json()) > 1
         assert all(isinstance(each, kind) for each in values)
@@ -117,7 +117,7 @@ def _condition(text: str, result: object) -> bool:
     if compared[1] == "==":
         return bool(result == literal)
     assert isinstance(result, int | float), "a comparison with null is an error"
-    return result <= literal if compared[1] == "<=" else result > literal
+    return bool(result <= literal if compared[1] == "<=" else result > literal)
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -11,6 +11,7 @@ import httpx
 import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import TextContent
 
 from collector.listen.bearer_tokens import Tokens
 from rig.program import tailspan_command
@@ -60,6 +61,7 @@ def over_http(url: str, script: Script, token: str | None = None) -> Any:
 async def _answer(client: Client, tool: str, **given: Any) -> tuple[bool, dict[str, Any]]:
     found = await client.call_tool(tool, given)
     (content,) = found.content
+    assert isinstance(content, TextContent)
     return bool(found.is_error), json.loads(content.text)
 
 
