@@ -20,9 +20,9 @@ from store.queries import Window
 
 
 def true_shares(case: Path, of: Judged) -> tuple[float, ...] | None:
-    """Return the true share of each injected cause, or None if the recordings do not tell it.
+    """Return the true share of each injected cause, or None if it is unknown.
 
-    They do not tell it if a window is missing, or if the latency of the slow requests did not grow.
+    It is unknown if a window is missing, or if the latency of the slow requests did not grow.
 
     Args:
         case: the folder of the fault. The folders beside it contain the other faults.

@@ -105,7 +105,7 @@ def contained(of: Judged, true: Sequence[float]) -> list[bool]:
 
 
 def shares_summary(cases: Sequence[Path], found: Sequence[Judged]) -> list[str]:
-    """Return the lines of all true shares that the recordings tell, and their coverage."""
+    """Return the lines of all known true shares, and the coverage of the intervals."""
     lines, hits, widths = [], list[bool](), list[float]()
     for case, of in zip(cases, found, strict=True):
         true = true_shares(case, of) if of.causes else None

@@ -423,8 +423,9 @@ class MixedWindow:
 
 def _lengths(requests: Requests, factor: Factor) -> IntArray:
     """Return the lengths by which a factor selects requests."""
-    long_outputs = factor.kind is Kind.LONG_OUTPUTS
-    return requests.output_tokens if long_outputs else requests.prompt_tokens
+    if factor.kind is Kind.LONG_OUTPUTS:
+        return requests.output_tokens
+    return requests.prompt_tokens - requests.cached_tokens  # cached tokens need no prefill
 
 
 def _of_tenant(requests: Requests, tenant: str | None) -> BoolArray:

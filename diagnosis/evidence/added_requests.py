@@ -59,7 +59,7 @@ def _added(case: Case, tokens: str) -> bool:
     if not added or len(added) == len(enough):
         return False
     before, now = (
-        each.number(tokens)[~each.label("tenant").is_any(added)]
+        _computed(each, tokens)[~each.label("tenant").is_any(added)]
         for each in (case.before, case.hot_requests)
     )
     return not grew(before, now)
@@ -73,25 +73,25 @@ def _adds(before: FloatArray, now: FloatArray, scale: float) -> bool:
 
 @cached_per_case
 def long_prompts_fill_steps(case: Case) -> bool:
-    """Return whether the added long prompts fill several steps. Cached tokens do not count.
+    """Return whether the added long prompts fill several steps.
 
-    They fill several steps if the number of prompts above the size of a step grew beyond chance, or
-    if it grew more than the number of shorter prompts. The size of a step is the most prompt tokens
-    that one step computed for other requests.
+    They do if the number of prompts above the size of two steps grew more than the number of
+    shorter prompts, or beyond chance if all prompts became longer, too. The size of a step is the most prompt tokens that one
+    step computed for other requests. Decodes and drafts also use tokens of a step, so a prompt that
+    nearly fills a step may need two.
     """
-    tenant = driving_tenant(case, "prompt_tokens")
-    before, now = (uncached_tokens(_of(each, tenant)) for each in (case.before, case.hot_requests))
-    before, now = before[np.isfinite(before)], now[np.isfinite(now)]
+    before, now = _of_tenant(case, "prompt_tokens", driving_tenant(case, "prompt_tokens"))
     largest_step = case.hot_requests.number("others_prefill_tokens_max")
     known = largest_step[np.isfinite(largest_step)]
     if min(before.size, now.size) < LEAST_REQUESTS or not known.size:
         return True
-    step = float(known.max())
+    size = 2.0 * float(known.max())
     scale = case.hot_s / case.baseline_observed_s
-    several = excess_above(np.array([step]), now, before, scale)
-    shorter = np.unique(now[now <= step])
-    one = excess_above(shorter, now[now <= step], before[before <= step], scale)
-    return bool(several[0] >= min(LEAST_EXCESS, one.max(initial=0.0)))
+    several = excess_above(np.array([size]), now, before, scale)
+    shorter = np.unique(now[now <= size])
+    one = excess_above(shorter, now[now <= size], before[before <= size], scale)
+    least = float(one.max(initial=0.0))
+    return bool(several[0] >= (least if prompts_were_added(case) else min(LEAST_EXCESS, least)))
 
 
 def without_added(case: Case, tenant: str) -> float:
@@ -108,8 +108,15 @@ def without_added(case: Case, tenant: str) -> float:
 
 def _of_tenant(case: Case, tokens: str, tenant: str | None) -> tuple[FloatArray, FloatArray]:
     """Return the lengths before and now, of one tenant or of all."""
-    before, now = (_of(each, tenant).number(tokens) for each in (case.before, case.hot_requests))
+    before, now = (
+        _computed(_of(each, tenant), tokens) for each in (case.before, case.hot_requests)
+    )
     return before[np.isfinite(before)], now[np.isfinite(now)]
+
+
+def _computed(requests: Requests, tokens: str) -> FloatArray:
+    """Return the lengths without the cached tokens, which need no prefill."""
+    return uncached_tokens(requests) if tokens == "prompt_tokens" else requests.number(tokens)
 
 
 def _of(requests: Requests, tenant: str | None) -> Requests:
@@ -120,11 +127,10 @@ def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale:
     """Return whether long requests were added, and not all requests became longer.
 
     Ordinary requests are shorter than the added ones, and at most as long as the median before. If
-    long ones were added, the lengths
-    of the ordinary requests have the same distribution as before. If all became longer, there are
-    fewer short ones among them (Kolmogorov-Smirnov test). If the lengths do not tell, the
-    explanation with the smaller change of the rate is chosen: the rate of all requests if they
-    became longer, or of the ordinary requests if long ones were added.
+    long ones were added, the lengths of the ordinary requests have the same distribution as before.
+    If all became longer, there are fewer short ones among them (Kolmogorov-Smirnov test). If the
+    test finds no difference, the explanation with the smaller change of the rate is chosen: the
+    rate of all requests if they became longer, or of the ordinary requests if long ones were added.
 
     Args:
         now: the lengths in the window.
