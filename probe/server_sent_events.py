@@ -43,7 +43,7 @@ class ServerSentEvents:
     """An incremental decoder. Comments, such as keep-alive lines, are no events."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []
         self._name = ""
         self._data: list[bytes] = []
         self._size = 0
@@ -54,14 +54,23 @@ class ServerSentEvents:
         Raises:
             ProbeFailure: an event is too large.
         """
-        *lines, self._rest = _END_OF_LINE.split(self._rest + received)
         self._size += len(received)
-        events = [event for line in lines if (event := self._line(line)) is not None]
-        if not self._data:
-            self._size = len(self._rest)
         if self._size > MOST_EVENT_BYTES:
             raise ProbeFailure("stream", f"an event has more than {MOST_EVENT_BYTES:,} bytes")
+        events = [event for line in self._lines(received) if (event := self._line(line))]
+        if not self._data:
+            self._size = sum(map(len, self._rest))
         return events
+
+    def _lines(self, received: bytes) -> list[bytes]:
+        """Return the lines that these bytes complete. Parts of a line are joined only once."""
+        after_cr = bool(self._rest) and self._rest[-1].endswith(b"\r")
+        self._rest.append(received)
+        if not (after_cr or b"\n" in received or b"\r" in received):
+            return []
+        *lines, rest = _END_OF_LINE.split(b"".join(self._rest))
+        self._rest = [rest] if rest else []
+        return lines
 
     def _line(self, line: bytes) -> Event | None:
         if not line:
