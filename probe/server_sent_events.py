@@ -57,8 +57,9 @@ class ServerSentEvents:
         self._size += len(received)
         if self._size > MOST_EVENT_BYTES:
             raise ProbeFailure("stream", f"an event has more than {MOST_EVENT_BYTES:,} bytes")
-        events = [event for line in self._lines(received) if (event := self._line(line))]
-        if not self._data:
+        lines = self._lines(received)
+        events = [event for line in lines if (event := self._line(line))]
+        if lines and not self._data:
             self._size = sum(map(len, self._rest))
         return events
 
