@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.errors import Unreachable
+from cli.line_printer import LinePrinter
 from cli.options.credentials import check_otlp_headers, insecure_credentials_option
 from cli.options.extras import check_extra
 from cli.options.formats import format_option
@@ -85,12 +86,18 @@ async def _run(plan: "Plan", state: Path, form: str, *, once: bool) -> "tuple[in
     from server.signals import stop_on_signals
 
     failed = 0
+    stop, loop = stop_on_signals(lambda: None), asyncio.get_running_loop()
+    printer = LinePrinter(lambda: loop.call_soon_threadsafe(stop.set))
 
     def show(result: "Probe") -> None:
         nonlocal failed
         failed += not result.outcome.succeeded
-        click.echo(json_line(result) if form == "json" else text_line(result))
+        printer.print(json_line(result) if form == "json" else text_line(result))
 
-    stop = stop_on_signals(lambda: None)
-    sender = await run(plan, show, stop, once=once, state=state)
+    try:
+        sender = await run(plan, show, stop, once=once, state=state)
+    finally:
+        await asyncio.to_thread(printer.close)
+    if printer.dropped:
+        click.echo(f"{printer.dropped:,} lines were not printed: the output is slow", err=True)
     return failed, sender

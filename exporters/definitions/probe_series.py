@@ -1,6 +1,7 @@
 """The series of probes, in the manner of Prometheus' blackbox_exporter.
 
-Gauges have the values of the latest result of each endpoint in each region.
+Gauges have the values of the latest probe of each endpoint in each region. Probes that were not
+sent, or that Ctrl-C stopped, count by their outcome only.
 """
 
 from collections.abc import Mapping

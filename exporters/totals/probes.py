@@ -17,7 +17,7 @@ from exporters.definitions.probe_series import (
 from exporters.families import counter, gauge
 from exporters.format.text import Family
 from exporters.totals.recent_requests import RecentIds
-from telemetry.probes import Probe
+from telemetry.probes import Probe, ProbeOutcome
 
 MOST_ENDPOINTS: Final = 1_000
 """Maximum number of endpoints over all regions, equal to the limit of engines on /metrics."""
@@ -34,24 +34,32 @@ ProbeKey = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Endpoint:
-    latest: Probe
+    latest: Probe | None = None
+    """The latest probe that was sent and not stopped. A probe that was not sent tells nothing about
+    the endpoint."""
     interval_ns: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     cost_usd: float | None = None
 
     def add(self, probe: Probe) -> None:
-        """Count a result, which becomes the latest one if it is newer."""
+        """Count a result."""
         self.outcomes[str(probe.outcome)] += 1
         if probe.cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + probe.cost_usd
-        if probe.at_unix_ns > self.latest.at_unix_ns:
+        if not probe.outcome.sent or probe.outcome is ProbeOutcome.ABORT:
+            return
+        if self.latest is None:
+            self.latest = probe
+        elif probe.at_unix_ns > self.latest.at_unix_ns:
             self.interval_ns = probe.at_unix_ns - self.latest.at_unix_ns
             self.latest = probe
 
-    def current(self, now_unix_ns: int) -> bool:
-        """Return whether the latest result is recent."""
+    def current(self, now_unix_ns: int) -> Probe | None:
+        """Return the latest probe if it is recent."""
+        if self.latest is None:
+            return None
         age_ns = now_unix_ns - self.latest.at_unix_ns
-        return age_ns <= max(STALE_NS, STALE_INTERVALS * self.interval_ns)
+        return self.latest if age_ns <= max(STALE_NS, STALE_INTERVALS * self.interval_ns) else None
 
 
 class ProbeTotals:
@@ -73,7 +81,7 @@ class ProbeTotals:
                 if len(self._endpoints) >= MOST_ENDPOINTS:
                     self._unlisted += 1
                     continue
-                known = self._endpoints[key] = _Endpoint(probe)
+                known = self._endpoints[key] = _Endpoint()
             known.add(probe)
 
     def families(self, now_unix_ns: int) -> list[Family]:
@@ -82,7 +90,9 @@ class ProbeTotals:
 
     def _families(self, now_unix_ns: int) -> Iterator[Family]:
         latest = {
-            key: each.latest for key, each in self._endpoints.items() if each.current(now_unix_ns)
+            key: probe
+            for key, each in self._endpoints.items()
+            if (probe := each.current(now_unix_ns)) is not None
         }
         if latest:
             yield gauge(SUCCESS, {key: int(each.outcome.succeeded) for key, each in latest.items()})

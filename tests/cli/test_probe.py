@@ -22,6 +22,8 @@ KEYS = (
     *("itl_max_s", "e2e_s", "output_tokens", "request_id", "cost_usd"),
 )
 
+_PROGRAM = (sys.executable, "-c", "from cli.main import main; main()")
+
 STREAM = (
     b'data: {"id": "chatcmpl-1", "choices": [{"delta": {"content": "one"}}]}\n\n'
     b'data: {"id": "chatcmpl-1", "choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
@@ -128,7 +130,7 @@ def test_ctrl_c_loses_no_result(model: str, tmp_path: Path) -> None:
     state = tmp_path / "spent"
     words = ["probe", str(path), "--format", "json", "--state", str(state)]
     with subprocess.Popen(
-        [sys.executable, "-c", "from cli.main import main; main()", *words],
+        [*_PROGRAM, *words],
         stdout=subprocess.PIPE,
         env=os.environ,
     ) as process:
@@ -161,3 +163,29 @@ def test_the_prober_is_light(model: str, tmp_path: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert int(done.stdout.splitlines()[-1]) < 100_000, "kB"
+
+
+def test_a_reader_that_does_not_read_delays_no_probe(model: str, tmp_path: Path) -> None:
+    """A full pipe would otherwise stop the schedule."""
+    path = _plan(tmp_path, *[model] * 60)
+    path.write_text(path.read_text().replace("every: 5s", "every: 1s"))
+    with subprocess.Popen(
+        [*_PROGRAM, "probe", str(path), "--format", "json"], stdout=subprocess.PIPE
+    ) as process:
+        time.sleep(6)  # 60 results of 800 bytes a second fill the pipe of 64 KiB in two seconds
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=20)
+    results = [json.loads(line) for line in output.splitlines()]
+    assert len(results) > 180
+    assert not [each for each in results if each["outcome"] == "missed"]
+
+
+def test_a_closed_output_ends_the_prober(model: str, tmp_path: Path) -> None:
+    path = _plan(tmp_path, model)
+    path.write_text(path.read_text().replace("every: 5s", "every: 1s"))
+    words = [*_PROGRAM, "probe", str(path), "--format", "json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(10) == 0

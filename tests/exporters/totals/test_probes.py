@@ -46,6 +46,16 @@ def test_a_failure_is_0_and_a_repeat_counts_once() -> None:
     assert values["tailspan_probe_cost_dollars_total", LABELS] == 0.002
 
 
+def test_a_probe_that_was_not_sent_says_nothing_about_the_endpoint() -> None:
+    """A spent budget must not look like an endpoint that fails."""
+    made = ProbeTotals()
+    unsent = (ProbeOutcome.MISSED, ProbeOutcome.OVER_BUDGET, ProbeOutcome.ABORT)
+    made.add([EXAMPLE, *(_next(n, outcome=each) for n, each in enumerate(unsent, 1))])
+    values = _values(made)
+    assert values["tailspan_probe_success", LABELS] == 1
+    assert values["tailspan_probe_results_total", (*LABELS, "over_budget")] == 1
+
+
 def test_the_gauges_of_a_silent_prober_end_and_its_counts_stay() -> None:
     made = ProbeTotals()
     made.add([EXAMPLE])
