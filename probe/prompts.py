@@ -1,7 +1,8 @@
 """Prompts with a nonce, each sent twice.
 
 The first prompt begins with a new nonce, so no cache contains it. Its twin is the same text, sent
-in the next interval. The difference of the two is the effect of the prefix cache.
+in the next interval, if the first prompt was answered. The difference of the two is the effect of
+the prefix cache.
 """
 
 import secrets
@@ -45,3 +46,7 @@ class Prompts:
             return self._last, False
         prompt, self._last = self._last, None
         return prompt, True
+
+    def unanswered(self) -> None:
+        """Send a new prompt next, because no cache may contain the last one."""
+        self._last = None

@@ -10,7 +10,7 @@ The endpoints' instants are spread evenly over the interval, so that they do not
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 from probe.plan import Endpoint, Plan
@@ -25,9 +25,7 @@ MOST_MISSED: Final = 1_000
 
 async def run_once(plan: Plan, prober: Prober, on_result: OnResult) -> None:
     """Probe each endpoint once, all at the same instant."""
-    loop = asyncio.get_running_loop()
-    at, wall_ns = loop.time(), time.time_ns()
-    due = Due(at, wall_ns, at + plan.every_s)
+    due = _due(asyncio.get_running_loop().time(), plan.every_s)
 
     async def probe(endpoint: Endpoint) -> None:
         prompt, twin = Prompts(endpoint).next()
@@ -41,73 +39,44 @@ async def run_forever(plan: Plan, prober: Prober, on_result: OnResult) -> None:
 
     On cancellation, the results of the probes on their way are still passed to `on_result`.
     """
-    loop = asyncio.get_running_loop()
-    origin, wall_ns = loop.time(), time.time_ns()
-    count = len(plan.endpoints)
+    origin, apart_s = asyncio.get_running_loop().time(), plan.every_s / len(plan.endpoints)
     await _all(
         [
-            _probe_forever(
-                each,
-                plan.every_s,
-                _Instants(origin + plan.every_s * place / count, origin, wall_ns, plan.every_s),
-                prober,
-                on_result,
-            )
+            _probe_forever(each, origin + apart_s * place, plan.every_s, prober, on_result)
             for place, each in enumerate(plan.endpoints)
         ]
     )
 
 
-class _Instants:
-    """The intended instants of one endpoint."""
-
-    def __init__(self, first: float, origin: float, wall_ns: int, every_s: float) -> None:
-        self._first, self._origin, self._wall_ns, self._every_s = first, origin, wall_ns, every_s
-        self._next = 0
-
-    def next(self) -> Due:
-        """Return the next instant."""
-        due = self._due(self._next)
-        self._next += 1
-        return due
-
-    def missed(self, now: float) -> Iterator[Due]:
-        """Yield the instants whose whole interval has passed."""
-        passed = int((now - self._first) // self._every_s) - self._next
-        skipped = max(passed - MOST_MISSED, 0)
-        self._next += skipped
-        for _ in range(max(passed, 0) - skipped):
-            yield self.next()
-
-    def _due(self, number: int) -> Due:
-        at = self._first + number * self._every_s
-        at_unix_ns = self._wall_ns + int((at - self._origin) * 1e9)
-        return Due(at, at_unix_ns, at + self._every_s)
-
-
 async def _probe_forever(
-    endpoint: Endpoint,
-    every_s: float,
-    instants: _Instants,
-    prober: Prober,
-    on_result: OnResult,
+    endpoint: Endpoint, first: float, every_s: float, prober: Prober, on_result: OnResult
 ) -> None:
-    loop, prompts = asyncio.get_running_loop(), Prompts(endpoint)
+    loop, prompts, number = asyncio.get_running_loop(), Prompts(endpoint), 0
     while True:
-        for missed in instants.missed(loop.time()):
-            late_s = loop.time() - missed.at
-            on_result(prober.unsent(endpoint, missed, ProbeOutcome.MISSED, late_s))
-        due = instants.next()
-        await asyncio.sleep(max(due.at - loop.time(), 0.0))
-        if loop.time() >= due.deadline:
-            late_s = loop.time() - due.at
+        at = first + number * every_s
+        await asyncio.sleep(max(at - loop.time(), 0.0))
+        due = _due(at, every_s)
+        number += 1
+        if (late_s := loop.time() - at) >= every_s:
+            passed = int(late_s // every_s)
+            if passed > MOST_MISSED:
+                number += passed - MOST_MISSED
             on_result(prober.unsent(endpoint, due, ProbeOutcome.MISSED, late_s))
             continue
         prompt, twin = prompts.next()
         result = await prober.send(endpoint, prompt, twin, due)
         on_result(result)
+        if not result.outcome.succeeded:
+            prompts.unanswered()
         if result.outcome is ProbeOutcome.ABORT:
             return
+
+
+def _due(at: float, every_s: float) -> Due:
+    """Return an instant that is now or in the past. Its wall-clock time is derived from the present
+    wall clock, which may have been corrected since the start."""
+    ago_s = asyncio.get_running_loop().time() - at
+    return Due(at, time.time_ns() - int(ago_s * 1e9), at + every_s)
 
 
 async def _all(probes: Sequence[Coroutine[None, None, None]]) -> None:

@@ -6,7 +6,7 @@ Results wait in a bounded queue. The rules for retries are those of `tailspan_vl
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
@@ -34,12 +34,19 @@ class Sender:
         url: the OTLP/HTTP address of the collector, without /v1/….
         region: where the prober runs.
         environment: with OpenTelemetry's variables for headers, timeout and certificates.
+        say: takes a sentence when the collector stops or begins to take results.
 
     Raises:
         PlanError: a variable or a certificate cannot be used.
     """
 
-    def __init__(self, url: str, region: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        url: str,
+        region: str,
+        environment: Mapping[str, str],
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         complaints: list[str] = []
         self._to: Destination = destination_of(
             {**environment, "OTEL_EXPORTER_OTLP_ENDPOINT": url},
@@ -55,7 +62,7 @@ class Sender:
                 self._context.load_cert_chain(self._to.client_certificate, self._to.client_key)
         except OSError as error:  # includes ssl.SSLError
             raise PlanError(f"OTEL_EXPORTER_OTLP_CERTIFICATE: cannot be used: {error}") from error
-        self._region = region
+        self._region, self._say = region, say
         self._queue: deque[Probe] = deque()
         self._backoff = Backoff()
         self.sent = 0
@@ -102,7 +109,7 @@ class Sender:
         """Send a message. Return False if the collector did not take it, but may take it later."""
         batch = [self._queue[place] for place in range(min(len(self._queue), MOST_IN_A_MESSAGE))]
         outcome = await self._post(message(self._region, batch))
-        self.trouble = None if outcome.verdict is Verdict.ACCEPTED else outcome.reason
+        self._tell(None if outcome.verdict is Verdict.ACCEPTED else outcome.reason)
         if outcome.retryable:
             self._backoff.wait(asyncio.get_running_loop().time(), outcome.wait_s)
             return False
@@ -116,6 +123,13 @@ class Sender:
         if refused and outcome.reason:
             self.trouble = outcome.reason
         return True
+
+    def _tell(self, trouble: str | None) -> None:
+        if trouble is not None and self.trouble is None:
+            self._say(f"The collector at {self.url} does not take results: {trouble}")
+        elif trouble is None and self.trouble is not None:
+            self._say(f"The collector at {self.url} takes results again.")
+        self.trouble = trouble
 
     async def _post(self, body: bytes) -> Outcome:
         headers = (("Content-Type", "application/x-protobuf"), *self._to.headers)

@@ -95,7 +95,14 @@ async def _run(plan: "Plan", state: Path, form: str, *, once: bool) -> "tuple[in
         printer.print(json_line(result) if form == "json" else text_line(result))
 
     try:
-        sender = await run(plan, show, stop, once=once, state=state)
+        sender = await run(
+            plan,
+            show,
+            stop,
+            once=once,
+            state=state,
+            say=lambda sentence: click.echo(sentence, err=True),
+        )
     finally:
         await asyncio.to_thread(printer.close)
     if printer.dropped:

@@ -64,7 +64,7 @@ RESULTS: Final = Series(
     (*PROBE_LABELS, "outcome"),
 )
 COST: Final = Series(
-    "tailspan_probe_cost_dollars_total",
+    "tailspan_probe_cost_usd_total",
     "List price of the probes' tokens, in US dollars. Endpoints without a known price have no"
     " series.",
     PROBE_LABELS,

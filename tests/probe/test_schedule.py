@@ -5,6 +5,8 @@ import time
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
+
 from probe.plan import Endpoint, Plan
 from probe.run_probe import Prober
 from probe.schedule import run_forever, run_once
@@ -39,8 +41,8 @@ def test_a_slow_endpoint_is_probed_as_often_as_a_fast_one(
     """Each instant has a result, also if the endpoint never answers."""
     results = _run(prober, (endpoint,), Script(CHAT[:2], end="silent"), 5.5 * EVERY_S)
     at = [each.at_unix_ns for each in results]
-    gaps = [round((b - a) / 1e9, 6) for a, b in pairwise(at)]
-    assert gaps == [EVERY_S] * 5
+    gaps = [(b - a) / 1e9 for a, b in pairwise(at)]
+    assert gaps == [pytest.approx(EVERY_S, abs=1e-3)] * 5
     assert [each.outcome for each in results] == [ProbeOutcome.TIMEOUT] * 5 + [ProbeOutcome.ABORT]
 
 
@@ -51,6 +53,14 @@ def test_the_twin_of_a_prompt_follows_it(prober: Prober, endpoint: Endpoint) -> 
     assert [each.twin for each in results][:4] == [False, True, False, True]
     assert bodies[0] == bodies[1]
     assert bodies[1] != bodies[2] == bodies[3]
+
+
+def test_a_prompt_without_an_answer_has_no_twin(prober: Prober, endpoint: Endpoint) -> None:
+    """No cache may contain it."""
+    script = Script(status="500 Oops")
+    results = _run(prober, (endpoint,), script, 2.5 * EVERY_S)
+    assert [each.twin for each in results] == [False] * 3
+    assert len({body for _, _, body in script.asked}) == 3
 
 
 def test_instants_that_a_stopped_prober_missed_are_counted(

@@ -43,7 +43,7 @@ def test_a_failure_is_0_and_a_repeat_counts_once() -> None:
     assert values["tailspan_probe_success", LABELS] == 0
     assert values["tailspan_probe_results_total", (*LABELS, "timeout")] == 1
     assert values["tailspan_probe_results_total", (*LABELS, "stop")] == 1
-    assert values["tailspan_probe_cost_dollars_total", LABELS] == 0.002
+    assert values["tailspan_probe_cost_usd_total", LABELS] == 0.002
 
 
 def test_a_probe_that_was_not_sent_says_nothing_about_the_endpoint() -> None:
@@ -62,7 +62,7 @@ def test_the_gauges_of_a_silent_prober_end_and_its_counts_stay() -> None:
     names = {name for name, _ in _values(made, EXAMPLE.at_unix_ns + 301 * 10**9)}
     assert names == {
         "tailspan_probe_results_total",
-        "tailspan_probe_cost_dollars_total",
+        "tailspan_probe_cost_usd_total",
         "tailspan_probe_unlisted_results_total",
     }
     made.add([_next(20)])  # a rare probe: each 10 minutes
