@@ -201,8 +201,8 @@ async def _network(port: int) -> list[bool]:
         error_s, added = statistics.median(errors_s), statistics.median(added_s)
         print(
             f"network: {_ms(delay_s)} asked for, {_ms(added)} added,"
-            f" {_ms(statistics.median(network_s))} found; error p50 {_ms(error_s)}, p5 {_ms(errors_s[PROBES // 20])},"
-            f" p95 {_ms(errors_s[-PROBES // 20])}"
+            f" {_ms(statistics.median(network_s))} found; error p50 {_ms(error_s)},"
+            f" p5 {_ms(errors_s[PROBES // 20])}, p95 {_ms(errors_s[-PROBES // 20])}"
         )
         allowed_s = max(2e-3, 0.05 * added)
         met.append(_bar(abs(error_s) <= allowed_s, f"median error at most {_ms(allowed_s)}"))

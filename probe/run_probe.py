@@ -10,8 +10,9 @@ from typing import Final
 
 from probe.answer import Answer
 from probe.budget import Budget, Reservation
+from probe.connecting import Timings
 from probe.errors import ProbeFailure
-from probe.http_exchange import OnBody, Request, Response, Timings, exchange
+from probe.http_exchange import OnBody, Request, Response, exchange
 from probe.plan import Endpoint
 from probe.prices import PriceOf, Tokens
 from probe.protocols import PROTOCOLS
