@@ -20,6 +20,7 @@ lateness is at most 1 % of the interval; the median error is at most 2 ms or 5 %
 import argparse
 import asyncio
 import json
+import logging
 import os
 import ssl
 import statistics
@@ -80,6 +81,7 @@ def main() -> None:
 async def _serve(port: int) -> None:
     """Answer until killed. The path says how long an answer takes, and `/seen` prints the times to
     the first byte by request."""
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # clients that leave are expected
     seen: dict[str, float] = {}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

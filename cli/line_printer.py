@@ -18,7 +18,7 @@ class LinePrinter:
         closed: called, on the printing thread, if the reader closes the output.
     """
 
-    def __init__(self, closed: Callable[[], None]) -> None:
+    def __init__(self, closed: Callable[[], object]) -> None:
         self._closed = closed
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="printer", daemon=True)

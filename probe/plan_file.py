@@ -86,7 +86,7 @@ class _Loader(yaml.SafeLoader):
     """A safe loader that refuses aliases, which could make a small file huge, and repeated keys."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(
                 None, None, f"the alias *{event.anchor} is not allowed here", event.start_mark

@@ -108,8 +108,8 @@ class _Sending:
         if reserved is None:
             late_s = self._started - self._due.at
             return self._prober.unsent(self._endpoint, self._due, ProbeOutcome.OVER_BUDGET, late_s)
-        outcome, failure = await self._outcome(request)
-        result = self._result(outcome, failure)
+        outcome, why = await self._outcome(request)
+        result = self._result(outcome, why)
         self._settle(reserved)
         return result
 

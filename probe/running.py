@@ -5,7 +5,7 @@ import os
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from probe.budget import Budget, unpriced
 from probe.errors import PlanError, ProbeFailure
@@ -112,14 +112,15 @@ async def _until(
     probing: "asyncio.Future[None]",
     sending: "asyncio.Future[None] | None",
 ) -> None:
-    stopped = asyncio.ensure_future(stop.wait())
-    working = [each for each in (probing, sending) if each is not None]
+    working: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), probing]
+    if sending is not None:
+        working.append(sending)
     try:
-        await asyncio.wait([stopped, *working], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in (stopped, *working):
+        for each in working:
             each.cancel()
-        ends = await asyncio.gather(stopped, *working, return_exceptions=True)
+        ends = await asyncio.gather(*working, return_exceptions=True)
     for end in ends:
         if isinstance(end, Exception):  # a defect
             raise end

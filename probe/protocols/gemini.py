@@ -12,7 +12,7 @@ from probe.answer import Answer, count_of, first_of, mapping_of, stream_error, t
 from probe.errors import ProbeFailure
 from probe.http_exchange import Request
 from probe.plan import Endpoint
-from probe.protocols.protocol import bearer, json_request
+from probe.protocols.protocol import Headers, bearer, json_request
 from probe.server_sent_events import Event
 
 METHOD: Final = ":streamGenerateContent"
@@ -25,7 +25,7 @@ def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
         "contents": [{"role": "user", "parts": [{"text": prompt}]}],
         "generationConfig": {"maxOutputTokens": endpoint.max_tokens},
     }
-    headers = () if key is None else (("x-goog-api-key", key),)
+    headers: Headers = () if key is None else (("x-goog-api-key", key),)
     if (urlsplit(endpoint.url).hostname or "").endswith(_VERTEX):
         headers = bearer(key)
     return json_request(_url(endpoint), headers, body)

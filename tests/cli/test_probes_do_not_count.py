@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -263,6 +264,6 @@ def test_spans_of_the_prober_become_its_results() -> None:
     assert refused.refused.total() == len(bad)
 
 
-def _nothing_measured() -> dict[str, None]:
+def _nothing_measured() -> dict[str, Any]:
     kept = ("trace_id", "span_id", "at_unix_ns", "endpoint", "kind", "outcome", "region", "late_s")
     return {name: None for name in Probe.__dataclass_fields__ if name not in kept}

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from typing import Any
 
+from exporters.format.text import Scalars
 from exporters.totals import probes as totals
 from exporters.totals.probes import ProbeTotals
 from telemetry.probes import Probe, ProbeOutcome
@@ -19,7 +20,8 @@ def _values(made: ProbeTotals, now_unix_ns: int = NOW) -> dict[tuple[str, tuple[
     return {
         (family.of.name, labels): value
         for family in made.families(now_unix_ns)
-        for labels, value in family.values.items()  # type: ignore[attr-defined]
+        if isinstance(family, Scalars)
+        for labels, value in family.values.items()
     }
 
 
