@@ -79,8 +79,8 @@ def main() -> None:
 
 
 async def _serve(port: int) -> None:
-    """Answer until killed. The path says how long an answer takes, and `/seen` prints the times to
-    the first byte by request."""
+    """Answer until killed. The path contains the duration of an answer, and `/seen` prints the
+    times to the first byte by request."""
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # clients that leave are expected
     seen: dict[str, float] = {}
 

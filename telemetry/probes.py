@@ -216,8 +216,8 @@ class Probe:
         attribute(
             names.PROBE_COST,
             "USD",
-            "List price of the tokens. Absent if genai-prices does not know the address or the"
-            " model.",
+            "List price of the tokens. Absent if genai-prices has no price for the address and"
+            " the model.",
             PROBER,
         ),
     ] = None

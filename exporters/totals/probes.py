@@ -35,8 +35,8 @@ ProbeKey = tuple[str, str, str]
 @dataclass(slots=True)
 class _Endpoint:
     latest: Probe | None = None
-    """The latest probe that was sent and not stopped. A probe that was not sent tells nothing about
-    the endpoint."""
+    """The latest probe that was sent and not stopped. A probe that was not sent does not
+    measure the endpoint."""
     interval_ns: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     cost_usd: float | None = None

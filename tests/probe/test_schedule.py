@@ -75,7 +75,7 @@ def test_instants_that_a_stopped_prober_missed_are_counted(
             task = asyncio.ensure_future(run_forever(plan, prober, results.append))
             await asyncio.sleep(0.5 * EVERY_S)
             time.sleep(3.2 * EVERY_S)
-            await asyncio.sleep(0.5 * EVERY_S)
+            await asyncio.sleep(0.8 * EVERY_S)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
