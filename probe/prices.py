@@ -1,6 +1,6 @@
 """Prices of managed endpoints. The package genai-prices contains the prices and fetches nothing.
 
-An endpoint has a price if genai-prices knows the provider of its address and the model. A
+An endpoint has a price if genai-prices contains the provider of its address and the model. A
 self-hosted endpoint has none: its price is unknown, not zero.
 """
 
@@ -23,7 +23,7 @@ PriceOf = Callable[[Endpoint, Tokens], float | None]
 
 
 def list_price(endpoint: Endpoint, tokens: Tokens) -> float | None:
-    """Return the price of a call in dollars, or None if genai-prices does not know it."""
+    """Return the price of a call in dollars, or None if it is unknown."""
     # Imported here because the import takes half a second.
     from genai_prices import Usage, calc_price
 

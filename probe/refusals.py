@@ -12,7 +12,7 @@ _MEANING: Final = {
     400: "refused the request",
     401: "refused the key",
     403: "refused the key",
-    404: "does not know the path or the model",
+    404: "has no such path or model",
     408: "waited too long for the request",
     413: "refused the prompt as too long",
     429: "limits the rate",
@@ -32,8 +32,8 @@ def refused(response: Response) -> ProbeFailure:
     wait_s = response.retry_after_s
     asks = "" if wait_s is None else f", and asks to wait {wait_s:.3g} s"
     message = _message(response.refusal)
-    says = f": {printable(message, _MOST_MESSAGE_CHARS)}" if message else ""
-    return ProbeFailure(str(status), f"HTTP {status}: the endpoint {meaning}{asks}{says}")
+    reason = f": {printable(message, _MOST_MESSAGE_CHARS)}" if message else ""
+    return ProbeFailure(str(status), f"HTTP {status}: the endpoint {meaning}{asks}{reason}")
 
 
 def _message(body: bytes) -> str | None:

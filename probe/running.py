@@ -59,7 +59,7 @@ async def run(
     state: Path,
     price_of: PriceOf = list_price,
     environment: Mapping[str, str] = os.environ,
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Sender | None:
     """Probe until `stop` is set, or once, and send the results.
 
@@ -71,7 +71,7 @@ async def run(
         state: the file with the spent budget.
         price_of: returns the price of a call.
         environment: with keys, and with OpenTelemetry's variables.
-        say: takes sentences about the collector.
+        report: takes sentences about the collector.
 
     Returns:
         The sender, with the numbers of sent and dropped results, or None without a destination.
@@ -87,7 +87,7 @@ async def run(
         PROTOCOLS[each.kind].decoder()
     sender = None
     if plan.results_url is not None:
-        sender = Sender(plan.results_url, plan.region, environment, say)
+        sender = Sender(plan.results_url, plan.region, environment, report)
 
     def keep(result: Probe) -> None:
         if sender is not None:

@@ -35,7 +35,7 @@ class Sender:
         url: the OTLP/HTTP address of the collector, without /v1/….
         region: where the prober runs.
         environment: with OpenTelemetry's variables for headers, timeout and certificates.
-        say: takes a sentence when the collector stops or begins to take results.
+        report: takes a sentence when the collector stops or begins to take results.
 
     Raises:
         PlanError: a variable or a certificate cannot be used.
@@ -46,7 +46,7 @@ class Sender:
         url: str,
         region: str,
         environment: Mapping[str, str],
-        say: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
         complaints: list[str] = []
         self._to: Destination = destination_of(
@@ -63,7 +63,7 @@ class Sender:
                 self._context.load_cert_chain(self._to.client_certificate, self._to.client_key)
         except OSError as error:  # includes ssl.SSLError
             raise PlanError(f"OTEL_EXPORTER_OTLP_CERTIFICATE: cannot be used: {error}") from error
-        self._region, self._say = region, say
+        self._region, self._report = region, report
         self._queue: deque[Probe] = deque()
         self._backoff = Backoff()
         self.sent = 0
@@ -110,7 +110,7 @@ class Sender:
         """Send a message. Return False if the collector did not take it, but may take it later."""
         batch = [self._queue[place] for place in range(min(len(self._queue), MOST_IN_A_MESSAGE))]
         outcome = await self._post(message(self._region, batch))
-        self._tell(None if outcome.verdict is Verdict.ACCEPTED else outcome.reason)
+        self._note(None if outcome.verdict is Verdict.ACCEPTED else outcome.reason)
         if outcome.retryable:
             self._backoff.wait(asyncio.get_running_loop().time(), outcome.wait_s)
             return False
@@ -125,11 +125,11 @@ class Sender:
             self.trouble = outcome.reason
         return True
 
-    def _tell(self, trouble: str | None) -> None:
+    def _note(self, trouble: str | None) -> None:
         if trouble is not None and self.trouble is None:
-            self._say(f"The collector at {self.url} does not take results: {trouble}")
+            self._report(f"The collector at {self.url} does not take results: {trouble}")
         elif trouble is None and self.trouble is not None:
-            self._say(f"The collector at {self.url} takes results again.")
+            self._report(f"The collector at {self.url} takes results again.")
         self.trouble = trouble
 
     async def _post(self, body: bytes) -> Outcome:

@@ -101,7 +101,7 @@ async def _run(plan: "Plan", state: Path, form: str, *, once: bool) -> "tuple[in
             stop,
             once=once,
             state=state,
-            say=lambda sentence: click.echo(sentence, err=True),
+            report=lambda sentence: click.echo(sentence, err=True),
         )
     finally:
         await asyncio.to_thread(printer.close)

@@ -21,7 +21,7 @@ class Decoder(Interface):
 
 
 class Protocol(NamedTuple):
-    """How to speak with an endpoint of a kind.
+    """How to probe an endpoint of a kind.
 
     Attributes:
         build: returns the request for a prompt. The key is None for an endpoint without a key.
