@@ -7,14 +7,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import func, select
 
 from cli.main import tailspan
+from store.database import open_database
+from store.schema import PROBES, REQUESTS
 
 KEYS = (
     *("at", "region", "endpoint", "kind", "outcome", "late_s", "dns_s", "connect_s", "tls_s"),
@@ -189,3 +193,32 @@ def test_a_closed_output_ends_the_prober(model: str, tmp_path: Path) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.wait(10) == 0
+
+
+def test_results_reach_the_store_and_metrics(
+    model: str, tmp_path: Path, url: str, tailspan_of: Callable[..., list[str]]
+) -> None:
+    """From the prober over OTLP to the database, its table of probes and /metrics."""
+    ports = dict(each.split("=") for each in tailspan_of() if "=" in each)
+    path = _plan(
+        tmp_path,
+        model,
+        f"{model}/wrong",
+        more=f"endpoint: http://127.0.0.1:{ports['--http-port']}\n",
+    )
+    result = CliRunner().invoke(tailspan, ["probe", str(path), "--once"])
+    assert "did not reach" not in result.output
+    with urllib.request.urlopen(f"http://127.0.0.1:{ports['--metrics-port']}/metrics") as answer:
+        metrics = answer.read().decode()
+    labels = 'endpoint="{}",model="tiny",{}region="eu-west"'
+    assert f"tailspan_probe_success{{{labels.format('e0', '')}}} 1" in metrics
+    assert f"tailspan_probe_success{{{labels.format('e1', '')}}} 0" in metrics
+    rejected = labels.format("e1", 'outcome="rejected",')
+    assert f"tailspan_probe_results_total{{{rejected}}} 1" in metrics
+    engine = open_database(url, create=False)
+    with engine.connect() as connection:
+        stored = connection.execute(select(PROBES.c.endpoint, PROBES.c.outcome)).all()
+        counted = connection.scalar(select(func.count()).select_from(REQUESTS))
+    engine.dispose()
+    assert sorted(map(tuple, stored)) == [("e0", "stop"), ("e1", "rejected")]
+    assert counted == 0
