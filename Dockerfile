@@ -20,6 +20,7 @@ COPY cost cost
 COPY dashboards dashboards
 COPY diagnosis diagnosis
 COPY exporters exporters
+COPY probe probe
 COPY replay replay
 COPY roofline roofline
 COPY server server

@@ -12,9 +12,11 @@ from sqlalchemy import Engine
 
 from store import queries
 from store.queries import Window
+from store.requests.best_source import asks_for_probes
 from store.rollups.buckets import Quantiles, nearest_ranks
 from store.rollups.queries import Rollups, rollups
 from store.rollups.tables import LABELS as ROLLED_LABELS
+from telemetry.probes import PROBE_TENANT
 from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
 from telemetry.requests import LATENCIES, Outcome
 from telemetry.sketches import IntArray
@@ -86,6 +88,10 @@ def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
 def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
     """Return the rollups to use, or None to read the requests instead."""
     window = question.window
+    if asks_for_probes(question.equals):
+        if question.precision == "sketch":
+            raise ValueError(f"precision sketch: rollups leave out the tenant {PROBE_TENANT}")
+        return None
     if unknown := {*question.by, *question.equals} - set(ROLLED_LABELS):
         if question.precision == "sketch":
             raise ValueError(

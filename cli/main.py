@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "mcp": "Serve questions as tools of the Model Context Protocol (MCP).",
     "config": "Show each engine's configuration, or the differences of two.",
     "gpus": "Show the state of each GPU, or send its samples to a collector.",
+    "probe": "Measure the latency of endpoints from here, on a fixed schedule.",
     "dashboards": "Write Grafana dashboards as files, or push them to a Grafana.",
     "settings": "Show the settings of tailspan up, and the source of each setting.",
     "doctor": "Check each connection and the local GPUs, and print how to repair failures.",

@@ -32,7 +32,7 @@ from collector.normalise.batch import Batch
 from collector.otlp.http_body import inflate
 from collector.otlp.message_reader import MessageReader
 from collector.signals import Signal
-from collector.sink import Forward, GpuListener, InFlightListener, Listener, Sink
+from collector.sink import Forward, GpuListener, InFlightListener, Listener, ProbeListener, Sink
 from telemetry.tasks import Task
 
 Step = Callable[[Batch, int], None]
@@ -66,6 +66,7 @@ class Intake:
         forward: receives the unchanged bytes of each stored message.
         gpu_listeners: receive GPU samples after their commit.
         in_flight_listeners: receive reports of requests in flight after their commit.
+        probe_listeners: receive probes after their commit.
         steps: change the rows before they are stored, in this order. If a step fails, the failure
             is counted and the rows are stored without it.
         ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. Rows may be this
@@ -85,6 +86,7 @@ class Intake:
         forward: Forward | None = None,
         gpu_listeners: Sequence[GpuListener] = (),
         in_flight_listeners: Sequence[InFlightListener] = (),
+        probe_listeners: Sequence[ProbeListener] = (),
         steps: Sequence[Step] = (),
         ahead_ns: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -95,6 +97,7 @@ class Intake:
         self._listeners = listeners
         self._gpu_listeners = gpu_listeners
         self._in_flight_listeners = in_flight_listeners
+        self._probe_listeners = probe_listeners
         self._counters = counters
         self._clock_unix_ns = clock_unix_ns
         self._forward = forward
@@ -281,7 +284,8 @@ class Intake:
     async def _keep(self, signal: Signal, batch: Batch) -> None:
         try:
             future = self._sink.submit(
-                batch.requests, batch.samples, batch.starts, batch.gpus, batch.in_flight
+                *(batch.requests, batch.samples, batch.starts, batch.gpus),
+                *(batch.in_flight, batch.probes),
             )
         except Exception as error:
             self._counters.unstored(signal, batch, Unstored.STORE_BUSY)
@@ -313,6 +317,9 @@ class Intake:
         for in_flight_listener in self._in_flight_listeners if batch.in_flight else ():
             with self._failing_alone():
                 in_flight_listener.on_in_flight_stored(batch.in_flight)
+        for probe_listener in self._probe_listeners if batch.probes else ():
+            with self._failing_alone():
+                probe_listener.on_probes_stored(batch.probes)
 
     @contextmanager
     def _failing_alone(self) -> Iterator[None]:

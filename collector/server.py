@@ -23,7 +23,7 @@ from collector.rows.engine_start_limits import EngineStartLimits
 from collector.rows.pricing import RequestPricing
 from collector.rows.sender_clocks import SenderClocks
 from collector.signals import SIGNALS
-from collector.sink import Forward, GpuListener, InFlightListener, Listener, Sink
+from collector.sink import Forward, GpuListener, InFlightListener, Listener, ProbeListener, Sink
 from cost.pricing import Pricing
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.tasks import Task
@@ -57,6 +57,7 @@ class Collector:
         forward: receives the unchanged bytes of each stored message.
         gpu_listeners: receive GPU samples after their commit.
         in_flight_listeners: receive reports of requests in flight after their commit.
+        probe_listeners: receive probes after their commit.
         pricing: computes the cost of requests, or None for no costs.
         keep_ns: retention of rows, or None to keep them for ever. Older rows are refused.
     """
@@ -80,6 +81,7 @@ class Collector:
         forward: Forward | None = None,
         gpu_listeners: Sequence[GpuListener] = (),
         in_flight_listeners: Sequence[InFlightListener] = (),
+        probe_listeners: Sequence[ProbeListener] = (),
         pricing: Pricing | None = None,
         keep_ns: int | None = None,
     ) -> None:
@@ -107,6 +109,7 @@ class Collector:
             forward=forward,
             gpu_listeners=gpu_listeners,
             in_flight_listeners=in_flight_listeners,
+            probe_listeners=probe_listeners,
             ahead_ns=lambda: max(0, own.ahead_ns),
             steps=[
                 self.clocks,

@@ -7,6 +7,7 @@ from typing import Protocol
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
+from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -21,6 +22,7 @@ class Sink(Protocol):
         starts: Sequence[EngineStart] = (),
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
+        probes: Sequence[Probe] = (),
     ) -> Future[None]:
         """Accept rows, without waiting.
 
@@ -65,3 +67,10 @@ class InFlightListener(Protocol):
 
     def on_in_flight_stored(self, reports: Sequence[InFlightRequest]) -> None:
         """Process committed reports."""
+
+
+class ProbeListener(Protocol):
+    """Receives probes after their commit. See `Listener`."""
+
+    def on_probes_stored(self, probes: Sequence[Probe]) -> None:
+        """Process committed probes."""

@@ -11,6 +11,7 @@ from collector.server import Collector
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
+from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -28,6 +29,7 @@ class MemorySink:
         self.starts: list[EngineStart] = []
         self.gpus: list[GpuSample] = []
         self.in_flight: list[InFlightRequest] = []
+        self.probes: list[Probe] = []
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
@@ -40,6 +42,7 @@ class MemorySink:
                 Sequence[EngineStart],
                 Sequence[GpuSample],
                 Sequence[InFlightRequest],
+                Sequence[Probe],
                 Future[None],
             ]
         ] = []
@@ -51,12 +54,13 @@ class MemorySink:
         starts: Sequence[EngineStart] = (),
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
+        probes: Sequence[Probe] = (),
     ) -> Future[None]:
         """Accept rows, as the store's writer does."""
         if self.refusal is not None:
             raise self.refusal
         done: Future[None] = Future()
-        self._waiting.append((requests, samples, starts, gpus, in_flight, done))
+        self._waiting.append((requests, samples, starts, gpus, in_flight, probes, done))
         if not self._held:
             self._commit()
         self.submitted.release()
@@ -69,7 +73,7 @@ class MemorySink:
 
     def _commit(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for requests, samples, starts, gpus, in_flight, done in waiting:
+        for requests, samples, starts, gpus, in_flight, probes, done in waiting:
             if self.failure is not None:
                 done.set_exception(self.failure)
                 continue
@@ -78,6 +82,7 @@ class MemorySink:
             self.starts.extend(starts)
             self.gpus.extend(gpus)
             self.in_flight.extend(in_flight)
+            self.probes.extend(probes)
             done.set_result(None)
 
 

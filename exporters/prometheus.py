@@ -33,6 +33,7 @@ from exporters.totals.engine_bills import EngineBills
 from exporters.totals.engines import EngineTotals
 from exporters.totals.gpus import GpuTotals, gpu_families
 from exporters.totals.label_limits import Labels
+from exporters.totals.probes import ProbeTotals
 from exporters.totals.recent_latencies import RecentLatencies
 from exporters.totals.recent_requests import RecentIds, RecentSources
 from exporters.totals.request_batch import RequestBatch, by_value
@@ -42,6 +43,7 @@ from exporters.totals.slo import SloCounts
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
+from telemetry.probes import PROBE_TENANT, Probe
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 
@@ -98,6 +100,7 @@ class PrometheusExporter(Families):
         self._tenant_costs = CostTotals()
         self._bills = EngineBills(clock_unix_ns, usd_per_s)
         self._gpus = GpuTotals(clock_unix_ns)
+        self._probes = ProbeTotals()
         self._objectives = objectives or {}
         self._slos = SloCounts(self._objectives, placed)
         self._targets = targets or {}
@@ -139,6 +142,7 @@ class PrometheusExporter(Families):
     def on_in_flight_stored(self, reports: Sequence[InFlightRequest]) -> None:
         """Count reports of requests in flight; repeated reports are not counted again."""
         now_unix_ns = self._clock_unix_ns()
+        reports = [each for each in reports if each.tenant != PROBE_TENANT]
         with self._lock:
             ids = [each.trace_id + each.span_id for each in reports]
             at = [f"{each.seen_unix_ns:016x}" for each in reports]
@@ -146,6 +150,11 @@ class PrometheusExporter(Families):
             self._simulated |= any(each.source == Source.SIMULATOR for each in new)
             if new:
                 self._slos.add_in_flight(new, now_unix_ns)
+
+    def on_probes_stored(self, probes: Sequence[Probe]) -> None:
+        """Add results of probes; repeated results are not counted again."""
+        with self._lock:
+            self._probes.add(probes)
 
     def families(self) -> Iterator[Family]:
         """Yield every family with the current values."""
@@ -166,6 +175,7 @@ class PrometheusExporter(Families):
             gpus = self._gpus.view(self._labels)
             recent = self._latencies.counts(self._clock_unix_ns())
             slos = self._slos.copy()
+            probes = self._probes.families(self._clock_unix_ns())
             overflows, use = self._labels.overflows(), self._labels.use()
             repeated, simulated = self._repeated_requests, self._simulated
         yield from request_families(requests, self._histograms, self._created_unix_s)
@@ -175,6 +185,7 @@ class PrometheusExporter(Families):
         yield from cost_families(costs, tenant_costs, bills)
         yield from gpu_families(gpus)
         yield from slo_families(slos, self._objectives, self._targets)
+        yield from probes
         yield counter(
             series.LABEL_OVERFLOWS, {(label,): count for label, count in overflows.items()}
         )
@@ -209,7 +220,12 @@ class PrometheusExporter(Families):
             self._tenant_costs.add(bulk.customers, bulk, usd_per_s)
 
     def _new(self, rows: RequestRows) -> RequestRows:
-        """Return the rows to count: requests that another source has not reported."""
+        """Return the rows to count: requests that another source has not reported, without the
+        prober's requests.
+        """
+        if PROBE_TENANT in rows.column("tenant"):
+            tenants = rows.column("tenant")
+            rows = rows.taken([at for at, each in enumerate(tenants) if each != PROBE_TENANT])
         if Source.CLIENT in rows.column("source"):  # a client's server may not be monitored
             sources = rows.column("source")
             rows = rows.taken([at for at, each in enumerate(sources) if each != Source.CLIENT])

@@ -290,6 +290,7 @@ class Stack:
             forward=forward.offer if forward else None,
             gpu_listeners=[exporter],
             in_flight_listeners=[exporter],
+            probe_listeners=[exporter],
             pricing=self._pricing,
             keep_ns=keep.rows_ns,
             clock=self.clock,

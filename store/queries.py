@@ -88,6 +88,7 @@ def request_table(
         engine: from `open_database`.
         window: range of `received_unix_ns`.
         equals: the required value of each label. The value None selects rows without the label.
+            Requests of the prober are left out, unless their tenant or an id is required.
         columns: a subset of `REQUEST_COLUMNS`, or None for all columns.
         order_by: a column, or "-column" for descending order, or None for the order of receipt.
             Unknown values come last, and ties are in the order of receipt.
@@ -137,7 +138,7 @@ def select_requests(
     """
     statement = select(*(_request_column(name) for name in wanted)).where(
         _in(part or window, REQUESTS.c.received_unix_ns),
-        counts(window.from_unix_ns, window.to_unix_ns),
+        counts(window.from_unix_ns, window.to_unix_ns, equals),
         *_conditions(REQUESTS, equals, REQUEST_LABELS),
     )
     if ended_after_unix_ns is None:
@@ -253,7 +254,7 @@ def request_count(
 ) -> int:
     """Return the number of requests received in a window. See `request_table`."""
     statement = select(func.count()).where(
-        *requests_in(window), *_conditions(REQUESTS, equals, REQUEST_LABELS)
+        *requests_in(window, equals), *_conditions(REQUESTS, equals, REQUEST_LABELS)
     )
     with reading(engine) as connection:
         return connection.scalar(statement) or 0
@@ -351,11 +352,16 @@ def _in(window: Window, instant: ColumnElement[int]) -> ColumnElement[bool]:
     return and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
 
 
-def requests_in(window: Window) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that select one row for each request of a window."""
+def requests_in(
+    window: Window, equals: Mapping[str, str | None] = _ALL
+) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that select one row for each request of a window.
+
+    Requests of the prober are left out, unless `equals` asks for them.
+    """
     return (
         _in(window, REQUESTS.c.received_unix_ns),
-        counts(window.from_unix_ns, window.to_unix_ns),
+        counts(window.from_unix_ns, window.to_unix_ns, equals),
     )
 
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from operator import attrgetter
 
-from store.schema import GPUS, IN_FLIGHT, SAMPLES, STARTS, Field, fields_of
+from store.schema import GPUS, IN_FLIGHT, PROBES, SAMPLES, STARTS, Field, fields_of
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
+from telemetry.probes import Probe
 from telemetry.request_rows import PLACE, RequestRows
 from telemetry.request_rows import Row as Values
 from telemetry.requests import RequestTimeline
@@ -88,6 +89,19 @@ def start_values(row: EngineStart) -> Values:
     return _START_VALUES(row)
 
 
+def probe_values(row: Probe) -> Values:
+    """Return the values of a row in the order of the table's columns.
+
+    Raises:
+        ValueError: the row is invalid.
+    """
+    values = values_of(row)
+    if reason := flaw(Probe, values):
+        raise ValueError(reason)
+    place = PROBES.columns.keys().index("outcome")
+    return (*values[:place], str(row.outcome), *values[place + 1 :])
+
+
 def in_flight_values(row: InFlightRequest) -> dict[str, object]:
     """Return the values of a row by column.
 
@@ -100,7 +114,7 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
     return {**dict(zip(IN_FLIGHT.columns.keys(), values, strict=True)), "source": str(row.source)}
 
 
-def values_of(row: EngineSample | EngineStart | GpuSample | InFlightRequest) -> Values:
+def values_of(row: EngineSample | EngineStart | GpuSample | InFlightRequest | Probe) -> Values:
     """Return the values of a row's fields in order, without checks."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 

@@ -26,6 +26,7 @@ from sqlalchemy.types import TypeEngine
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
+from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -40,6 +41,7 @@ that a repeated span has the same time."""
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")
+PROBE_KEY = ("at_unix_ns", "trace_id", "span_id")
 IN_FLIGHT_KEY = ("span_id", "trace_id")
 """The key of a request in flight. The time is not part of the key, because a clock correction may
 change the time between two reports."""
@@ -122,6 +124,7 @@ REQUESTS = _table("requests", RequestTimeline, REQUEST_KEY, "received_unix_ns")
 SAMPLES = _table("engine_samples", EngineSample, SAMPLE_KEY, "at_unix_ns")
 STARTS = _table("engine_starts", EngineStart, START_KEY, "at_unix_ns")
 GPUS = _table("gpu_samples", GpuSample, GPU_KEY, "at_unix_ns")
+PROBES = _table("probes", Probe, PROBE_KEY, "at_unix_ns")
 IN_FLIGHT = Table(
     "requests_in_flight",
     METADATA,

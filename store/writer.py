@@ -26,15 +26,17 @@ from store.row_values import (
     flaw,
     gpu_values,
     in_flight_values,
+    probe_values,
     request_values,
     sample_values,
     start_values,
     values_of,
 )
-from store.schema import GPUS, REQUESTS, SAMPLES, STARTS
+from store.schema import GPUS, PROBES, REQUESTS, SAMPLES, STARTS
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
+from telemetry.probes import Probe
 from telemetry.request_rows import RequestRows, Row
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
@@ -56,6 +58,7 @@ class _Submission:
     starts: Sequence[EngineStart]
     gpus: Sequence[GpuSample]
     in_flight: Sequence[InFlightRequest]
+    probes: Sequence[Probe]
     done: Future[None] = field(default_factory=Future)
 
     def __len__(self) -> int:
@@ -64,8 +67,8 @@ class _Submission:
     @property
     def _others(
         self,
-    ) -> tuple[Sequence[EngineSample | EngineStart | GpuSample | InFlightRequest], ...]:
-        return self.samples, self.starts, self.gpus, self.in_flight
+    ) -> tuple[Sequence[EngineSample | EngineStart | GpuSample | InFlightRequest | Probe], ...]:
+        return self.samples, self.starts, self.gpus, self.in_flight, self.probes
 
     def rows(self) -> Iterator[tuple[type, Row]]:
         """Yield each row with its dataclass."""
@@ -92,6 +95,7 @@ class Writer:
         self._add_samples = inserting(engine, SAMPLES)
         self._add_starts = inserting(engine, STARTS)
         self._add_gpus = inserting(engine, GPUS)
+        self._add_probes = inserting(engine, PROBES)
         self._waiting: deque[_Submission] = deque()
         self._waiting_rows = 0
         self._closing = False
@@ -107,6 +111,7 @@ class Writer:
         starts: Sequence[EngineStart] = (),
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
+        probes: Sequence[Probe] = (),
     ) -> Future[None]:
         """Queue rows for writing, without waiting for the disk.
 
@@ -121,7 +126,7 @@ class Writer:
             StoreBusy: too many rows wait already.
             StoreUnavailable: the writer is closed.
         """
-        submission = _Submission(RequestRows.of(requests), samples, starts, gpus, in_flight)
+        submission = _Submission(RequestRows.of(requests), samples, starts, gpus, in_flight, probes)
         if not len(submission):
             submission.done.set_result(None)
             return submission.done
@@ -195,6 +200,7 @@ class Writer:
             starts = [start_values(row) for each in group for row in each.starts]
             gpus = [gpu_values(row) for each in group for row in each.gpus]
             in_flight = [in_flight_values(row) for each in group for row in each.in_flight]
+            probes = [probe_values(row) for each in group for row in each.probes]
             with self._engine.begin() as connection:
                 if requests:
                     self._add_requests(connection, requests)
@@ -210,6 +216,8 @@ class Writer:
                     self._add_starts(connection, starts)
                 if gpus:
                     self._add_gpus(connection, gpus)
+                if probes:
+                    self._add_probes(connection, probes)
                 mark_minutes(connection, SAMPLED, samples, gpus)
         except Exception as error:  # the submissions fail with it, and the thread continues
             failure = _failure(self._engine, group, error)

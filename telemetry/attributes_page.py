@@ -14,6 +14,7 @@ from tailspan_vllm.engine_state import config_fingerprint
 from telemetry.engines import EngineSample
 from telemetry.fields import fields_of, on_the_wire
 from telemetry.gpus import GpuSample
+from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
 
 _COLUMNS: Final = ("Name", "Unit", "Meaning", "Source")
@@ -90,6 +91,16 @@ def _lines() -> Iterator[str]:
     )
     yield from _section("Attributes of a GPU's metrics", "", _COLUMNS, vocabulary.GPU_ATTRIBUTES)
     yield from _section(
+        "Span: one probe",
+        f"The prober (`tailspan probe`) sends these spans in the scope `{names.PROBE_SCOPE}`. The"
+        " span has the kind CLIENT, begins at the intended start and ends with the answer.",
+        _STORED_COLUMNS,
+        [
+            (wire, f"`{each.name}`", each.about.unit, each.about.meaning, each.about.source)
+            for wire, each in on_the_wire(Probe).items()
+        ],
+    )
+    yield from _section(
         "Event: an engine started",
         "A log record with an event name and the severity INFO.",
         _COLUMNS,
@@ -116,6 +127,7 @@ def _lines() -> Iterator[str]:
                 (RequestTimeline, "request"),
                 (EngineSample, "engine sample"),
                 (GpuSample, "GPU sample"),
+                (Probe, "probe"),
             )
             for each in fields_of(row_type)
             if each.about.wire is None

@@ -35,6 +35,7 @@ INSTANTS: Final = "the instants"
 INSTRUMENTATION: Final = "the instrumentation"
 SYSTEM: Final = "operating system"
 GPU_SAMPLER: Final = "GPU sampler"
+PROBER: Final = "prober"
 
 
 class Description(NamedTuple):

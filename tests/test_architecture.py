@@ -54,6 +54,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     # The model of a server: everything that asks about one stands on it.
     "replay": {"telemetry", "roofline"},
+    # It runs alone, near users: neither the store nor the collector comes with it.
+    "probe": {
+        "telemetry",
+        "tailspan_vllm.names",
+        "tailspan_vllm.export.destination",
+        "tailspan_vllm.export.retry",
+        "tailspan_vllm.export.transport",
+    },
     "diagnosis": {"telemetry"},
     "roofline": {"telemetry", "tailspan_vllm.names"},
     # What the commands and the pages ask in common.
@@ -72,7 +80,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "cli": {
         *("telemetry", "store", "collector", "exporters", "alerts", "analysis", "dashboards"),
-        *("diagnosis", "cost", "roofline", "server", "simulator", "replay", "tailspan_vllm"),
+        *(
+            "diagnosis",
+            "cost",
+            "roofline",
+            "server",
+            "simulator",
+            "replay",
+            "tailspan_vllm",
+            "probe",
+        ),
     },
 }
 """Beside itself, what each part may import of the project."""

@@ -16,9 +16,10 @@ from telemetry.engines import EngineSample
 from telemetry.fields import fields_of, on_the_wire
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
+from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
 
-NOUNS = (RequestTimeline, EngineSample, GpuSample)
+NOUNS = (RequestTimeline, EngineSample, GpuSample, Probe)
 UNITS = {
     "_unix_ns": "ns",
     "_s": "s",

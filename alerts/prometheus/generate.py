@@ -8,6 +8,7 @@ from alerts.objectives import Goodput, Objective
 from alerts.prometheus.burn_rules import burn_groups
 from alerts.prometheus.indicators import Counted, of_tailspan, of_vllm
 from alerts.prometheus.latency_rules import latency_group
+from alerts.prometheus.probe_rules import probe_group
 from alerts.prometheus.rulefile import Group, render
 from alerts.prometheus.selectors import matched_groups
 from alerts.prometheus.sliced_indicators import Sliced
@@ -36,7 +37,11 @@ def tailspan_rules(
     """
     groups = _objectives(objectives, of_tailspan, explorer_url, selector, now_s)
     if not objectives or any(isinstance(each.indicator, Goodput) for each in objectives):
-        others = [latency_group(explorer_url), *symptom_groups(explorer_url)]
+        others = [
+            latency_group(explorer_url),
+            *symptom_groups(explorer_url),
+            probe_group(explorer_url),
+        ]
         groups += matched_groups(others, selector)
     return render(groups, selector)
 

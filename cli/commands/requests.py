@@ -50,6 +50,7 @@ Examples:
   tailspan requests
   tailspan requests --last 1h --sort -e2e_s --limit 10
   tailspan requests --where tenant=acme --where outcome=abort
+  tailspan requests --where tenant=tailspan-probe --format json
   tailspan requests --from 2026-11-20T10:00:00Z --to 2026-11-20T10:05:00Z --format json
 """
 )
@@ -73,8 +74,9 @@ def requests(form: str, limit: int | None, sort: str, **asked: Any) -> None:
 
     The JSON has one object per line. Durations are in seconds (_s), started_at is in unix seconds,
     and unknown values are null. The key network_s is the client's duration minus the server's
-    duration, if the client's span reports the same request. If several sources report a request,
-    the command prints the best report: instrumentation, then native, then client.
+    duration, if the client's span or a probe reports the same request. If several sources report
+    a request, the command prints the best report: instrumentation, then native, then client.
+    Requests of `tailspan probe` are printed only with --where tenant=tailspan-probe.
     """
     order_by = _order_by(sort)
     question = ask(**asked)

@@ -2,34 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from cli.options.formats import FORMATS as FORMATS
+from cli.options.formats import format_option as format_option
 from cli.options.settings import setting
 from cli.options.time_range import DEFAULT_LAST
 from store.database import DEFAULT_URL, ENVIRONMENT_KEY
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-FORMATS: Final = ("text", "json")
-
-
-def format_option(shape: str) -> Callable[[_Command], _Command]:
-    """Return the option `--format`, as `form`.
-
-    Args:
-        shape: description of the output, such as "A table, or one JSON object per line."
-    """
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice(FORMATS),
-        default="text",
-        show_default=True,
-        help=shape,
-    )
-
 
 database_option = setting(
     "--database",

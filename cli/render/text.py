@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from math import floor, log10
+from typing import TYPE_CHECKING
 
-from store.queries import Window
 from telemetry.printable import printable as printable
 from telemetry.time_text import length, moment
+
+if TYPE_CHECKING:  # it would import Arrow, which `tailspan probe` has no memory for
+    from store.queries import Window
 
 UNKNOWN = "-"
 """Printed for an unknown value, never for 0."""
@@ -53,7 +56,7 @@ def usd(value: float | None) -> str:
     return f"{sign}${size:.{2 - floor(log10(size))}f}"
 
 
-def span(window: Window) -> str:
+def span(window: "Window") -> str:
     """Format a window with start, end and length.
 
     The date is shown once if both are on the same day.

@@ -7,6 +7,7 @@ from collector.drop_reasons import WHY, DroppedValue, Refusal, Skip
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
+from telemetry.probes import Probe
 from telemetry.request_rows import RequestRows
 from telemetry.starts import EngineStart
 
@@ -24,6 +25,7 @@ class Batch:
     starts: list[EngineStart] = field(default_factory=list)
     gpus: list[GpuSample] = field(default_factory=list)
     in_flight: list[InFlightRequest] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
     accepted: int = 0
     skipped: Counter[Skip] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
@@ -41,7 +43,7 @@ class Batch:
     def empty(self) -> bool:
         """Return whether there are no rows to store."""
         rows = (self.requests, self.samples, self.starts, self.gpus, self.in_flight)
-        return not any(rows)
+        return not any(rows) and not self.probes
 
     @property
     def complaint(self) -> str:

@@ -1,8 +1,8 @@
-"""Converts OTLP trace messages to request timelines.
+"""Converts OTLP trace messages to request timelines and probes.
 
 Pure. Every span is stored, skipped (not a request) or refused (an invalid request).
-`plugin_spans.py` reads the spans of Tailspan's plugin; `span_tables.py` reads all other spans, with
-the tables in `FOREIGN`.
+`plugin_spans.py` reads the spans of Tailspan's plugin, `probe_spans.py` reads the spans of the
+prober, and `span_tables.py` reads all other spans, with the tables in `FOREIGN`.
 """
 
 from typing import Final
@@ -16,6 +16,7 @@ from collector.normalise.client_spans import CLIENT
 from collector.normalise.engine_spans import SGLANG, VLLM
 from collector.normalise.otlp_envelope import decoded, unfold
 from collector.normalise.plugin_spans import row_of_span
+from collector.normalise.probe_spans import probe_of_span
 from collector.normalise.resources import Origin, origin_of
 from collector.normalise.span_tables import read_foreign
 from collector.normalise.values import RefusalError
@@ -41,6 +42,9 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
             try:
                 if scope == names.SCOPE:
                     row = row_of_span(span, origin, now_unix_ns, batch)
+                elif scope == names.PROBE_SCOPE:
+                    _probe(span, origin, now_unix_ns, batch)
+                    continue
                 else:
                     row = _foreign(span, scope, origin, now_unix_ns, batch)
             except RefusalError as refusal:
@@ -50,8 +54,14 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
                 batch.skipped[Skip.NOT_A_REQUEST] += 1
             else:
                 keep(row)
-    batch.accepted = len(batch.requests)
+    batch.accepted = len(batch.requests) + len(batch.probes)
     return batch
+
+
+def _probe(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> None:
+    probe, truncated_texts = probe_of_span(decoded(Span, raw), origin, now_unix_ns)
+    batch.truncated_texts += truncated_texts
+    batch.probes.append(probe)
 
 
 def _foreign(raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch) -> Row | None:

@@ -46,6 +46,7 @@ class AgeLimit:
             min((row.at_unix_ns for row in batch.samples), default=horizon),
             min((row.at_unix_ns for row in batch.gpus), default=horizon),
             min((row.seen_unix_ns for row in batch.in_flight), default=horizon),
+            min((row.at_unix_ns for row in batch.probes), default=horizon),
         )
         if oldest >= horizon:
             return
@@ -58,6 +59,8 @@ class AgeLimit:
         batch.gpus, batch.gpu_points = _young(batch, batch.gpus, batch.gpu_points, _at, horizon)
         reports = batch.in_flight
         batch.in_flight, _ = _young(batch, reports, [1] * len(reports), _seen, horizon)
+        probes = batch.probes
+        batch.probes, _ = _young(batch, probes, [1] * len(probes), _at, horizon)
         batch.why[Refusal.TOO_OLD] = (
             f"up to {_length(arrived_unix_ns - oldest)} old;"
             f" rows older than {_length(self.keep_ns)} are not kept"

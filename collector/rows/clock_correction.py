@@ -11,6 +11,7 @@ from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
 from collector.normalise.values import MAX_AHEAD_NS
 from telemetry.in_flight import InFlightRequest
+from telemetry.probes import Probe
 from telemetry.request_rows import PLACE, RequestRows, Row
 from telemetry.requests import Basis
 
@@ -98,6 +99,8 @@ class Correction:
         batch.requests = RequestRows([row for row in kept if row is not None])
         reports = [self._in_flight(batch, report) for report in batch.in_flight]
         batch.in_flight = [report for report in reports if report is not None]
+        probes = [self._probe(batch, probe) for probe in batch.probes]
+        batch.probes = [probe for probe in probes if probe is not None]
         batch.samples, batch.sample_points = self._samples(
             batch, batch.samples, batch.sample_points, "at_unix_ns", "started_unix_ns"
         )
@@ -128,6 +131,14 @@ class Correction:
             seen_unix_ns=report.seen_unix_ns - ahead_ns,
             clock_ahead_s=ahead_ns / 1e9,
         )
+
+    def _probe(self, batch: Batch, probe: Probe) -> Probe | None:
+        # A prober names no replica. Each of its rows is corrected separately, as a client's row.
+        sent = (probe.trace_id, probe.span_id, probe.at_unix_ns)
+        ahead_ns = self._request_ahead_ns(batch, sent, None, probe.at_unix_ns)
+        if not ahead_ns:
+            return probe if ahead_ns == 0 else None
+        return replace(probe, at_unix_ns=probe.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
     def _request_ahead_ns(
         self, batch: Batch, sent: Hashable, sender: str | None, end_ns: int

@@ -137,6 +137,8 @@ class SenderClocks:
                 ends[each.replica].append(each.at_unix_ns)
         for report in batch.in_flight:
             ends[report.replica].append(report.seen_unix_ns)
+        for probe in batch.probes:
+            ends[None].append(probe.at_unix_ns)
         own_ns = 0 if self._own is None else self._own.ahead_ns
         leads: dict[str | None, Lead] = {}
         for sender, several in ends.items():

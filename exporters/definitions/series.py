@@ -27,6 +27,7 @@ from exporters.definitions.engine_series import (
     ROOFLINES,
 )
 from exporters.definitions.gpu_series import GPU_SERIES
+from exporters.definitions.probe_series import PROBE_SERIES
 from exporters.definitions.series_types import (
     REQUEST_LABELS,
     TENANT_LABELS,
@@ -400,6 +401,7 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     LAST_SAMPLE,
     *COST_SERIES,
     *GPU_SERIES,
+    *PROBE_SERIES,
     SLO_EVENTS,
     SLO_TARGET,
     SLO_GOOD_EVENTS,

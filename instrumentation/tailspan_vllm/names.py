@@ -235,3 +235,27 @@ GPU_PCIE_RECEIVED: Final = _gpu_metric("tailspan.gpu.pcie.received", "By/s")
 GPU_PCIE_SENT: Final = _gpu_metric("tailspan.gpu.pcie.sent", "By/s")
 GPU_NVLINK_RECEIVED: Final = _gpu_metric("tailspan.gpu.nvlink.received", "By/s")
 GPU_NVLINK_SENT: Final = _gpu_metric("tailspan.gpu.nvlink.sent", "By/s")
+
+# --- Spans of the prober --------------------------------------------------------------
+PROBE_SCOPE: Final = "tailspan.probe"
+"""Instrumentation scope of the prober's spans. One span is one probe."""
+REASONING_OUTPUT_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
+PROBE_ENDPOINT: Final = "tailspan.probe.endpoint"
+PROBE_KIND: Final = "tailspan.probe.kind"
+PROBE_OUTCOME: Final = "tailspan.probe.outcome"
+PROBE_ERROR: Final = "tailspan.probe.error"
+PROBE_TWIN: Final = "tailspan.probe.twin"
+PROBE_LATE: Final = "tailspan.probe.late"
+PROBE_DNS: Final = "tailspan.probe.dns"
+PROBE_CONNECT: Final = "tailspan.probe.connect"
+PROBE_TLS: Final = "tailspan.probe.tls"
+PROBE_WRITTEN: Final = "tailspan.probe.written"
+PROBE_FIRST_BYTE: Final = "tailspan.probe.first_byte"
+PROBE_FIRST_EVENT: Final = "tailspan.probe.first_event"
+PROBE_FIRST_REASONING: Final = "tailspan.probe.first_reasoning"
+PROBE_FIRST_CONTENT: Final = "tailspan.probe.first_content"
+PROBE_ITL_MAX: Final = "tailspan.probe.itl_max"
+PROBE_E2E: Final = "tailspan.probe.e2e"
+PROBE_CHUNKS: Final = "tailspan.probe.chunks"
+PROBE_COST: Final = "tailspan.probe.cost"
+PROBE_CERTIFICATE_END: Final = "tailspan.probe.certificate_end"

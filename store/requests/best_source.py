@@ -6,36 +6,56 @@ source reported the same request. Rows belong to the same request if they have t
 or the same trace id if a row has no request id.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, FromClause, Select, and_, func, or_, select
 
 from store.schema import REQUESTS
+from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Source
 
 BEST: Final = (Source.INSTRUMENTATION, Source.SIMULATOR)
 SERVERS: Final = (*BEST, Source.NATIVE)
 SECOND: Final = (Source.NATIVE, Source.CLIENT)
 
+_IDS: Final = frozenset({"trace_id", "span_id", "request_id"})
+_ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
+
 NEAR_NS: Final = 3600 * 10**9
 """Maximum difference between the clocks of two sources. Better rows are searched this far before
 and after a window."""
 
 
-def counts(from_unix_ns: int, to_unix_ns: int) -> ColumnElement[bool]:
-    """Return the condition that a row in this window is the best row of its request.
+def counts(
+    from_unix_ns: int, to_unix_ns: int, equals: Mapping[str, str | None] = _ALL
+) -> ColumnElement[bool]:
+    """Return the condition that a row in this window is the best row of its request, and counts.
+
+    Requests of the prober do not count, unless the query selects its tenant or a single request.
 
     If all rows of a window have the same source, the condition is cheap, because the database
     searches for better rows only if a row of another source exists.
     """
     source = REQUESTS.c.source
-    return or_(
+    best = or_(
         source.not_in(_names(SECOND)),
         and_(source == Source.NATIVE.value, _not_reported_by(BEST, from_unix_ns, to_unix_ns)),
         and_(source == Source.CLIENT.value, _not_reported_by(SERVERS, from_unix_ns, to_unix_ns)),
     )
+    return best if asks_for_probes(equals) else and_(best, not_of_the_prober(REQUESTS.c.tenant))
+
+
+def asks_for_probes(equals: Mapping[str, str | None]) -> bool:
+    """Return whether a query selects the prober's tenant, or a single request by an id."""
+    return equals.get("tenant") == PROBE_TENANT or not _IDS.isdisjoint(equals)
+
+
+def not_of_the_prober(tenant: ColumnElement[str | None]) -> ColumnElement[bool]:
+    """Return the condition that a row is not a request of the prober."""
+    return or_(tenant.is_(None), tenant != PROBE_TENANT)
 
 
 def _not_reported_by(

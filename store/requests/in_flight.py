@@ -27,6 +27,7 @@ from sqlalchemy import (
 from store import dialects
 from store.alerting.slo_marks import mark_instants
 from store.connections import reading
+from store.requests.best_source import not_of_the_prober
 from store.schema import IN_FLIGHT, REQUEST_KEY, REQUESTS, arrow_type
 from telemetry.in_flight import REPORTED_FROM_S, InFlightRequest
 from telemetry.request_rows import PLACE, RequestRows
@@ -105,7 +106,11 @@ def in_flight_tables(
     wanted = [report[name] for name in (*columns, *REQUEST_KEY)]
     statement = (
         select(*wanted)
-        .where(report.seen_unix_ns > from_unix_ns, report.seen_unix_ns <= to_unix_ns)
+        .where(
+            report.seen_unix_ns > from_unix_ns,
+            report.seen_unix_ns <= to_unix_ns,
+            not_of_the_prober(report.tenant),
+        )
         .order_by(report.span_id, report.trace_id)
         .limit(ROWS)
     )

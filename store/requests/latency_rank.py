@@ -54,7 +54,7 @@ def latency_ranks(
             columns.append(func.sum(case((which, 1), else_=0)))
     if not columns:
         return {}
-    statement = select(*columns).where(*requests_in(window), *conditions_of(equals))
+    statement = select(*columns).where(*requests_in(window, equals), *conditions_of(equals))
     with reading(engine) as connection:
         found = [int(each or 0) for each in connection.execute(statement).one()]
     return {

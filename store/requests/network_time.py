@@ -1,7 +1,8 @@
 """Compute the time that a client waited outside the server: in the network and in the client.
 
 This time is the client's duration minus the server's duration of the same request, computed on
-demand from both rows. Only durations are subtracted, so clock offsets do not matter.
+demand from both rows. Only durations are subtracted, so clock offsets do not matter. The clients
+are instrumented applications and the prober. The set-up of a probe's connection is not included.
 """
 
 from collections import defaultdict
@@ -15,7 +16,7 @@ from sqlalchemy import Engine, select
 from store.connections import reading
 from store.queries import Window
 from store.requests.best_source import NEAR_NS, same_request
-from store.schema import REQUESTS
+from store.schema import PROBES, REQUESTS
 from telemetry.requests import Basis, Source
 
 COLUMNS = ("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s")
@@ -36,6 +37,8 @@ class Report:
     e2e_s: float
     received_unix_ns: int
     clock_ahead_s: float | None
+    own_trace: bool = False
+    """Whether the trace contains only this request, as each trace of the prober does."""
 
 
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
@@ -65,15 +68,15 @@ class Reports:
         self._by_id: dict[str, list[Report]] = defaultdict(list)
         self._by_trace: dict[str, list[Report]] = defaultdict(list)
         for trace_id, report in found:
-            if report.request_id is None:
+            if report.request_id is None or report.own_trace:
                 self._by_trace[trace_id].append(report)
-            else:
+            if report.request_id is not None:
                 self._by_id[report.request_id].append(report)
 
     @classmethod
     def read(cls, engine: Engine, window: Window) -> Self:
         """Read the reports of requests in a window, and shortly before and after the window."""
-        return cls(_read(engine, window))
+        return cls([*_read(engine, window), *_read_probes(engine, window)])
 
     @property
     def empty(self) -> bool:
@@ -107,6 +110,40 @@ def _read(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
     )
     with reading(engine) as connection:
         return [(row[0], Report(*row[1:])) for row in connection.execute(statement)]
+
+
+def _read_probes(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
+    """Return the prober's reports, without the set-up of their connections."""
+    probes = PROBES.c
+    set_up = ("late_s", "dns_s", "connect_s", "tls_s")
+    statement = select(
+        probes.trace_id,
+        probes.request_id,
+        probes.first_event_s,
+        probes.e2e_s,
+        probes.at_unix_ns,
+        probes.clock_ahead_s,
+        *(probes[name] for name in set_up),
+    ).where(
+        probes.e2e_s.is_not(None),
+        probes.at_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
+        probes.at_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),
+    )
+    with reading(engine) as connection:
+        return [
+            (
+                trace_id,
+                Report(
+                    *(request_id, ttft_s, e2e_s),
+                    at_unix_ns + int(sum(filter(None, before_s)) * 1e9),
+                    ahead_s,
+                    own_trace=True,
+                ),
+            )
+            for trace_id, request_id, ttft_s, e2e_s, at_unix_ns, ahead_s, *before_s in (
+                connection.execute(statement)
+            )
+        ]
 
 
 def _network_s(reports: Reports, row: dict[str, object]) -> float | None:

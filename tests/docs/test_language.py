@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).parents[2]
 CLEAN: Final = (
     *("instrumentation", "collector", "exporters", "diagnosis", "cost", "roofline"),
     *("simulator", "dashboards", "analysis", "benchmarks", "telemetry", "alerts", "rig"),
-    *("store", "docs", "replay"),
+    *("store", "docs", "replay", "probe"),
 )
 """The folders that keep the rule."""
 

@@ -23,7 +23,7 @@ COMMAND = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\S*/)?tailspan (\w.*)$", re.
 VARIABLE = re.compile(r"\b(?:OTEL|TAILSPAN|GRAFANA)_[A-Z_]*[A-Z]\b")
 PRODUCT = (
     *("alerts", "analysis", "cli", "collector", "cost", "dashboards", "diagnosis", "exporters"),
-    *("replay", "roofline", "simulator", "store", "telemetry", "ui"),
+    *("probe", "replay", "roofline", "simulator", "store", "telemetry", "ui"),
     "instrumentation/tailspan_vllm",
 )
 INTERNAL = {"TAILSPAN_LINK", "TAILSPAN_SIMULATED_PAST"}

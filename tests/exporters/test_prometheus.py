@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from exporters.totals.label_limits import Labels
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import QUEUE_PARTS, Outcome, PricedBy, RequestTimeline, Source
+from tests.probe.results import EXAMPLE
 
 Row = Callable[..., RequestTimeline]
 Sample = Callable[..., EngineSample]
@@ -181,6 +183,7 @@ def test_only_known_series_are_exported(clock: Any, request_row: Row, sample_row
             )
         ]
     )
+    exporter.on_probes_stored([replace(EXAMPLE, at_unix_ns=clock())])
     told = {
         family.name + ("_total" if family.type == "counter" else "")
         for family in exporter.registry.collect()

@@ -6,6 +6,7 @@ import pytest
 from alerts.objectives import Objective
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.prometheus.latency_rules import latency_group
+from alerts.prometheus.probe_rules import probe_group
 from alerts.prometheus.rulefile import Alert, render
 from alerts.prometheus.symptom_rules import symptom_groups
 from tests.alerts.prometheus.rule_test import Run, expect, expect_alerts, slo_counters
@@ -317,3 +318,48 @@ def test_an_objective_that_counts_nothing_alerts_with_its_reason(
     samples = {} if reason is None else {f'{{reason="{reason}"}}': 1}
     rules = tailspan_rules([objective()], EXPLORER_URL)
     promtool(rules, series, [expect(blind, "100m", samples)])
+
+
+def _probe(region: str, name: str, values: str, phase: str = "") -> dict[str, str]:
+    more = f',phase="{phase}"' if phase else ""
+    return {f'tailspan_probe_{name}{{region="{region}",endpoint="chat",model="m"{more}}}': values}
+
+
+def test_an_endpoint_that_gives_no_answer_pages_after_ten_minutes(promtool: Run) -> None:
+    """One failed probe among good ones does not."""
+    probed(
+        promtool,
+        {
+            **_probe("eu", "success", "1x10 0 1x10 0x20 1x20"),
+            **_probe("us", "success", "1x80"),
+        },
+        {"15m": [], "28m": [], "34m": ["TailspanProbeFails"], "50m": []},
+    )
+
+
+def test_slow_from_one_region_only_is_told_from_slow_everywhere(promtool: Run) -> None:
+    usual, slow = "0.5x400", "0.5x360 1.5x40"
+    for eu, us, fires in (
+        (slow, usual, ["TailspanProbeSlowFromOneRegion"]),
+        (slow, slow, []),
+        (usual, usual, []),
+        ("0.01x360 0.05x40", usual, []),  # too short to be noticed
+    ):
+        waits = {
+            **_probe("eu", "duration_seconds", eu, "processing"),
+            **_probe("us", "duration_seconds", us, "processing"),
+        }
+        probed(promtool, waits, {"355m": [], "380m": fires})
+    alone = _probe("eu", "duration_seconds", slow, "processing")
+    probed(promtool, alone, {"380m": []})
+
+
+def test_a_certificate_that_soon_ends_is_a_ticket(promtool: Run) -> None:
+    end_s = 7 * 86_400 + 3_600
+    series = _probe("eu", "ssl_earliest_cert_expiry", f"{end_s}x300")
+    probed(promtool, series, {"50m": [], "110m": [], "125m": ["TailspanCertificateEnds"]})
+
+
+def probed(promtool: Run, series: dict[str, str], fires: dict[str, list[str]]) -> None:
+    """Check the rules on probes."""
+    run(promtool, render([probe_group(EXPLORER_URL)]), series, fires)

@@ -15,6 +15,8 @@ from collector.normalise.otlp_envelope import MAX_PARTS
 from collector.otlp.json_mapping import MAX_VALUES
 from collector.otlp.message_reader import LocalReader, ProcessReader, serve
 from collector.signals import LOGS, METRICS, SIGNALS, TRACES, Signal
+from probe.otlp_spans import message
+from tests.probe.results import EXAMPLE
 
 Message = Callable[..., ExportTraceServiceRequest]
 
@@ -47,6 +49,15 @@ def test_the_rows_are_those_read_here(
         assert there == here
     assert there.requests[0].outcome is here.requests[0].outcome
     assert there.complaint == "1 missing_id"
+
+
+def test_probes_are_those_read_here(apart: ProcessReader, trace_message: Message) -> None:
+    """Also beside requests in one message."""
+    now_unix_ns = EXAMPLE.at_unix_ns + 10**9
+    body = message("eu-west", [EXAMPLE]) + trace_message().SerializeToString()
+    here = LocalReader().read(TRACES, body, False, now_unix_ns)
+    assert here.probes == [EXAMPLE]
+    assert apart.read(TRACES, body, False, now_unix_ns) == here
 
 
 def test_errors_come_back_as_they_are(apart: ProcessReader, now_unix_ns: int) -> None:

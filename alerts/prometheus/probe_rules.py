@@ -1,0 +1,81 @@
+"""Rules on probes: an endpoint cannot be reached, is slow from one region only, or has a
+certificate that soon ends.
+
+The rules have no alerts without probes. Two regions are compared if their files of probes use the
+same name for an endpoint.
+"""
+
+from typing import Final
+
+from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, literal
+
+WAIT: Final = "probe:tailspan_wait:seconds"
+"""What a client waits for the whole answer, with the set-up of its connection."""
+SLOWER: Final = "2"
+"""Factor over the usual wait, as the rule on cache hits has one half."""
+NOTICED_S: Final = "0.1"
+"""Nielsen, Usability Engineering, 1993, ch. 5: below 0.1 s a delay is not noticed."""
+CERTIFICATE_S: Final = 7 * 86_400
+"""ACME clients renew when a third of the validity is left, which is 15 days of a certificate of 45
+days (Let's Encrypt, "Integration Guide"). With 7 days left, the renewal has failed for a week."""
+
+ENDPOINT: Final = label_text("endpoint")
+REGION: Final = label_text("region")
+
+
+def probe_group(explorer_url: str) -> Group:
+    """Return the rules on probes."""
+    link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
+
+    def alert(name: str, expr: str, for_: str, severity: str, summary: str, do: str) -> Alert:
+        return Alert(
+            name,
+            expr,
+            {"severity": severity},
+            {"summary": summary, "description": do, "dashboard_url": link},
+            for_=for_,
+        )
+
+    now, usual = f"avg_over_time({WAIT}[10m])", f"avg_over_time({WAIT}[6h] offset 10m)"
+    slow = f"({now} > {SLOWER} * {usual} and {now} - {usual} > {NOTICED_S})"
+    by = "by (endpoint, model)"
+    return Group(
+        "tailspan-probes",
+        "30s",
+        [
+            Recording(WAIT, "sum by (region, endpoint, model) (tailspan_probe_duration_seconds)"),
+            alert(
+                "TailspanProbeFails",
+                "max_over_time(tailspan_probe_success[5m]) == 0",
+                "5m",
+                "page",
+                f"{ENDPOINT} gives no answer to {REGION}",
+                "No probe from this region has received a complete answer for 5 min. `tailspan"
+                " probe` prints the reason of each failure. If other regions succeed, look at the"
+                " network of this region, else at the endpoint.",
+            ),
+            alert(
+                "TailspanProbeSlowFromOneRegion",
+                f"{slow}\n"
+                f"and on (endpoint, model) count {by} {slow} == 1\n"
+                f"and on (endpoint, model) count {by} ({now}) > 1\n",
+                "5m",
+                "ticket",
+                f"{ENDPOINT} is slow from {REGION} only",
+                "Answers to this region take more than twice as long as in the 6 h before, and"
+                " answers to the other regions do not. The phases of"
+                " tailspan_probe_duration_seconds show where: resolve, connect and tls are the"
+                " network; processing is the network and the server.",
+            ),
+            alert(
+                "TailspanCertificateEnds",
+                "min by (endpoint) (tailspan_probe_ssl_earliest_cert_expiry) - time()"
+                f" < {CERTIFICATE_S}",
+                "1h",
+                "ticket",
+                f"{ENDPOINT}: the certificate ends in {{{{ $value | humanizeDuration }}}}",
+                "After that, clients refuse to connect. Automatic renewal should have happened"
+                " earlier, so it probably fails.",
+            ),
+        ],
+    )

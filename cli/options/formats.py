@@ -1,0 +1,26 @@
+"""The option `--format`. It imports nothing of the store, so that light commands stay light."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+FORMATS: Final = ("text", "json")
+
+
+def format_option(shape: str) -> Callable[[_Command], _Command]:
+    """Return the option `--format`, as `form`.
+
+    Args:
+        shape: description of the output, such as "A table, or one JSON object per line."
+    """
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(FORMATS),
+        default="text",
+        show_default=True,
+        help=shape,
+    )

@@ -1,0 +1,66 @@
+"""Converts spans of the prober to probes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from tailspan_vllm import names
+
+from collector.drop_reasons import Refusal
+from collector.normalise.resources import Origin
+from collector.normalise.span_ids import span_id_of, trace_id_of
+from collector.normalise.values import Reader, RefusalError, attributes_of, instant, number
+from telemetry.fields import on_the_wire
+from telemetry.probes import Probe, ProbeOutcome
+
+
+def _number(reader: Reader, name: str) -> float | None:
+    value = reader.scalar(name)
+    if isinstance(value, str | bool):
+        raise RefusalError(Refusal.WRONG_TYPE)
+    return None if value is None else number(float(value))
+
+
+def _outcome(reader: Reader, name: str) -> ProbeOutcome:
+    try:
+        return ProbeOutcome(reader.text(name) or "")
+    except ValueError as error:
+        raise RefusalError(Refusal.UNKNOWN_OUTCOME) from error
+
+
+_READERS: Final[Mapping[str, Callable[[Reader, str], Any]]] = {
+    "text": Reader.text,
+    "flag": Reader.flag,
+    "count": Reader.count,
+    "seconds": Reader.seconds,
+    "number": _number,
+}
+_TABLE: Final = {
+    **{wire: (each.name, _READERS[each.quantity]) for wire, each in on_the_wire(Probe).items()},
+    names.PROBE_OUTCOME: ("outcome", _outcome),
+    names.PROBE_CERTIFICATE_END: ("certificate_ends_unix_s", _number),  # an instant
+}
+
+
+def probe_of_span(span: Span, origin: Origin, now_unix_ns: int) -> tuple[Probe, int]:
+    """Return the probe of a span, and the number of truncated texts.
+
+    Raises:
+        RefusalError: a value is invalid, or a required value is missing.
+    """
+    reader = Reader(attributes_of(span.attributes))
+    values = {field: read(reader, wire) for wire, (field, read) in _TABLE.items()}
+    if values["endpoint"] is None or values["kind"] is None:
+        raise RefusalError(Refusal.MISSING_VALUE)
+    start_unix_ns = instant(span.start_time_unix_nano, now_unix_ns)
+    if span.end_time_unix_nano < start_unix_ns:
+        raise RefusalError(Refusal.ENDS_BEFORE_START)
+    instant(span.end_time_unix_nano, now_unix_ns)
+    probe = Probe(
+        trace_id=trace_id_of(span),
+        span_id=span_id_of(span),
+        at_unix_ns=start_unix_ns,
+        region=origin.region,
+        **values,
+    )
+    return probe, reader.truncated_texts

@@ -1,0 +1,78 @@
+"""The series of probes, in the manner of Prometheus' blackbox_exporter.
+
+Gauges have the values of the latest probe of each endpoint in each region. Probes that were not
+sent, or that Ctrl-C stopped, count by their outcome only.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from exporters.definitions.series_types import Series
+
+PROBE_LABELS: Final = ("region", "endpoint", "model")
+
+SUCCESS: Final = Series(
+    "tailspan_probe_success",
+    "1 if the latest probe received a complete answer, otherwise 0.",
+    PROBE_LABELS,
+)
+DURATION: Final = Series(
+    "tailspan_probe_duration_seconds",
+    "Phases of the latest probe, in seconds: late, resolve, connect, tls, processing (connection"
+    " ready to first event), transfer (first event to end). They sum to the whole wait.",
+    (*PROBE_LABELS, "phase"),
+)
+GAUGES: Final[Mapping[str, Series]] = {
+    "first_reasoning_s": Series(
+        "tailspan_probe_first_reasoning_seconds",
+        "Connection ready to first reasoning token of the latest probe, in seconds.",
+        PROBE_LABELS,
+    ),
+    "first_content_s": Series(
+        "tailspan_probe_first_content_seconds",
+        "Connection ready to first content token of the latest probe, in seconds.",
+        PROBE_LABELS,
+    ),
+    "itl_max_s": Series(
+        "tailspan_probe_longest_gap_seconds",
+        "Longest time between two events with tokens of the latest probe, in seconds.",
+        PROBE_LABELS,
+    ),
+    "e2e_s": Series(
+        "tailspan_probe_e2e_seconds",
+        "Connection ready to end of the answer of the latest probe, in seconds.",
+        PROBE_LABELS,
+    ),
+    "http_status": Series(
+        "tailspan_probe_http_status_code", "HTTP status of the latest probe.", PROBE_LABELS
+    ),
+    "certificate_ends_unix_s": Series(
+        "tailspan_probe_ssl_earliest_cert_expiry",
+        "End of validity of the server's certificate, in unix seconds.",
+        PROBE_LABELS,
+    ),
+}
+"""The series that correspond to a field of `Probe`."""
+LAST: Final = Series(
+    "tailspan_probe_last_timestamp_seconds",
+    "When the latest probe was due, in unix seconds.",
+    PROBE_LABELS,
+)
+RESULTS: Final = Series(
+    "tailspan_probe_results_total",
+    "Probes by outcome. stop and length are successes; missed and over_budget were not sent.",
+    (*PROBE_LABELS, "outcome"),
+)
+COST: Final = Series(
+    "tailspan_probe_cost_usd_total",
+    "List price of the probes' tokens, in US dollars. Endpoints without a known price have no"
+    " series.",
+    PROBE_LABELS,
+)
+UNLISTED: Final = Series(
+    "tailspan_probe_unlisted_results_total",
+    "Probes that no other series contains, because there are more endpoints than the limit.",
+)
+
+PROBE_SERIES: Final = (SUCCESS, DURATION, *GAUGES.values(), LAST, RESULTS, COST, UNLISTED)
+PHASES: Final = ("late", "resolve", "connect", "tls", "processing", "transfer")

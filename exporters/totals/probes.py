@@ -1,0 +1,142 @@
+"""The latest result of each probed endpoint, and counts of results, as Prometheus metrics."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from exporters.definitions.probe_series import (
+    COST,
+    DURATION,
+    GAUGES,
+    LAST,
+    RESULTS,
+    SUCCESS,
+    UNLISTED,
+)
+from exporters.families import counter, gauge
+from exporters.format.text import Family
+from exporters.totals.recent_requests import RecentIds
+from telemetry.probes import Probe, ProbeOutcome
+
+MOST_ENDPOINTS: Final = 1_000
+"""Maximum number of endpoints over all regions, equal to the limit of engines on /metrics."""
+STALE_NS: Final = 300 * 10**9
+"""The gauges of an endpoint without results for this long are omitted, as Prometheus omits series
+(its lookback is 5 minutes)."""
+STALE_INTERVALS: Final = 3
+"""For endpoints that are probed rarely, the number of missing results after which gauges are
+omitted."""
+
+ProbeKey = tuple[str, str, str]
+"""Region, endpoint and model."""
+
+
+@dataclass(slots=True)
+class _Endpoint:
+    latest: Probe | None = None
+    """The latest probe that was sent and not stopped. A probe that was not sent does not
+    measure the endpoint."""
+    interval_ns: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    cost_usd: float | None = None
+
+    def add(self, probe: Probe) -> None:
+        """Count a result."""
+        self.outcomes[str(probe.outcome)] += 1
+        if probe.cost_usd is not None:
+            self.cost_usd = (self.cost_usd or 0.0) + probe.cost_usd
+        if not probe.outcome.sent or probe.outcome is ProbeOutcome.ABORT:
+            return
+        if self.latest is None:
+            self.latest = probe
+        elif probe.at_unix_ns > self.latest.at_unix_ns:
+            self.interval_ns = probe.at_unix_ns - self.latest.at_unix_ns
+            self.latest = probe
+
+    def current(self, now_unix_ns: int) -> Probe | None:
+        """Return the latest probe if it is recent."""
+        if self.latest is None:
+            return None
+        age_ns = now_unix_ns - self.latest.at_unix_ns
+        return self.latest if age_ns <= max(STALE_NS, STALE_INTERVALS * self.interval_ns) else None
+
+
+class ProbeTotals:
+    """Results by region, endpoint and model. Repeated results are counted once."""
+
+    def __init__(self) -> None:
+        self._endpoints: dict[ProbeKey, _Endpoint] = {}
+        self._recent = RecentIds()
+        self._unlisted = 0
+
+    def add(self, probes: Sequence[Probe]) -> None:
+        """Add results."""
+        ids, spans = [each.trace_id for each in probes], [each.span_id for each in probes]
+        for place in self._recent.new_among(ids, spans):
+            probe = probes[place]
+            key = (probe.region or "", probe.endpoint, probe.model or "")
+            known = self._endpoints.get(key)
+            if known is None:
+                if len(self._endpoints) >= MOST_ENDPOINTS:
+                    self._unlisted += 1
+                    continue
+                known = self._endpoints[key] = _Endpoint()
+            known.add(probe)
+
+    def families(self, now_unix_ns: int) -> list[Family]:
+        """Return the families, or none before the first result."""
+        return list(self._families(now_unix_ns)) if self._endpoints else []
+
+    def _families(self, now_unix_ns: int) -> Iterator[Family]:
+        latest = {
+            key: probe
+            for key, each in self._endpoints.items()
+            if (probe := each.current(now_unix_ns)) is not None
+        }
+        if latest:
+            yield gauge(SUCCESS, {key: int(each.outcome.succeeded) for key, each in latest.items()})
+            yield gauge(LAST, {key: each.at_unix_ns / 1e9 for key, each in latest.items()})
+            phases = {
+                (*key, phase): value_s
+                for key, each in latest.items()
+                for phase, value_s in _phases_s(each).items()
+                if value_s is not None
+            }
+            if phases:
+                yield gauge(DURATION, phases)
+        for name, of in GAUGES.items():
+            values = {
+                key: value
+                for key, each in latest.items()
+                if (value := getattr(each, name)) is not None
+            }
+            if values:
+                yield gauge(of, values)
+        yield counter(
+            RESULTS,
+            {
+                (*key, outcome): count
+                for key, each in self._endpoints.items()
+                for outcome, count in each.outcomes.items()
+            },
+        )
+        costs = {
+            key: each.cost_usd for key, each in self._endpoints.items() if each.cost_usd is not None
+        }
+        if costs:
+            yield counter(COST, costs)
+        yield counter(UNLISTED, {(): self._unlisted})
+
+
+def _phases_s(probe: Probe) -> dict[str, float | None]:
+    """Return the phases, which sum to the time from the intended start to the end."""
+    first_s, e2e_s = probe.first_event_s, probe.e2e_s
+    return {
+        "late": probe.late_s,
+        "resolve": probe.dns_s,
+        "connect": probe.connect_s,
+        "tls": probe.tls_s,
+        "processing": e2e_s if first_s is None else first_s,
+        "transfer": None if first_s is None or e2e_s is None else e2e_s - first_s,
+    }

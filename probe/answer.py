@@ -1,0 +1,99 @@
+"""What a streamed answer contained, and when its parts arrived."""
+
+from dataclasses import dataclass
+
+from probe.errors import ProbeFailure
+from telemetry.printable import printable
+
+_MOST_MESSAGE_CHARS = 160
+
+
+@dataclass(slots=True)
+class Answer:
+    """Collects the events of one answer. Instants are of the loop's clock.
+
+    An event may carry several tokens, so the number of output tokens is taken from the usage that
+    the server reports. Events are counted apart, as `chunks`.
+
+    Attributes:
+        max_tokens: the limit that the request asked for.
+    """
+
+    max_tokens: int
+    first_event_at: float | None = None
+    first_reasoning_at: float | None = None
+    first_content_at: float | None = None
+    last_chunk_at: float | None = None
+    longest_gap_s: float | None = None
+    chunks: int = 0
+    response_id: str | None = None
+    finish: str | None = None
+    """`stop` or `length`."""
+    complete: bool = False
+    """Whether the protocol's last event arrived."""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+    def reasoning(self, at: float) -> None:
+        """Add an event with tokens of reasoning."""
+        if self.first_reasoning_at is None:
+            self.first_reasoning_at = at
+        self._chunk(at)
+
+    def content(self, at: float) -> None:
+        """Add an event with tokens of content."""
+        if self.first_content_at is None:
+            self.first_content_at = at
+        self._chunk(at)
+
+    def check_complete(self) -> None:
+        """Raise ProbeFailure if the answer ended before its last event."""
+        if not self.complete:
+            raise ProbeFailure("truncated", "the answer ended before its last event")
+
+    def _chunk(self, at: float) -> None:
+        if self.last_chunk_at is not None:
+            gap_s = at - self.last_chunk_at
+            self.longest_gap_s = max(gap_s, self.longest_gap_s or 0.0)
+        self.last_chunk_at = at
+        self.chunks += 1
+        # Each event has at least one token. A server that ignores the limit could spend the budget.
+        if self.chunks > self.max_tokens:
+            raise ProbeFailure(
+                "max_tokens", f"the server sent more tokens than max_tokens {self.max_tokens}"
+            )
+
+
+def text_of(value: object) -> str | None:
+    """Return a text that is not empty, or None."""
+    return value if isinstance(value, str) and value else None
+
+
+def count_of(value: object) -> int | None:
+    """Return a number of tokens, or None if it is unknown or not a number."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and 0 <= value < 2**53 else None  # type: ignore[operator,return-value]
+
+
+def mapping_of(value: object) -> dict[str, object]:
+    """Return a JSON object, or an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def first_of(value: object) -> dict[str, object]:
+    """Return the first object of a JSON array, or an empty one."""
+    return mapping_of(value[0]) if isinstance(value, list) and value else {}
+
+
+def stream_error(error: object) -> ProbeFailure:
+    """Return the failure for an error object in a stream."""
+    about = mapping_of(error)
+    kind = text_of(about.get("type")) or text_of(about.get("status")) or text_of(about.get("code"))
+    message = text_of(about.get("message")) or text_of(error) or "without a message"
+    shown = printable(message, _MOST_MESSAGE_CHARS)
+    return ProbeFailure(
+        "stream_error",
+        f"the stream contained an error: {f'{printable(kind, 60)}: ' if kind else ''}{shown}",
+    )

@@ -1,0 +1,181 @@
+"""The daily budget, which is never exceeded and which survives restarts.
+
+Before a probe, the most that it can cost is reserved: each byte of the request counts as a token,
+because a token has at least one byte, and the answer counts with `max_tokens`. If the reservation
+does not fit, the probe is not sent. After the probe, the reservation is replaced by the usage that
+the server reported. Without usage, or if the prober is killed, the reservation stays spent.
+
+Days are in UTC. Each change is written to a file before the request is sent. The file is locked,
+because two probers with one file would spend the budget twice.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from probe.errors import PlanError
+from probe.plan import Endpoint, Limits
+from probe.prices import PriceOf, Tokens
+
+_RECORD_BYTES: Final = 256
+"""Fixed size of the record, so that one write replaces it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The most that a probe can cost. Dollars are None if the price is unknown."""
+
+    day: date
+    tokens: int
+    usd: float | None
+
+
+class Budget:
+    """Reserves and settles the cost of probes.
+
+    Args:
+        limits: the limits for a day.
+        price_of: returns the price of a call.
+        path: the file with what was spent today, or None if there is no limit.
+        today: returns the date in UTC.
+
+    Raises:
+        PlanError: the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        price_of: PriceOf,
+        path: Path | None,
+        today: Callable[[], date] = lambda: datetime.now(UTC).date(),
+    ) -> None:
+        self._limits, self._price_of, self._today = limits, price_of, today
+        self._day, self._tokens, self._usd = today(), 0, 0.0
+        self._file: int | None = None
+        if limits.any:
+            assert path is not None
+            self._open(path)
+
+    def reserve(self, endpoint: Endpoint, request_bytes: int) -> Reservation | None:
+        """Reserve the most that a probe can cost, or return None if it does not fit."""
+        self._turn_the_day()
+        most = Tokens(request_bytes, endpoint.max_tokens)
+        tokens, usd = most.prompt + most.output, self._price_of(endpoint, most)
+        limits = self._limits
+        if limits.tokens_per_day is not None and self._tokens + tokens > limits.tokens_per_day:
+            return None
+        if limits.usd_per_day is not None:
+            if usd is None and limits.tokens_per_day is None:
+                return None
+            if self._usd + (usd or 0.0) > limits.usd_per_day:
+                return None
+        self._add(tokens, usd or 0.0)
+        return Reservation(self._day, tokens, usd)
+
+    def settle(self, reserved: Reservation, endpoint: Endpoint, used: Tokens | None) -> None:
+        """Replace a reservation by the usage. Without usage, the reservation stays spent."""
+        self._turn_the_day()
+        if used is None or reserved.day != self._day:
+            return
+        usd = self._price_of(endpoint, used)
+        self._add(
+            used.prompt + used.output - reserved.tokens,
+            0.0 if usd is None or reserved.usd is None else usd - reserved.usd,
+        )
+
+    def cancel(self, reserved: Reservation) -> None:
+        """Return a reservation whose request was not sent."""
+        self._turn_the_day()
+        if reserved.day == self._day:
+            self._add(-reserved.tokens, -(reserved.usd or 0.0))
+
+    @property
+    def spent(self) -> tuple[int, float]:
+        """Return the tokens and dollars of today, with reservations."""
+        self._turn_the_day()
+        return self._tokens, self._usd
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise PlanError(
+                f"{path}: the spent budget cannot be kept: {error.strerror}; allowed: a path that"
+                " can be written, by --state"
+            ) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            raise PlanError(
+                f"{path}: another tailspan probe spends this budget; allowed: one, or another"
+                " --state"
+            ) from error
+        written = os.pread(self._file, _RECORD_BYTES + 1, 0)
+        if written:
+            try:
+                self._read(json.loads(written))
+            except (ValueError, KeyError, TypeError) as error:
+                self.close()
+                raise PlanError(
+                    f"{path}: not a record of a spent budget; delete the file to begin this day's"
+                    " budget anew"
+                ) from error
+
+    def _read(self, record: dict[str, Any]) -> None:
+        day, tokens, usd = date.fromisoformat(record["day"]), record["tokens"], record["usd"]
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+            raise ValueError
+        if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < 1e12:
+            raise ValueError
+        if day >= self._day:  # a clock that was set back does not give the budget again
+            self._day, self._tokens, self._usd = day, tokens, float(usd)
+
+    def _turn_the_day(self) -> None:
+        today = self._today()
+        if today > self._day:
+            self._day, self._tokens, self._usd = today, 0, 0.0
+            self._write()
+
+    def _add(self, tokens: int, usd: float) -> None:
+        self._tokens = max(self._tokens + tokens, 0)
+        self._usd = max(self._usd + usd, 0.0)
+        self._write()
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        record = {"day": self._day.isoformat(), "tokens": self._tokens, "usd": self._usd}
+        os.pwrite(self._file, json.dumps(record).ljust(_RECORD_BYTES).encode(), 0)
+
+
+def unpriced(endpoint: Endpoint, limits: Limits, price_of: PriceOf) -> bool:
+    """Return whether the budget cannot limit an endpoint, because its price is unknown."""
+    if limits.usd_per_day is None or limits.tokens_per_day is not None:
+        return False
+    return price_of(endpoint, Tokens(1, 1)) is None

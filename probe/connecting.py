@@ -1,0 +1,120 @@
+"""Resolves a name and connects to one of its addresses, with the duration of each step."""
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from probe.errors import ProbeFailure
+from telemetry.printable import printable
+
+
+@dataclass(slots=True)
+class Timings:
+    """What an exchange measured, in seconds. None is unknown.
+
+    `written_s` and `first_byte_s` count from the moment when the connection was ready.
+    """
+
+    dns_s: float | None = None
+    connect_s: float | None = None
+    tls_s: float | None = None
+    ready_at: float | None = None
+    """The loop's time when the connection was ready."""
+    written_s: float | None = None
+    first_byte_s: float | None = None
+    ended_at: float | None = None
+    """The loop's time when the response ended or failed."""
+    certificate_ends_unix_s: float | None = None
+    """The end of validity of the server's certificate."""
+
+
+async def connect(host: str, port: int, timings: Timings) -> socket.socket:
+    """Return a socket that is connected to the first address of a host that answers.
+
+    Raises:
+        ProbeFailure: the name was not found, or no address answers.
+    """
+    loop = asyncio.get_running_loop()
+    addresses = await _resolve(host, port, timings)
+    start, failure = loop.time(), OSError("no address")
+    for family, kind, protocol, _, address in addresses:
+        connected = socket.socket(family, kind, protocol)
+        try:
+            connected.setblocking(False)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(connected, address)
+        except OSError as error:
+            connected.close()
+            failure = error
+        except BaseException:
+            connected.close()
+            raise
+        else:
+            timings.connect_s = loop.time() - start
+            return connected
+    raise ProbeFailure("connect", f"{host}:{port}: {reason_of(failure)}") from failure
+
+
+async def _resolve(host: str, port: int, timings: Timings) -> list[Any]:
+    """Return the addresses of a host. A numeric address needs no DNS, so `dns_s` stays unknown."""
+    try:
+        ip_address(host)
+    except ValueError:
+        pass
+    else:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    try:
+        found = await _in_a_thread(
+            lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), loop
+        )
+    except (OSError, UnicodeError) as error:
+        raise ProbeFailure("dns", f"the name {host} was not found: {reason_of(error)}") from error
+    timings.dns_s = loop.time() - start
+    return found
+
+
+def _in_a_thread(
+    call: Callable[[], list[Any]], loop: asyncio.AbstractEventLoop
+) -> "asyncio.Future[list[Any]]":
+    """Run a lookup in a thread of its own. A pool would queue lookups behind a slow one, and would
+    delay the end of the program until the resolver gives up."""
+    found: asyncio.Future[list[Any]] = loop.create_future()
+
+    def settle(result: list[Any] | None, error: BaseException | None) -> None:
+        if found.done():
+            return
+        if error is None:
+            found.set_result(result or [])
+        else:
+            found.set_exception(error)
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = call()
+        except Exception as error:  # passed to the waiting probe
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, result, failure)
+        except RuntimeError:  # the program has ended meanwhile
+            return
+
+    threading.Thread(target=run, name="probe-dns", daemon=True).start()
+    return found
+
+
+def reason_of(error: BaseException) -> str:
+    """Return a short reason. The messages of asyncio repeat the address, so the number is used."""
+    number = getattr(error, "errno", None)
+    if isinstance(error, socket.gaierror) or not number or number < 0:
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    else:
+        text = os.strerror(number)
+    return printable(str(text), 120).lower()

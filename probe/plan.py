@@ -1,0 +1,110 @@
+"""What to probe: endpoints, interval, budget, and the destination of the results."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from probe.errors import ProbeFailure
+
+MOST_KEY_BYTES: Final = 16_384
+"""Maximum size of a key file. An OAuth token has up to a few kilobytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySource:
+    """Where the key of an endpoint is read from: an environment variable or a file.
+
+    A file is read again for each probe, so that a key can be replaced while the prober runs.
+    """
+
+    variable: str | None = None
+    file: Path | None = None
+
+    def read(self, environment: Mapping[str, str]) -> str:
+        """Return the key.
+
+        Raises:
+            ProbeFailure: there is no usable key. The message does not contain the key.
+        """
+        if self.variable is not None:
+            where, written = f"key_env {self.variable}", environment.get(self.variable, "")
+        else:
+            where = f"key_file {self.file}"
+            written = self._written(where)
+        key = written.strip()
+        if not key:
+            raise ProbeFailure("key", f"{where} is empty or not set; allowed: a key")
+        if not (key.isascii() and key.isprintable() and " " not in key):
+            raise ProbeFailure(
+                "key", f"{where} is not a key; allowed: printable ASCII characters without spaces"
+            )
+        return key
+
+    def _written(self, where: str) -> str:
+        assert self.file is not None
+        try:
+            with self.file.open("rb") as file:
+                written = file.read(MOST_KEY_BYTES + 1)
+        except OSError as error:
+            raise ProbeFailure("key", f"{where} cannot be read: {error.strerror}") from error
+        if len(written) > MOST_KEY_BYTES:
+            raise ProbeFailure("key", f"{where} has more than {MOST_KEY_BYTES:,} bytes")
+        return written.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One endpoint to probe.
+
+    Attributes:
+        name: a unique name for results and metrics.
+        kind: the protocol; a key of `probe.protocols.PROTOCOLS`.
+        url: the base address.
+        model: the model's name in requests.
+        max_tokens: maximum number of output tokens of a probe.
+        prompt_tokens: approximate length of the prompt, or None with `prompt_text`.
+        prompt_text: the text of the prompt file.
+        key: where the key is read from, or None for an endpoint without a key.
+    """
+
+    name: str
+    kind: str
+    url: str
+    model: str
+    max_tokens: int
+    prompt_tokens: int | None = None
+    prompt_text: str | None = None
+    key: KeySource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The daily budget. None is no limit."""
+
+    usd_per_day: float | None = None
+    tokens_per_day: int | None = None
+
+    @property
+    def any(self) -> bool:
+        """Return whether there is a limit."""
+        return self.usd_per_day is not None or self.tokens_per_day is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The content of a file of probes.
+
+    Attributes:
+        region: where the prober runs.
+        every_s: seconds between the probes of an endpoint. A probe takes at most this long.
+        endpoints: what to probe.
+        limits: the daily budget of all endpoints.
+        results_url: the OTLP/HTTP address for results, or None to only print them.
+    """
+
+    region: str
+    every_s: float
+    endpoints: tuple[Endpoint, ...]
+    limits: Limits = Limits()
+    results_url: str | None = None

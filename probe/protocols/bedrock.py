@@ -1,0 +1,156 @@
+"""Amazon Bedrock's ConverseStream. botocore signs the request and decodes the event stream.
+
+With a key in the file of probes, the key is a Bedrock API key (a bearer token). Without one, the
+request is signed with the credentials that botocore finds: environment, profile, container role.
+Sources: Amazon Bedrock API reference, "ConverseStream"; AWS, "Event stream encoding".
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from probe.answer import Answer, count_of, mapping_of, text_of
+from probe.errors import ProbeFailure
+from probe.http_exchange import Request
+from probe.plan import Endpoint
+from probe.protocols.protocol import Headers, bearer
+from probe.server_sent_events import Event, event_of
+from telemetry.printable import printable
+
+SERVICE: Final = "bedrock"
+_REGION: Final = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.")
+
+
+def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
+    """Return the signed request for a prompt.
+
+    Raises:
+        ProbeFailure: there are no credentials, or no AWS region.
+    """
+    body = json.dumps(
+        {
+            "messages": [{"role": "user", "content": [{"text": prompt}]}],
+            "inferenceConfig": {"maxTokens": endpoint.max_tokens},
+        }
+    ).encode()
+    url = f"{endpoint.url.rstrip('/')}/model/{quote(endpoint.model, safe='')}/converse-stream"
+    plain: Headers = (("Content-Type", "application/json"),)
+    if key is not None:
+        return Request(url, (*plain, *bearer(key)), body)
+    return Request(url, _signed(url, plain, body), body)
+
+
+def _signed(url: str, headers: Headers, body: bytes) -> Headers:
+    from botocore.auth import SigV4Auth
+    from botocore.awsrequest import AWSRequest
+
+    request = AWSRequest("POST", url, headers=dict(headers), data=body)
+    SigV4Auth(_credentials().get_frozen_credentials(), SERVICE, _region(url)).add_auth(request)
+    return tuple((name, value) for name, value in request.headers.items())
+
+
+def _region(url: str) -> str:
+    found = _REGION.search(urlsplit(url).hostname or "")
+    region = found[1] if found else os.environ.get("AWS_REGION")
+    if not region:
+        raise ProbeFailure(
+            "key", "the AWS region is unknown; allowed: a url with a region, or AWS_REGION"
+        )
+    return region
+
+
+def _credentials() -> Any:
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        found = _session().get_credentials()
+    except BotoCoreError as error:
+        raise ProbeFailure("key", f"no AWS credentials: {printable(str(error), 120)}") from error
+    if found is None:
+        raise ProbeFailure(
+            "key",
+            "no AWS credentials; allowed: the sources of botocore, such as AWS_ACCESS_KEY_ID"
+            " and AWS_SECRET_ACCESS_KEY, a profile or a role, or key_env with a Bedrock API key",
+        )
+    return found
+
+
+@cache
+def _session() -> Any:
+    """Return one session, which refreshes temporary credentials itself."""
+    from botocore.session import Session
+
+    return Session()
+
+
+class EventStream:
+    """Decodes the binary event stream of AWS."""
+
+    def __init__(self) -> None:
+        from botocore.eventstream import EventStreamBuffer
+
+        self._buffer = EventStreamBuffer()
+
+    def feed(self, received: bytes) -> list[Event]:
+        """Return the events that these bytes complete.
+
+        Raises:
+            ProbeFailure: a checksum is wrong, or a message is too large.
+        """
+        from botocore.eventstream import ParserError
+
+        self._buffer.add_data(received)
+        try:
+            return list(self._events())
+        except ParserError as error:
+            raise ProbeFailure("stream", f"the event stream is malformed: {error}") from error
+
+    def _events(self) -> Iterator[Event]:
+        for message in self._buffer:
+            headers = message.headers
+            kind = headers.get(":message-type")
+            if kind in ("exception", "error"):
+                name = headers.get(":exception-type") or headers.get(":error-code") or "error"
+                payload = event_of("", message.payload)
+                about = text_of((payload.data or {}).get("message")) or text_of(
+                    headers.get(":error-message")
+                )
+                raise ProbeFailure(
+                    "stream_error",
+                    f"the stream contained an error: {printable(str(name), 60)}:"
+                    f" {printable(about or 'without a message', 160)}",
+                )
+            yield event_of(str(headers.get(":event-type", "")), message.payload)
+
+
+def decoder() -> EventStream:
+    """Return a new decoder."""
+    return EventStream()
+
+
+def read(event: Event, at: float, answer: Answer) -> None:
+    """Add an event to an answer."""
+    data = event.data or {}
+    if event.name == "contentBlockDelta":
+        delta = mapping_of(data.get("delta"))
+        if text_of(mapping_of(delta.get("reasoningContent")).get("text")):
+            answer.reasoning(at)
+        elif text_of(delta.get("text")) or delta.get("toolUse"):
+            answer.content(at)
+    elif event.name == "messageStop":
+        answer.finish = "length" if data.get("stopReason") == "max_tokens" else "stop"
+        answer.complete = True
+    elif event.name == "metadata":
+        usage = mapping_of(data.get("usage"))
+        read_tokens = count_of(usage.get("cacheReadInputTokens"))
+        written = count_of(usage.get("cacheWriteInputTokens"))
+        rest = count_of(usage.get("inputTokens"))
+        if rest is not None:
+            # Bedrock counts cached tokens apart from `inputTokens`.
+            answer.prompt_tokens = rest + (read_tokens or 0) + (written or 0)
+        answer.cached_tokens = read_tokens
+        answer.output_tokens = count_of(usage.get("outputTokens"))

@@ -1,0 +1,78 @@
+"""OpenAI chat completions, which vLLM, SGLang, Groq, Cerebras and others also serve.
+
+Sources: OpenAI API reference, "Chat completions", "Streaming"; vLLM, "Reasoning outputs" (the
+fields `reasoning` and, before 0.12, `reasoning_content`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from probe.answer import Answer, count_of, first_of, mapping_of, stream_error, text_of
+from probe.http_exchange import Request
+from probe.plan import Endpoint
+from probe.protocols.protocol import bearer, json_request, with_path
+from probe.server_sent_events import Event
+
+END: Final = "[DONE]"
+
+
+def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
+    """Return the request for a prompt."""
+    body = {
+        "model": endpoint.model,
+        "messages": [{"role": "user", "content": prompt}],
+        # Reasoning models of OpenAI refuse the older `max_tokens`.
+        "max_completion_tokens": endpoint.max_tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    url = with_path(endpoint.url, "/chat/completions", version="/v1")
+    return json_request(url, bearer(key), body)
+
+
+def read(event: Event, at: float, answer: Answer) -> None:
+    """Add an event to an answer."""
+    data = opened(event, answer)
+    if data is None:
+        return
+    choice = first_of(data.get("choices"))
+    delta = mapping_of(choice.get("delta"))
+    if text_of(delta.get("reasoning")) or text_of(delta.get("reasoning_content")):
+        answer.reasoning(at)
+    if text_of(delta.get("content")) or text_of(delta.get("refusal")) or delta.get("tool_calls"):
+        answer.content(at)
+    finished(choice, answer)
+
+
+def opened(event: Event, answer: Answer) -> dict[str, Any] | None:
+    """Return the data of an event of chat or completions, or None if it is the last one.
+
+    Raises:
+        ProbeFailure: the event is an error, or no JSON object.
+    """
+    if event.text == END:
+        answer.complete = answer.finish is not None
+        return None
+    data = event.data
+    if event.name == "error" or data is None or data.get("error") or data.get("object") == "error":
+        raise stream_error((data or {}).get("error") or data or event.text)
+    answer.response_id = answer.response_id or text_of(data.get("id"))
+    if isinstance(data.get("usage"), dict):
+        read_usage(data["usage"], answer)
+    return data
+
+
+def finished(choice: Mapping[str, object], answer: Answer) -> None:
+    """Take the reason why the answer ended."""
+    if reason := text_of(choice.get("finish_reason")):
+        answer.finish = "length" if reason == "length" else "stop"
+
+
+def read_usage(usage: Mapping[str, object], answer: Answer) -> None:
+    """Take the numbers of tokens."""
+    answer.prompt_tokens = count_of(usage.get("prompt_tokens"))
+    answer.output_tokens = count_of(usage.get("completion_tokens"))
+    prompt = mapping_of(usage.get("prompt_tokens_details"))
+    output = mapping_of(usage.get("completion_tokens_details"))
+    answer.cached_tokens = count_of(prompt.get("cached_tokens"))
+    answer.reasoning_tokens = count_of(output.get("reasoning_tokens"))

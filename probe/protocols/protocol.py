@@ -1,0 +1,61 @@
+"""The interface of a protocol: build a request, read an event."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from typing import Protocol as Interface
+
+from probe.answer import Answer
+from probe.http_exchange import Request
+from probe.plan import Endpoint
+from probe.server_sent_events import Event, ServerSentEvents
+
+Headers = tuple[tuple[str, str], ...]
+
+
+class Decoder(Interface):
+    """Decodes a stream from bytes."""
+
+    def feed(self, received: bytes) -> list[Event]:
+        """Return the events that these bytes complete."""
+
+
+class Protocol(NamedTuple):
+    """How to probe an endpoint of a kind.
+
+    Attributes:
+        build: returns the request for a prompt. The key is None for an endpoint without a key.
+        read: adds an event, with its instant, to an answer.
+        decoder: returns a new decoder.
+    """
+
+    build: Callable[[Endpoint, str, str | None], Request]
+    read: Callable[[Event, float, Answer], None]
+    decoder: Callable[[], Decoder] = ServerSentEvents
+
+
+def with_path(url: str, path: str, *, version: str = "") -> str:
+    """Return the address of a method below a base address.
+
+    A base address may already end with the path, or with the version.
+
+    Args:
+        url: the base address.
+        path: the path of the method, such as `/chat/completions`.
+        version: the path before it, such as `/v1`, for a base address without a path.
+    """
+    base = url.rstrip("/")
+    if base.endswith(path):
+        return base
+    bare = "/" not in base.partition("://")[2]
+    return f"{base}{version if bare else ''}{path}"
+
+
+def json_request(url: str, headers: Headers, body: Mapping[str, Any]) -> Request:
+    """Return a request with a JSON body."""
+    return Request(url, (("Content-Type", "application/json"), *headers), json.dumps(body).encode())
+
+
+def bearer(key: str | None) -> Headers:
+    """Return the header with a bearer token."""
+    return () if key is None else (("Authorization", f"Bearer {key}"),)

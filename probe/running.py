@@ -1,0 +1,126 @@
+"""Runs the prober: probes on schedule, sends the results, and loses none when it is stopped."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from probe.budget import Budget, unpriced
+from probe.errors import PlanError, ProbeFailure
+from probe.plan import Plan
+from probe.prices import PriceOf, Tokens, list_price
+from probe.protocols import PROTOCOLS
+from probe.run_probe import Prober
+from probe.schedule import run_forever, run_once
+from probe.sender import Sender
+from telemetry.probes import Probe
+
+FLUSH_S: Final = 10.0
+"""Seconds for sending the last results. It is OpenTelemetry's time limit of one export."""
+
+
+def check_keys(plan: Plan, environment: Mapping[str, str]) -> None:
+    """Check that each key can be read, before the first probe.
+
+    Raises:
+        PlanError: a key cannot be read.
+    """
+    for each in plan.endpoints:
+        if each.key is not None:
+            try:
+                each.key.read(environment)
+            except ProbeFailure as failure:
+                raise PlanError(f"endpoint {each.name}: {failure}") from failure
+
+
+def check_prices(plan: Plan, price_of: PriceOf = list_price) -> None:
+    """Check that the budget can limit each endpoint.
+
+    Raises:
+        PlanError: the budget is in dollars only, and an endpoint has no known price.
+    """
+    for each in plan.endpoints:
+        if unpriced(each, plan.limits, price_of):
+            raise PlanError(
+                f"budget.usd_per_day: the price of {each.model} at {each.url} (endpoint"
+                f" {each.name}) is unknown; allowed: also budget.tokens_per_day, which then limits"
+                " this endpoint"
+            )
+
+
+async def run(
+    plan: Plan,
+    on_result: Callable[[Probe], None],
+    stop: asyncio.Event,
+    *,
+    once: bool,
+    state: Path,
+    price_of: PriceOf = list_price,
+    environment: Mapping[str, str] = os.environ,
+    report: Callable[[str], None] = lambda _: None,
+) -> Sender | None:
+    """Probe until `stop` is set, or once, and send the results.
+
+    Args:
+        plan: what to probe.
+        on_result: takes each result.
+        stop: ends the probing. Probes on their way then end with the outcome `abort`.
+        once: whether to probe each endpoint only once.
+        state: the file with the spent budget.
+        price_of: returns the price of a call.
+        environment: with keys, and with OpenTelemetry's variables.
+        report: takes sentences about the collector.
+
+    Returns:
+        The sender, with the numbers of sent and dropped results, or None without a destination.
+
+    Raises:
+        PlanError: a key, a price, a certificate or the state file cannot be used.
+    """
+    check_keys(plan, environment)
+    check_prices(plan, price_of)
+    for each in plan.endpoints:
+        # Imports what the endpoint needs, which would otherwise delay the first probes.
+        price_of(each, Tokens(1, 1))
+        PROTOCOLS[each.kind].decoder()
+    sender = None
+    if plan.results_url is not None:
+        sender = Sender(plan.results_url, plan.region, environment, report)
+
+    def keep(result: Probe) -> None:
+        if sender is not None:
+            sender.offer(result)
+        on_result(result)
+
+    with Budget(plan.limits, price_of, state if plan.limits.any else None) as budget:
+        context = ssl.create_default_context()
+        prober = Prober(plan.region, budget, price_of, context, environment)
+        await _until(
+            stop,
+            asyncio.ensure_future((run_once if once else run_forever)(plan, prober, keep)),
+            None if sender is None else asyncio.ensure_future(sender.run()),
+        )
+    if sender is not None:
+        await sender.flush(FLUSH_S)
+    return sender
+
+
+async def _until(
+    stop: asyncio.Event,
+    probing: "asyncio.Future[None]",
+    sending: "asyncio.Future[None] | None",
+) -> None:
+    working: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), probing]
+    if sending is not None:
+        working.append(sending)
+    try:
+        await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in working:
+            each.cancel()
+        ends = await asyncio.gather(*working, return_exceptions=True)
+    for end in ends:
+        if isinstance(end, Exception):  # a defect
+            raise end

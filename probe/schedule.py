@@ -1,0 +1,93 @@
+"""The fixed schedule: each endpoint is probed at intended instants, whatever the last probe did.
+
+A prober that waits for slow answers sends fewer probes while an endpoint is slow, and so hides the
+slowness (coordinated omission). Here the instants are fixed at the start. A probe ends before the
+next one of its endpoint is due, so that each instant has exactly one result: also a probe that did
+not return, was too late, or did not fit the budget.
+
+The endpoints' instants are spread evenly over the interval, so that they do not delay each other.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final
+
+from probe.plan import Endpoint, Plan
+from probe.prompts import Prompts
+from probe.run_probe import Due, Prober
+from telemetry.probes import Probe, ProbeOutcome
+
+OnResult = Callable[[Probe], None]
+MOST_MISSED: Final = 1_000
+"""Maximum number of results for instants that one stop of the prober missed."""
+
+
+async def run_once(plan: Plan, prober: Prober, on_result: OnResult) -> None:
+    """Probe each endpoint once, all at the same instant."""
+    due = _due(asyncio.get_running_loop().time(), plan.every_s)
+
+    async def probe(endpoint: Endpoint) -> None:
+        prompt, twin = Prompts(endpoint).next()
+        on_result(await prober.send(endpoint, prompt, twin, due))
+
+    await _all([probe(each) for each in plan.endpoints])
+
+
+async def run_forever(plan: Plan, prober: Prober, on_result: OnResult) -> None:
+    """Probe each endpoint at its instants, until this task is cancelled.
+
+    On cancellation, the results of the probes on their way are still passed to `on_result`.
+    """
+    origin, apart_s = asyncio.get_running_loop().time(), plan.every_s / len(plan.endpoints)
+    await _all(
+        [
+            _probe_forever(each, origin + apart_s * place, plan.every_s, prober, on_result)
+            for place, each in enumerate(plan.endpoints)
+        ]
+    )
+
+
+async def _probe_forever(
+    endpoint: Endpoint, first: float, every_s: float, prober: Prober, on_result: OnResult
+) -> None:
+    loop, prompts, number = asyncio.get_running_loop(), Prompts(endpoint), 0
+    while True:
+        at = first + number * every_s
+        await asyncio.sleep(max(at - loop.time(), 0.0))
+        due = _due(at, every_s)
+        number += 1
+        if (late_s := loop.time() - at) >= every_s:
+            passed = int(late_s // every_s)
+            if passed > MOST_MISSED:
+                number += passed - MOST_MISSED
+            on_result(prober.unsent(endpoint, due, ProbeOutcome.MISSED, late_s))
+            continue
+        prompt, twin = prompts.next()
+        result = await prober.send(endpoint, prompt, twin, due)
+        on_result(result)
+        if not result.outcome.succeeded:
+            prompts.unanswered()
+        if result.outcome is ProbeOutcome.ABORT:
+            return
+
+
+def _due(at: float, every_s: float) -> Due:
+    """Return an instant that is now or in the past. Its wall-clock time is derived from the present
+    wall clock, which may have been corrected since the start."""
+    ago_s = asyncio.get_running_loop().time() - at
+    return Due(at, time.time_ns() - int(ago_s * 1e9), at + every_s)
+
+
+async def _all(probes: Sequence[Coroutine[None, None, None]]) -> None:
+    """Run the probes. If this task is cancelled, each probe first passes its result."""
+    tasks = [asyncio.ensure_future(each) for each in probes]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for each in tasks:
+            each.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    for end in ends:
+        if isinstance(end, Exception):  # a defect
+            raise end

@@ -1,0 +1,158 @@
+"""Sends results to a collector by OTLP over HTTP. Probing never waits for the collector.
+
+Results wait in a bounded queue. The rules for retries are those of `tailspan_vllm.export.retry`.
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from tailspan_vllm.export.destination import Destination, destination_of
+from tailspan_vllm.export.retry import Backoff
+from tailspan_vllm.export.transport import Outcome, Verdict, http_failure
+
+from probe.connecting import Timings
+from probe.errors import PlanError, ProbeFailure
+from probe.http_exchange import Request, Response, exchange
+from probe.otlp_spans import message
+from telemetry.probes import Probe
+
+QUEUED: Final = 20_000
+"""Maximum number of waiting results, about 20 MB: 100 endpoints each 30 s for 100 minutes."""
+MOST_IN_A_MESSAGE: Final = 512
+"""As in OpenTelemetry's batch processor (OTEL_BSP_MAX_EXPORT_BATCH_SIZE)."""
+GATHER_S: Final = 1.0
+"""Seconds to wait for further results before a message is sent."""
+
+
+class Sender:
+    """A queue of results, and the task that sends them.
+
+    Args:
+        url: the OTLP/HTTP address of the collector, without /v1/….
+        region: where the prober runs.
+        environment: with OpenTelemetry's variables for headers, timeout and certificates.
+        report: takes a sentence when the collector stops or begins to take results.
+
+    Raises:
+        PlanError: a variable or a certificate cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        region: str,
+        environment: Mapping[str, str],
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        complaints: list[str] = []
+        self._to: Destination = destination_of(
+            {**environment, "OTEL_EXPORTER_OTLP_ENDPOINT": url},
+            "traces",
+            "http/protobuf",
+            complaints.append,
+        )
+        if complaints:
+            raise PlanError(complaints[0])
+        try:
+            self._context = ssl.create_default_context(cafile=self._to.certificate)
+            if self._to.client_certificate is not None:
+                self._context.load_cert_chain(self._to.client_certificate, self._to.client_key)
+        except OSError as error:  # includes ssl.SSLError
+            raise PlanError(f"OTEL_EXPORTER_OTLP_CERTIFICATE: cannot be used: {error}") from error
+        self._region, self._report = region, report
+        self._queue: deque[Probe] = deque()
+        self._backoff = Backoff()
+        self.sent = 0
+        self.dropped = 0
+        """Results that the collector refused, or that did not fit into the queue."""
+        self.trouble: str | None = None
+        """Why the last message was not accepted, or None."""
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of results that were not sent yet."""
+        return len(self._queue)
+
+    @property
+    def url(self) -> str:
+        """Return the address for messages, without a password."""
+        return self._to.shown
+
+    def offer(self, result: Probe) -> None:
+        """Queue a result. If the queue is full, the oldest result is dropped."""
+        if len(self._queue) >= QUEUED:
+            self._queue.popleft()
+            self.dropped += 1
+        self._queue.append(result)
+
+    async def run(self) -> None:
+        """Send results until this task is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(GATHER_S)
+            while self._queue and self._backoff.due(loop.time()):
+                await self.send_some()
+
+    async def flush(self, within_s: float) -> None:
+        """Try to send each waiting result once, for at most `within_s`."""
+        try:
+            async with asyncio.timeout(within_s):
+                while self._queue and await self.send_some():
+                    pass
+        except TimeoutError:
+            self.trouble = f"no answer within {within_s:g} s"
+
+    async def send_some(self) -> bool:
+        """Send a message. Return False if the collector did not take it, but may take it later."""
+        batch = [self._queue[place] for place in range(min(len(self._queue), MOST_IN_A_MESSAGE))]
+        outcome = await self._post(message(self._region, batch))
+        self._note(None if outcome.verdict is Verdict.ACCEPTED else outcome.reason)
+        if outcome.retryable:
+            self._backoff.wait(asyncio.get_running_loop().time(), outcome.wait_s)
+            return False
+        self._backoff.reset()
+        for each in batch:
+            if self._queue and self._queue[0] is each:  # a full queue may have dropped it
+                self._queue.popleft()
+        refused = outcome.rejected if outcome.verdict is Verdict.ACCEPTED else len(batch)
+        self.sent += len(batch) - refused
+        self.dropped += refused
+        if refused and outcome.reason:
+            self.trouble = outcome.reason
+        return True
+
+    def _note(self, trouble: str | None) -> None:
+        if trouble is not None and self.trouble is None:
+            self._report(f"The collector at {self.url} does not take results: {trouble}")
+        elif trouble is None and self.trouble is not None:
+            self._report(f"The collector at {self.url} takes results again.")
+        self.trouble = trouble
+
+    async def _post(self, body: bytes) -> Outcome:
+        headers = (("Content-Type", "application/x-protobuf"), *self._to.headers)
+        request, response, answer = (
+            Request(self._to.endpoint, headers, body),
+            Response(),
+            bytearray(),
+        )
+        try:
+            async with asyncio.timeout(self._to.timeout_s):
+                await exchange(
+                    request, Timings(), response, self._context, lambda data, _: answer.extend(data)
+                )
+        except TimeoutError:
+            return Outcome(Verdict.UNREACHABLE, f"no answer within {self._to.timeout_s:g} s")
+        except ProbeFailure as failure:
+            return Outcome(Verdict.UNREACHABLE, str(failure))
+        if response.status >= 300:
+            return http_failure(response.status, response.headers)
+        try:
+            partial = ExportTraceServiceResponse.FromString(bytes(answer)).partial_success
+        except Exception:  # the body is not OTLP, but the status is a success
+            return Outcome(Verdict.ACCEPTED)
+        rejected = min(max(partial.rejected_spans, 0), MOST_IN_A_MESSAGE)
+        return Outcome(Verdict.ACCEPTED, partial.error_message, rejected=rejected)

@@ -1,0 +1,151 @@
+"""A TCP proxy that spoils a connection by known amounts: delay, cut, reset, stall.
+
+Each chunk of bytes is passed on `delay_s` after it arrived, in order, so the delay of the first
+byte is the same as that of the last. On a busy machine a chunk is held longer than that, so the
+proxy also records how long it really held each chunk. Instants are of the monotonic clock.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from struct import pack
+from typing import Final, Literal, NamedTuple
+
+_CHUNK_BYTES: Final = 65_536
+_RESET: Final = pack("ii", 1, 0)
+"""SO_LINGER with a time of zero: closing then sends RST instead of FIN."""
+
+
+class Held(NamedTuple):
+    """A chunk that the proxy passed on, and how long the proxy held it."""
+
+    data: bytes
+    held_s: float
+
+
+@dataclass(slots=True)
+class Spoiling:
+    """What the proxy does. It may be changed between connections.
+
+    Attributes:
+        up_s: delay of bytes from the client to the server.
+        down_s: delay of bytes from the server to the client.
+        end: what happens after `after_bytes` of the server's bytes: nothing, the connection is
+            closed (`cut`), reset, or passes nothing on any more (`stall`).
+        after_bytes: see `end`.
+        stall_s: how long a stall lasts.
+        up, down: receive the chunks that were passed on.
+    """
+
+    up_s: float = 0.0
+    down_s: float = 0.0
+    end: Literal["nothing", "cut", "reset", "stall"] = "nothing"
+    after_bytes: int = 0
+    stall_s: float = 3600.0
+    up: list[Held] = field(default_factory=list)
+    down: list[Held] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def network_proxy(to_port: int, spoiling: Spoiling) -> AsyncIterator[int]:
+    """Listen on a free port of loopback, and pass connections on to another port.
+
+    Yields: the port.
+    """
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await _connection(reader, writer, to_port, spoiling)
+        except (ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            tasks.discard(task)
+            writer.transport.abort()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _connection(
+    from_client: asyncio.StreamReader,
+    to_client: asyncio.StreamWriter,
+    to_port: int,
+    spoiling: Spoiling,
+) -> None:
+    from_server, to_server = await asyncio.open_connection("127.0.0.1", to_port)
+    for writer in (to_client, to_server):
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        up = asyncio.ensure_future(
+            _pass_on(from_client, to_server, spoiling.up_s, Spoiling(down=spoiling.up))
+        )
+        down = asyncio.ensure_future(_pass_on(from_server, to_client, spoiling.down_s, spoiling))
+        try:
+            await down
+        finally:
+            up.cancel()
+            with suppress(asyncio.CancelledError, ConnectionError):
+                await up
+    finally:
+        to_server.transport.abort()
+
+
+async def _pass_on(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    delay_s: float,
+    spoiling: Spoiling,
+) -> None:
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+    async def receive() -> None:
+        while data := await reader.read(_CHUNK_BYTES):
+            waiting.put_nowait((loop.time() + delay_s, data))
+        waiting.put_nowait((loop.time() + delay_s, b""))
+
+    receiving = asyncio.ensure_future(receive())
+    passed = 0
+    try:
+        while True:
+            due, data = await waiting.get()
+            if (wait_s := due - loop.time()) > 0:
+                await asyncio.sleep(wait_s)
+            left = spoiling.after_bytes - passed
+            if spoiling.end != "nothing" and len(data) >= left:
+                writer.write(data[:left])
+                await writer.drain()
+                if spoiling.end == "stall":
+                    await asyncio.sleep(spoiling.stall_s)
+                    writer.write(data[left:])
+                    spoiling = Spoiling()
+                    continue
+                if spoiling.end == "reset":
+                    await asyncio.sleep(0.05)  # the client reads what was passed on before
+                    given = writer.get_extra_info("socket")
+                    given.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                writer.transport.abort() if spoiling.end == "reset" else writer.close()
+                return
+            if not data:
+                writer.close()
+                return
+            writer.write(data)
+            spoiling.down.append(Held(data, loop.time() - (due - delay_s)))
+            await writer.drain()
+            passed += len(data)
+    finally:
+        receiving.cancel()
+        with suppress(asyncio.CancelledError, ConnectionError):
+            await receiving

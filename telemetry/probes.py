@@ -1,0 +1,241 @@
+"""A probe: one request that the prober sent to an endpoint, as its client measured it.
+
+Probes are stored apart from requests. The server's own row of a probe has the tenant
+`PROBE_TENANT`, and queries of requests leave these rows out unless they select this tenant.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final
+
+from tailspan_vllm import names
+
+from telemetry.fields import PROBER, attribute, column
+
+PROBE_TENANT: Final = "tailspan-probe"
+"""The tenant that the prober sends with each request."""
+
+
+class ProbeOutcome(StrEnum):
+    """The result of a probe."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    REJECTED = "rejected"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    ABORT = "abort"
+    MISSED = "missed"
+    OVER_BUDGET = "over_budget"
+
+    @property
+    def succeeded(self) -> bool:
+        """Return whether the endpoint sent a complete answer."""
+        return self in (ProbeOutcome.STOP, ProbeOutcome.LENGTH)
+
+    @property
+    def sent(self) -> bool:
+        """Return whether the prober tried to reach the endpoint."""
+        return self not in (ProbeOutcome.MISSED, ProbeOutcome.OVER_BUDGET)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One probe. Unknown values are None.
+
+    DNS, connect and TLS are the set-up of the connection. All later durations count from the moment
+    when the connection was ready, so that set-up and `e2e_s` sum to what the client waited.
+    """
+
+    trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
+    span_id: Annotated[str, column("text", "The span's id, in hex.", "the span")]
+    at_unix_ns: Annotated[
+        int, column("ns", "When the schedule intended the probe to start.", "the span's start")
+    ]
+    endpoint: Annotated[
+        str,
+        attribute(names.PROBE_ENDPOINT, "text", "The endpoint, as the file names it.", PROBER),
+    ]
+    kind: Annotated[
+        str, attribute(names.PROBE_KIND, "text", "The protocol, such as `openai-chat`.", PROBER)
+    ]
+    outcome: Annotated[
+        ProbeOutcome,
+        attribute(
+            names.PROBE_OUTCOME,
+            "text",
+            "`stop`, `length`, `rejected` (an HTTP status that is not a success), `error`,"
+            " `timeout` (no complete answer before the next probe was due), `abort` (the prober was"
+            " stopped), `missed` (the prober was too late to send it), or `over_budget` (not sent,"
+            " because the budget of the day would not hold).",
+            PROBER,
+        ),
+    ]
+    region: Annotated[
+        str | None, column("text", "The region of the prober.", "resource `cloud.region`")
+    ] = None
+    model: Annotated[
+        str | None,
+        attribute(names.REQUEST_MODEL, "text", "The model, as the file names it.", PROBER),
+    ] = None
+    request_id: Annotated[
+        str | None,
+        attribute(
+            names.RESPONSE_ID,
+            "text",
+            "The id in the response, or the `X-Request-Id` that the prober sent if the response had"
+            " no id.",
+            PROBER,
+        ),
+    ] = None
+    error_type: Annotated[
+        str | None,
+        attribute(
+            names.ERROR_TYPE,
+            "text",
+            "Why the probe failed: the HTTP status, or `dns`, `connect`, `tls`, `disconnected`,"
+            " `truncated`, `stream_error`, `stream`, `http`, `max_tokens`, `key`, `request` or"
+            " `timeout`.",
+            PROBER,
+        ),
+    ] = None
+    error: Annotated[
+        str | None,
+        attribute(names.PROBE_ERROR, "text", "Why the probe failed, as a sentence.", PROBER),
+    ] = None
+    http_status: Annotated[
+        int | None,
+        attribute(names.HTTP_STATUS_CODE, "integer", "HTTP status of the response.", PROBER),
+    ] = None
+    twin: Annotated[
+        bool | None,
+        attribute(
+            names.PROBE_TWIN,
+            "boolean",
+            "Whether the prompt is the one of the probe before, so that a cache may contain it.",
+            PROBER,
+        ),
+    ] = None
+    late_s: Annotated[
+        float | None,
+        attribute(names.PROBE_LATE, "s", "Intended start → start.", PROBER),
+    ] = None
+    dns_s: Annotated[
+        float | None,
+        attribute(names.PROBE_DNS, "s", "Name lookup. Absent for a numeric address.", PROBER),
+    ] = None
+    connect_s: Annotated[
+        float | None, attribute(names.PROBE_CONNECT, "s", "TCP connection.", PROBER)
+    ] = None
+    tls_s: Annotated[
+        float | None,
+        attribute(names.PROBE_TLS, "s", "TLS handshake. Absent without TLS.", PROBER),
+    ] = None
+    written_s: Annotated[
+        float | None,
+        attribute(
+            names.PROBE_WRITTEN, "s", "Connection ready → request given to the kernel.", PROBER
+        ),
+    ] = None
+    first_byte_s: Annotated[
+        float | None,
+        attribute(
+            names.PROBE_FIRST_BYTE, "s", "Connection ready → first byte of the response.", PROBER
+        ),
+    ] = None
+    first_event_s: Annotated[
+        float | None,
+        attribute(
+            names.PROBE_FIRST_EVENT, "s", "Connection ready → first event of the stream.", PROBER
+        ),
+    ] = None
+    first_reasoning_s: Annotated[
+        float | None,
+        attribute(
+            names.PROBE_FIRST_REASONING, "s", "Connection ready → first reasoning token.", PROBER
+        ),
+    ] = None
+    first_content_s: Annotated[
+        float | None,
+        attribute(
+            names.PROBE_FIRST_CONTENT, "s", "Connection ready → first content token.", PROBER
+        ),
+    ] = None
+    itl_max_s: Annotated[
+        float | None,
+        attribute(
+            names.PROBE_ITL_MAX,
+            "s",
+            "The longest time between two events with tokens. Absent for fewer than two.",
+            PROBER,
+        ),
+    ] = None
+    e2e_s: Annotated[
+        float | None,
+        attribute(
+            names.PROBE_E2E, "s", "Connection ready → end of the answer, or failure.", PROBER
+        ),
+    ] = None
+    chunks: Annotated[
+        int | None,
+        attribute(
+            names.PROBE_CHUNKS,
+            "{event}",
+            "Events with tokens. One event may carry several tokens.",
+            PROBER,
+        ),
+    ] = None
+    prompt_tokens: Annotated[
+        int | None,
+        attribute(names.INPUT_TOKENS, "{token}", "Tokens of the prompt, by usage.", PROBER),
+    ] = None
+    cached_tokens: Annotated[
+        int | None,
+        attribute(
+            names.CACHE_READ_INPUT_TOKENS,
+            "{token}",
+            "Prompt tokens found in a cache, by usage.",
+            PROBER,
+        ),
+    ] = None
+    output_tokens: Annotated[
+        int | None,
+        attribute(names.OUTPUT_TOKENS, "{token}", "Tokens of the answer, by usage.", PROBER),
+    ] = None
+    reasoning_tokens: Annotated[
+        int | None,
+        attribute(
+            names.REASONING_OUTPUT_TOKENS,
+            "{token}",
+            "Output tokens that are reasoning, by usage.",
+            PROBER,
+        ),
+    ] = None
+    cost_usd: Annotated[
+        float | None,
+        attribute(
+            names.PROBE_COST,
+            "USD",
+            "List price of the tokens. Absent if genai-prices has no price for the address and"
+            " the model.",
+            PROBER,
+        ),
+    ] = None
+    certificate_ends_unix_s: Annotated[
+        float | None,
+        attribute(
+            names.PROBE_CERTIFICATE_END,
+            "s",
+            "End of validity of the server's certificate, in unix seconds.",
+            PROBER,
+        ),
+    ] = None
+    clock_ahead_s: Annotated[
+        float | None,
+        column(
+            "s",
+            "Seconds subtracted from the timestamp, because the prober's clock was ahead."
+            " The value is absent without a correction.",
+            "collector",
+        ),
+    ] = None

@@ -1,0 +1,37 @@
+"""A result with every field."""
+
+from telemetry.probes import Probe, ProbeOutcome
+
+EXAMPLE = Probe(
+    trace_id="1" * 32,
+    span_id="1" * 16,
+    at_unix_ns=1_763_634_000 * 10**9,
+    region="eu-west",
+    endpoint="chat",
+    kind="openai-chat",
+    model="tiny",
+    outcome=ProbeOutcome.STOP,
+    request_id="chatcmpl-1",
+    error_type="none",
+    error="none",
+    http_status=200,
+    twin=False,
+    late_s=0.001,
+    dns_s=0.002,
+    connect_s=0.003,
+    tls_s=0.004,
+    written_s=0.0005,
+    first_byte_s=0.05,
+    first_event_s=0.06,
+    first_reasoning_s=0.07,
+    first_content_s=0.08,
+    itl_max_s=0.09,
+    e2e_s=0.5,
+    chunks=7,
+    prompt_tokens=100,
+    cached_tokens=16,
+    output_tokens=9,
+    reasoning_tokens=4,
+    cost_usd=0.001,
+    certificate_ends_unix_s=1_900_000_000.0,
+)

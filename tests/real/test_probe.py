@@ -1,0 +1,134 @@
+"""The prober against a real vLLM, behind a proxy that spoils its connections by known amounts."""
+
+import asyncio
+import json
+import ssl
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from probe.budget import Budget
+from probe.plan import Endpoint, Limits
+from probe.prompts import fresh_prompt
+from probe.run_probe import Due, Prober
+from probe.sender import Sender
+from rig.network_proxy import Held, Spoiling, network_proxy
+from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+KINDS = ("openai-chat", "openai-completions", "openai-responses", "anthropic-messages")
+
+
+def _endpoint(port: int, kind: str = "openai-chat", max_tokens: int = 8) -> Endpoint:
+    return Endpoint(
+        name="tiny",
+        kind=kind,
+        url=f"http://127.0.0.1:{port}",
+        model="tiny",
+        max_tokens=max_tokens,
+        prompt_tokens=40,
+    )
+
+
+def _prober() -> Prober:
+    context = ssl.create_default_context()
+    return Prober("here", Budget(Limits(), lambda *_: None, None), lambda *_: None, context, {})
+
+
+async def _probe(endpoint: Endpoint, within_s: float = 30.0) -> Probe:
+    now = asyncio.get_running_loop().time()
+    due = Due(now, time.time_ns(), now + within_s)
+    return await _prober().send(endpoint, fresh_prompt(endpoint), False, due)
+
+
+def _spoilt(port: int, spoiling: Spoiling, times: int = 1, **about: Any) -> list[Probe]:
+    async def run() -> list[Probe]:
+        async with network_proxy(port, spoiling) as proxy:
+            within_s = about.pop("within_s", 30.0)
+            return [await _probe(_endpoint(proxy, **about), within_s) for _ in range(times)]
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_real_vllm_answers_in_each_protocol_that_it_serves(vllm: Any, kind: str) -> None:
+    (result,) = _spoilt(vllm.port, Spoiling(), kind=kind)
+    assert result.error is None
+    assert result.outcome.succeeded
+    assert (result.output_tokens or 0) > 0
+    assert result.first_content_s is not None
+
+
+@pytest.mark.parametrize(
+    ("spoiling", "outcome", "error_type"),
+    [
+        (Spoiling(end="cut", after_bytes=900), ProbeOutcome.ERROR, "truncated"),
+        (Spoiling(end="reset", after_bytes=900), ProbeOutcome.ERROR, "truncated"),
+        (Spoiling(end="cut"), ProbeOutcome.ERROR, "disconnected"),
+        (Spoiling(end="stall", after_bytes=900), ProbeOutcome.TIMEOUT, "timeout"),
+    ],
+    ids=["cut", "reset", "closed", "stall"],
+)
+def test_a_spoilt_answer_of_a_real_vllm_is_a_failure(
+    vllm: Any, spoiling: Spoiling, outcome: ProbeOutcome, error_type: str
+) -> None:
+    (result,) = _spoilt(vllm.port, spoiling, max_tokens=200, within_s=3.0)
+    assert (result.outcome, result.error_type) == (outcome, error_type)
+
+
+def test_a_stall_is_the_longest_gap(vllm: Any) -> None:
+    spoiling = Spoiling(end="stall", after_bytes=6000, stall_s=0.7)
+    (result,) = _spoilt(vllm.port, spoiling, max_tokens=100)
+    assert result.outcome.succeeded, result.error
+    assert result.itl_max_s == pytest.approx(0.7, abs=0.05)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.1])
+def test_network_time_is_the_proxys_delay(vllm: Any, tailspan: Any, delay_s: float) -> None:
+    """Within 2 ms or 5 % of what the proxy really added, at the median."""
+    split = Spoiling(up_s=delay_s * 0.25, down_s=delay_s * 0.75)
+    results = _spoilt(vllm.port, split, times=20)
+    assert all(each.outcome.succeeded for each in results)
+
+    async def send() -> None:
+        sender = Sender(tailspan.address("http"), "here", {})
+        for each in results:
+            sender.offer(each)
+        await sender.flush(10.0)
+        assert (sender.sent, sender.dropped) == (len(results), 0), sender.trouble
+
+    asyncio.run(send())
+    wanted = {each.trace_id for each in results}
+    tailspan.wait_for_rows(wanted)
+    asked = ("requests", "--last", "1h", "--where", f"tenant={PROBE_TENANT}", "--format", "json")
+    done = tailspan.run(*asked)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    network_s = {row["trace_id"]: row["network_s"] for row in rows if row["trace_id"] in wanted}
+    assert len(network_s) == len(results)
+    assert None not in network_s.values()
+    added_s = [
+        up.held_s + down.held_s
+        for up, down in zip(split.up, _first_events(split.down), strict=True)
+    ]
+    errors_s = [
+        network_s[each.trace_id] - known for each, known in zip(results, added_s, strict=True)
+    ]
+    added = statistics.median(added_s)
+    assert added >= delay_s
+    assert abs(statistics.median(errors_s)) <= max(2e-3, 0.05 * added), sorted(errors_s)
+
+
+def _first_events(down: Sequence[Held]) -> list[Held]:
+    """Return the chunk with the first event of each response, which begins with its head."""
+    firsts, waiting = [], False
+    for each in down:
+        waiting |= each.data.startswith(b"HTTP/1.1")
+        if waiting and b"data:" in each.data:
+            firsts.append(each)
+            waiting = False
+    return firsts
