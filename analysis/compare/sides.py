@@ -93,7 +93,7 @@ def requests_of(table: pa.Table) -> Requests:
     engine = pc.fill_null(table["engine"].cast(pa.string()), "0")
     replica = pc.fill_null(table["replica"].cast(pa.string()), "")
     instants = Instants(
-        engine=_codes([replica, engine]),
+        engine=_codes([replica, engine], table.num_rows),
         received_s=received_s,
         scheduled_s=received_s + queued_s,
         first_token_s=received_s + to_first_s,
@@ -105,17 +105,23 @@ def requests_of(table: pa.Table) -> Requests:
     return Requests(table, instants, shared_work(instants), received_s + e2e_s)
 
 
-def group_numbers(tables: Sequence[pa.Table]) -> list[IntArray]:
-    """Return a number for each request's tenant, route and adapter, the same in all tables."""
+def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> list[IntArray]:
+    """Return a number for each request's tenant, route and adapter, the same in all tables.
+
+    Args:
+        tables: the requests of each side.
+        without: labels that select the sides. They would make all groups different.
+    """
+    names = [name for name in GROUPED if name not in without]
     whole = pa.concat_tables([each.select(list(GROUPED)) for each in tables])
-    columns = [pc.fill_null(whole[name].cast(pa.string()), "") for name in GROUPED]
+    columns = [pc.fill_null(whole[name].cast(pa.string()), "") for name in names]
     ends = np.cumsum([each.num_rows for each in tables])[:-1]
-    return np.split(_codes(columns), ends)
+    return np.split(_codes(columns, whole.num_rows), ends)
 
 
-def _codes(columns: Sequence[pa.ChunkedArray]) -> IntArray:
+def _codes(columns: Sequence[pa.ChunkedArray], size: int) -> IntArray:
     """Return a number for each distinct combination of values."""
-    found = np.zeros(len(columns[0]), dtype=np.int64)
+    found = np.zeros(size, dtype=np.int64)
     for column in columns:
         _, codes = np.unique(column.to_numpy(zero_copy_only=False).astype(str), return_inverse=True)
         _, found = np.unique(found * (codes.max(initial=0) + 1) + codes, return_inverse=True)

@@ -147,7 +147,11 @@ def explain(
     else:
         given = _baseline(baseline)
         window = question.window
-        if given and given[0] < window.to_unix_ns and window.from_unix_ns < given[1]:
+        if (
+            given is not None
+            and given.from_unix_ns < window.to_unix_ns
+            and window.from_unix_ns < given.to_unix_ns
+        ):
             raise click.UsageError(
                 f"--baseline {baseline!r} overlaps the window, {text.span(window)}"
             )
@@ -157,7 +161,7 @@ def explain(
             Span(question.window.from_unix_ns, question.window.to_unix_ns),
             question.equals,
             () if by_size else objectives_at(objectives or (OBJECTIVES,)),
-            None if given is None else Span(*given),
+            given,
         )
         _tell(answer, form, question, fast)
 
@@ -210,16 +214,11 @@ def _given(parameter: str) -> bool:
     return source is ParameterSource.COMMANDLINE
 
 
-def _baseline(given: str | None) -> tuple[int, int] | None:
+def _baseline(given: str | None) -> Span | None:
     if given is None:
         return None
-    start, slash, end = given.partition("/")
     try:
-        if not slash:
-            raise ValueError("must be FROM/TO")
-        found = time_range.instant_ns(start), time_range.instant_ns(end)
-        if found[0] >= found[1]:
-            raise ValueError("must end after it begins")
+        found = time_range.from_to(given)
     except ValueError as error:
         raise click.UsageError(f"--baseline {given!r}: {error}") from error
-    return found
+    return Span(found.from_unix_ns, found.to_unix_ns)
