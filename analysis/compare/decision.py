@@ -5,7 +5,7 @@ Pure. All that the benchmark measures is computed here.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import expm1, log1p
+from math import expm1
 from typing import Final
 
 import numpy as np
@@ -61,8 +61,12 @@ class Decision:
     """The interval of after / before − 1 at the same mix and load."""
     compared_ratio: float
     effective: float
-    curve: Sequence[LoadPoint]
-    reasons: Sequence[str]
+    curve: Sequence[LoadPoint] = ()
+    reasons: Sequence[str] = ()
+    blocks: int = 0
+    """Number of blocks of time of the side with fewer blocks."""
+    log_error: float | None = None
+    """Standard error of the logarithm of after / before."""
 
     @property
     def change_ratio(self) -> float | None:
@@ -97,58 +101,62 @@ def decide(before: Observed, after: Observed, asked: Asked) -> Decision:
         after: the requests after the change, whose groups have the same numbers.
         asked: the percentile, the margin, and whether the interval must hold at all looks.
     """
+    found = comparison_of(before, after, asked)
+    return found if isinstance(found, Decision) else _decided(found, asked)
+
+
+def comparison_of(before: Observed, after: Observed, asked: Asked) -> Comparison | Decision:
+    """Match both sides, or return the decision that they cannot be compared."""
     least = max(LEAST_REQUESTS, least_number(asked.q))
     sides = {"before": before, "after": after}
+    before_s, after_s = (
+        percentile(each.value_s, asked.q) if each.at_s.size else None for each in sides.values()
+    )
     reasons = [
         f"{each.at_s.size:,} requests {name}; a P{100 * asked.q:g} needs at least {least:,}"
         for name, each in sides.items()
         if each.at_s.size < least
     ]
-    before_s, after_s = (
-        percentile(each.value_s, asked.q) if each.at_s.size else None for each in sides.values()
-    )
     if reasons:
-        return _undecided(before_s, after_s, 0.0, 0.0, reasons)
+        return Decision(
+            *(CompareVerdict.UNDECIDED, before_s, after_s, None, None, 0.0, 0.0), reasons=reasons
+        )
     found = Comparison(before.take(thinned(before.at_s.size)), after.take(thinned(after.at_s.size)))
-    ratio = float(found.comparable.mean())
-    reasons = _too_different(found, asked, least)
+    reasons = _too_different(found, least) or _too_short(found)
     if reasons:
-        return _undecided(before_s, after_s, ratio, found.effective, reasons)
-    blocks = min(len(blocks_of(each.at_s)) for each in (found.before, found.after))
-    if blocks < LEAST_BLOCKS:
-        reasons = [
-            f"the requests of one side arrived in {blocks} blocks of time; needed: at least"
-            f" {LEAST_BLOCKS}. Choose a longer range"
-        ]
-        return _undecided(before_s, after_s, ratio, found.effective, reasons)
-    return _decided(found, asked, blocks)
+        return Decision(
+            *(CompareVerdict.UNDECIDED, before_s, after_s, None, None),
+            *(float(found.comparable.mean()), found.effective),
+            reasons=reasons,
+        )
+    return found
 
 
-def _decided(found: Comparison, asked: Asked, blocks: int) -> Decision:
-    equal, parts = found.equal(), found.parts(asked.q)
+def _decided(found: Comparison, asked: Asked) -> Decision:
+    equal, parts, blocks = found.equal(), found.parts(asked.q), _blocks(found)
     edges = edges_of(equal.compared.running, asked.q)
     drawn = draws_of(
         found,
-        lambda each: (
-            each.log_ratio(asked.q, asked.floor_s),
-            percentiles(each, edges, asked.q),
-        ),
+        lambda each: (each.log_ratio(asked.q, asked.floor_s), percentiles(each, edges, asked.q)),
     )
     middle = equal.log_ratio(asked.q, asked.floor_s)
-    half = float(spread_of(np.array([each for each, _ in drawn]))) * reach_of(blocks, asked.looks)
+    error = float(spread_of(np.array([each for each, _ in drawn])))
+    half = error * reach_of(blocks, asked.looks)
     logs = Interval(middle - half, middle + half)
     verdict = verdict_of(middle, logs, asked.margin)
-    ratio = _of_seconds(logs, parts, asked.floor_s)
-    points = points_of(
-        *(equal, np.array([each for _, each in drawn]), edges, asked.q),
-        reach_of(blocks, looks=False),
-    )
-    share = float(found.comparable.mean())
-    reasons = [] if verdict is not CompareVerdict.UNDECIDED else [_too_wide(logs, asked.margin)]
+    at_loads = np.array([each for _, each in drawn])
+    undecided = verdict is CompareVerdict.UNDECIDED
     return Decision(
-        *(verdict, parts.before_s, parts.after_s, parts, ratio, share, found.effective),
-        *(points, reasons),
+        *(verdict, parts.before_s, parts.after_s, parts, _of_seconds(logs, parts, asked.floor_s)),
+        *(float(found.comparable.mean()), found.effective),
+        points_of(equal, at_loads, edges, asked.q, reach_of(blocks, looks=False)),
+        [_too_wide(logs, asked.margin)] if undecided else [],
+        *(blocks, error),
     )
+
+
+def _blocks(found: Comparison) -> int:
+    return min(len(blocks_of(each.at_s)) for each in (found.before, found.after))
 
 
 def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None:
@@ -160,14 +168,22 @@ def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None
 
 def _too_wide(logs: Interval, margin: float) -> str:
     return (
-        f"the change is between {expm1(logs.low):+.1%} and {expm1(logs.high):+.1%}, which is not"
-        f" clear of the margin of {margin:.3g}; more requests narrow the interval"
-        if logs.high > log1p(margin)
-        else "the change is not clear"
+        f"the change is between {expm1(logs.low):+.1%} and {expm1(logs.high):+.1%}, and the margin"
+        f" is {margin:.3g}; more requests narrow the interval"
     )
 
 
-def _too_different(found: Comparison, asked: Asked, least: int) -> list[str]:
+def _too_short(found: Comparison) -> list[str]:
+    blocks = _blocks(found)
+    if blocks >= LEAST_BLOCKS:
+        return []
+    return [
+        f"the requests of one side arrived in {blocks} blocks of time; needed: at least"
+        f" {LEAST_BLOCKS}. Choose a longer range"
+    ]
+
+
+def _too_different(found: Comparison, least: int) -> list[str]:
     """Return why the sides are too different to be compared."""
     compared = int(found.comparable.sum())
     share = compared / found.comparable.size
@@ -179,7 +195,7 @@ def _too_different(found: Comparison, asked: Asked, least: int) -> list[str]:
             f"only {share:.0%} of the requests after the change ({compared:,}) have a counterpart"
             f" before it; needed: {LEAST_COMPARED:.0%} and {least:,} requests"
         )
-    elif found.effective < LEAST_REQUESTS:
+    else:
         reasons.append(
             f"the counterparts before the change count as {found.effective:.0f} requests; needed:"
             f" at least {LEAST_REQUESTS}"
@@ -197,16 +213,3 @@ def _too_different(found: Comparison, asked: Asked, least: int) -> list[str]:
             f" running requests at arrival: {was:.0f} before, {now:.0f} after)"
         )
     return reasons
-
-
-def _undecided(
-    before_s: float | None,
-    after_s: float | None,
-    compared: float,
-    effective: float,
-    reasons: Sequence[str],
-) -> Decision:
-    return Decision(
-        *(CompareVerdict.UNDECIDED, before_s, after_s, None, None, compared, effective),
-        *((), reasons),
-    )
