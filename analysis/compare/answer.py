@@ -24,6 +24,7 @@ from telemetry.requests import Source
 
 MOST_READ = 300_000
 """Maximum number of requests to read on each side, which takes about a second."""
+NOT_REPLAYED = "not replayed"
 _NS = 10**9
 
 
@@ -77,7 +78,7 @@ def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = Tru
     ]
     decision = decide(observed[0], observed[1], asked)
     found = [attainment_of(each, *sides) for each in question.objectives]
-    total = total_change(engine, question) if replay else TotalChange(None, "not replayed")
+    total = total_change(engine, question) if replay else TotalChange(None, NOT_REPLAYED)
     return CompareAnswer(
         *(question, decision, observed[0].at_s.size, observed[1].at_s.size),
         *(_coefficients(engine, question, sides), total),

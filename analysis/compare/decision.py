@@ -5,13 +5,14 @@ Pure. All that the benchmark measures is computed here.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import expm1
+from math import expm1, hypot
 from typing import Final
 
 import numpy as np
 
 from analysis.compare.intervals import (
     LEAST_BLOCKS,
+    MODEL_ERROR,
     Interval,
     blocks_of,
     draws_of,
@@ -140,7 +141,7 @@ def _decided(found: Comparison, asked: Asked) -> Decision:
         lambda each: (each.log_ratio(asked.q, asked.floor_s), percentiles(each, edges, asked.q)),
     )
     middle = equal.log_ratio(asked.q, asked.floor_s)
-    error = float(spread_of(np.array([each for each, _ in drawn])))
+    error = hypot(float(spread_of(np.array([each for each, _ in drawn]))), MODEL_ERROR)
     half = error * reach_of(blocks, asked.looks)
     logs = Interval(middle - half, middle + half)
     verdict = verdict_of(middle, logs, asked.margin)

@@ -4,11 +4,12 @@ Pure. A change can be worse only at high concurrency, or only at a batch of one.
 that.
 """
 
+from math import hypot
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from analysis.compare.intervals import spread_of
+from analysis.compare.intervals import MODEL_ERROR, spread_of
 from analysis.compare.parts import Equal, percentile
 from replay.arrivals import FloatArray
 from telemetry.quantiles import least_number
@@ -79,13 +80,14 @@ def points_of(
     """
     running = measured.compared.running
     place = np.searchsorted(edges, running, side="right")
-    half_s = spread_of(drawn[:, :, 1] - drawn[:, :, 0]) * reach
+    error_s = spread_of(drawn[:, :, 1] - drawn[:, :, 0])
     points = []
     for number, (before_s, after_s) in enumerate(percentiles(measured, edges, q).tolist()):
         mine = running[place == number]
         if mine.size < max(LEAST_REQUESTS, least_number(q)):
             continue
-        middle_s, wide_s = after_s - before_s, float(half_s[number])
+        middle_s = after_s - before_s
+        wide_s = hypot(float(error_s[number]), MODEL_ERROR * before_s) * reach
         points.append(
             LoadPoint(
                 float(np.median(mine)),

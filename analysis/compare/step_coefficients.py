@@ -7,10 +7,12 @@ hardly depend on the mix and the load, so they are an independent witness of a c
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import hypot, inf
 from typing import Final
 
 import numpy as np
 
+from analysis.compare.intervals import spread_of
 from analysis.compare.least_squares import non_negative_fit
 from analysis.corrected_prediction import small_sample_factor
 from diagnosis.inputs.servers import Samples
@@ -33,6 +35,9 @@ BLOCK: Final = 6
 LEAST_STRETCHES: Final = 10 * COEFFICIENTS
 """Minimum number of stretches: ten for each coefficient."""
 DRAWS: Final = 200
+MODEL_ERROR: Final = 0.0006
+"""Standard deviation of the ratio of two windows without a change, beyond what the blocks show. It
+was measured on 90 pairs of simulated windows (docs/benchmarks.md#compare)."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
 """Deviation, in medians, from which on an observation counts less. 2 medians are 1.35 standard
@@ -71,8 +76,8 @@ class Coefficients:
     """In seconds, by name in `NAMES`."""
     after: Mapping[str, Estimate]
     pace: Estimate
-    """The busy time after the change, divided by the busy time that the coefficients before the
-    change give for the same work."""
+    """The busy time of the steps after the change, divided by the busy time that the same work
+    would have taken before it."""
 
 
 def stretches_of(
@@ -118,7 +123,7 @@ def coefficients_of(before: Stretches, after: Stretches) -> Coefficients | None:
     for number in range(DRAWS):
         sides = [_take(each, _rows(each.busy_s.size, chance)) for each in (before, after)]
         drawn[number] = [_fit(each) for each in sides]
-        paces[number] = _pace(drawn[number, 0], sides[1])
+        paces[number] = _pace(drawn[number, 0], *sides)
     sizes = [each.busy_s.size // BLOCK for each in (before, after)]
     found = [
         {
@@ -127,7 +132,7 @@ def coefficients_of(before: Stretches, after: Stretches) -> Coefficients | None:
         }
         for side in (0, 1)
     ]
-    return Coefficients(*found, _estimate(_pace(fits[0], after), paces, min(sizes)))
+    return Coefficients(*found, _estimate(_pace(fits[0], before, after), paces, min(sizes)))
 
 
 def _take(of: Stretches, rows: IntArray) -> Stretches:
@@ -154,11 +159,16 @@ def _fit(of: Stretches) -> FloatArray:
     return np.asarray(non_negative_fit(columns, of.busy_s, weights) / scales)
 
 
-def _pace(coefficients: FloatArray, of: Stretches) -> float:
-    return float(of.busy_s.sum() / max(float((of.work @ coefficients).sum()), 1e-12))
+def _pace(coefficients: FloatArray, before: Stretches, after: Stretches) -> float:
+    """Return the busy time per modelled time after the change, divided by the same before it."""
+    was, now = (
+        each.busy_s.sum() / max(float((each.work @ coefficients).sum()), 1e-12)
+        for each in (before, after)
+    )
+    return float(now / was)
 
 
 def _estimate(value: float, drawn: FloatArray, blocks: int) -> Estimate:
-    low, high = np.quantile(drawn, (0.1587, 0.8413))
-    half = float(high - low) / 2 * Z_95 * (small_sample_factor(blocks) or np.inf)
+    error = hypot(float(spread_of(drawn)), MODEL_ERROR * value)
+    half = error * Z_95 * (small_sample_factor(blocks) or inf)
     return Estimate(float(value), max(float(value) - half, 0.0), float(value) + half)

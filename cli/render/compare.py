@@ -1,7 +1,7 @@
 """Format a comparison as text."""
 
 from analysis.cause_sentences import NAMES
-from analysis.compare.answer import CompareAnswer
+from analysis.compare.answer import NOT_REPLAYED, CompareAnswer
 from analysis.compare.question import Side
 from analysis.compare.sentences import finding
 from analysis.compare.step_coefficients import MEANINGS
@@ -73,7 +73,7 @@ def _parts(answer: CompareAnswer, name: str) -> list[str]:
             "Total change, with the load that the change itself caused (by replay):"
             f" {_signed(total.total_change_s)}."
         )
-    elif total.reason:
+    elif total.reason is not None and total.reason != NOT_REPLAYED:
         printed.append(f"Total change: unknown, {total.reason}.")
     return printed
 
