@@ -1,6 +1,6 @@
 """Measures how often tailspan compare is wrong without a change, and how often it finds one.
 
-    python benchmarks/compare.py                        100 cases, 60 with 200 looks
+    python benchmarks/compare.py                        40 cases of each kind, 24 with 200 looks
     python benchmarks/compare.py --seed 5000 --cases 20 --looks 10
 
 Each case is a pair of simulated windows of 2,000 requests. Without a change of the server (A/A),
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
-from analysis.compare.decision import QUANTILES, Asked, Decision, comparison_of, decide
+from analysis.compare.decision import QUANTILES, Asked, Decision, comparison_of, decided
 from analysis.compare.intervals import Interval, reach_of
 from analysis.compare.step_coefficients import NAMES, coefficients_of, stretches_of
 from analysis.compare.verdict import MARGIN, CompareVerdict, verdict_of
@@ -74,7 +74,7 @@ def judged(case: Pair) -> list[Judged]:
         )
         asked = Asked(q)
         match = comparison_of(before, after, asked)
-        decision = match if isinstance(match, Decision) else decide(before, after, asked)
+        decision = match if isinstance(match, Decision) else decided(match, asked)
         if isinstance(match, Decision) or decision.log_error is None or not decision.parts:
             undecided = CompareVerdict.UNDECIDED.value
             found.append(Judged(metric, name, undecided, undecided, None, (True, True), rivals))
@@ -114,7 +114,7 @@ def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, b
         beyond = abs(found.equal().log_ratio(asked.q, 0.0)) > np.log1p(MARGIN)
         if not beyond and look % INTERVAL_EVERY:
             continue
-        decision = decide(before, after, asked)
+        decision = decided(found, asked)
         wrong |= decision.verdict in (CompareVerdict.WORSE, CompareVerdict.BETTER)
         missed |= decision.ratio is not None and not decision.ratio.low <= 0 <= decision.ratio.high
     return wrong, missed, rivals[0], rivals[1]
@@ -229,8 +229,8 @@ def main() -> int:
     """Print the measurements; return 1 if a bar is not met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=9_000, help="the first seed")
-    parser.add_argument("--cases", type=int, default=100, help="cases of each kind, one look")
-    parser.add_argument("--looks", type=int, default=60, help="cases of each kind, 200 looks")
+    parser.add_argument("--cases", type=int, default=40, help="cases of each kind, one look")
+    parser.add_argument("--looks", type=int, default=24, help="cases of each kind, 200 looks")
     given = parser.parse_args()
     print(
         f"bars: false verdicts at one look <= {FALSE_ONCE:.0%}, at any of {LOOKS} looks <="

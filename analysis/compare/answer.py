@@ -24,6 +24,7 @@ from telemetry.requests import Source
 
 MOST_READ = 300_000
 """Maximum number of requests to read on each side, which takes about a second."""
+IDENTITY = ("trace_id", "span_id")
 NOT_REPLAYED = "not replayed"
 _NS = 10**9
 
@@ -95,7 +96,7 @@ def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
             f"{number:,} requests in one range; allowed: at most {MOST_READ:,}. Choose a shorter"
             " range"
         )
-    columns = [*COLUMNS, *question.labels]
+    columns = [*COLUMNS, *question.labels, *(IDENTITY if question.overlap else ())]
     for each in question.objectives:
         if isinstance(each.indicator, Goodput):
             columns += columns_of(each.indicator.where, each.indicator.good)
@@ -111,19 +112,10 @@ def _chosen(of: Requests, side: Side) -> BoolArray:
 
 def _refuse_common(before: Requests, after: Requests, chosen: Sequence[BoolArray]) -> None:
     """Refuse requests that belong to both sides."""
-    sides = [
-        {
-            (at, name)
-            for at, name, mine in zip(
-                each.received_unix_ns.tolist(),
-                each.table["replica"].to_pylist(),
-                rows.tolist(),
-                strict=True,
-            )
-            if mine
-        }
-        for each, rows in zip((before, after), chosen, strict=True)
-    ]
+    sides = []
+    for each, rows in zip((before, after), chosen, strict=True):
+        table = each.table.select(list(IDENTITY)).filter(pa.array(rows))
+        sides.append(set(zip(*(column.to_pylist() for column in table.columns), strict=True)))
     if common := len(sides[0] & sides[1]):
         raise CompareError(
             f"{common:,} requests belong to both sides; choose labels that exclude each other"

@@ -103,7 +103,7 @@ def decide(before: Observed, after: Observed, asked: Asked) -> Decision:
         asked: the percentile, the margin, and whether the interval must hold at all looks.
     """
     found = comparison_of(before, after, asked)
-    return found if isinstance(found, Decision) else _decided(found, asked)
+    return found if isinstance(found, Decision) else decided(found, asked)
 
 
 def comparison_of(before: Observed, after: Observed, asked: Asked) -> Comparison | Decision:
@@ -133,7 +133,8 @@ def comparison_of(before: Observed, after: Observed, asked: Asked) -> Comparison
     return found
 
 
-def _decided(found: Comparison, asked: Asked) -> Decision:
+def decided(found: Comparison, asked: Asked) -> Decision:
+    """Compute the verdict of sides that can be compared."""
     equal, parts, blocks = found.equal(), found.parts(asked.q), _blocks(found)
     edges = edges_of(equal.compared.running, asked.q)
     drawn = draws_of(

@@ -22,8 +22,8 @@ from analysis.corrected_prediction import small_sample_factor
 from replay.arrivals import FloatArray, IntArray
 from telemetry.quantiles import Z_95
 
-DRAWS: Final = 200
-"""Number of draws. The standard deviation of 200 draws is known to within 5 %."""
+DRAWS: Final = 100
+"""Number of draws. The standard deviation of 100 draws is known to within 7 %."""
 BLOCKS: Final = 20
 """Aimed number of blocks in a window."""
 SHORTEST_S: Final = 5.0

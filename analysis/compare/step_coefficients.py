@@ -2,7 +2,7 @@
 
 Pure. Each stretch of some seconds has the busy time of its steps, and their work: steps, prefill
 tokens, attention pairs, context tokens and decodes. The coefficients explain the busy times. They
-hardly depend on the mix and the load, so they are an independent witness of a changed server.
+depend little on the mix and the load, so they are an independent witness of a changed server.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ BLOCK: Final = 6
 """Number of consecutive stretches that are drawn together: 30 s."""
 LEAST_STRETCHES: Final = 10 * COEFFICIENTS
 """Minimum number of stretches: ten for each coefficient."""
-DRAWS: Final = 200
+DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
 """Standard deviation of the ratio of two windows without a change, beyond what the blocks show. It
 was measured on 90 pairs of simulated windows (docs/benchmarks.md#compare)."""
@@ -92,6 +92,8 @@ def stretches_of(
         to_unix_ns: end of the range.
     """
     mine = chosen & (samples.at_unix_ns >= from_unix_ns) & (samples.at_unix_ns < to_unix_ns)
+    if not mine.any():
+        return Stretches(np.empty((0, COEFFICIENTS)), np.empty(0))
     place = (samples.at_unix_ns[mine] - from_unix_ns) // (STRETCH_S * _NS)
     series = samples.series[mine]
     _, number = np.unique(np.stack([series, place]), axis=1, return_inverse=True)

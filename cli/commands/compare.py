@@ -136,9 +136,14 @@ def compare(
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
     about = ask(**asked)
+    labels = [equals_of(where) for where in (before_where, after_where)]
+    if both := set(about.equals) & {label for each in labels for label in each}:
+        raise click.UsageError(
+            f"--where {min(both)}=…: the label also selects a side; use it in one of them"
+        )
     sides = [
-        Side(window or about.window, {**about.equals, **equals_of(where)})
-        for window, where in zip(ranges, (before_where, after_where), strict=True)
+        Side(window or about.window, {**about.equals, **each})
+        for window, each in zip(ranges, labels, strict=True)
     ]
     try:
         question = CompareQuestion(*sides, metric, quantile, margin, not one_look, known)
