@@ -3,7 +3,7 @@
 Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -35,11 +35,15 @@ class Kind(Enum):
     """The time from the last token to the last byte, which is long for slow clients."""
     BLOCKS = "KV blocks"
     """Blocks that the window has lost."""
+    OUTGROWN_BLOCKS = "KV blocks and outputs"
+    """Blocks that the window has lost, and the lengths of the outputs that outgrew the others."""
     CONFIG = "configuration"
 
 
 RATES: Final = (Kind.RATE, Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
-LENGTHS: Final = (Kind.PROMPTS, Kind.OUTPUTS, Kind.CACHE_HITS, Kind.DELIVERY)
+LENGTHS: Final = (
+    *(Kind.PROMPTS, Kind.OUTPUTS, Kind.OUTGROWN_BLOCKS, Kind.CACHE_HITS, Kind.DELIVERY),
+)
 """For these factors, each request gets a different value of one column."""
 
 KIND_OF_CAUSE: Final[Mapping[str, Kind]] = {
@@ -60,7 +64,7 @@ KIND_OF_CAUSE: Final[Mapping[str, Kind]] = {
     "frontend_cpu": Kind.FRONT_END,
     "network_or_client": Kind.DELIVERY,
     "kv_cache_exhausted": Kind.BLOCKS,
-    "preemption": Kind.BLOCKS,
+    "preemption": Kind.OUTGROWN_BLOCKS,
     "config_change": Kind.CONFIG,
 }
 """The causes that a replay can remove. The other causes are restarts, adapters and KV transfers,
@@ -76,8 +80,20 @@ class Factor:
     replica: str | None = None
 
 
-def factor_of(cause: Cause) -> Factor | None:
-    """Return the factor that represents a cause, or None if a replay cannot remove the cause."""
+def factors_of(causes: Sequence[Cause]) -> list[Factor | None]:
+    """Return the factor that represents each cause, or None if a replay cannot remove the cause.
+
+    If lost blocks alone cause preemptions, kv_cache_exhausted is proposed, too, and both have the
+    same factor.
+    """
+    found = [_factor_of(cause) for cause in causes]
+    if Factor(Kind.BLOCKS) not in found:
+        return found
+    outgrown, blocks = Factor(Kind.OUTGROWN_BLOCKS), Factor(Kind.BLOCKS)
+    return [blocks if factor == outgrown else factor for factor in found]
+
+
+def _factor_of(cause: Cause) -> Factor | None:
     kind = KIND_OF_CAUSE.get(cause.id)
     if kind is None:
         return None

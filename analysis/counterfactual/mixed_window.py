@@ -8,7 +8,7 @@ model.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
-from math import ceil
+from math import ceil, inf
 from typing import Any, Final, Self
 
 import numpy as np
@@ -18,21 +18,16 @@ from analysis.corrected_prediction import values_at
 from analysis.counterfactual.factors import LENGTHS, RATES, Factor, Kind
 from analysis.recorded_traffic import Recorded, RecordedEngine
 from analysis.window_replay import Traffic
+from diagnosis.evidence.added_requests import LEAST_REQUESTS, longer_than, were_added
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
 from replay.conditions import Conditions, Shift
 from replay.loop import replay
 from replay.server_model import ServerModel
 
 _NS: Final = 10**9
-LEAST_EXCESS: Final = 3.0
-"""Minimum number of added requests, in standard deviations of the difference of two Poisson counts.
-By chance, one of 700 differences is larger."""
 NEIGHBOURS: Final = 10
 """The cached share of a request is drawn from this number of the baseline's requests of similar
 length."""
-LEAST_REQUESTS: Final = 20
-"""Minimum number of a tenant's requests in each range to compare lengths. With fewer requests, the
-deciles are not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -351,7 +346,7 @@ class MixedWindow:
                     step_noise_quantiles=config.step_noise_quantiles,
                 )
             model, paces = replace(model, engine=config), usually.paces_of(0)
-        if is_reset(Kind.BLOCKS):
+        if is_reset(Kind.BLOCKS) or is_reset(Kind.OUTGROWN_BLOCKS):
             config = replace(
                 model.engine,
                 num_gpu_blocks=usual.engine.num_gpu_blocks,
@@ -404,37 +399,13 @@ def _lower_bound(factor: Factor, now: Requests, usual: Requests) -> float:
         _lengths(each, factor)[_of_tenant(each, factor.tenant) & (each.at_s >= 0)]
         for each in (now, usual)
     )
-    return _longer_than(of_now, of_usual, few=factor.kind is Kind.LONG_PROMPTS)
-
-
-def _longer_than(now: IntArray, usual: IntArray, few: bool) -> float:
-    """Return the length above which the window has added requests; infinite if it has none.
-
-    The expected number of requests is that of the baseline, multiplied by the growth of the number
-    of requests up to the baseline's median length. The result is the length above which the excess
-    over the expected number is least likely to be chance. If the total number is as expected,
-    requests became longer, and none were added.
-
-    Args:
-        now: the lengths in the window.
-        usual: the lengths in the baseline.
-        few: whether the number of added requests may be too small to change the total number
-            significantly. Requests then count as added if they are longer than all of the baseline.
-    """
-    if min(now.size, usual.size) < LEAST_REQUESTS:
-        return float("inf")
-    ordinary = np.median(usual)
-    growth = max((now <= ordinary).sum() / (usual <= ordinary).sum(), 1.0)
-    lengths = np.concatenate([np.unique(now)[::-1], [0]])
-    above, expected = _above(now, lengths), growth * _above(usual, lengths)
-    score = (above - expected) / np.sqrt(np.maximum(above + growth * expected, 1.0))
-    if score[-1] <= LEAST_EXCESS:
-        return float(usual.max()) if few else float("inf")
-    return float(lengths[np.argmax(score)])
-
-
-def _above(values: IntArray, lengths: IntArray) -> IntArray:
-    return values.size - np.searchsorted(np.sort(values), lengths, "right")
+    if min(of_now.size, of_usual.size) < LEAST_REQUESTS:
+        return inf
+    bound = longer_than(of_now, of_usual, 1.0) if were_added(of_now, of_usual, 1.0) else inf
+    if factor.kind is Kind.LONG_PROMPTS:
+        # A few very long prompts may be too few to change the number of requests.
+        return min(bound, float(of_usual.max()))
+    return bound
 
 
 def _of_tenant(requests: Requests, tenant: str | None) -> BoolArray:

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from analysis.counterfactual.factors import Factor, Kind, factor_of
+from analysis.counterfactual.factors import Factor, Kind, factors_of
 from analysis.counterfactual.lost_blocks import without_lost_blocks
 from analysis.counterfactual.mixed_window import Latencies, MixedWindow, RangeTraffic
 from analysis.recorded_traffic import Recorded
@@ -110,8 +110,18 @@ def decide(
     """
     factors = _factors(causes)
     chance = np.random.default_rng(0)
-    if any(each.kind is Kind.BLOCKS for each in factors):
-        window = _with_lost_blocks(window, tails, chance)
+    of_blocks = [each for each in factors if each.kind in (Kind.BLOCKS, Kind.OUTGROWN_BLOCKS)]
+    if of_blocks:
+        with_lost_blocks = _with_lost_blocks(window, tails, chance)
+        if with_lost_blocks is not None:
+            window = with_lost_blocks
+        else:
+            factors = [each for each in factors if each not in of_blocks]
+            if not factors:
+                raise UndecidedError(
+                    "the replay with all KV blocks is as slow as the measurement, so no blocks are"
+                    " lost"
+                )
     replayer = _Replayer(window, baseline, factors, tails, progress)
     whole = replayer.mean([(traffic_of(window), traffic_of(baseline))] * DRAWS, chance)
     baseline_s, now_s = tails.measured_s(baseline), tails.measured_s(window)
@@ -151,8 +161,7 @@ def replays(causes: int) -> int:
 
 def _factors(causes: Sequence[Cause]) -> list[Factor]:
     factors: list[Factor] = []
-    for cause in causes:
-        factor = factor_of(cause)
+    for cause, factor in zip(causes, factors_of(causes), strict=True):
         if factor is None:
             raise UndecidedError(f"the replay cannot remove the cause {cause.id}")
         if factor not in factors:
@@ -162,18 +171,15 @@ def _factors(causes: Sequence[Cause]) -> list[Factor]:
     return factors
 
 
-def _with_lost_blocks(window: Recorded, tails: Tails, chance: np.random.Generator) -> Recorded:
+def _with_lost_blocks(
+    window: Recorded, tails: Tails, chance: np.random.Generator
+) -> Recorded | None:
     replayer = _Replayer(window, window, (), tails, lambda: None)
 
     def replayed_s(of: Recorded) -> float:
         return replayer.unchanged_s(RangeTraffic(of, traffic_of(of)), str(chance.integers(2**31)))
 
-    found = without_lost_blocks(window, tails.measured_s(window), replayed_s)
-    if found is None:
-        raise UndecidedError(
-            "the replay with all KV blocks is as slow as the measurement, so no blocks are lost"
-        )
-    return found
+    return without_lost_blocks(window, tails.measured_s(window), replayed_s)
 
 
 def _of_causes(
@@ -185,9 +191,14 @@ def _of_causes(
     therefore begins at 0 and ends at the upper bound of the factor.
     """
     found = []
-    for cause in causes:
-        factor = factor_of(cause)
-        whole = sum(each.share for each in causes if factor_of(each) == factor)
+    of_causes = factors_of(causes)
+    for cause, factor in zip(causes, of_causes, strict=True):
+        if factor not in factors:
+            found.append(Share(0.0, 0.0, 0.0))  # the replay shows that no blocks are lost
+            continue
+        whole = sum(
+            each.share for each, its in zip(causes, of_causes, strict=True) if its == factor
+        )
         part = cause.share / whole if whole > 0 else 1.0
         share = shares[factors.index(factor)]
         low = share.low if part == 1 else 0.0

@@ -2,10 +2,12 @@
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
+from diagnosis.evidence.added_requests import outputs_were_added
+from diagnosis.evidence.driving_tenant import tenant_evidence
 from diagnosis.evidence.levers import lever
-from diagnosis.evidence.traffic_growth import tenant_evidence
-from diagnosis.evidence.waits import prefill_share
+from diagnosis.evidence.waits import prefill_share, wait_weights
 from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 ID = "decode_batch_growth"
@@ -16,24 +18,31 @@ def detect(case: Case) -> Claim | None:
     """Return a claim on the step time that other requests' decodes add."""
     shares = drivers.for_seats(case)
     chosen = [drivers.LOAD, drivers.PROMPTS, drivers.OUTPUTS]
-    if case.question.metric is Metric.E2E and case.workload.outputs_grew:
+    added = outputs_were_added(case)
+    if case.question.metric is Metric.E2E and case.workload.outputs_grew and not added:
         chosen.remove(drivers.OUTPUTS)  # For E2E, longer outputs are the root cause.
     # If no other driver grew, more tokens of other requests in a step are a growth of the batch
     # itself.
     share = sum(shares.get(driver, 0.0) for driver in chosen) if shares else 1.0
-    if case.grown_s("prefill_others_decode", "decode_others_decode") <= 0 or not share:
-        return None
-    # More concurrent requests also add prefills to the steps of running decodes. If these prefills
-    # add less time than the decodes do, they are attributed to the growth of the batch.
-    prefills = drivers.for_prefill(case).get(drivers.LOAD, 0.0) * (1.0 - prefill_share(case))
-    where, who, limit = tenant_evidence(case, "output_tokens")
-    return Claim(
-        cause=ID,
-        weights={
+    weights: dict[str, float | FloatArray] = {}
+    if added:
+        weights = {**wait_weights(case, drivers.OUTPUTS), "decode_longer": 1.0}
+    if case.grown_s("prefill_others_decode", "decode_others_decode") > 0 and share:
+        # More concurrent requests also add prefills to the steps of running decodes. If these
+        # prefills add less time than the decodes do, they are attributed to the growth of the
+        # batch.
+        prefills = drivers.for_prefill(case).get(drivers.LOAD, 0.0) * (1.0 - prefill_share(case))
+        weights |= {
             "prefill_others_decode": share,
             "decode_others_decode": share,
             "decode_others_prefill": prefills,
-        },
+        }
+    if not weights:
+        return None
+    where, who, limit = tenant_evidence(case, "output_tokens")
+    return Claim(
+        cause=ID,
+        weights=weights,
         evidence=[
             *who,
             Evidence("requests running, mean", *case.mean("running")),

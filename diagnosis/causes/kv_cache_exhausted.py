@@ -3,6 +3,7 @@
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.levers import lever
+from diagnosis.evidence.outgrown_blocks import outgrown
 from diagnosis.growth.case import Case
 
 ID = "kv_cache_exhausted"
@@ -10,8 +11,9 @@ SUMMARY = "the KV cache is full: requests wait for blocks although the batch has
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the time that requests wait for KV blocks."""
-    if case.grown_s("queue_kv") <= 0:
+    """Return a claim on the time that requests wait for KV blocks. preemption claims this time if
+    longer outputs outgrew the blocks."""
+    if case.grown_s("queue_kv") <= 0 or outgrown(case):
         return None
     own = drivers.for_blocks(case)[drivers.BLOCKS]
     return Claim(

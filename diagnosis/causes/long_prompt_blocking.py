@@ -2,7 +2,9 @@
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
-from diagnosis.evidence.traffic_growth import few_prompts_share, tenant_evidence
+from diagnosis.evidence.added_requests import long_prompts_fill_steps
+from diagnosis.evidence.driving_tenant import tenant_evidence
+from diagnosis.evidence.traffic_growth import few_prompts_share
 from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
 
@@ -13,7 +15,7 @@ SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 def detect(case: Case) -> Claim | None:
     """Return a claim on the wait before the first token that the prefill of a few long prompts
     causes."""
-    of_few = few_prompts_share(case)
+    of_few = few_prompts_share(case) if long_prompts_fill_steps(case) else 0.0
     before = {
         name: share * of_few
         for name, share in wait_weights(case, drivers.PROMPTS).items()

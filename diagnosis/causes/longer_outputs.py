@@ -2,8 +2,11 @@
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
+from diagnosis.evidence.added_requests import outputs_were_added
+from diagnosis.evidence.outgrown_blocks import outgrown
 from diagnosis.evidence.waits import OF_BATCH, wait_weights
 from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 ID = "longer_outputs"
@@ -12,10 +15,13 @@ SUMMARY = "the outputs became longer: each token takes as long as before, but th
 
 def detect(case: Case) -> Claim | None:
     """Return a claim on the time of the additional tokens, and on the wait for places in the batch,
-    which longer outputs occupy for longer."""
-    if not case.workload.outputs_grew:
+    which longer outputs occupy for longer. decode_batch_growth claims requests with long outputs
+    that were added."""
+    if not case.workload.outputs_grew or outputs_were_added(case):
         return None
-    weights = {**wait_weights(case, drivers.OUTPUTS), "decode_longer": 1.0}
+    weights: dict[str, float | FloatArray] = {"decode_longer": 1.0}
+    if not outgrown(case):  # otherwise preemption claims the wait
+        weights |= wait_weights(case, drivers.OUTPUTS)
     if case.question.metric is Metric.E2E:
         # For E2E, this cause claims the delay by concurrent requests with longer outputs. For the
         # time per token, decode_batch_growth claims this delay.

@@ -3,6 +3,7 @@
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.levers import lever
+from diagnosis.evidence.outgrown_blocks import outgrown
 from diagnosis.evidence.waits import OF_BLOCKS, wait_weights
 from diagnosis.growth.case import Case
 
@@ -12,20 +13,31 @@ SUMMARY = "running requests lose their KV blocks to other requests and are compu
 
 def detect(case: Case) -> Claim | None:
     """Return a claim on the time in which requests are evicted or computed again, and on the wait
-    for places in the batch that evicted requests take again."""
+    for places in the batch that evicted requests take again.
+
+    If longer outputs outgrew fewer blocks, the claim includes the wait for blocks and for the
+    places of the longer outputs.
+    """
     seats = wait_weights(case, drivers.PREEMPTION)
-    if case.grown_s("prefill_preempted", "decode_preempted") <= 0:
+    if outgrown(case):
+        chosen = (drivers.PREEMPTION, drivers.OUTPUTS, drivers.BLOCKS)
+        seats = wait_weights(case, *chosen)
+    elif case.grown_s("prefill_preempted", "decode_preempted") <= 0:
         # The slow requests were not evicted themselves, but may wait for a place in the batch that
         # an evicted request took. Their wait for blocks is not claimed: too little memory causes
         # it, as it causes the evictions.
         seats = {term: share for term, share in seats.items() if term not in OF_BLOCKS}
         if not seats:
             return None
+    outputs = []
+    if outgrown(case):
+        outputs = [Evidence("output tokens, median", *case.quantiles("output_tokens", 0.5))]
     return Claim(
         cause=ID,
         weights={**seats, "prefill_preempted": 1.0, "decode_preempted": 1.0},
         evidence=[
             Evidence("preemptions/s", *case.rate("preemptions_total")),
+            *outputs,
             Evidence("KV cache in use, ratio", *case.mean("kv_usage_ratio")),
         ],
         levers=[

@@ -2,9 +2,11 @@
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
+from diagnosis.evidence.added_requests import long_prompts_fill_steps
+from diagnosis.evidence.driving_tenant import tenant_evidence
 from diagnosis.evidence.levers import lever
-from diagnosis.evidence.traffic_growth import tenant_evidence
-from diagnosis.evidence.waits import prefill_share
+from diagnosis.evidence.traffic_growth import few_prompts_share
+from diagnosis.evidence.waits import prefill_share, wait_weights
 from diagnosis.growth.case import Case
 
 ID = "prefill_interference"
@@ -13,15 +15,27 @@ SUMMARY = "prefills of other requests share the steps of running decodes and str
 
 def detect(case: Case) -> Claim | None:
     """Return a claim on the time by which other requests' prefills delay decodes. Only the delay
-    that longer or more prompts cause is claimed."""
+    that longer or more prompts cause is claimed.
+
+    If the prompts are long, but each fits into one step, the claim includes the wait before the
+    first token. Longer prompts than that are claimed by long_prompt_blocking.
+    """
     shares = drivers.for_prefill(case)
     share = shares.get(drivers.PROMPTS, 0.0) + shares.get(drivers.LOAD, 0.0) * prefill_share(case)
-    if case.grown_s("decode_others_prefill") <= 0 or not share:
+    of_few = 0.0 if long_prompts_fill_steps(case) else few_prompts_share(case)
+    weights = {
+        name: weight * of_few
+        for name, weight in wait_weights(case, drivers.PROMPTS).items()
+        if of_few and not name.startswith("decode_")
+    }
+    if case.grown_s("decode_others_prefill") > 0 and share:
+        weights["decode_others_prefill"] = share
+    if not weights:
         return None
     where, who, limit = tenant_evidence(case, "prompt_tokens")
     return Claim(
         cause=ID,
-        weights={"decode_others_prefill": share},
+        weights=weights,
         evidence=[
             *who,
             Evidence(

@@ -13,11 +13,16 @@ from typing import Final
 
 import numpy as np
 
+from diagnosis.evidence.added_requests import (
+    outputs_were_added,
+    prompts_were_added,
+    without_added,
+)
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.evidence.outside_restarts import log_skew_outside_restarts
 from diagnosis.evidence.restarts import restarts
 from diagnosis.evidence.stalls import steadiness, surplus_ratio
-from diagnosis.evidence.traffic_growth import all_tenants_share, flooded
+from diagnosis.evidence.traffic_growth import FLOOD_RISE, all_tenants_share, flooded
 from diagnosis.growth.case import Case
 from diagnosis.growth.own_work import uncached_tokens
 from diagnosis.growth.terms import TERM_INDEX
@@ -38,12 +43,14 @@ TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW)
 DriverShares = Mapping[str, float]
 """Shares by driver; they sum to 1."""
 
-_NOISE: Final = 0.08
+NOISE: Final = 0.08
 """A logarithmic growth up to this value can occur by chance and is ignored."""
 
 _FEWER_ACCEPTED: Final = 0.9
 """Fewer drafted tokens are accepted if the acceptance rate is below this multiple of the baseline's
 rate."""
+_SLOWER_DECODE: Final = 1.02
+"""Minimum slowdown of decode beyond that of prefill. Two ordinary hours may differ by less."""
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
 _FEWEST: Final = 20
@@ -63,6 +70,7 @@ def for_prefill(case: Case) -> DriverShares:
             MISSES: demand.log_uncached,
             PACE: _log_pace(case.machine_slowdown),
             STALL: _log_of_stalls(case),
+            DRAFTS: _log_of_fewer_accepted(case),
         },
     )
 
@@ -114,7 +122,7 @@ def for_adapters(case: Case) -> DriverShares:
     # Loading an adapter stops the engine, so stalls that lengthen the use of adapters are
     # attributed to the adapters themselves.
     own = seats.pop(STALL, 0.0)
-    if more <= _NOISE:
+    if more <= NOISE:
         return _summing_to_one({**seats, ADAPTERS: own})
     rest = 1.0 - own
     of_seats = demand_share(case, more)
@@ -128,9 +136,7 @@ def for_blocks(case: Case) -> DriverShares:
     """Return the share of each driver in the growth of the demand for KV blocks. The demand is rate
     × time that a request keeps its blocks × tokens that only this request uses, divided by the
     number of blocks."""
-    before_tokens, now_tokens = _held_tokens(case.before), _held_tokens(case.hot_requests)
-    more = log(now_tokens / before_tokens) if before_tokens and now_tokens else 0.0
-    demand = case.demand
+    demand, more = case.demand, _log_of_held_tokens(case)
     tokens = {
         PROMPTS: max(demand.log_prompt, 0.0) if case.workload.prompts_grew else 0.0,
         MISSES: max(demand.log_uncached, 0.0),
@@ -141,16 +147,21 @@ def for_blocks(case: Case) -> DriverShares:
     longer = _log_residence(case)
     for name, share in for_seats(case).items():
         logs[name] = logs.get(name, 0.0) + longer * share
-    logs = {name: value for name, value in logs.items() if value > _NOISE}
-    if demand.log_slow_replicas > _NOISE:
+    logs = {name: value for name, value in logs.items() if value > NOISE}
+    if demand.log_slow_replicas > NOISE:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * demand.log_slow_replicas
     # If load alone exceeds the cache's capacity, the cause is kv_cache_exhausted. So load is a
     # driver only if the cache also has fewer blocks.
-    fewer, load = _log_of_fewer_blocks(case, more), logs.pop(LOAD, 0.0)
+    fewer, load = log_of_fewer_blocks(case), logs.pop(LOAD, 0.0)
     logs[LOAD] = min(load, fewer)
-    logs[BLOCKS] = max(fewer, _NOISE) + load - logs[LOAD]
+    logs[BLOCKS] = max(fewer, NOISE) + load - logs[LOAD]
     return _summing_to_one(logs)
+
+
+def _log_of_held_tokens(case: Case) -> float:
+    before, now = _held_tokens(case.before), _held_tokens(case.hot_requests)
+    return log(now / before) if before and now else 0.0
 
 
 def _held_tokens(requests: Requests) -> float | None:
@@ -161,7 +172,8 @@ def _held_tokens(requests: Requests) -> float | None:
     return float(known.mean()) if known.size else None
 
 
-def _log_of_fewer_blocks(case: Case, more: float) -> float:
+@cached_per_case
+def log_of_fewer_blocks(case: Case) -> float:
     """Return the logarithm of the factor by which the cache capacity fell. The capacity is computed
     from the cache usage and the number of running requests."""
     (running_before, running_now), (used_before, used_now) = (
@@ -170,7 +182,8 @@ def _log_of_fewer_blocks(case: Case, more: float) -> float:
     )
     if not (running_before and running_now and used_before and used_now):
         return 0.0
-    return max(log(running_before / used_before) - log(running_now / used_now) - more, 0.0)
+    fell = log(running_before / used_before) - log(running_now / used_now)
+    return max(fell - _log_of_held_tokens(case), 0.0)
 
 
 def demand_share(case: Case, log_of_another: float) -> float:
@@ -223,7 +236,7 @@ def for_link(case: Case) -> DriverShares:
         each_s.append(float(np.quantile(of_each_s, _QUICK)))
     slower = log(each_s[1] / each_s[0]) if each_s[0] > 0 and each_s[1] > 0 else 0.0
     longer = log(fetched[1] / fetched[0]) if case.workload.prompts_grew else 0.0
-    if max(slower, longer, case.demand.log_slow_replicas) <= _NOISE:
+    if max(slower, longer, case.demand.log_slow_replicas) <= NOISE:
         return {LINK: 1.0}
     return _shares(case, case.demand.log_slow_replicas, {PROMPTS: longer, LINK: slower})
 
@@ -261,8 +274,8 @@ def for_seats(case: Case) -> DriverShares:
 
 
 def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> DriverShares:
-    logs = {name: value for name, value in others.items() if value > _NOISE}
-    if log_rate > _NOISE:
+    logs = {name: value for name, value in others.items() if value > NOISE}
+    if log_rate > NOISE:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * log_rate
     return _summing_to_one(logs)
@@ -283,13 +296,22 @@ def _of_rate(case: Case) -> DriverShares:
             routed = max(log_skew_outside_restarts(case), 0.0) / demand.log_skew
             away = skew * (1.0 - min(routed, 1.0))
     of_fleet = 1.0 - skew
-    of_all = all_tenants_share(case) if flooded(case) else 1.0
-    return {
-        SKEW: skew - away,
-        AWAY: away,
-        FLOOD: of_fleet * (1.0 - of_all),
-        LOAD: of_fleet * of_all,
-    }
+    of_one = _driver_of_one_tenant(case)
+    of_all = all_tenants_share(case) if of_one != LOAD else 1.0
+    found = {SKEW: skew - away, AWAY: away, LOAD: of_fleet * of_all}
+    found[of_one] = found.get(of_one, 0.0) + of_fleet * (1.0 - of_all)
+    return found
+
+
+def _driver_of_one_tenant(case: Case) -> str:
+    """Return the driver that the rate of the most grown tenant belongs to."""
+    if flooded(case):
+        return FLOOD
+    if case.demand.tenant is None or without_added(case, case.demand.tenant.tenant) >= FLOOD_RISE:
+        return LOAD
+    if prompts_were_added(case):
+        return PROMPTS
+    return OUTPUTS if outputs_were_added(case) else LOAD
 
 
 def _log_pace(pace: float | None) -> float:
@@ -335,18 +357,22 @@ def _why_longer_s(case: Case) -> dict[str, float]:
 
 
 def drafts_share(case: Case) -> float:
-    """Return the share of the decode slowdown caused by fewer accepted drafts.
+    """Return the share of the decode slowdown caused by fewer accepted drafts. The machine's
+    slowdown causes the rest."""
+    fewer = _log_of_fewer_accepted(case)
+    prefill, _ = case.slowdowns
+    return fewer / (fewer + log(max(prefill or 1.0, 1.0))) if fewer else 0.0
 
-    This share is the decode slowdown beyond the prefill slowdown. The result is 0 if the acceptance
-    rate did not fall.
-    """
+
+def _log_of_fewer_accepted(case: Case) -> float:
+    """Return the logarithm of the decode slowdown beyond the prefill slowdown; 0 if the acceptance
+    rate did not fall."""
     before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
     prefill, decode = case.slowdowns
     if before is None or now is None or now > _FEWER_ACCEPTED * before or decode is None:
         return 0.0
-    if decode <= 1.02:
-        return 0.0
-    return max(0.0, 1.0 - log(max(prefill or 1.0, 1.0)) / log(decode))
+    beyond = decode / max(prefill or 1.0, 1.0)
+    return log(beyond) if beyond > _SLOWER_DECODE else 0.0
 
 
 def _summing_to_one(found: Mapping[str, float]) -> DriverShares:

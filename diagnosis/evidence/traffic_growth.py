@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.claim import Evidence, Lever
+from diagnosis.evidence.added_requests import prompts_were_added, without_added
 from diagnosis.evidence.cached import cached_per_case
-from diagnosis.evidence.levers import rate_limit
+from diagnosis.evidence.driving_tenant import token_rates
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
@@ -23,11 +23,8 @@ _FLOOD_SHARE: Final = 0.35
 _MOST: Final = 0.6
 """Minimum share of all tenants' growth that a flooding tenant causes, if the rate of the other
 tenants only fluctuates."""
-_FLOOD_RISE: Final = 1.5
+FLOOD_RISE: Final = 1.5
 _FLOOD_SHARE_RISE: Final = 1.15
-_OTHER_KIND: Final = 2.0
-"""Maximum factor by which the requests of a flood are larger than the tenant's usual requests. Even
-larger requests are a different type of traffic."""
 _OTHERS_GREW: Final = 1.3
 """Maximum growth of the other tenants' rate that counts as fluctuation."""
 _WAITS: Final = 0.1
@@ -54,8 +51,8 @@ def flooded(case: Case) -> bool:
     return (
         tenant is not None
         and 1.0 - all_tenants_share(case) >= _FLOOD_SHARE
-        and tenant.now_per_s >= _FLOOD_RISE * tenant.before_per_s
-        and tenant.size_ratio < _OTHER_KIND
+        and tenant.now_per_s >= FLOOD_RISE * tenant.before_per_s
+        and without_added(case, tenant.tenant) >= FLOOD_RISE
         and case.demand.log_fleet > _NOISE
         and _others_wait(case)
         and tenant.now_per_s / max(case.demand.fleet_now_per_s, 1e-9)
@@ -94,8 +91,11 @@ def all_tenants_share(case: Case) -> float:
 def few_prompts_share(case: Case) -> float:
     """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
-    This share is the growth beyond that of the median prompt and of the other tenants' prompts.
+    This share is the growth beyond that of the median prompt and of the other tenants' prompts. If
+    long prompts were added, and the other prompts are as before, it is 1.
     """
+    if prompts_were_added(case):
+        return 1.0
     mean = _growth(case, None, np.mean)
     if mean is None or mean <= _NOISE:
         return 0.0
@@ -127,59 +127,5 @@ def _prompts(requests: Requests, without: str | None) -> FloatArray:
 
 def _heaviest_tenant(case: Case) -> str | None:
     """Return the tenant whose prompt tokens per second grew most."""
-    before, now = _rates(case, "prompt_tokens")
+    before, now = token_rates(case, "prompt_tokens")
     return max(now, key=lambda tenant: now[tenant] - before.get(tenant, 0.0), default=None)
-
-
-def driving_tenant(case: Case, tokens: str) -> str | None:
-    """Return the tenant that caused most of the growth in tokens; None if no tenant did.
-
-    Args:
-        case: the case to examine.
-        tokens: "prompt_tokens" or "output_tokens".
-    """
-    before, now = _rates(case, tokens)
-    growth = {tenant: rate - before.get(tenant, 0.0) for tenant, rate in now.items()}
-    grown = sum(rise for rise in growth.values() if rise > 0)
-    if len(growth) < 2 or grown <= _NOISE * sum(before.values()):
-        return None
-    most = max(growth, key=lambda tenant: growth[tenant])
-    rose = now[most] >= _FLOOD_RISE * before.get(most, 0.0)
-    return most if rose and growth[most] >= _MOST * grown else None
-
-
-def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """Return the label, the evidence and the first lever of a claim about the tenant that drives
-    the growth.
-
-    All are empty if no single tenant drives it.
-    """
-    tenant = driving_tenant(case, tokens)
-    if tenant is None:
-        return {}, [], []
-    before, now = _rates(case, tokens)
-    kind = tokens.removesuffix("_tokens")
-    return (
-        {"tenant": tenant},
-        [Evidence(f"{kind} tokens/s of {tenant}", before.get(tenant, 0.0), now[tenant])],
-        [rate_limit(tenant, before.get(tenant, 0.0), now[tenant])],
-    )
-
-
-def _rates(case: Case, tokens: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return tokens per second by tenant, before and now."""
-    found = case.cache.get(("rates", tokens))
-    if found is None:
-        found = case.cache["rates", tokens] = (
-            _tokens_per_s(case.before, tokens, case.baseline_observed_s),
-            _tokens_per_s(case.hot_requests, tokens, case.hot_s),
-        )
-    result: tuple[dict[str, float], dict[str, float]] = found
-    return result
-
-
-def _tokens_per_s(requests: Requests, name: str, seconds: float) -> dict[str, float]:
-    tenant, tokens = requests.label("tenant"), np.nan_to_num(requests.number(name))
-    known = tenant.codes >= 0
-    sums = np.bincount(tenant.codes[known], tokens[known], minlength=len(tenant.values))
-    return dict(zip(tenant.values, (sums / max(seconds, 1.0)).tolist(), strict=True))

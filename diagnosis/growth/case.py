@@ -252,7 +252,8 @@ class Case:
     def slowdowns(self) -> tuple[float | None, float | None]:
         """Slowdown factors of a request's own prefill and own decode.
 
-        The factors are medians over ordinary requests of the hot blocks.
+        The factors are means over ordinary requests of the hot blocks, weighted by the expected
+        duration. A machine may be slow in a part of these blocks only.
         """
         now = self._of(self.hot_requests)
         now = _some(now.rows(self.work.seen(now)))
@@ -295,7 +296,7 @@ def _over(actual: FloatArray, expected: FloatArray) -> float | None:
     known = np.isfinite(actual) & np.isfinite(expected) & (expected > 0)
     if known.sum() < 10:
         return None
-    return float(np.median(actual[known] / expected[known]))
+    return float(actual[known].sum() / expected[known].sum())
 
 
 def _within(samples: Samples, span: Span) -> BoolArray:

@@ -31,9 +31,6 @@ class TenantGrowth:
     now_per_s: float
     share_of_growth: float
     """This tenant's share of all tenants' growth, in (0, 1]."""
-    size_ratio: float
-    """Growth of this tenant's median request size (prompt or output tokens), relative to that of
-    the other tenants. If it is 1, the tenant sends more requests of the same size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,32 +212,7 @@ def _tenant(before: Requests, before_s: float, now: Requests, now_s: float) -> T
         rates_before.get(tenant, 0.0),
         rates_now[tenant],
         growth[tenant] / whole,
-        max(
-            _size_ratio(tokens, tenant, before, now)
-            for tokens in ("prompt_tokens", "output_tokens")
-        ),
     )
-
-
-def _size_ratio(tokens: str, tenant: str, before: Requests, now: Requests) -> float:
-    """Return the growth ratio of a tenant's median request size.
-
-    The mean is not used, because a few very long requests may arrive together with a flood of usual
-    requests.
-    """
-    grew_by = []
-    for own in (True, False):
-        was, is_ = (
-            _median(each.number(tokens)[each.label("tenant").is_value(tenant) == own])
-            for each in (before, now)
-        )
-        grew_by.append(is_ / was if was > 0 and is_ > 0 else 1.0)
-    return grew_by[0] / max(grew_by[1], 1.0)
-
-
-def _median(values: FloatArray) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if known.size else 0.0
 
 
 def _rates(requests: Requests, seconds: float) -> dict[str, float]:

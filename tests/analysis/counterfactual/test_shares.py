@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.counterfactual.factors import KIND_OF_CAUSE, Factor, Kind, factor_of
+from analysis.counterfactual.factors import KIND_OF_CAUSE, Factor, Kind, factors_of
 from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic, _repeated
 from analysis.counterfactual.shares import (
     Decision,
@@ -88,12 +88,25 @@ def test_every_cause_that_a_replay_removes_is_known() -> None:
 
 
 def test_a_cause_with_a_tenant_is_removed_for_this_tenant_only() -> None:
-    assert factor_of(proposed("tenant_flood", tenant="acme")) == Factor(Kind.RATE, tenant="acme")
-    assert factor_of(proposed("engine_stall", replica="sim-0")) == Factor(
-        Kind.STALLS, replica="sim-0"
-    )
-    assert factor_of(proposed("config_change", config="1a2b")) == Factor(Kind.CONFIG)
-    assert factor_of(proposed("cold_start")) is None
+    assert factors_of(
+        [
+            proposed("tenant_flood", tenant="acme"),
+            proposed("engine_stall", replica="sim-0"),
+            proposed("config_change", config="1a2b"),
+            proposed("cold_start"),
+        ]
+    ) == [
+        Factor(Kind.RATE, tenant="acme"),
+        Factor(Kind.STALLS, replica="sim-0"),
+        Factor(Kind.CONFIG),
+        None,
+    ]
+
+
+def test_preemption_by_lost_blocks_alone_has_the_factor_of_the_exhausted_cache() -> None:
+    preemption, exhausted = proposed("preemption"), proposed("kv_cache_exhausted")
+    assert factors_of([preemption]) == [Factor(Kind.OUTGROWN_BLOCKS)]
+    assert factors_of([preemption, exhausted]) == [Factor(Kind.BLOCKS)] * 2
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
+import numpy as np
 import pytest
 
 from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
 from tests.diagnosis.making import (
+    STEP_S,
     asked,
     busier,
     evidence,
@@ -59,3 +61,19 @@ def test_more_requests_bring_their_prefills_too() -> None:
     found = shares(asked(slower, Metric.TPOT, fuller()))
     assert found["decode_batch_growth"] > 0.9
     assert "prefill_interference" not in found
+
+
+@pytest.mark.parametrize("metric", [Metric.QUEUE, Metric.E2E])
+def test_added_requests_with_long_outputs_are_no_longer_outputs(metric: Metric) -> None:
+    """One tenant sends twice as many requests, half of them with long outputs."""
+    requests = busier(quiet(), 2, tenant="acme")
+    acme = requests.label("tenant").is_value("acme")
+    long = acme & (np.random.default_rng(3).random(len(requests)) < 0.5)
+    longer = later(
+        requests,
+        output_tokens=lambda old: np.where(long, 1_500.0, old),
+        decode_own_s=lambda old: np.where(long, 1_499 * STEP_S, old),
+        queue_seats_s=2.0,
+    )
+    first = first_cause(asked(longer, metric, fuller()), "decode_batch_growth", 0.5)
+    assert first.where == {"tenant": "acme"}

@@ -1,7 +1,19 @@
 import pytest
 
+from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
-from tests.diagnosis.making import asked, evidence, first_cause, flags, fleet, later, quiet, shares
+from tests.diagnosis.making import (
+    asked,
+    evidence,
+    first_cause,
+    flags,
+    fleet,
+    later,
+    quiet,
+    shares,
+    working,
+)
 
 
 @pytest.mark.parametrize("metric", [Metric.TPOT, Metric.ITL_MAX, Metric.E2E])
@@ -30,3 +42,28 @@ def test_places_that_the_evicted_keep_are_waited_for_by_preemption() -> None:
     found = shares(asked(evicted))
     assert next(iter(found)) == "preemption"
     assert "load_exceeds_capacity" not in found
+
+
+def waiting_for_blocks(outputs: float) -> tuple[Requests, Servers]:
+    """A queue for KV blocks, of which a leak has left half."""
+    servers = fleet(
+        {"preemptions_total": 1.0, "kv_usage_ratio": 1.0, "running": 20},
+        {"preemptions_total": 0.0, "kv_usage_ratio": 0.2, "running": 20},
+    )
+    return later(working(quiet(), outputs=outputs), queue_kv_s=5.0), servers
+
+
+def test_outputs_that_outgrow_fewer_blocks_are_preempted() -> None:
+    requests, servers = waiting_for_blocks(outputs=2.0)
+    found = asked(requests, Metric.QUEUE, servers)
+    first = first_cause(found, "preemption", 0.9)
+    before, now = evidence(first, "output tokens, median")
+    assert now == pytest.approx(2 * (before or 0.0), rel=0.1)
+    assert "kv_cache_exhausted" not in shares(found)
+
+
+def test_usual_outputs_do_not_outgrow_fewer_blocks() -> None:
+    requests, servers = waiting_for_blocks(outputs=1.0)
+    found = shares(asked(requests, Metric.QUEUE, servers))
+    assert next(iter(found)) == "kv_cache_exhausted"
+    assert "preemption" not in found

@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from diagnosis.question import Metric
@@ -58,3 +61,20 @@ def test_what_all_tenants_bring_alike_is_driven_by_none() -> None:
     stretched = later(busier(quiet(), 3), decode_others_prefill_s=lambda old: old * 12)
     first = asked(stretched, Metric.TPOT).causes[0]
     assert (first.id, first.where) == ("prefill_interference", {})
+
+
+def test_many_prompts_that_fit_into_a_step_delay_the_first_token() -> None:
+    """They fill a step each. Longer ones would block the short requests for several steps."""
+    requests = busier(quiet(), 2, tenant="acme")
+    long = requests.label("tenant").is_value("acme")
+    long &= np.random.default_rng(3).random(len(requests)) < 0.5
+    beside = {"others_prefill_tokens_max": np.full(len(requests), 8_192.0)}
+    requests = replace(requests, numbers={**requests.numbers, **beside})
+    queued = later(
+        requests,
+        prompt_tokens=lambda old: np.where(long, 7_000.0, old),
+        queue_budget_s=2.0,
+    )
+    found = shares(asked(queued, Metric.QUEUE))
+    assert next(iter(found)) == "prefill_interference"
+    assert "long_prompt_blocking" not in found

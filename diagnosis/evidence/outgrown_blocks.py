@@ -1,0 +1,23 @@
+"""Decide whether outputs outgrew the KV blocks that a window has.
+
+Pure. A request is admitted when its prompt fits into the free blocks. If outputs became longer and
+the cache became smaller, requests that are already running need more blocks than there are, and the
+engine preempts some of them. The others wait for blocks until the preempted requests are done.
+"""
+
+from diagnosis.evidence import drivers
+from diagnosis.evidence.added_requests import outputs_were_added
+from diagnosis.evidence.cached import cached_per_case
+from diagnosis.growth.case import Case
+
+
+@cached_per_case
+def outgrown(case: Case) -> bool:
+    """Return whether longer outputs and fewer blocks together caused preemptions."""
+    before, now = case.rate("preemptions_total")
+    return (
+        case.workload.outputs_grew
+        and not outputs_were_added(case)
+        and (now or 0.0) > (before or 0.0)
+        and drivers.log_of_fewer_blocks(case) > drivers.NOISE
+    )
