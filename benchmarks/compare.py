@@ -193,7 +193,7 @@ def once(kind: Kind, seeds: range) -> bool:
             met &= (one["worse"] + one["better"]) / number <= FALSE_ONCE
         elif kind == SLOW:
             met &= every["worse"] / number >= FOUND
-    for metric in ("ttft", "tpot"):
+    for metric in dict(ASKED):
         rivals = np.mean([each.rivals for each in results[metric, "p50"]], axis=0)
         print(f"{metric}: Mann-Whitney significant {rivals[0]:.0%}, z-test {rivals[1]:.0%}")
     if known_steps := [each for each in steps if each is not None]:

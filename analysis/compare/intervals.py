@@ -12,7 +12,7 @@ Statistics 2024, equation 9, for the factor.
 """
 
 from collections.abc import Callable
-from math import inf, log, sqrt
+from math import ceil, inf, log, sqrt
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -64,7 +64,10 @@ def blocks_of(at_s: FloatArray) -> list[IntArray]:
     Args:
         at_s: (n,) when each request was received; n is at least 1.
     """
-    numbers = np.floor((at_s - at_s.min()) / block_s(float(np.ptp(at_s)))).astype(np.int64)
+    duration_s = float(np.ptp(at_s))
+    last = max(ceil(duration_s / block_s(duration_s)) - 1, 0)
+    numbers = np.floor((at_s - at_s.min()) / block_s(duration_s)).astype(np.int64)
+    numbers = np.minimum(numbers, last)
     order = np.argsort(numbers, kind="stable")
     _, starts = np.unique(numbers[order], return_index=True)
     return np.split(order, starts[1:])

@@ -26,6 +26,9 @@ latencies are scaled by at most 2."""
 BEYOND: Final = 1.1
 """How far the work around a request may exceed the largest amount before the change."""
 
+_GOLDEN: Final = 0.618034
+"""Multiples of the golden ratio are spread evenly between whole numbers."""
+
 
 class Group(NamedTuple):
     """The requests of one side: their groups and expected latencies."""
@@ -69,7 +72,12 @@ def match(before: Group, after: Group) -> Matches:
     # One sorted key for all groups: the groups are farther apart than any two latencies.
     apart = 1e3
     wanted = np.log(after.expected_s)
-    middle = np.searchsorted(groups * apart + logs, after.number * apart + wanted)
+    keys, key = groups * apart + logs, after.number * apart + wanted
+    first, last = (np.searchsorted(keys, key, side=side) for side in ("left", "right"))
+    # Most queueing times have equal expected latencies. Requests are spread over equal ones, so
+    # that they do not all get the same matches.
+    spread = np.arange(key.size) * _GOLDEN % 1
+    middle = first + np.floor(spread * (last - first)).astype(np.int64)
     low = np.searchsorted(groups, after.number, side="left")
     high = np.searchsorted(groups, after.number, side="right")
     sizes = high - low

@@ -163,7 +163,7 @@ class Comparison:
             after: indices of the drawn requests after the change.
         """
         drawn = self.before.take(before)
-        fit = ExpectedLatency(drawn.work, drawn.value_s, self._by_work.weights[before])
+        fit = ExpectedLatency(drawn.work, drawn.value_s)
         return _equal(drawn, self.after.take(after[self.comparable[after]]), fit)
 
     def parts(self, q: float) -> Parts:

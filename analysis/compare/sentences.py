@@ -1,13 +1,20 @@
 """The finding of a comparison in one sentence, for commands, pages and alerts. Pure."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from analysis.cause_sentences import NAMES
 from analysis.compare.answer import CompareAnswer
 from analysis.compare.intervals import Interval
 from analysis.compare.verdict import CompareVerdict
 
-AT_EQUAL = "at the same mix and load"
+AT_EQUAL: Final = "at the same mix and load"
+_WORDS: Final = {
+    CompareVerdict.WORSE: "worse",
+    CompareVerdict.BETTER: "better",
+    CompareVerdict.NO_WORSE: "no worse",
+    CompareVerdict.UNDECIDED: "undecided",
+}
 
 
 def finding(answer: CompareAnswer, seconds: Callable[[float | None], str]) -> str:
@@ -24,12 +31,8 @@ def finding(answer: CompareAnswer, seconds: Callable[[float | None], str]) -> st
         return f"Undecided: {first(found.reasons)}."
     numbers = f"{seconds(parts.compared_s)} instead of {seconds(parts.equal_s)}"
     if ratio is None or change is None:
-        return f"{latency} is {numbers} {AT_EQUAL}."
-    margin = (
-        f"the margin is {asked.margin:.3g}"
-        if asked.margin < 0.001
-        else (f"the margin is {100 * asked.margin:.3g} %")
-    )
+        return f"{latency} is {_WORDS[found.verdict]} {AT_EQUAL}: {numbers}."
+    margin = f"the margin is {100 * asked.margin:.3g} %"
     match found.verdict:
         case CompareVerdict.WORSE | CompareVerdict.BETTER:
             word = found.verdict.value

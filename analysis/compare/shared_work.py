@@ -84,6 +84,7 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
     scheduled = np.clip(of.scheduled_s, received, first)
     prefill_s = np.maximum(first - scheduled, _SHORTEST_S)
     begun = first - prefill_s
+    queued = np.minimum(received, begun)
     tokens, pairs = of.uncached_tokens, pairs_of(of.uncached_tokens, of.cached_tokens)
     context = of.uncached_tokens + of.cached_tokens + of.output_tokens / 2
     ones = np.ones(received.size)
@@ -97,7 +98,7 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
     steps = np.where(of.output_tokens > 1, of.output_tokens - 1, np.nan)
     return {
         "running": running.before(received),
-        "waiting": _Level(received, begun, ones).before(received),
+        "waiting": _Level(queued, begun, ones).before(received),
         "wait_running": running.total(received, first) / wait_s,
         "wait_context": in_cache.total(received, first) / wait_s,
         "decode_running": running.total(first, last) / decode_s,
