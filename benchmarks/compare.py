@@ -86,9 +86,12 @@ def judged(case: Pair) -> list[Judged]:
             half = decision.log_error * reach_of(decision.blocks, looks)
             logs = Interval(middle - half, middle + half)
             verdicts.append(verdict_of(middle, logs, MARGIN).value)
-            covered.append(expm1(logs.low) <= true <= expm1(logs.high))
+            covered.append(bool(expm1(logs.low) <= true <= expm1(logs.high)))
         found.append(
-            Judged(metric, name, *verdicts, expm1(middle) - true, (covered[0], covered[1]), rivals)
+            Judged(
+                *(metric, name, verdicts[0], verdicts[1], expm1(middle) - true),
+                *((covered[0], covered[1]), rivals),
+            )
         )
     return found
 
@@ -188,7 +191,7 @@ def once(kind: Kind, seeds: range) -> bool:
             f" {100 * np.std(errors or [0]):.2f} %   {covered[0]:22.0%}, {covered[1]:.0%}",
             flush=True,
         )
-        met &= covered[0] >= COVERED
+        met &= bool(covered[0] >= COVERED)
         if not changed:
             met &= (one["worse"] + one["better"]) / number <= FALSE_ONCE
         elif kind == SLOW:

@@ -81,9 +81,15 @@ def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = Tru
     found = [attainment_of(each, *sides) for each in question.objectives]
     total = total_change(engine, question) if replay else TotalChange(None, NOT_REPLAYED)
     return CompareAnswer(
-        *(question, decision, observed[0].at_s.size, observed[1].at_s.size),
-        *(_coefficients(engine, question, sides), total),
-        *([each for each in found if each is not None], notes, _simulated(before, after)),
+        question=question,
+        decision=decision,
+        requests_before=observed[0].at_s.size,
+        requests_after=observed[1].at_s.size,
+        coefficients=_coefficients(engine, question, sides),
+        total=total,
+        objectives=[each for each in found if each is not None],
+        notes=notes,
+        simulated=_simulated(before, after),
     )
 
 

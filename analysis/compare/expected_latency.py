@@ -53,4 +53,4 @@ class ExpectedLatency:
         Args:
             terms: (m, k) the amount of each kind of work.
         """
-        return np.maximum(terms / self._scales @ self._coefficients, _LEAST)
+        return np.asarray(np.maximum(terms / self._scales @ self._coefficients, _LEAST))

@@ -46,9 +46,10 @@ def edges_of(running: FloatArray, q: float) -> FloatArray:
         (k,) ascending limits; k + 1 points.
     """
     number = int(min(POINTS, running.size // max(LEAST_REQUESTS, least_number(q))))
-    shares = np.arange(1, number) / number if number else []
-    edges = np.unique(np.quantile(running, shares)) if len(shares) else np.empty(0)
-    return edges[edges > running.min()] if running.size else edges
+    if number < 2:
+        return np.empty(0)
+    edges = np.unique(np.quantile(running, np.arange(1, number) / number))
+    return np.asarray(edges[edges > running.min()])
 
 
 def percentiles(of: Equal, edges: FloatArray, q: float) -> FloatArray:

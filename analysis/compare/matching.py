@@ -54,6 +54,10 @@ class Matches(NamedTuple):
         """Return (m, MATCHES) scaled latencies."""
         return np.asarray(values_s[self.rows] * self.scale)
 
+    def of(self, chosen: BoolArray) -> "Matches":
+        """Return the matches of some requests after the change."""
+        return Matches(self.rows[chosen], self.scale[chosen], self.there[chosen])
+
     def effective(self, size: int) -> float:
         """Return the effective number of requests before the change (Kish).
 

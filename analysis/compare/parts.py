@@ -147,8 +147,7 @@ class Comparison:
         by_mix = _matched(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
         """(m,) whether each request after the change can be compared."""
-        compared = Matches(*(each[self.comparable] for each in matches))
-        self.effective = compared.effective(self.before.at_s.size)
+        self.effective = matches.of(self.comparable).effective(self.before.at_s.size)
         """The effective number of requests before the change."""
 
     def equal(self) -> Equal:

@@ -134,7 +134,9 @@ def coefficients_of(before: Stretches, after: Stretches) -> Coefficients | None:
         }
         for side in (0, 1)
     ]
-    return Coefficients(*found, _estimate(_pace(fits[0], before, after), paces, min(sizes)))
+    return Coefficients(
+        found[0], found[1], _estimate(_pace(fits[0], before, after), paces, min(sizes))
+    )
 
 
 def _take(of: Stretches, rows: IntArray) -> Stretches:

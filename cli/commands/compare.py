@@ -146,7 +146,9 @@ def compare(
         for window, each in zip(ranges, labels, strict=True)
     ]
     try:
-        question = CompareQuestion(*sides, metric, quantile, margin, not one_look, known)
+        question = CompareQuestion(
+            sides[0], sides[1], metric, quantile, margin, not one_look, known
+        )
         with nullcontext() if fast else replaying(1):
             answer = answer_compare(about.engine, question, replay=not fast)
     except CompareError as error:

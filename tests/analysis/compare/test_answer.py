@@ -62,21 +62,23 @@ def test_the_parts_of_the_json_sum_to_its_total(engine: Engine) -> None:
 
 def test_two_replicas_of_one_range_are_compared(engine: Engine) -> None:
     sides = [Side(BEFORE, {"replica": name}) for name in ("sim-0", "sim-1")]
-    answer = answer_compare(engine, CompareQuestion(*sides, "tpot"))
+    answer = answer_compare(engine, CompareQuestion(sides[0], sides[1], "tpot"))
     assert answer.decision.verdict is CompareVerdict.NO_WORSE
     assert answer.requests_before + answer.requests_after > 0.9 * 6 * SECONDS
 
 
 def test_two_tenants_of_one_range_are_compared(engine: Engine) -> None:
     sides = [Side(BEFORE, {"tenant": name}) for name in ("acme", "globex")]
-    found = answer_compare(engine, CompareQuestion(*sides, "tpot"), replay=False).decision
+    found = answer_compare(
+        engine, CompareQuestion(sides[0], sides[1], "tpot"), replay=False
+    ).decision
     assert found.compared_ratio > 0.9
 
 
 def test_a_request_must_not_be_on_both_sides(engine: Engine) -> None:
     sides = [Side(BEFORE, {"replica": "sim-0"}), Side(BEFORE, {"model": "llama-3-8b-sim"})]
     with pytest.raises(CompareError, match="belong to both sides"):
-        answer_compare(engine, CompareQuestion(*sides))
+        answer_compare(engine, CompareQuestion(sides[0], sides[1]))
 
 
 @pytest.mark.parametrize(("before", "after"), [(FAR, AFTER), (BEFORE, FAR), (FAR, BEFORE)])
@@ -135,5 +137,5 @@ def test_a_wrong_question_says_what_is_allowed(change: dict[str, object], reason
 def test_hostile_labels_select_nothing(engine: Engine) -> None:
     for value in ("'; DROP TABLE requests; --", "\x00\x1b[31m", "x" * 100_000):
         sides = [Side(BEFORE, {"tenant": value}), Side(AFTER, {"tenant": value})]
-        answer = answer_compare(engine, CompareQuestion(*sides), replay=False)
+        answer = answer_compare(engine, CompareQuestion(sides[0], sides[1]), replay=False)
         assert answer.requests_before == answer.requests_after == 0
