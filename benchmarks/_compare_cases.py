@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from analysis.compare.parts import Observed, percentile
+from analysis.compare.parts import Observed
 from analysis.compare.sides import Requests, group_numbers, requests_of
 from replay.engine_config import EngineConfig
 from replay.step_model import EIGHT_B_ON_H100, StepModel
@@ -50,27 +50,26 @@ class Pair:
     after: Requests
     data: tuple[Dataset, Dataset]
 
-    def sides(self, metric: str, until_s: float | None = None) -> tuple[Observed, Observed]:
-        """Return both sides; after the change only the requests that have ended until a time."""
+    def sides(self, metric: str) -> tuple[Observed, Observed]:
+        """Return the requests of both sides that have a latency."""
         groups = group_numbers([self.before.table, self.after.table])
         every = np.ones(self.before.ended_s.size, dtype=bool)
         before, _ = self.before.observed(metric, groups[0], every)
         known = np.ones(self.after.ended_s.size, dtype=bool)
         after, _ = self.after.observed(metric, groups[1], known)
-        if until_s is not None:
-            after = after.take(after.at_s < until_s)
         return before, after
 
-    def true_ratio(self, metric: str, q: float, comparable: np.ndarray) -> float:
-        """Return the true change at the same work: after / before − 1.
+    def without_change(self, metric: str) -> np.ndarray:
+        """Return what each request after the change would have taken without it, for the same work.
 
-        All coefficients of the steps are `slower` times as large, so without the change the same
-        work would have taken 1/`slower` of the engine's time.
+        All coefficients of the steps are `slower` times as large, so the same work would have taken
+        1/`slower` of the engine's time.
 
         Args:
             metric: ttft or tpot.
-            q: the percentile.
-            comparable: (n,) the requests after the change that are compared.
+
+        Returns:
+            (n,) seconds, in the order of `sides(metric)[1]`.
         """
         groups = group_numbers([self.before.table, self.after.table])
         every = np.ones(self.after.ended_s.size, dtype=bool)
@@ -83,8 +82,7 @@ class Pair:
         engine_s = after.value_s
         if metric == "ttft":
             engine_s = seconds("queue_s") + seconds("prefill_s")
-        without_s = after.value_s - engine_s * (1 - 1 / self.kind.slower)
-        return percentile(after.value_s[comparable], q) / percentile(without_s[comparable], q) - 1
+        return after.value_s - engine_s * (1 - 1 / self.kind.slower)
 
 
 def pair(kind: Kind, seed: int, requests: int, after: int | None = None) -> Pair:

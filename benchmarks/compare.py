@@ -24,6 +24,8 @@ import numpy as np
 
 from analysis.compare.decision import QUANTILES, Asked, Decision, comparison_of, decided
 from analysis.compare.intervals import Interval, reach_of
+from analysis.compare.load_curve import edges_of
+from analysis.compare.parts import Equal, percentile
 from analysis.compare.step_coefficients import NAMES, coefficients_of, stretches_of
 from analysis.compare.verdict import MARGIN, CompareVerdict, verdict_of
 from benchmarks._compare_cases import (
@@ -44,9 +46,9 @@ FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
 """Bars: false verdicts at one look and over all looks, changes found, intervals with the truth."""
 ASKED: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
-INTERVAL_EVERY: Final = 20
+INTERVAL_EVERY: Final = 40
 """An estimate within the margin gives no verdict, whatever its interval. So most looks compute the
-interval only for an estimate beyond the margin, and every 20th look always."""
+interval only for an estimate beyond the margin, and every 40th look always."""
 
 
 class Judged(NamedTuple):
@@ -60,6 +62,8 @@ class Judged(NamedTuple):
     """The estimated minus the true ratio; None if the sides cannot be compared."""
     covered: tuple[bool, bool]
     rivals: tuple[bool, bool]
+    curve: tuple[int, int] = (0, 0)
+    """Points of the curve with the true change in their interval, and all points."""
 
 
 def judged(case: Pair) -> list[Judged]:
@@ -79,8 +83,10 @@ def judged(case: Pair) -> list[Judged]:
             undecided = CompareVerdict.UNDECIDED.value
             found.append(Judged(metric, name, undecided, undecided, None, (True, True), rivals))
             continue
-        true = case.true_ratio(metric, q, match.comparable)
-        middle = match.equal().log_ratio(q, 0.0)
+        equal = match.equal()
+        without_s = case.without_change(metric)[match.comparable]
+        true = percentile(equal.compared.value_s, q) / percentile(without_s, q) - 1
+        middle = equal.log_ratio(q, 0.0)
         verdicts, covered = [], []
         for looks in (False, True):
             half = decision.log_error * reach_of(decision.blocks, looks)
@@ -90,10 +96,29 @@ def judged(case: Pair) -> list[Judged]:
         found.append(
             Judged(
                 *(metric, name, verdicts[0], verdicts[1], expm1(middle) - true),
-                *((covered[0], covered[1]), rivals),
+                *((covered[0], covered[1]), rivals, on_the_curve(decision, equal, without_s, q)),
             )
         )
     return found
+
+
+def on_the_curve(
+    decision: Decision, equal: Equal, without_s: np.ndarray, q: float
+) -> tuple[int, int]:
+    """Return how many points of the curve have the true change in their interval, and how many
+    there are."""
+    place = np.searchsorted(edges_of(equal.compared.running, q), equal.compared.running, "right")
+    inside = 0
+    for point in decision.curve:
+        mine = place == next(
+            number
+            for number in range(int(place.max()) + 1)
+            if (place == number).any()
+            and np.median(equal.compared.running[place == number]) == point.load
+        )
+        true_s = percentile(equal.compared.value_s[mine], q) - percentile(without_s[mine], q)
+        inside += bool(point.low_s <= true_s <= point.high_s)
+    return inside, len(decision.curve)
 
 
 def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, bool]:
@@ -196,6 +221,10 @@ def once(kind: Kind, seeds: range) -> bool:
             met &= (one["worse"] + one["better"]) / number <= FALSE_ONCE
         elif kind == SLOW:
             met &= every["worse"] / number >= FOUND
+    inside, points = np.sum([each.curve for cases in results.values() for each in cases], axis=0)
+    if points:
+        print(f"points of the curves with the true change: {inside / points:.0%} of {points}")
+        met &= bool(inside / points >= COVERED)
     for metric in dict(ASKED):
         rivals = np.mean([each.rivals for each in results[metric, "p50"]], axis=0)
         print(f"{metric}: Mann-Whitney significant {rivals[0]:.0%}, z-test {rivals[1]:.0%}")

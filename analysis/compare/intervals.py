@@ -32,10 +32,10 @@ LONGEST_S: Final = 60.0
 uncertain."""
 LEAST_BLOCKS: Final = 8
 """Minimum number of blocks on each side that have requests."""
-MODEL_ERROR: Final = 0.005
+MODEL_ERROR: Final = 0.007
 """Standard deviation of the error of the expected latencies, as a ratio. The draws do not show it,
-because they all have it. Without it, the intervals of 20 pairs of simulated windows contained the
-true change in 70 to 100 % of the cases, depending on the latency (docs/benchmarks.md#compare)."""
+because they all have it. Without it, the intervals for one look contained the true change in 70 to
+100 % of 20 pairs of simulated windows, depending on the latency and the change."""
 ERROR: Final = 0.05
 """Probability that the interval misses the change: at one look, or at any of all looks."""
 TUNED_BLOCKS: Final = 20

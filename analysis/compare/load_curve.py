@@ -81,14 +81,14 @@ def points_of(
     """
     running = measured.compared.running
     place = np.searchsorted(edges, running, side="right")
-    error_s = spread_of(drawn[:, :, 1] - drawn[:, :, 0])
     points = []
     for number, (before_s, after_s) in enumerate(percentiles(measured, edges, q).tolist()):
         mine = running[place == number]
         if mine.size < max(LEAST_REQUESTS, least_number(q)):
             continue
         middle_s = after_s - before_s
-        wide_s = hypot(float(error_s[number]), MODEL_ERROR * before_s) * reach
+        error_s = float(spread_of(drawn[:, number, 1] - drawn[:, number, 0]))
+        wide_s = hypot(error_s, MODEL_ERROR * before_s) * reach
         points.append(
             LoadPoint(
                 float(np.median(mine)),

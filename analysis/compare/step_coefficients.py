@@ -37,7 +37,7 @@ LEAST_STRETCHES: Final = 10 * COEFFICIENTS
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
 """Standard deviation of the ratio of two windows without a change, beyond what the blocks show. It
-was measured on 90 pairs of simulated windows (docs/benchmarks.md#compare)."""
+was measured on 90 pairs of simulated windows."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
 """Deviation, in medians, from which on an observation counts less. 2 medians are 1.35 standard

@@ -74,7 +74,7 @@ def _parts(answer: CompareAnswer, name: str) -> list[str]:
             f" {_signed(total.total_change_s)}."
         )
     elif total.reason is not None and total.reason != NOT_REPLAYED:
-        printed.append(f"Total change: unknown, {total.reason}.")
+        printed.append(f"Total change: unknown, {total.reason.rstrip('.')}.")
     return printed
 
 

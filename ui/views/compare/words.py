@@ -39,7 +39,8 @@ def _range(window: Window, zone: tzinfo) -> str:
 def notes(answer: CompareAnswer) -> list[str]:
     """Return what limits the result, as HTML."""
     found = answer.decision
-    said = [_sentence(each) for each in found.reasons]
+    # Without parts, the headline has the first reason.
+    said = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
     said += [html.escape(each) for each in answer.notes]
     if found.parts is not None:
         said.append(
@@ -53,7 +54,7 @@ def notes(answer: CompareAnswer) -> list[str]:
             f"{wording.growth(total.total_change_s)}."
         )
     elif total.reason is not None and total.reason != NOT_REPLAYED:
-        said.append(f"Total change: unknown, {html.escape(total.reason)}.")
+        said.append(f"Total change: unknown, {html.escape(total.reason.rstrip('.'))}.")
     return said
 
 
