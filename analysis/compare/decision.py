@@ -204,9 +204,7 @@ def _too_different(found: Comparison, least: int) -> list[str]:
         )
     new = int((~found.known_group).sum())
     if new:
-        reasons.append(
-            f"{new:,} requests have a tenant, route or adapter with too few requests before"
-        )
+        reasons.append(f"{new:,} requests have a new tenant, route or adapter")
     heavier = int((found.known_group & ~found.seen).sum())
     if heavier:
         was, now = (float(np.median(each.running)) for each in (found.before, found.after))

@@ -34,7 +34,7 @@ class Group(NamedTuple):
     """The requests of one side: their groups and expected latencies."""
 
     number: IntArray
-    """(n,) group of each request; requests with a negative number have no counterpart."""
+    """(n,) group of each request."""
     expected_s: FloatArray
     """(n,)"""
 

@@ -25,6 +25,8 @@ from telemetry.quantiles import nearest_rank
 LEAST_IN_GROUP: Final = 50
 """Groups with fewer requests before the change are joined to one group."""
 REST: Final = -1
+NEW: Final = -2
+"""The number of all groups without requests before the change."""
 TINY_S: Final = 1e-9
 """The shortest duration that the store can hold."""
 
@@ -103,7 +105,8 @@ def joined_groups(before: Observed, after: Observed) -> tuple[Observed, Observed
     kept = groups[counts >= LEAST_IN_GROUP]
 
     def joined(side: Observed) -> Observed:
-        return replace(side, group=np.where(np.isin(side.group, kept), side.group, REST))
+        small = np.where(np.isin(side.group, groups), REST, NEW)
+        return replace(side, group=np.where(np.isin(side.group, kept), side.group, small))
 
     return joined(before), joined(after)
 

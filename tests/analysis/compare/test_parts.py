@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +37,16 @@ def test_each_cause_is_found_in_its_own_part() -> None:
         for part in ("mix", "load", "change"):
             share = getattr(parts, f"{part}_s") / total_s
             assert share == pytest.approx(1.0 if part == name else 0.0, abs=0.1), (name, part)
+
+
+def test_small_tenants_are_joined_and_a_new_one_stays_alone() -> None:
+    before, after = observed(1000, 1, groups=2), observed(1000, 2, groups=2)
+    before.group[:40] = np.arange(40) % 4 + 10  # four tenants with ten requests each
+    after.group[:20] = 11
+    after.group[20:60] = 99
+    found = Comparison(before, after)
+    assert found.comparable[:20].mean() > 0.8
+    assert not found.comparable[20:60].any()
 
 
 def test_a_new_tenant_is_not_compared_and_belongs_to_the_mix() -> None:
