@@ -196,9 +196,9 @@ def _tell(
 
 def _replayed(explanation: Explanation, question: Asked) -> Explanation:
     """Test the causes by replay, with a progress bar on the standard error output."""
-    if not explanation.causes:
+    if explanation.verdict is not Verdict.INCIDENT:
         return explanation
-    length = replays(len(explanation.causes))
+    length = replays(max(len(explanation.causes), 1))
     with replaying(length) as step:
         return with_replayed_shares(question.engine, explanation, step)
 
