@@ -22,7 +22,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
-from analysis.compare.decision import QUANTILES, Asked, Decision, comparison_of, decided
+from analysis.compare.decision import (
+    LEAST_COMPARED,
+    QUANTILES,
+    Asked,
+    Decision,
+    comparison_of,
+    decided,
+)
 from analysis.compare.intervals import Interval, reach_of
 from analysis.compare.load_curve import edges_of
 from analysis.compare.parts import Equal, percentile
@@ -76,7 +83,7 @@ def judged(case: Pair) -> list[Judged]:
             mann_whitney(before.value_s, after.value_s) < ALPHA,
             z_test(before.value_s, after.value_s) < ALPHA,
         )
-        asked = Asked(q)
+        asked = Asked(q, looks=False)
         match = comparison_of(before, after, asked)
         decision = match if isinstance(match, Decision) else decided(match, asked)
         if isinstance(match, Decision) or decision.log_error is None or not decision.parts:
@@ -91,7 +98,11 @@ def judged(case: Pair) -> list[Judged]:
         for looks in (False, True):
             half = decision.log_error * reach_of(decision.blocks, looks)
             logs = Interval(middle - half, middle + half)
-            verdicts.append(verdict_of(middle, logs, MARGIN).value)
+            verdict = verdict_of(middle, logs, MARGIN)
+            few = match.comparable.mean() < LEAST_COMPARED
+            if few and verdict is not CompareVerdict.WORSE:
+                verdict = CompareVerdict.UNDECIDED
+            verdicts.append(verdict.value)
             covered.append(bool(expm1(logs.low) <= true <= expm1(logs.high)))
         found.append(
             Judged(

@@ -33,6 +33,9 @@ fewer, the 95 % interval of a P50 spans 20 percentiles."""
 LEAST_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared. With less, the verdict would
 be about a minority."""
+LEAST_FOR_WORSE: Final = 0.1
+"""The same for the verdict `worse`. A much slower server has so many more requests running that
+most have no counterpart. If the others are clearly worse, a pipeline must stop."""
 MOST_COMPARED: Final = 10_000
 """Maximum number of requests of a side. Of more, every second, third … is used, so that the
 intervals take seconds."""
@@ -123,7 +126,7 @@ def comparison_of(before: Observed, after: Observed, asked: Asked) -> Comparison
             *(CompareVerdict.UNDECIDED, before_s, after_s, None, None, 0.0, 0.0), reasons=reasons
         )
     found = Comparison(before.take(thinned(before.at_s.size)), after.take(thinned(after.at_s.size)))
-    reasons = _too_different(found, least) or _too_short(found)
+    reasons = _too_different(found, least, LEAST_FOR_WORSE) or _too_short(found)
     if reasons:
         return Decision(
             *(CompareVerdict.UNDECIDED, before_s, after_s, None, None),
@@ -147,13 +150,20 @@ def decided(found: Comparison, asked: Asked) -> Decision:
     logs = Interval(middle - half, middle + half)
     verdict = verdict_of(middle, logs, asked.margin)
     at_loads = np.array([each for _, each in drawn])
-    undecided = verdict is CompareVerdict.UNDECIDED
+    share = float(found.comparable.mean())
+    reasons = _too_different(found, 0, LEAST_COMPARED)
+    if reasons and verdict is not CompareVerdict.WORSE:
+        return Decision(
+            *(CompareVerdict.UNDECIDED, parts.before_s, parts.after_s, None, None, share),
+            *(found.effective, (), reasons),
+        )
+    if verdict is CompareVerdict.UNDECIDED:
+        reasons = [_too_wide(logs, asked.margin)]
     return Decision(
         *(verdict, parts.before_s, parts.after_s, parts, _of_seconds(logs, parts, asked.floor_s)),
-        *(float(found.comparable.mean()), found.effective),
+        *(share, found.effective),
         points_of(equal, at_loads, edges, asked.q, reach_of(blocks, looks=False)),
-        [_too_wide(logs, asked.margin)] if undecided else [],
-        *(blocks, error),
+        *(reasons, blocks, error),
     )
 
 
@@ -185,17 +195,18 @@ def _too_short(found: Comparison) -> list[str]:
     ]
 
 
-def _too_different(found: Comparison, least: int) -> list[str]:
+def _too_different(found: Comparison, least: int, least_share: float) -> list[str]:
     """Return why the sides are too different to be compared."""
     compared = int(found.comparable.sum())
     share = compared / found.comparable.size
-    if share >= LEAST_COMPARED and compared >= least and found.effective >= LEAST_REQUESTS:
+    if share >= least_share and compared >= least and found.effective >= LEAST_REQUESTS:
         return []
     reasons = []
     if share < LEAST_COMPARED or compared < least:
+        needed = f" and {least:,} requests" if compared < least else ""
         reasons.append(
             f"only {share:.0%} of the requests after the change ({compared:,}) have a counterpart"
-            f" before it; needed: {LEAST_COMPARED:.0%} and {least:,} requests"
+            f" before it; needed: {LEAST_COMPARED:.0%}{needed}"
         )
     else:
         reasons.append(

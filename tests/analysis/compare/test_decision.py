@@ -53,6 +53,18 @@ def test_a_load_that_was_never_seen_is_undecided() -> None:
     assert found.before_s is not None
 
 
+def test_a_much_slower_server_is_worse_although_most_requests_meet_more_work() -> None:
+    """Its load is new, but the few requests at a known load are clearly worse."""
+    before, slower = observed(2000, 1, load=4.0), observed(2000, 2, factor=2.0, load=16.0)
+    found = decide(before, slower, Asked(0.5))
+    assert 0.1 < found.compared_ratio < 0.5
+    assert found.verdict is CompareVerdict.WORSE
+    assert "have a counterpart" in found.reasons[0]
+    equal = decide(before, observed(2000, 2, load=16.0), Asked(0.5))
+    assert equal.verdict is CompareVerdict.UNDECIDED
+    assert equal.parts is None
+
+
 def test_only_new_tenants_are_undecided() -> None:
     after = observed(1000, 2)
     found = decide(observed(1000, 1), replace(after, group=after.group + 10), Asked(0.95))
