@@ -1,6 +1,6 @@
 """Measures how often tailspan compare is wrong without a change, and how often it finds one.
 
-    python benchmarks/compare.py                        16 cases of each kind, 8 with 200 looks
+    python benchmarks/compare.py                        14 cases of each kind, 8 with 200 looks
     python benchmarks/compare.py --seed 5000 --cases 20 --looks 10
 
 Each case is a pair of simulated windows of 2,000 requests. Without a change of the server (A/A),
@@ -272,7 +272,7 @@ def main() -> int:
     """Print the measurements; return 1 if a bar is not met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=9_000, help="the first seed")
-    parser.add_argument("--cases", type=int, default=16, help="cases of each kind, one look")
+    parser.add_argument("--cases", type=int, default=14, help="cases of each kind, one look")
     parser.add_argument("--looks", type=int, default=8, help="cases of each kind, 200 looks")
     given = parser.parse_args()
     print(
