@@ -192,9 +192,9 @@ class MixedWindow:
     def _lower_bound(self, factor: Factor, now: Requests, usual: Requests) -> float:
         """Return the length above which a request belongs to a factor; 0 if all requests do.
 
-        If no long requests were added, a factor of long requests has no requests. But it has all of
-        them if their rate grew, and no other factor changes their rate, because more ordinary
-        requests also fill the steps.
+        If no long requests were added, a factor of long requests has no requests. But it has all
+        requests if the rate of the ordinary ones grew and no other factor changes it, because more
+        ordinary requests also fill the steps.
         """
         if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):
             return 0.0
@@ -208,9 +208,10 @@ class MixedWindow:
         if factor.kind is Kind.LONG_PROMPTS:
             # A few very long prompts may be too few to change the number of requests.
             bound = min(bound, float(of_usual.max()))
-        if (of_now > bound).any() or self._has_rate(factor.tenant):
+        if self._has_rate(factor.tenant):
             return bound
-        more = (of_now.size - of_usual.size) / (of_now.size + of_usual.size) ** 0.5
+        ordinary = [(each <= bound).sum() for each in (of_now, of_usual)]
+        more = (ordinary[0] - ordinary[1]) / max(sum(ordinary), 1) ** 0.5
         return 0.0 if more > LEAST_EXCESS else bound
 
     def _has_rate(self, tenant: str | None) -> bool:
