@@ -160,10 +160,17 @@ def decided(found: Comparison, asked: Asked) -> Decision:
     if verdict is CompareVerdict.UNDECIDED:
         reasons = [_too_wide(logs, asked.margin)]
     return Decision(
-        *(verdict, parts.before_s, parts.after_s, parts, _of_seconds(logs, parts, asked.floor_s)),
-        *(share, found.effective),
-        points_of(equal, at_loads, edges, asked.q, reach_of(blocks, looks=False)),
-        *(reasons, blocks, error),
+        verdict=verdict,
+        before_s=parts.before_s,
+        after_s=parts.after_s,
+        parts=parts,
+        ratio=_of_seconds(logs, parts, asked.floor_s),
+        compared_ratio=share,
+        effective=found.effective,
+        curve=points_of(equal, at_loads, edges, asked.q, reach_of(blocks, looks=False)),
+        reasons=reasons,
+        blocks=blocks,
+        log_error=error,
     )
 
 
