@@ -145,9 +145,13 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
     )
 
 
-def small_sample_factor(blocks: int) -> float | None:
+def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
     """Return the factor that widens a normal interval because it comes from few resampled blocks,
     or None for fewer than `LEAST_BLOCKS`.
+
+    Args:
+        blocks: number of blocks.
+        z: half the width of the normal interval in standard deviations.
 
     Resampling n blocks gives a variance that is too small by (n − 1)/n, and this variance is itself
     uncertain, so Student's t replaces the normal quantile.
@@ -158,7 +162,7 @@ def small_sample_factor(blocks: int) -> float | None:
     """
     if blocks < LEAST_BLOCKS:
         return None
-    freedom, z = blocks - 1, Z_95
+    freedom = blocks - 1
     student = (
         z
         + (z**3 + z) / (4 * freedom)

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "requests": "Print requests, with their phases and outcomes.",
     "stats": "Count requests and print latency percentiles, in groups.",
     "explain": "Explain why a latency grew.",
+    "compare": "Compare latencies before and after a change, at the same mix and load.",
     "what-if": "Predict what a change would do to the recorded traffic.",
     "advise": "Rank changes by their predicted effect on the recorded traffic.",
     "trace": "Write recorded requests as a trace, for benchmark clients.",

@@ -15,6 +15,7 @@ include_patterns = [
     "*/README.md",
     "*/gpus/README.md",
     "*/counterfactual/README.md",
+    "*/compare/README.md",
     "*/api/README.md",
     "docs/**",
 ]

@@ -217,16 +217,13 @@ def _given(parameter: str) -> bool:
 def _baseline(given: str | None, window: Window) -> tuple[int, int] | None:
     if given is None:
         return None
-    start, slash, end = given.partition("/")
     try:
-        if not slash:
+        if "/" not in given:
             return _earlier(window, given)
-        found = time_range.instant_ns(start), time_range.instant_ns(end)
-        if found[0] >= found[1]:
-            raise ValueError("must end after it begins")
+        found = time_range.from_to(given)
     except ValueError as error:
         raise click.UsageError(f"--baseline {given!r}: {error}") from error
-    return found
+    return found.from_unix_ns, found.to_unix_ns
 
 
 def _earlier(window: Window, given: str) -> tuple[int, int]:

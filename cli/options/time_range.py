@@ -73,6 +73,21 @@ def window(last: str | None, start: str | None, end: str | None, now_unix_ns: in
     return Window(from_unix_ns, to_unix_ns)
 
 
+def from_to(text: str) -> Window:
+    """Parse a range FROM/TO, such as "2026-11-20T09:00Z/2026-11-20T10:00Z".
+
+    Raises:
+        ValueError: the text is malformed, or the range does not end after it begins.
+    """
+    start, slash, end = text.partition("/")
+    if not slash:
+        raise ValueError("must be FROM/TO")
+    found = instant_ns(start), instant_ns(end)
+    if found[0] >= found[1]:
+        raise ValueError("must end after it begins")
+    return Window(*found)
+
+
 def _read(option: str, parse: Callable[[str], int], value: str) -> int:
     try:
         return parse(value)

@@ -20,6 +20,7 @@ the server redirects them to the path.
     per=model                   label by which costs are grouped; default: the tenant
     change=rate=1.5x,replicas=3 the changes that the What if page predicts
     sweep=max_num_seqs=16..512  the values that the What if page predicts one by one
+    quantile=p99                the percentile that the Compare page compares; default: p95
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,18 @@ from store.queries import Window
 from store.requests.lookup import LONGEST as LONGEST_ID
 from telemetry.requests import Outcome
 from ui.frame.pages import BY_KEY, FIRST
-from ui.frame.view import DECIDERS, DEFAULT_RANGE, LABELS, LATENCIES, PAYERS, RANGES_S, STEPS, View
+from ui.frame.view import (
+    DECIDERS,
+    DEFAULT_QUANTILE,
+    DEFAULT_RANGE,
+    LABELS,
+    LATENCIES,
+    PAYERS,
+    QUANTILES,
+    RANGES_S,
+    STEPS,
+    View,
+)
 from ui.kit.instants import instant_unix_ns, seconds_text
 from ui.kit.replica_measures import FIRST_MEASURE, MEASURES
 from ui.kit.request_key import RequestKey
@@ -113,9 +125,15 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
             _refused("measure", measure, ", ".join(MEASURES), f"showing {FIRST_MEASURE}")
         )
         measure = FIRST_MEASURE
+    quantile = parameters.get("quantile", DEFAULT_QUANTILE)
+    if quantile not in QUANTILES:
+        notices.append(
+            _refused("quantile", quantile, ", ".join(QUANTILES), f"showing {DEFAULT_QUANTILE}")
+        )
+        quantile = DEFAULT_QUANTILE
     known = {
         *("last", "from", "to", "latency", "request", "page", "baseline", "decide", "by"),
-        *("incident", "measure", "per", "change", "sweep", *LABELS),
+        *("incident", "measure", "per", "change", "sweep", "quantile", *LABELS),
     }
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
@@ -136,6 +154,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         per=per,
         change=_change(parameters, notices),
         sweep=_sweep(parameters, notices),
+        quantile=quantile,
     )
     return view, notices
 
@@ -175,6 +194,8 @@ def parameters(view: View) -> dict[str, str]:
         written["change"] = view.change
     if view.sweep:
         written["sweep"] = view.sweep
+    if view.quantile != DEFAULT_QUANTILE:
+        written["quantile"] = view.quantile
     if view.page == FIRST != _implied_page(written):
         return {"page": view.page, **written}
     return written

@@ -38,9 +38,10 @@ def command(view: View, window: Window) -> str | None:
         return _line("slo", "status", "--at", end)
     if view.page == "what-if" and not (view.change or view.sweep):
         return None
-    among = ["--from", start, "--to", end]
-    for label, value in view.equals.items():
-        among += ["--where", f"{label}={value}"]
+    where = [word for name, value in view.equals.items() for word in ("--where", f"{name}={value}")]
+    if view.page == "compare":
+        return _line("compare", *_sides(view, window), *where)
+    among = ["--from", start, "--to", end, *where]
     name, more = {
         "overview": ("stats", []),
         "root-cause": ("explain", list(_comparison(view))),
@@ -67,6 +68,13 @@ def _comparison(view: View) -> Iterator[str]:
         yield from ("--baseline", "/".join(map(utc, ends)))
     if view.decide != DECIDERS[0]:
         yield "--by-size"
+
+
+def _sides(view: View, window: Window) -> Iterator[str]:
+    for name, each in (("--before", view.baseline_of(window)), ("--after", window)):
+        yield from (name, f"{utc(each.from_unix_ns)}/{utc(each.to_unix_ns)}")
+    metric = next(name for name, column in LATENCIES.items() if column == view.latency)
+    yield from ("--metric", metric, "--quantile", view.quantile)
 
 
 def _changes(view: View) -> Iterator[str]:

@@ -56,6 +56,7 @@ def bar(
             _latency(view)
         if page.compares:
             _comparison(view)
+        if page.decides:
             _decider(view)
         if page.filters:
             _filters(view, values)

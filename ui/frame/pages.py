@@ -24,7 +24,9 @@ class Page:
     filters: bool = True
     """True if the page has request filters."""
     compares: bool = False
-    """True if the reader can choose the baseline and how incidents are detected."""
+    """True if the reader can choose the baseline."""
+    decides: bool = False
+    """True if the reader can choose how incidents are detected."""
     of_a_range: bool = True
     """True if the page shows a time range."""
     needs_data: bool = True
@@ -47,11 +49,14 @@ GROUPS: Final = (
         Page("slos", "SLOs", _READ_S, filters=False, needs_data=False),
     ),
     (
-        Page("root-cause", "Root cause", _READ_S, by_latency=True, compares=True),
+        Page("root-cause", "Root cause", _READ_S, by_latency=True, compares=True, decides=True),
         Page("requests", "Requests", _WATCHED_S, by_latency=True),
         Page("request", "Request", _READ_S, of_a_range=False, needs_data=False),
     ),
-    (Page("what-if", "What if", _ASKED_S, by_latency=True),),
+    (
+        Page("compare", "Compare", _ASKED_S, by_latency=True, compares=True),
+        Page("what-if", "What if", _ASKED_S, by_latency=True),
+    ),
     (
         Page("fleet", "Fleet", _WATCHED_S),
         Page("cost", "Cost", _READ_S),

@@ -24,6 +24,9 @@ STEPS: Final = ("day", "hour")
 """The lengths of a step in the compliance history."""
 DECIDERS: Final = ("slo", "size")
 """The ways to detect incidents: by SLO compliance, or by the size of the growth."""
+QUANTILES: Final = ("p50", "p95", "p99")
+"""The percentiles that the Compare page compares."""
+DEFAULT_QUANTILE: Final = "p95"
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 """Labels by which costs are grouped."""
 
@@ -53,6 +56,8 @@ class View:
     change: str = ""
     """The changes that the What if page predicts: texts that `replay.edits` parses, separated by
     commas."""
+    quantile: str = DEFAULT_QUANTILE
+    """The percentile that the Compare page compares."""
     sweep: str = ""
     """The values that the What if page predicts one by one: a text that
     `analysis.what_if_search.sweep_of` parses."""
@@ -73,6 +78,13 @@ class View:
         if self.last is not None:
             return Window(max(0, to - RANGES_S[self.last] * SECOND_NS), to)
         return Window(to if self.from_unix_ns is None else self.from_unix_ns, to)
+
+    def baseline_of(self, window: Window) -> Window:
+        """Return the chosen baseline, or the range of the same length just before a range."""
+        if self.baseline is not None:
+            return self.baseline
+        length_ns = window.to_unix_ns - window.from_unix_ns
+        return Window(max(0, window.from_unix_ns - length_ns), window.from_unix_ns)
 
     def paused_at(self, now_unix_ns: int) -> "View":
         """Return this view with a range that stays at its present end."""

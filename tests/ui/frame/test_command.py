@@ -40,6 +40,11 @@ AMONG = "--from 2025-11-20T10:20:00Z --to 2025-11-20T10:40:00Z"
         (View(page="fleet"), f"tailspan stats {AMONG} --by replica"),
         (View(page="cost", per="model"), f"tailspan cost {AMONG} --by model"),
         (View(page="slos"), "tailspan slo status --at 2025-11-20T10:40:00Z"),
+        (
+            View(page="compare", latency="tpot_s", quantile="p99", baseline=Window(0, 10**9)),
+            "tailspan compare --before 1970-01-01T00:00:00Z/1970-01-01T00:00:01Z"
+            " --after 2025-11-20T10:20:00Z/2025-11-20T10:40:00Z --metric tpot --quantile p99",
+        ),
         (View(page="what-if"), None),
         (
             View(page="what-if", change="max_num_seqs=64,rate=tenant=acme:2x"),
@@ -88,7 +93,10 @@ def test_the_command_has_the_pages_range(
     if key == "slos":
         assert instant_ns(words[-1]) == WINDOW.to_unix_ns
         return
-    ends = [instant_ns(words[words.index(each) + 1]) for each in ("--from", "--to")]
+    if key == "compare":
+        ends = [instant_ns(end) for end in words[words.index("--after") + 1].split("/")]
+    else:
+        ends = [instant_ns(words[words.index(each) + 1]) for each in ("--from", "--to")]
     assert Window(*ends) == WINDOW
     if key == "root-cause":  # the command prints no range, but both count its requests
         assert "400 requests now" in said

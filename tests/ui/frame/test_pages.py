@@ -38,7 +38,7 @@ def test_a_single_request_is_enough(
     assert "headline" in markup(page(database([row]), page=key, last="15m", **asked))
 
 
-@pytest.mark.parametrize("key", ["overview", "requests", "root-cause"])
+@pytest.mark.parametrize("key", ["overview", "requests", "root-cause", "compare"])
 def test_an_empty_range_is_fixed(page: Open, database: Database, incident: Any, key: str) -> None:
     test = page(database(incident(1_763_600_000 * 10**9)), page=key, last="5m")
     assert "No requests between" in markup(test)

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
 from alerts.objectives import Goodput, Objective
+from analysis.compare.server_changes import ServerChange, server_change
 from analysis.slo_states import SloState, burning_since_ns, foremost, instant_s, slo_states
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
@@ -57,6 +58,8 @@ class Seen:
     """Counts of the requests that match the filters, by objective. Empty without filters."""
     cause: Cause | None
     """The cause of the open incident."""
+    change: ServerChange | None
+    """The change of the servers in the range."""
 
     @property
     def simulated(self) -> bool:
@@ -84,6 +87,7 @@ def read(context: Context) -> Seen:
             hourly_cost(engine, window, equals, prices),
             _filtered(engine, objectives, window, equals) if equals else (),
             current_cause(engine, states),
+            server_change(engine, window),
         )
 
     more = (context.view.baseline, at_s, context.objectives.key, repr(prices))
@@ -117,6 +121,10 @@ def show(context: Context, found: Seen) -> None:
         _answer(context, found, silent_s)
     elif not found.states:
         _no_objective(context.objectives)
+    if found.change is not None and (
+        changed := words.changed(found.change, context.view, found.window, context.zone)
+    ):
+        st.html(f"<p class='note'>{changed}</p>")
     if found.hourly is not None:
         st.html(f"<p class='note'>{words.costs(found.hourly, context.view)}</p>")
     if found.states:

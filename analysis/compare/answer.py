@@ -1,0 +1,167 @@
+"""Answer a comparison from the database: read both sides, decide, and add the witnesses."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from sqlalchemy import Engine
+
+from alerts.evaluation.table_verdicts import columns_of
+from alerts.objectives import Goodput
+from analysis.compare.attainment import AttainmentParts, Chosen, attainment_of
+from analysis.compare.decision import QUANTILES, Asked, Decision, decide, floor_of
+from analysis.compare.question import CompareError, CompareQuestion, Side
+from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
+from analysis.compare.step_coefficients import Coefficients, coefficients_of, stretches_of
+from analysis.compare.total_change import TotalChange, total_change
+from analysis.recorded_traffic import LEAD_S
+from analysis.what_if import matching
+from diagnosis.inputs.arrow import samples_of
+from replay.arrivals import BoolArray
+from store.queries import Window, newest_unix_ns, request_count, request_table, sample_table
+from telemetry.requests import Source
+
+MOST_READ = 300_000
+"""Maximum number of requests to read on each side, which takes about a second."""
+IDENTITY = ("trace_id", "span_id")
+NOT_REPLAYED = "not replayed"
+_NS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class CompareAnswer:
+    """The decision on a question, with independent witnesses of a changed server."""
+
+    question: CompareQuestion
+    decision: Decision
+    requests_before: int
+    requests_after: int
+    coefficients: Coefficients | None
+    total: TotalChange
+    objectives: Sequence[AttainmentParts]
+    notes: Sequence[str]
+    simulated: bool
+
+
+def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:
+    """Compare two sides.
+
+    Args:
+        engine: from `open_database`.
+        question: the sides, the latency, the percentile and the margin.
+        replay: whether to compute the total change by replay, which takes some seconds.
+
+    Raises:
+        CompareError: a side has too many requests, or both sides have the same request.
+    """
+    before, after = (_read(engine, side, question) for side in (question.before, question.after))
+    groups = group_numbers([before.table, after.table], without=question.labels)
+    chosen = [
+        _chosen(each, side)
+        for each, side in zip((before, after), (question.before, question.after), strict=True)
+    ]
+    if question.overlap:
+        _refuse_common(before, after, chosen)
+    notes = []
+    ended, note = _settled(engine, question, before, chosen)
+    chosen[1] &= after.received_unix_ns < ended
+    notes += [note] if note and question.after.window.to_unix_ns > ended else []
+    sides = [
+        Chosen(each, numbers, rows)
+        for each, numbers, rows in zip((before, after), groups, chosen, strict=True)
+    ]
+    asked = Asked(
+        QUANTILES[question.quantile], question.margin, question.looks, floor_of(question.metric)
+    )
+    observed = [
+        each.requests.observed(question.metric, each.groups, each.rows)[0] for each in sides
+    ]
+    decision = decide(observed[0], observed[1], asked)
+    found = [attainment_of(each, *sides) for each in question.objectives]
+    total = total_change(engine, question) if replay else TotalChange(None, NOT_REPLAYED)
+    return CompareAnswer(
+        question=question,
+        decision=decision,
+        requests_before=observed[0].at_s.size,
+        requests_after=observed[1].at_s.size,
+        coefficients=_coefficients(engine, question, sides),
+        total=total,
+        objectives=[each for each in found if each is not None],
+        notes=notes,
+        simulated=_simulated(before, after),
+    )
+
+
+def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
+    """Read all requests of a side's range and of the time before it."""
+    window = side.window
+    lead = Window(max(0, window.from_unix_ns - LEAD_S * _NS), window.to_unix_ns)
+    if (number := request_count(engine, lead)) > MOST_READ:
+        raise CompareError(
+            f"{number:,} requests in one range; allowed: at most {MOST_READ:,}. Choose a shorter"
+            " range"
+        )
+    columns = [*COLUMNS, *question.labels, *(IDENTITY if question.overlap else ())]
+    for each in question.objectives:
+        if isinstance(each.indicator, Goodput):
+            columns += columns_of(each.indicator.where, each.indicator.good)
+    table = request_table(engine, lead, columns=list(dict.fromkeys(columns)))
+    return requests_of(table)
+
+
+def _chosen(of: Requests, side: Side) -> BoolArray:
+    return np.asarray(
+        (of.received_unix_ns >= side.window.from_unix_ns) & matching(of.table, side.equals)
+    )
+
+
+def _refuse_common(before: Requests, after: Requests, chosen: Sequence[BoolArray]) -> None:
+    """Refuse requests that belong to both sides."""
+    sides = []
+    for each, rows in zip((before, after), chosen, strict=True):
+        table = each.table.select(list(IDENTITY)).filter(pa.array(rows))
+        sides.append(set(zip(*(column.to_pylist() for column in table.columns), strict=True)))
+    if common := len(sides[0] & sides[1]):
+        raise CompareError(
+            f"{common:,} requests belong to both sides; choose labels that exclude each other"
+        )
+
+
+def _settled(
+    engine: Engine, question: CompareQuestion, before: Requests, chosen: Sequence[BoolArray]
+) -> tuple[int, str | None]:
+    """Return the instant from which on slow requests may not have ended yet, in unix nanoseconds.
+
+    Only requests that have ended are stored. At the end of the data, the slow ones are missing.
+    """
+    newest = newest_unix_ns(engine)
+    lasted_s = (before.ended_s - before.instants.received_s)[chosen[0]]
+    if newest is None or not lasted_s.size:
+        return question.after.window.to_unix_ns, None
+    usual_s = float(np.quantile(lasted_s, 0.99))
+    return newest - int(usual_s * _NS), (
+        f"Requests of the last {usual_s:.1f} s of the data are left out, because the slow ones have"
+        " not ended yet."
+    )
+
+
+def _coefficients(
+    engine: Engine, question: CompareQuestion, sides: Sequence[Chosen]
+) -> Coefficients | None:
+    """Fit the steps of the engines that served each side."""
+    stretches = []
+    for side, of in zip(sides, (question.before, question.after), strict=True):
+        samples = samples_of(sample_table(engine, of.window))
+        if not len(samples):
+            return None
+        names = set(side.requests.table["replica"].filter(pa.array(side.rows)).to_pylist())
+        mine = samples.replica.is_any(names)
+        stretches.append(stretches_of(samples, mine, of.window.from_unix_ns, of.window.to_unix_ns))
+    return coefficients_of(*stretches)
+
+
+def _simulated(*sides: Requests) -> bool:
+    return any(
+        Source.SIMULATOR.value in each.table["source"].unique().to_pylist() for each in sides
+    )

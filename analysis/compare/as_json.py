@@ -1,0 +1,69 @@
+"""A comparison as one JSON object, for the command, the HTTP API and assistants."""
+
+from dataclasses import asdict
+from typing import Any
+
+from analysis.compare.answer import CompareAnswer
+from analysis.compare.question import Side
+
+
+def as_json(answer: CompareAnswer) -> dict[str, Any]:
+    """Return the answer as one JSON object, with null for unknown values."""
+    asked, found = answer.question, answer.decision
+    parts, change_s = found.parts, found.change_s
+    known = None not in (found.before_s, found.after_s)
+    return {
+        "verdict": found.verdict.value,
+        "metric": asked.metric,
+        "quantile": asked.quantile,
+        "margin": asked.margin,
+        "looks": "all" if asked.looks else "one",
+        "before": _side(asked.before),
+        "after": _side(asked.after),
+        "requests_before": answer.requests_before,
+        "requests_after": answer.requests_after,
+        "before_s": found.before_s,
+        "after_s": found.after_s,
+        "total_s": (found.after_s or 0.0) - (found.before_s or 0.0) if known else None,
+        "mix_s": None if parts is None else parts.mix_s,
+        "load_s": None if parts is None else parts.load_s,
+        "change_s": None if parts is None else parts.change_s,
+        "change_low_s": None if change_s is None else change_s.low,
+        "change_high_s": None if change_s is None else change_s.high,
+        "change_ratio": found.change_ratio,
+        "change_low_ratio": None if found.ratio is None else found.ratio.low,
+        "change_high_ratio": None if found.ratio is None else found.ratio.high,
+        "total_change_s": answer.total.total_change_s,
+        "total_change_reason": answer.total.reason,
+        "compared_ratio": found.compared_ratio,
+        "uncompared_s": None if parts is None else parts.uncompared_s,
+        "effective_requests": found.effective,
+        "curve": [each._asdict() for each in found.curve],
+        "coefficients": _coefficients(answer),
+        "objectives": [asdict(each) for each in answer.objectives],
+        "reasons": list(found.reasons),
+        "notes": list(answer.notes),
+        "simulated": answer.simulated,
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "from": side.window.from_unix_ns / 1e9,
+        "to": side.window.to_unix_ns / 1e9,
+        "where": dict(side.equals),
+    }
+
+
+def _coefficients(answer: CompareAnswer) -> dict[str, Any] | None:
+    """Return the coefficients by name, each before and after, and the ratio of all steps."""
+    found = answer.coefficients
+    if found is None:
+        return None
+    return {
+        **{
+            name: {"before_s": asdict(found.before[name]), "after_s": asdict(found.after[name])}
+            for name in found.before
+        },
+        "pace": asdict(found.pace),
+    }

@@ -1,0 +1,233 @@
+"""Decide whether a latency is worse: parts, interval, curve and verdict, or the reasons for none.
+
+Pure. All that the benchmark measures is computed here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import expm1, hypot
+from typing import Final
+
+import numpy as np
+
+from analysis.compare.intervals import (
+    LEAST_BLOCKS,
+    MODEL_ERROR,
+    Interval,
+    blocks_of,
+    draws_of,
+    reach_of,
+    spread_of,
+)
+from analysis.compare.load_curve import LoadPoint, edges_of, percentiles, points_of
+from analysis.compare.parts import Comparison, Observed, Parts, percentile
+from analysis.compare.verdict import MARGIN, CompareVerdict, verdict_of
+from analysis.corrected_prediction import NEGLIGIBLE_S
+from replay.arrivals import IntArray
+from telemetry.quantiles import least_number
+
+QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+LEAST_REQUESTS: Final = 100
+"""Minimum number of requests on each side, and minimum effective number before the change. With
+fewer, the 95 % interval of a P50 spans 20 percentiles."""
+LEAST_COMPARED: Final = 0.5
+"""Minimum share of the requests after the change that can be compared. With less, the verdict would
+be about a minority."""
+LEAST_FOR_WORSE: Final = 0.1
+"""The same for the verdict `worse`. A much slower server has so many more requests running that
+most have no counterpart. If the others are clearly worse, a pipeline must stop."""
+MOST_COMPARED: Final = 10_000
+"""Maximum number of requests of a side. Of more, every second, third … is used, so that the
+intervals take seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What to decide about two sides."""
+
+    q: float
+    margin: float = MARGIN
+    looks: bool = True
+    """Whether the interval must hold at all looks together."""
+    floor_s: float = 0.0
+    """Added to both percentiles in their ratio. Most queueing times are 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The verdict with its numbers. Unknown numbers are None."""
+
+    verdict: CompareVerdict
+    before_s: float | None
+    after_s: float | None
+    parts: Parts | None
+    ratio: Interval | None
+    """The interval of after / before − 1 at the same mix and load."""
+    compared_ratio: float
+    effective: float
+    curve: Sequence[LoadPoint] = ()
+    reasons: Sequence[str] = ()
+    blocks: int = 0
+    """Number of blocks of time of the side with fewer blocks."""
+    log_error: float | None = None
+    """Standard error of the logarithm of after / before."""
+
+    @property
+    def change_ratio(self) -> float | None:
+        """after / before − 1 at the same mix and load."""
+        if self.parts is None or not self.parts.equal_s:
+            return None
+        return self.parts.change_s / self.parts.equal_s
+
+    @property
+    def change_s(self) -> Interval | None:
+        """The interval of the change in seconds."""
+        if self.ratio is None or self.parts is None:
+            return None
+        return Interval(*(each * self.parts.equal_s for each in self.ratio))
+
+
+def floor_of(metric: str) -> float:
+    """Return the floor of a metric's ratio."""
+    return NEGLIGIBLE_S if metric == "queue" else 0.0
+
+
+def thinned(size: int) -> IntArray:
+    """Return the rows to use of a side."""
+    return np.arange(0, size, -(-size // MOST_COMPARED) or 1)
+
+
+def decide(before: Observed, after: Observed, asked: Asked) -> Decision:
+    """Compare two sides.
+
+    Args:
+        before: the requests before the change.
+        after: the requests after the change, whose groups have the same numbers.
+        asked: the percentile, the margin, and whether the interval must hold at all looks.
+    """
+    found = comparison_of(before, after, asked)
+    return found if isinstance(found, Decision) else decided(found, asked)
+
+
+def comparison_of(before: Observed, after: Observed, asked: Asked) -> Comparison | Decision:
+    """Match both sides, or return the decision that they cannot be compared."""
+    least = max(LEAST_REQUESTS, least_number(asked.q))
+    sides = {"before": before, "after": after}
+    before_s, after_s = (
+        percentile(each.value_s, asked.q) if each.at_s.size else None for each in sides.values()
+    )
+    reasons = [
+        f"{each.at_s.size:,} requests {name}; a P{100 * asked.q:g} needs at least {least:,}"
+        for name, each in sides.items()
+        if each.at_s.size < least
+    ]
+    if reasons:
+        return Decision(
+            *(CompareVerdict.UNDECIDED, before_s, after_s, None, None, 0.0, 0.0), reasons=reasons
+        )
+    found = Comparison(before.take(thinned(before.at_s.size)), after.take(thinned(after.at_s.size)))
+    reasons = _too_different(found, least, LEAST_FOR_WORSE) or _too_short(found)
+    if reasons:
+        return Decision(
+            *(CompareVerdict.UNDECIDED, before_s, after_s, None, None),
+            *(float(found.comparable.mean()), found.effective),
+            reasons=reasons,
+        )
+    return found
+
+
+def decided(found: Comparison, asked: Asked) -> Decision:
+    """Compute the verdict of sides that can be compared."""
+    equal, parts, blocks = found.equal(), found.parts(asked.q), _blocks(found)
+    edges = edges_of(equal.compared.running, asked.q)
+    drawn = draws_of(
+        found,
+        lambda each: (each.log_ratio(asked.q, asked.floor_s), percentiles(each, edges, asked.q)),
+    )
+    middle = equal.log_ratio(asked.q, asked.floor_s)
+    error = hypot(float(spread_of(np.array([each for each, _ in drawn]))), MODEL_ERROR)
+    half = error * reach_of(blocks, asked.looks)
+    logs = Interval(middle - half, middle + half)
+    verdict = verdict_of(middle, logs, asked.margin)
+    at_loads = np.array([each for _, each in drawn])
+    share = float(found.comparable.mean())
+    reasons = _too_different(found, 0, LEAST_COMPARED)
+    if reasons and verdict is not CompareVerdict.WORSE:
+        return Decision(
+            *(CompareVerdict.UNDECIDED, parts.before_s, parts.after_s, None, None, share),
+            *(found.effective, (), reasons),
+        )
+    if verdict is CompareVerdict.UNDECIDED:
+        reasons = [_too_wide(logs, asked.margin)]
+    return Decision(
+        verdict=verdict,
+        before_s=parts.before_s,
+        after_s=parts.after_s,
+        parts=parts,
+        ratio=_of_seconds(logs, parts, asked.floor_s),
+        compared_ratio=share,
+        effective=found.effective,
+        curve=points_of(equal, at_loads, edges, asked.q, reach_of(blocks, looks=False)),
+        reasons=reasons,
+        blocks=blocks,
+        log_error=error,
+    )
+
+
+def _blocks(found: Comparison) -> int:
+    return min(len(blocks_of(each.at_s)) for each in (found.before, found.after))
+
+
+def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None:
+    """Return the interval of after / before − 1, without the floor; None if before is 0."""
+    if not parts.equal_s > 0:
+        return None
+    return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))
+
+
+def _too_wide(logs: Interval, margin: float) -> str:
+    return (
+        f"the change is between {expm1(logs.low):+.1%} and {expm1(logs.high):+.1%}, and the margin"
+        f" is {margin:.3g}; more requests narrow the interval"
+    )
+
+
+def _too_short(found: Comparison) -> list[str]:
+    blocks = _blocks(found)
+    if blocks >= LEAST_BLOCKS:
+        return []
+    return [
+        f"the requests of one side arrived in {blocks} blocks of time; needed: at least"
+        f" {LEAST_BLOCKS}. Choose a longer range"
+    ]
+
+
+def _too_different(found: Comparison, least: int, least_share: float) -> list[str]:
+    """Return why the sides are too different to be compared."""
+    compared = int(found.comparable.sum())
+    share = compared / found.comparable.size
+    if share >= least_share and compared >= least and found.effective >= LEAST_REQUESTS:
+        return []
+    reasons = []
+    if share < LEAST_COMPARED or compared < least:
+        needed = f" and {least:,} requests" if compared < least else ""
+        reasons.append(
+            f"only {share:.0%} of the requests after the change ({compared:,}) have a counterpart"
+            f" before it; needed: {LEAST_COMPARED:.0%}{needed}"
+        )
+    else:
+        reasons.append(
+            f"the counterparts before the change count as {found.effective:.0f} requests; needed:"
+            f" at least {LEAST_REQUESTS}"
+        )
+    new = int((~found.known_group).sum())
+    if new:
+        reasons.append(f"{new:,} requests have a new tenant, route or adapter")
+    heavier = int((found.known_group & ~found.seen).sum())
+    if heavier:
+        was, now = (float(np.median(each.running)) for each in (found.before, found.after))
+        reasons.append(
+            f"{heavier:,} requests are larger, or met more work, than any request before (median"
+            f" running requests at arrival: {was:.0f} before, {now:.0f} after)"
+        )
+    return reasons

@@ -1,0 +1,102 @@
+"""The effect of a change over the load: one point for each range of running requests.
+
+Pure. A change can be worse only at high concurrency, or only at a batch of one. One number hides
+that.
+"""
+
+from math import hypot
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from analysis.compare.intervals import MODEL_ERROR, spread_of
+from analysis.compare.parts import Equal, percentile
+from replay.arrivals import FloatArray
+from telemetry.quantiles import least_number
+
+POINTS: Final = 6
+"""Maximum number of points."""
+LEAST_REQUESTS: Final = 100
+"""Minimum number of requests of a point: with fewer, the interval of a P50 spans 20
+percentiles."""
+
+
+class LoadPoint(NamedTuple):
+    """The requests that found about the same number of running requests at their arrival."""
+
+    load: float
+    """Median number of running requests at arrival."""
+    before_s: float
+    """The percentile before the change, for the mix and load of these requests."""
+    after_s: float
+    low_s: float
+    """The 95 % interval of after − before."""
+    high_s: float
+    requests: int
+
+
+def edges_of(running: FloatArray, q: float) -> FloatArray:
+    """Return the limits between the points.
+
+    Args:
+        running: (n,) numbers of running requests at the arrival of the compared requests.
+        q: the percentile of the curve.
+
+    Returns:
+        (k,) ascending limits; k + 1 points.
+    """
+    number = int(min(POINTS, running.size // max(LEAST_REQUESTS, least_number(q))))
+    if number < 2:
+        return np.empty(0)
+    edges = np.unique(np.quantile(running, np.arange(1, number) / number))
+    return np.asarray(edges[edges > running.min()])
+
+
+def percentiles(of: Equal, edges: FloatArray, q: float) -> FloatArray:
+    """Return (k + 1, 2) percentiles before and after at each point; NaN for a point without
+    requests."""
+    place = np.searchsorted(edges, of.compared.running, side="right")
+    found = np.full((edges.size + 1, 2), np.nan)
+    for number in range(edges.size + 1):
+        mine = place == number
+        if mine.any():
+            found[number] = (
+                percentile(of.before_s[mine], q),
+                percentile(of.compared.value_s[mine], q),
+            )
+    return found
+
+
+def points_of(
+    measured: Equal, drawn: FloatArray, edges: FloatArray, q: float, reach: float
+) -> list[LoadPoint]:
+    """Return the curve.
+
+    Args:
+        measured: both sides.
+        drawn: (draws, k + 1, 2) results of `percentiles` for resampled requests.
+        edges: from `edges_of`.
+        q: the percentile.
+        reach: half the width of an interval in standard errors.
+    """
+    running = measured.compared.running
+    place = np.searchsorted(edges, running, side="right")
+    points = []
+    for number, (before_s, after_s) in enumerate(percentiles(measured, edges, q).tolist()):
+        mine = running[place == number]
+        if mine.size < max(LEAST_REQUESTS, least_number(q)):
+            continue
+        middle_s = after_s - before_s
+        error_s = float(spread_of(drawn[:, number, 1] - drawn[:, number, 0]))
+        wide_s = hypot(error_s, MODEL_ERROR * before_s) * reach
+        points.append(
+            LoadPoint(
+                float(np.median(mine)),
+                before_s,
+                after_s,
+                middle_s - wide_s,
+                middle_s + wide_s,
+                int(mine.size),
+            )
+        )
+    return points

@@ -1,0 +1,109 @@
+"""Match each request after the change with requests before the change.
+
+Pure. A request is matched with the requests of its own group (tenant, route, adapter) whose
+expected latency is nearest. The latency of each match is multiplied by the ratio of the expected
+latencies. The matches are the distribution of latencies that the request would have had before the
+change.
+
+Sources: Abadie and Imbens, "Bias-corrected matching estimators", JBES 2011; Kish, "Survey
+Sampling", 1965, for the effective sample size.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from replay.arrivals import BoolArray, FloatArray, IntArray
+
+MATCHES: Final = 30
+"""Number of matches in a large group. The mean of 30 has a fifth of the spread of one."""
+FEWER: Final = (10, 15)
+"""Numbers of matches in a group with fewer than five times as many requests as the next number, so
+that the matches stay near. Each divides `MATCHES`, so that they can be repeated."""
+FARTHEST: Final = 0.7
+"""Largest median difference of the logarithms of the expected latencies: half of the matches'
+latencies are scaled by at most 2."""
+BEYOND: Final = 1.1
+"""How far the work around a request may exceed the largest amount before the change."""
+
+_GOLDEN: Final = 0.618034
+"""Multiples of the golden ratio are spread evenly between whole numbers."""
+
+
+class Group(NamedTuple):
+    """The requests of one side: their groups and expected latencies."""
+
+    number: IntArray
+    """(n,) group of each request."""
+    expected_s: FloatArray
+    """(n,)"""
+
+
+class Matches(NamedTuple):
+    """The matches of the requests after the change."""
+
+    rows: IntArray
+    """(m, MATCHES) indices of requests before the change. A small group has fewer matches, which
+    are repeated."""
+    scale: FloatArray
+    """(m, MATCHES) factors for their latencies."""
+    there: BoolArray
+    """(m,) whether the group has enough requests before the change."""
+
+    def latencies(self, values_s: FloatArray) -> FloatArray:
+        """Return (m, MATCHES) scaled latencies."""
+        return np.asarray(values_s[self.rows] * self.scale)
+
+    def of(self, chosen: BoolArray) -> "Matches":
+        """Return the matches of some requests after the change."""
+        return Matches(self.rows[chosen], self.scale[chosen], self.there[chosen])
+
+    def effective(self, size: int) -> float:
+        """Return the effective number of requests before the change (Kish).
+
+        Args:
+            size: number of requests before the change.
+        """
+        weights = np.bincount(self.rows.ravel(), minlength=size).astype(np.float64)
+        return float(weights.sum() ** 2 / (weights**2).sum()) if weights.any() else 0.0
+
+
+def match(before: Group, after: Group) -> Matches:
+    """Match each request after the change with the nearest requests before the change."""
+    logs = np.log(before.expected_s)
+    order = np.lexsort((logs, before.number))
+    groups, logs = before.number[order], logs[order]
+    # One sorted key for all groups: the groups are farther apart than any two latencies.
+    apart = 1e3
+    wanted = np.log(after.expected_s)
+    keys, key = groups * apart + logs, after.number * apart + wanted
+    first, last = (np.searchsorted(keys, key, side=side) for side in ("left", "right"))
+    # Most queueing times have equal expected latencies. Requests are spread over equal ones, so
+    # that they do not all get the same matches.
+    spread = np.arange(key.size) * _GOLDEN % 1
+    middle = first + np.floor(spread * (last - first)).astype(np.int64)
+    low = np.searchsorted(groups, after.number, side="left")
+    high = np.searchsorted(groups, after.number, side="right")
+    sizes = high - low
+    number = np.select([sizes < 5 * FEWER[1], sizes < 5 * MATCHES], FEWER, MATCHES)
+    start = np.clip(middle - number // 2, low, np.maximum(high - number, low))
+    places = start[:, None] + np.arange(MATCHES) % number[:, None]
+    places = np.minimum(places, max(order.size - 1, 0))
+    scale = np.exp(wanted[:, None] - logs[places])
+    return Matches(order[places], scale, sizes >= FEWER[0])
+
+
+def near(matches: Matches) -> BoolArray:
+    """Return whether each request has enough matches that are near."""
+    middle = np.median(np.abs(np.log(matches.scale)), axis=1)
+    return np.asarray(matches.there & (middle <= FARTHEST))
+
+
+def seen(before: FloatArray, after: FloatArray) -> BoolArray:
+    """Return whether the work around each request is within the amounts before the change.
+
+    Args:
+        before: (n, k) amounts of each kind of work.
+        after: (m, k)
+    """
+    return np.asarray((after <= before.max(axis=0) * BEYOND).all(axis=1))

@@ -1,0 +1,194 @@
+"""The difference of a percentile as mix + load + change.
+
+Pure. The requests before the change are reweighted to the mix of the requests after the change, and
+then to the mix and the load:
+
+    mix    = Q[before → mix] − Q[before], and the requests that cannot be compared
+    load   = Q[before → mix and load] − Q[before → mix]
+    change = Q[after] − Q[before → mix and load]
+
+Source: DiNardo, Fortin and Lemieux, Econometrica 1996; Chernozhukov, Fernández-Val and Melly,
+Econometrica 2013.
+"""
+
+from dataclasses import dataclass, replace
+from math import log
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from analysis.compare.expected_latency import ExpectedLatency
+from analysis.compare.matching import Group, Matches, match, near, seen
+from replay.arrivals import BoolArray, FloatArray, IntArray
+from telemetry.quantiles import nearest_rank
+
+LEAST_IN_GROUP: Final = 50
+"""Groups with fewer requests before the change are joined to one group."""
+REST: Final = -1
+NEW: Final = -2
+"""The number of all groups without requests before the change."""
+TINY_S: Final = 1e-9
+"""The shortest duration that the store can hold."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Observed:
+    """The requests of one side that have the latency."""
+
+    at_s: FloatArray
+    """(n,) when each request was received."""
+    value_s: FloatArray
+    """(n,) the latency."""
+    group: IntArray
+    """(n,) tenant, route and adapter as one number, the same on both sides."""
+    mix: FloatArray
+    """(n, j) the work of the request itself; the first column is 1."""
+    load: FloatArray
+    """(n, k) the work around the request."""
+    running: FloatArray
+    """(n,) number of running requests at arrival, for the curve."""
+
+    def take(self, rows: IntArray | BoolArray) -> "Observed":
+        """Return some of the requests."""
+        return replace(
+            self, **{name: getattr(self, name)[rows] for name in Observed.__dataclass_fields__}
+        )
+
+    @property
+    def work(self) -> FloatArray:
+        """The work of the request itself, and the work around it."""
+        return np.concatenate([self.mix, self.load], axis=1)
+
+
+class Parts(NamedTuple):
+    """A percentile before and after, and the parts of its difference. All in seconds."""
+
+    before_s: float
+    after_s: float
+    compared_s: float
+    """The percentile of the requests after the change that can be compared."""
+    mixed_s: float
+    """The percentile before the change, reweighted to the mix after it."""
+    equal_s: float
+    """The percentile before the change, reweighted to the mix and the load after it."""
+
+    @property
+    def uncompared_s(self) -> float:
+        """What the requests that cannot be compared add to the percentile."""
+        return self.after_s - self.compared_s
+
+    @property
+    def mix_s(self) -> float:
+        """The effect of other requests. It includes the requests that cannot be compared."""
+        return self.mixed_s - self.before_s + self.uncompared_s
+
+    @property
+    def load_s(self) -> float:
+        """The effect of other work on the engines at the same time."""
+        return self.equal_s - self.mixed_s
+
+    @property
+    def change_s(self) -> float:
+        """The difference at the same mix and load."""
+        return self.compared_s - self.equal_s
+
+
+def percentile(values: FloatArray, q: float) -> float:
+    """Return a percentile of values: the value at the nearest rank."""
+    place = nearest_rank(values.size, q) - 1
+    return float(np.partition(values, place, axis=None)[place])
+
+
+def joined_groups(before: Observed, after: Observed) -> tuple[Observed, Observed]:
+    """Join the groups with few requests before the change to one group."""
+    groups, counts = np.unique(before.group, return_counts=True)
+    kept = groups[counts >= LEAST_IN_GROUP]
+
+    def joined(side: Observed) -> Observed:
+        small = np.where(np.isin(side.group, groups), REST, NEW)
+        return replace(side, group=np.where(np.isin(side.group, kept), side.group, small))
+
+    return joined(before), joined(after)
+
+
+class Equal(NamedTuple):
+    """The compared requests, and what they would have taken before the change."""
+
+    compared: Observed
+    """The requests after the change that can be compared."""
+    before_s: FloatArray
+    """(m, MATCHES) latencies before the change, for the mix and load of the compared requests."""
+
+    def log_ratio(self, q: float, floor_s: float) -> float:
+        """Return the logarithm of a percentile after / before.
+
+        Args:
+            q: the percentile, in (0, 1).
+            floor_s: added to both, so that a latency of 0 has a ratio.
+        """
+        after_s = percentile(self.compared.value_s, q) + floor_s
+        return log(max(after_s, TINY_S) / max(percentile(self.before_s, q) + floor_s, TINY_S))
+
+
+class Comparison:
+    """Two sides, with the fits that all resampled estimates start from.
+
+    Args:
+        before: the requests before the change.
+        after: the requests after the change.
+    """
+
+    def __init__(self, before: Observed, after: Observed) -> None:
+        self.before, self.after = joined_groups(before, after)
+        self._by_mix = ExpectedLatency(self.before.mix, self.before.value_s)
+        self._by_work = ExpectedLatency(self.before.work, self.before.value_s)
+        matches = _matched(self._by_work, self.before, self.after, "work")
+        self.known_group = matches.there
+        """(m,) whether the group of each request after the change has requests before it."""
+        self.seen = seen(self.before.work, self.after.work)
+        """(m,) whether its work is within the amounts before the change."""
+        by_mix = _matched(self._by_mix, self.before, self.after, "mix")
+        self.comparable = near(matches) & near(by_mix) & self.seen
+        """(m,) whether each request after the change can be compared."""
+        self.effective = matches.of(self.comparable).effective(self.before.at_s.size)
+        """The effective number of requests before the change."""
+
+    def equal(self) -> Equal:
+        """Return the compared requests as measured, and their latencies before the change."""
+        return _equal(self.before, self.after.take(self.comparable), self._by_work)
+
+    def resampled(self, before: IntArray, after: IntArray) -> Equal:
+        """Return the same as `equal` for resampled requests. The fit is repeated.
+
+        Args:
+            before: indices of the drawn requests before the change.
+            after: indices of the drawn requests after the change.
+        """
+        drawn = self.before.take(before)
+        fit = ExpectedLatency(drawn.work, drawn.value_s)
+        return _equal(drawn, self.after.take(after[self.comparable[after]]), fit)
+
+    def parts(self, q: float) -> Parts:
+        """Return the parts of the difference of a percentile."""
+        compared, before_s = self.equal()
+        mixed_s = _matched(self._by_mix, self.before, compared, "mix").latencies(
+            self.before.value_s
+        )
+        return Parts(
+            percentile(self.before.value_s, q),
+            percentile(self.after.value_s, q),
+            percentile(compared.value_s, q),
+            percentile(mixed_s, q),
+            percentile(before_s, q),
+        )
+
+
+def _equal(before: Observed, compared: Observed, fit: ExpectedLatency) -> Equal:
+    return Equal(compared, _matched(fit, before, compared, "work").latencies(before.value_s))
+
+
+def _matched(fit: ExpectedLatency, before: Observed, after: Observed, terms: str) -> Matches:
+    return match(
+        Group(before.group, fit.of(getattr(before, terms))),
+        Group(after.group, fit.of(getattr(after, terms))),
+    )

@@ -1,0 +1,80 @@
+"""What to compare: two ranges, or two sets of requests of the same range."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from alerts.objectives import Objective
+from analysis.compare.decision import QUANTILES
+from analysis.compare.verdict import MARGIN
+from analysis.compare.work_terms import METRICS
+from store.queries import REQUEST_LABELS, Window
+
+QUANTILE: Final = "p95"
+"""The default percentile. P99 needs four times as many requests as P95 for the same interval."""
+MOST_MARGIN: Final = 10.0
+
+
+class CompareError(ValueError):
+    """The question cannot be answered. The message states the reason and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The requests before or after a change."""
+
+    window: Window
+    equals: Mapping[str, str | None] = field(default_factory=dict)
+    """Labels that select the requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompareQuestion:
+    """Two sides, the latency and percentile to compare, and the margin.
+
+    Raises:
+        CompareError: a value is not allowed.
+    """
+
+    before: Side
+    after: Side
+    metric: str = "ttft"
+    quantile: str = QUANTILE
+    margin: float = MARGIN
+    """A change up to this ratio is acceptable."""
+    looks: bool = True
+    """Whether the interval must hold at all looks together, for a gate that asks repeatedly."""
+    objectives: Sequence[Objective] = ()
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise CompareError(f"metric {self.metric!r}; allowed: {', '.join(METRICS)}")
+        if self.quantile not in QUANTILES:
+            raise CompareError(f"quantile {self.quantile!r}; allowed: {', '.join(QUANTILES)}")
+        if not 0 < self.margin <= MOST_MARGIN:
+            raise CompareError(
+                f"margin {self.margin:g}; allowed: above 0, up to {MOST_MARGIN:g} (0.05 is 5 %)"
+            )
+        for name, side in (("before", self.before), ("after", self.after)):
+            if side.window.from_unix_ns >= side.window.to_unix_ns:
+                raise CompareError(f"the range {name} must end after it begins")
+            if unknown := set(side.equals) - set(REQUEST_LABELS):
+                raise CompareError(
+                    f"unknown label {min(unknown)!r}; allowed: {', '.join(REQUEST_LABELS)}"
+                )
+        if self.overlap and self.before.equals == self.after.equals:
+            raise CompareError(
+                "the ranges before and after overlap; choose ranges without common requests, or"
+                " different labels for each side"
+            )
+
+    @property
+    def overlap(self) -> bool:
+        """Whether the two ranges have a common instant."""
+        a, b = self.before.window, self.after.window
+        return a.from_unix_ns < b.to_unix_ns and b.from_unix_ns < a.to_unix_ns
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels that select requests on either side."""
+        return list(dict.fromkeys([*self.before.equals, *self.after.equals]))

@@ -1,0 +1,59 @@
+"""The finding of a comparison in one sentence, for commands, pages and alerts. Pure."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from analysis.cause_sentences import NAMES
+from analysis.compare.answer import CompareAnswer
+from analysis.compare.intervals import Interval
+from analysis.compare.verdict import CompareVerdict
+
+AT_EQUAL: Final = "at the same mix and load"
+_WORDS: Final = {
+    CompareVerdict.WORSE: "worse",
+    CompareVerdict.BETTER: "better",
+    CompareVerdict.NO_WORSE: "no worse",
+    CompareVerdict.UNDECIDED: "undecided",
+}
+
+
+def finding(answer: CompareAnswer, seconds: Callable[[float | None], str]) -> str:
+    """Return the verdict as a sentence with its numbers.
+
+    Args:
+        answer: the answer.
+        seconds: formats a duration.
+    """
+    asked, found = answer.question, answer.decision
+    latency = f"{NAMES[asked.metric]} {asked.quantile.upper()}"
+    parts, ratio, change = found.parts, found.ratio, found.change_ratio
+    if parts is None:
+        return f"Undecided: {first(found.reasons)}."
+    numbers = f"{seconds(parts.compared_s)} instead of {seconds(parts.equal_s)}"
+    if ratio is None or change is None:
+        return f"{latency} is {_WORDS[found.verdict]} {AT_EQUAL}: {numbers}."
+    margin = f"the margin is {100 * asked.margin:.3g} %"
+    match found.verdict:
+        case CompareVerdict.WORSE | CompareVerdict.BETTER:
+            word = found.verdict.value
+            size = f"{100 * abs(change):.0f} % {word} {_interval(ratio, abs_of=change)}"
+            return f"{latency} is {size} {AT_EQUAL}: {numbers}."
+        case CompareVerdict.NO_WORSE:
+            size = f"changed by {100 * change:+.1f} % {_interval(ratio)}"
+            return f"{latency} is no worse: it {size} {AT_EQUAL}; {margin}."
+    size = f"{100 * change:+.1f} % {_interval(ratio)}"
+    return f"Undecided: {latency} changed by {size} {AT_EQUAL}; {margin}."
+
+
+def first(reasons: Sequence[str]) -> str:
+    """Return the first reason."""
+    return reasons[0] if reasons else "there is too little data"
+
+
+def _interval(ratio: Interval, abs_of: float | None = None) -> str:
+    ends = [100 * each for each in ratio]
+    if abs_of is None:
+        return f"[{ends[0]:+.1f}, {ends[1]:+.1f}]"
+    if abs_of < 0:
+        ends = [-each for each in reversed(ends)]
+    return f"[{ends[0]:.0f}, {ends[1]:.0f}]"

@@ -1,0 +1,132 @@
+"""Select the requests of both sides of a comparison, and compute their work.
+
+Pure. The input has all requests of the engines, also requests that are not compared, because they
+share the engines' steps.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analysis.compare.parts import Observed
+from analysis.compare.shared_work import Instants, SharedWork, shared_work
+from analysis.compare.work_terms import METRICS, load_terms, mix_terms
+from replay.arrivals import BoolArray, FloatArray, IntArray
+
+COLUMNS: Final = (
+    *("received_unix_ns", "replica", "engine", "tenant", "route", "lora", "outcome", "source"),
+    *("frontend_s", "queue_s", "prefill_s", "decode_s", "ttft_s", "tpot_s", "itl_max_s", "e2e_s"),
+    *("prompt_tokens", "cached_tokens", "output_tokens"),
+)
+"""The columns of requests that a comparison needs."""
+GROUPED: Final = ("tenant", "route", "lora")
+_NS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """All requests of some engines in a range, with the work around each."""
+
+    table: pa.Table
+    instants: Instants
+    around: SharedWork
+    ended_s: FloatArray
+    """(n,) when each request ended, in seconds from the first receipt of the range."""
+
+    @property
+    def received_unix_ns(self) -> IntArray:
+        """When each request was received: (n,) unix nanoseconds."""
+        return np.asarray(self.table["received_unix_ns"].to_numpy())
+
+    def observed(
+        self, metric: str, groups: IntArray, chosen: BoolArray
+    ) -> tuple[Observed, IntArray]:
+        """Return the chosen requests that have the latency, and their rows in the table.
+
+        Args:
+            metric: a key of `METRICS`.
+            groups: (n,) from `group_numbers`.
+            chosen: (n,) whether a request belongs to the side.
+        """
+        value_s = _floats(self.table, METRICS[metric])
+        mix = mix_terms(metric, self.instants)
+        load = load_terms(metric, self.instants, self.around)
+        known = np.isfinite(value_s) & np.isfinite(mix).all(axis=1) & np.isfinite(load).all(axis=1)
+        rows = np.flatnonzero(chosen & known)
+        found = Observed(
+            at_s=self.instants.received_s,
+            value_s=value_s,
+            group=groups,
+            mix=mix,
+            load=load,
+            running=self.around.running,
+        )
+        return found.take(rows), rows
+
+
+def requests_of(table: pa.Table) -> Requests:
+    """Compute the work around each request.
+
+    Where a source has no phases, the time to the first token counts as the prefill, and the rest as
+    the decode.
+
+    Args:
+        table: requests with `COLUMNS`, in order of receipt, of all engines of a range.
+    """
+    received_ns = np.asarray(table["received_unix_ns"].to_numpy())
+    received_s = (received_ns - (received_ns[0] if received_ns.size else 0)) / _NS
+    e2e_s = np.nan_to_num(_floats(table, "e2e_s"))
+    queued_s = np.nan_to_num(_floats(table, "frontend_s")) + np.nan_to_num(
+        _floats(table, "queue_s")
+    )
+    to_first_s = queued_s + _floats(table, "prefill_s")
+    to_first_s = np.where(np.isfinite(to_first_s), to_first_s, _floats(table, "ttft_s"))
+    to_first_s = np.where(np.isfinite(to_first_s), to_first_s, e2e_s)
+    decode_s = _floats(table, "decode_s")
+    decode_s = np.where(np.isfinite(decode_s), decode_s, np.maximum(e2e_s - to_first_s, 0.0))
+    prompt = np.nan_to_num(_floats(table, "prompt_tokens"))
+    cached = np.minimum(np.nan_to_num(_floats(table, "cached_tokens")), prompt)
+    engine = pc.fill_null(table["engine"].cast(pa.string()), "0")
+    replica = pc.fill_null(table["replica"].cast(pa.string()), "")
+    instants = Instants(
+        engine=_codes([replica, engine], table.num_rows),
+        received_s=received_s,
+        scheduled_s=received_s + queued_s,
+        first_token_s=received_s + to_first_s,
+        last_token_s=received_s + to_first_s + decode_s,
+        uncached_tokens=prompt - cached,
+        cached_tokens=cached,
+        output_tokens=np.nan_to_num(_floats(table, "output_tokens")),
+    )
+    return Requests(table, instants, shared_work(instants), received_s + e2e_s)
+
+
+def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> list[IntArray]:
+    """Return a number for each request's tenant, route and adapter, the same in all tables.
+
+    Args:
+        tables: the requests of each side.
+        without: labels that select the sides. They would make all groups different.
+    """
+    names = [name for name in GROUPED if name not in without]
+    whole = pa.concat_tables([each.select(list(GROUPED)) for each in tables])
+    columns = [pc.fill_null(whole[name].cast(pa.string()), "") for name in names]
+    ends = np.cumsum([each.num_rows for each in tables])[:-1]
+    return np.split(_codes(columns, whole.num_rows), ends)
+
+
+def _codes(columns: Sequence[pa.ChunkedArray], size: int) -> IntArray:
+    """Return a number for each distinct combination of values."""
+    found = np.zeros(size, dtype=np.int64)
+    for column in columns:
+        _, codes = np.unique(column.to_numpy(zero_copy_only=False).astype(str), return_inverse=True)
+        _, found = np.unique(found * (codes.max(initial=0) + 1) + codes, return_inverse=True)
+    return found.reshape(-1).astype(np.int64)
+
+
+def _floats(table: pa.Table, name: str) -> FloatArray:
+    return np.asarray(table[name].cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)

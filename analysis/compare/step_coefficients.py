@@ -1,0 +1,178 @@
+"""The coefficients of the engine steps before and after, from the sums in the engine samples.
+
+Pure. Each stretch of some seconds has the busy time of its steps, and their work: steps, prefill
+tokens, attention pairs, context tokens and decodes. The coefficients explain the busy times. They
+depend little on the mix and the load, so they are an independent witness of a changed server.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import hypot, inf
+from typing import Final
+
+import numpy as np
+
+from analysis.compare.intervals import spread_of
+from analysis.compare.least_squares import non_negative_fit
+from analysis.corrected_prediction import small_sample_factor
+from diagnosis.inputs.servers import Samples
+from replay.arrivals import BoolArray, FloatArray, IntArray
+from replay.fit import COEFFICIENTS, LEAST_STEPS
+from telemetry.quantiles import Z_95
+
+NAMES: Final = ("gamma", "alpha", "kappa", "beta", "delta")
+MEANINGS: Final[Mapping[str, str]] = {
+    "gamma": "per step",
+    "alpha": "per prefill token",
+    "kappa": "per attention pair",
+    "beta": "per context token",
+    "delta": "per decode",
+}
+STRETCH_S: Final = 5
+"""Length of the stretches: about five samples, as in a replay's fit."""
+BLOCK: Final = 6
+"""Number of consecutive stretches that are drawn together: 30 s."""
+LEAST_STRETCHES: Final = 10 * COEFFICIENTS
+"""Minimum number of stretches: ten for each coefficient."""
+DRAWS: Final = 100
+MODEL_ERROR: Final = 0.0006
+"""Standard deviation of the ratio of two windows without a change, beyond what the blocks show. It
+was measured on 90 pairs of simulated windows."""
+_REWEIGHTS: Final = 3
+_FAR: Final = 2.0
+"""Deviation, in medians, from which on an observation counts less. 2 medians are 1.35 standard
+deviations of normal noise, the usual choice (Huber, Robust Statistics, 1981)."""
+_NS: Final = 10**9
+_WORK: Final = (
+    *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
+    *("context_tokens_total", "decodes_total"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretches:
+    """The work and the busy time of stretches, of all engines."""
+
+    work: FloatArray
+    """(m, 5) steps, prefill tokens, attention pairs, context tokens, decodes."""
+    busy_s: FloatArray
+    """(m,) without stalls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """The coefficients of both sides, and how much slower the steps became."""
+
+    before: Mapping[str, Estimate]
+    """In seconds, by name in `NAMES`."""
+    after: Mapping[str, Estimate]
+    pace: Estimate
+    """The busy time of the steps after the change, divided by the busy time that the same work
+    would have taken before it."""
+
+
+def stretches_of(
+    samples: Samples, chosen: BoolArray, from_unix_ns: int, to_unix_ns: int
+) -> Stretches:
+    """Return the stretches of the chosen samples that have steps.
+
+    Args:
+        samples: the samples of both sides.
+        chosen: (n,) whether a sample belongs to an engine of the side.
+        from_unix_ns: start of the range.
+        to_unix_ns: end of the range.
+    """
+    mine = chosen & (samples.at_unix_ns >= from_unix_ns) & (samples.at_unix_ns < to_unix_ns)
+    if not mine.any():
+        return Stretches(np.empty((0, COEFFICIENTS)), np.empty(0))
+    place = (samples.at_unix_ns[mine] - from_unix_ns) // (STRETCH_S * _NS)
+    series = samples.series[mine]
+    _, number = np.unique(np.stack([series, place]), axis=1, return_inverse=True)
+    number = number.reshape(-1)
+    size = int(number.max(initial=-1)) + 1
+
+    def risen(name: str) -> FloatArray:
+        rise = samples.rises(name)[mine]
+        known = np.isfinite(rise)
+        total = np.bincount(number[known], rise[known], minlength=size).astype(np.float64)
+        total[np.bincount(number[known], minlength=size) == 0] = np.nan
+        return total
+
+    work = np.stack([risen(name) for name in _WORK], axis=1)
+    busy_s = risen("busy_s_total") - np.nan_to_num(risen("stall_s_total"))
+    known = np.isfinite(work).all(axis=1) & (busy_s > 0) & (work[:, 0] > 0)
+    return Stretches(work[known], busy_s[known])
+
+
+def coefficients_of(before: Stretches, after: Stretches) -> Coefficients | None:
+    """Return the coefficients with their intervals, or None if there are too few stretches."""
+    for each in (before, after):
+        if each.busy_s.size < LEAST_STRETCHES or each.work[:, 0].sum() < LEAST_STEPS:
+            return None
+    chance = np.random.default_rng(0)
+    fits = [_fit(each) for each in (before, after)]
+    drawn = np.empty((DRAWS, 2, COEFFICIENTS))
+    paces = np.empty(DRAWS)
+    for number in range(DRAWS):
+        sides = [_take(each, _rows(each.busy_s.size, chance)) for each in (before, after)]
+        drawn[number] = [_fit(each) for each in sides]
+        paces[number] = _pace(drawn[number, 0], *sides)
+    sizes = [each.busy_s.size // BLOCK for each in (before, after)]
+    found = [
+        {
+            name: _estimate(fits[side][place], drawn[:, side, place], sizes[side])
+            for place, name in enumerate(NAMES)
+        }
+        for side in (0, 1)
+    ]
+    return Coefficients(
+        found[0], found[1], _estimate(_pace(fits[0], before, after), paces, min(sizes))
+    )
+
+
+def _take(of: Stretches, rows: IntArray) -> Stretches:
+    return Stretches(of.work[rows], of.busy_s[rows])
+
+
+def _rows(size: int, chance: np.random.Generator) -> IntArray:
+    """Draw blocks of consecutive stretches."""
+    starts = chance.integers(0, max(size - BLOCK, 0) + 1, -(-size // BLOCK))
+    rows = (starts[:, None] + np.arange(BLOCK)).ravel()[:size]
+    return np.asarray(np.minimum(rows, size - 1))
+
+
+def _fit(of: Stretches) -> FloatArray:
+    """Return (5,) non-negative coefficients. Large deviations count less (Huber's weights)."""
+    scales = np.maximum(of.work.mean(axis=0), 1e-12)
+    columns = of.work / scales
+    weights = 1 / of.busy_s
+    for _ in range(_REWEIGHTS):
+        off = np.abs(of.busy_s - columns @ non_negative_fit(columns, of.busy_s, weights))
+        off /= np.sqrt(of.busy_s)
+        usual = max(float(np.median(off)), 1e-9)
+        weights = np.minimum(1.0, _FAR * usual / np.maximum(off, 1e-12)) / of.busy_s
+    return np.asarray(non_negative_fit(columns, of.busy_s, weights) / scales)
+
+
+def _pace(coefficients: FloatArray, before: Stretches, after: Stretches) -> float:
+    """Return the busy time per modelled time after the change, divided by the same before it."""
+    was, now = (
+        each.busy_s.sum() / max(float((each.work @ coefficients).sum()), 1e-12)
+        for each in (before, after)
+    )
+    return float(now / was)
+
+
+def _estimate(value: float, drawn: FloatArray, blocks: int) -> Estimate:
+    error = hypot(float(spread_of(drawn)), MODEL_ERROR * value)
+    half = error * Z_95 * (small_sample_factor(blocks) or inf)
+    return Estimate(float(value), max(float(value) - half, 0.0), float(value) + half)

@@ -1,0 +1,111 @@
+"""The total change: the requests after the change, replayed on the server before it.
+
+The change at the same load leaves out a part of the effect: a slower server has more requests
+running, which makes it slower still. The replay includes this part, because the model of the server
+before the change serves the same arrivals.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sqlalchemy import Engine
+
+from analysis.compare.decision import QUANTILES
+from analysis.compare.parts import percentile
+from analysis.compare.question import CompareQuestion, Side
+from analysis.compare.work_terms import METRICS
+from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
+from analysis.what_if import MOST_ERROR, matching
+from analysis.window_replay import Traffic, replayed
+from replay.arrivals import FloatArray
+from replay.conditions import Conditions
+from replay.edits import Edits
+
+
+@dataclass(frozen=True, slots=True)
+class TotalChange:
+    """The total change of a percentile, or the reason why it is unknown."""
+
+    total_change_s: float | None
+    """The percentile after the change, minus the same percentile of the replay."""
+    reason: str | None = None
+
+
+def total_change(engine: Engine, question: CompareQuestion) -> TotalChange:
+    """Replay the requests after the change on the server before it.
+
+    Args:
+        engine: from `open_database`.
+        question: both sides, the latency and the percentile.
+    """
+    try:
+        before, after = (
+            _of_side(read_recorded(engine, side.window, question.labels), side)
+            for side in (question.before, question.after)
+        )
+        return _replayed(before, after, question)
+    except NotReplayableError as error:
+        return TotalChange(None, str(error))
+
+
+def _of_side(recorded: Recorded, side: Side) -> Recorded:
+    """Return the engines that served requests of a side. The requests of others stay unread."""
+    chosen = recorded.counted & matching(recorded.requests, side.equals)
+    engines = [each for each in recorded.engines if chosen[each.rows].any()]
+    if not engines:
+        raise NotReplayableError("no requests with phases from the plugin on one side")
+    return replace(recorded, engines=engines, counted=chosen)
+
+
+def _replayed(before: Recorded, after: Recorded, question: CompareQuestion) -> TotalChange:
+    column, q = METRICS[question.metric], QUANTILES[question.quantile]
+    measured_s, then_s = (_percentile(each, each.column(column), q) for each in (before, after))
+    reproduced_s = _percentile(before, _values(before, before, column), q)
+    expected_s = _percentile(after, _values(after, before, column), q)
+    found = (measured_s, then_s, reproduced_s, expected_s)
+    if any(each is None for each in found):
+        return TotalChange(None, "no request on one side has this latency")
+    measured_s, then_s, reproduced_s, expected_s = (each or 0.0 for each in found)
+    error = reproduced_s / measured_s - 1 if measured_s else 0.0
+    most = MOST_ERROR["p50" if question.quantile == "p50" else "p99"]
+    if abs(error) > most:
+        return TotalChange(
+            None,
+            f"the replay of the requests before the change is {error:+.0%} off at"
+            f" {question.quantile.upper()}; allowed: at most {most:.0%}",
+        )
+    # An error of the model affects both replays, so it cancels out in the ratio (decision 079).
+    return TotalChange(then_s - expected_s / (1 + error))
+
+
+def _values(traffic: Recorded, server: Recorded, column: str) -> FloatArray:
+    """Return the replayed latencies of a window's requests, in the order of its requests."""
+    models = {(each.replica, each.engine): each.model for each in server.engines}
+    spare = [each.model for each in server.engines]
+    engines = [
+        replace(
+            each,
+            model=models.get((each.replica, each.engine), spare[number % len(spare)]),
+        )
+        for number, each in enumerate(traffic.engines)
+    ]
+    run = replayed(
+        replace(traffic, engines=engines),
+        Traffic(
+            [each.arrivals for each in engines],
+            [Conditions() for _ in engines],
+            [each.rows for each in engines],
+            traffic.lead_s,
+        ),
+        Edits(),
+        "compare",
+        np.random.default_rng(0),
+    )
+    found = np.full(traffic.requests.num_rows, np.nan)
+    found[run.source] = run.values[column]
+    return found
+
+
+def _percentile(of: Recorded, values: FloatArray, q: float) -> float | None:
+    known = values[of.counted & np.isfinite(values)]
+    return percentile(known, q) if known.size else None

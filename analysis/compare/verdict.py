@@ -1,0 +1,40 @@
+"""The verdict on a change, from its estimate, its interval and a margin.
+
+Pure. The margin is a ratio of the latency before the change at the same mix and load.
+"""
+
+from enum import StrEnum
+from math import log1p
+from typing import Final
+
+from analysis.compare.intervals import Interval
+
+MARGIN: Final = 0.05
+"""The default margin: the smallest change that is worth acting on."""
+
+
+class CompareVerdict(StrEnum):
+    """What happened to a latency at the same mix and load."""
+
+    WORSE = "worse"
+    BETTER = "better"
+    NO_WORSE = "no_worse"
+    UNDECIDED = "undecided"
+
+
+def verdict_of(ratio: float, found: Interval, margin: float) -> CompareVerdict:
+    """Return the verdict.
+
+    Args:
+        ratio: the estimated logarithm of after / before.
+        found: the interval of the logarithm.
+        margin: a change up to this ratio is acceptable.
+    """
+    limit = log1p(margin)
+    if found.low > 0 and ratio > limit:
+        return CompareVerdict.WORSE
+    if found.high < 0 and ratio < -limit:
+        return CompareVerdict.BETTER
+    if found.high < limit:
+        return CompareVerdict.NO_WORSE
+    return CompareVerdict.UNDECIDED

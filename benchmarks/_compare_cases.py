@@ -1,0 +1,133 @@
+"""Pairs of simulated windows, before and after, with the true change."""
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+import numpy as np
+
+from analysis.compare.parts import Observed
+from analysis.compare.sides import Requests, group_numbers, requests_of
+from replay.engine_config import EngineConfig
+from replay.step_model import EIGHT_B_ON_H100, StepModel
+from simulator.dataset import Dataset, run
+from simulator.fleet_config import FleetConfig
+from simulator.token_lengths import PROMPTS, Lengths
+from simulator.workload import TENANTS, Prefix, Tenant, Workload
+
+SLOWER: Final = 1.1
+"""The slower server needs 10 % more for each step."""
+NEW_TENANT: Final = Tenant("wayne", 2.0, (Prefix("wayne/notes", 256),))
+REPLICAS: Final = 2
+RATES: Final = (0.75, 3.0)
+"""Lowest and highest request rate of each replica before the change, per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What differs after the change: the prompts, the rate, a new tenant, the server."""
+
+    name: str
+    prompts: float = 1.0
+    rate: float = 1.0
+    tenant: bool = False
+    slower: float = 1.0
+
+
+SAME: Final = Kind("same")
+SHIFTED: Final = Kind("prompts x 2, rate x 1.5, new tenant", 2.0, 1.5, tenant=True)
+MILDLY: Final = Kind("prompts x 1.3, rate x 1.2, new tenant", 1.3, 1.2, tenant=True)
+SLOW: Final = Kind("slower", slower=SLOWER)
+SLOW_SHIFTED: Final = replace(MILDLY, name=f"slower; {MILDLY.name}", slower=SLOWER)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pair:
+    """Both windows of a case."""
+
+    kind: Kind
+    before: Requests
+    after: Requests
+    data: tuple[Dataset, Dataset]
+
+    def sides(self, metric: str) -> tuple[Observed, Observed]:
+        """Return the requests of both sides that have a latency."""
+        groups = group_numbers([self.before.table, self.after.table])
+        every = np.ones(self.before.ended_s.size, dtype=bool)
+        before, _ = self.before.observed(metric, groups[0], every)
+        known = np.ones(self.after.ended_s.size, dtype=bool)
+        after, _ = self.after.observed(metric, groups[1], known)
+        return before, after
+
+    def without_change(self, metric: str) -> np.ndarray:
+        """Return what each request after the change would have taken without it, for the same work.
+
+        All coefficients of the steps are `slower` times as large, so the same work would have taken
+        1/`slower` of the engine's time.
+
+        Args:
+            metric: ttft or tpot.
+
+        Returns:
+            (n,) seconds, in the order of `sides(metric)[1]`.
+        """
+        groups = group_numbers([self.before.table, self.after.table])
+        every = np.ones(self.after.ended_s.size, dtype=bool)
+        after, rows = self.after.observed(metric, groups[1], every)
+        table = self.after.table
+
+        def seconds(name: str) -> np.ndarray:
+            return np.asarray(table[name].to_numpy(), dtype=np.float64)[rows]
+
+        engine_s = after.value_s
+        if metric == "ttft":
+            engine_s = seconds("queue_s") + seconds("prefill_s")
+        return after.value_s - engine_s * (1 - 1 / self.kind.slower)
+
+
+def pair(kind: Kind, seed: int, requests: int, after: int | None = None) -> Pair:
+    """Simulate both windows of a case.
+
+    Args:
+        kind: what differs after the change.
+        seed: determines the load and all arrivals.
+        requests: expected number of requests before, and after unless `after` is given.
+        after: expected number of requests after.
+    """
+    rate = REPLICAS * Random(seed).uniform(*RATES)
+    first = _run(rate, requests / rate, 2 * seed)
+    longer = Lengths(
+        {q: PROMPTS.quantile(q) * kind.prompts for q in (0.1, 0.5, 0.9, 0.99)}, longest=16_384
+    )
+    tenants = (*TENANTS, NEW_TENANT) if kind.tenant else TENANTS
+    faster = rate * kind.rate
+    step = StepModel(
+        **{
+            name: getattr(EIGHT_B_ON_H100, name) * kind.slower
+            for name in StepModel.__dataclass_fields__
+        }
+    )
+    workload = Workload(
+        rate_per_s=faster, tenants=tenants, prompts=PROMPTS if kind.prompts == 1 else longer
+    )
+    second = _run(faster, (after or requests) / faster, 2 * seed + 1, workload, step)
+    tables = [each.request_table() for each in (first, second)]
+    return Pair(kind, requests_of(tables[0]), requests_of(tables[1]), (first, second))
+
+
+def _run(
+    rate: float,
+    duration_s: float,
+    seed: int,
+    workload: Workload | None = None,
+    step: StepModel = EIGHT_B_ON_H100,
+) -> Dataset:
+    return run(
+        FleetConfig(
+            replicas=REPLICAS,
+            seed=seed,
+            duration_s=duration_s,
+            workload=workload or Workload(rate_per_s=rate),
+            engine=EngineConfig(step=step),
+        )
+    )

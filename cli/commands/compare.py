@@ -1,0 +1,170 @@
+"""`tailspan compare`: compare latencies before and after a change, at the same mix and load."""
+
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from analysis.cause_sentences import NAMES
+from cli.options import time_range
+from cli.options.question import ask, equals_of, question_options
+from cli.options.replay_question import replaying
+from cli.options.shared import objectives_option
+from store.queries import Window
+
+WORSE: Final = 1
+"""Exit status if the latency is worse, so that a pipeline stops."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan compare --before 2026-11-20T13:00Z/2026-11-20T14:00Z \\
+      --after 2026-11-20T14:05Z/2026-11-20T15:00Z
+  tailspan compare --metric tpot --quantile p99 --margin 0.1 --format json \\
+      --before 1763634000/1763637600 --after 1763638200/1763641800
+  tailspan compare --last 30m --before-where replica=blue-0 --after-where replica=green-0
+  tailspan compare --last 1h --before-where config=5f1c --after-where config=9a0e --fast
+"""
+)
+@question_options
+@click.option("--before", metavar="FROM/TO", help="The range before the change.")
+@click.option("--after", metavar="FROM/TO", help="The range after the change.")
+@click.option(
+    "--before-where",
+    "before_where",
+    multiple=True,
+    metavar="LABEL=VALUE",
+    help="Select the requests before the change by this label, in addition to --where.",
+)
+@click.option(
+    "--after-where",
+    "after_where",
+    multiple=True,
+    metavar="LABEL=VALUE",
+    help="Select the requests after the change by this label, in addition to --where.",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(list(NAMES)),
+    default="ttft",
+    show_default=True,
+    help="The latency to compare.",
+)
+@click.option(
+    "--quantile",
+    type=click.Choice(["p50", "p95", "p99"]),
+    default="p95",
+    show_default=True,
+    help="The percentile to compare. P99 needs more requests than P95 for a verdict.",
+)
+@click.option(
+    "--margin",
+    type=float,
+    default=0.05,
+    show_default=True,
+    metavar="RATIO",
+    help="A change up to this ratio is acceptable.",
+)
+@click.option(
+    "--one-look",
+    "one_look",
+    is_flag=True,
+    help="Print an interval for a single look, which is narrower. Do not use it in a gate that asks"
+    " repeatedly.",
+)
+@click.option("--fast", is_flag=True, help="Do not replay the requests, and omit the total change.")
+@objectives_option
+def compare(
+    form: str,
+    before: str | None,
+    after: str | None,
+    before_where: Sequence[str],
+    after_where: Sequence[str],
+    metric: str,
+    quantile: str,
+    margin: float,
+    one_look: bool,
+    fast: bool,
+    objectives: tuple[Path, ...],
+    **asked: Any,
+) -> None:
+    """Compare latencies before and after a change, at the same mix and load.
+
+    Compare two ranges with --before and --after. To compare two sets of requests of the same range,
+    such as a canary, use --before-where and --after-where with --last, or with --from and --to.
+
+    The difference of the percentile is divided into three parts: mix (other requests), load (other
+    work on the engines at the same time) and change (the rest). The parts sum to the difference. To
+    compute them, each request after the change is matched with requests before it that have the
+    same tenant, route and adapter, and about the same work. The length of the output is not
+    matched, because a change can affect it.
+
+    The verdict is about the change only: worse, better, no_worse (the change is within the margin)
+    or undecided. If too few requests have a counterpart, the verdict is undecided, and the output
+    states the reason. The interval holds for any number of looks, so a gate may ask every minute
+    and stop at the first "worse".
+
+    The output also has the change over the load, the coefficients of the engine steps, and the
+    total change. The total change includes the load that the change itself caused. It is computed
+    by replaying the requests after the change on a model of the server before it; --fast omits it.
+
+    Exit status 1: the latency is worse.
+    """
+    from alerts.errors import AlertsError
+    from alerts.openslo.reader import OBJECTIVES, load
+    from analysis.compare.answer import answer_compare
+    from analysis.compare.as_json import as_json
+    from analysis.compare.question import CompareError, CompareQuestion, Side
+    from analysis.compare.verdict import CompareVerdict
+    from cli.render.compare import lines
+
+    ranges = [_range(name, each) for name, each in (("--before", before), ("--after", after))]
+    if (before is None) != (after is None):
+        raise click.UsageError("--before and --after: set both, as FROM/TO")
+    if before is not None and any(asked[name] for name in ("last", "start", "end")):
+        raise click.UsageError("--before and --after exclude --last, --from and --to")
+    if before is None and not (before_where and after_where):
+        raise click.UsageError(
+            "nothing to compare; set --before and --after, or --before-where and --after-where"
+        )
+    try:
+        known = load(objectives or [OBJECTIVES]).objectives
+    except (AlertsError, FileNotFoundError) as error:
+        raise click.UsageError(f"--objectives: {error}") from error
+    about = ask(**asked)
+    labels = [equals_of(where) for where in (before_where, after_where)]
+    if both := set(about.equals) & {label for each in labels for label in each}:
+        raise click.UsageError(
+            f"--where {min(both)}=…: the label also selects a side; use it in one of them"
+        )
+    sides = [
+        Side(window or about.window, {**about.equals, **each})
+        for window, each in zip(ranges, labels, strict=True)
+    ]
+    try:
+        question = CompareQuestion(
+            sides[0], sides[1], metric, quantile, margin, not one_look, known
+        )
+        with nullcontext() if fast else replaying(1):
+            answer = answer_compare(about.engine, question, replay=not fast)
+    except CompareError as error:
+        raise click.UsageError(str(error)) from error
+    if form == "json":
+        click.echo(json.dumps(as_json(answer), allow_nan=False))
+    else:
+        click.echo("\n".join(lines(answer)))
+    if answer.decision.verdict is CompareVerdict.WORSE:
+        click.get_current_context().exit(WORSE)
+
+
+def _range(option: str, given: str | None) -> Window | None:
+    if given is None:
+        return None
+    try:
+        return time_range.from_to(given)
+    except ValueError as error:
+        raise click.UsageError(f"{option} {given!r}: {error}") from error

@@ -1,0 +1,141 @@
+import json
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from alerts.openslo.reader import OBJECTIVES, load
+from analysis.compare.answer import answer_compare
+from analysis.compare.as_json import as_json
+from analysis.compare.question import CompareError, CompareQuestion, Side
+from analysis.compare.sentences import finding
+from analysis.compare.verdict import CompareVerdict
+from cli.render import text
+from store.database import open_database
+from store.queries import Window
+from tests.analysis.compare.two_windows import AFTER, BEFORE, SECONDS, store
+
+FAR = Window(10**18, 10**18 + 10**12)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """A database with a window, and one of a server whose steps take 20 % longer."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
+    store(url)
+    engine = open_database(url)
+    yield engine
+    engine.dispose()
+
+
+def test_a_slower_server_is_worse_with_all_witnesses(engine: Engine) -> None:
+    question = CompareQuestion(
+        Side(BEFORE), Side(AFTER), "tpot", objectives=load([OBJECTIVES]).objectives
+    )
+    answer = answer_compare(engine, question)
+    found = answer.decision
+    assert found.verdict is CompareVerdict.WORSE
+    assert found.change_ratio == pytest.approx(0.2, abs=0.02)
+    assert answer.coefficients is not None
+    assert answer.coefficients.pace.value == pytest.approx(1.2, abs=0.01)
+    # The replayed server before the change also has fewer requests running.
+    assert answer.total.total_change_s is not None
+    assert found.parts is not None
+    assert answer.total.total_change_s > found.parts.change_s * 0.9
+    (chat,) = [each for each in answer.objectives if each.slo == "chat"]
+    assert chat.mix is not None
+    assert chat.load is not None
+    assert chat.change is not None
+    assert chat.mix + chat.load + chat.change == pytest.approx(chat.after - chat.before)
+    assert "% worse" in finding(answer, text.seconds)
+    assert answer.simulated
+
+
+def test_the_parts_of_the_json_sum_to_its_total(engine: Engine) -> None:
+    for metric in ("ttft", "tpot", "itl_max", "e2e", "queue"):
+        question = CompareQuestion(Side(BEFORE), Side(AFTER), metric, "p50")
+        found = as_json(answer_compare(engine, question, replay=False))
+        assert json.loads(json.dumps(found, allow_nan=False)) == found
+        parts = [found[f"{name}_s"] for name in ("mix", "load", "change")]
+        assert sum(parts) == pytest.approx(found["total_s"], abs=1e-12), metric
+
+
+def test_two_replicas_of_one_range_are_compared(engine: Engine) -> None:
+    sides = [Side(BEFORE, {"replica": name}) for name in ("sim-0", "sim-1")]
+    answer = answer_compare(engine, CompareQuestion(sides[0], sides[1], "tpot"))
+    assert answer.decision.verdict is CompareVerdict.NO_WORSE
+    assert answer.requests_before + answer.requests_after > 0.9 * 6 * SECONDS
+
+
+def test_two_tenants_of_one_range_are_compared(engine: Engine) -> None:
+    sides = [Side(BEFORE, {"tenant": name}) for name in ("acme", "globex")]
+    found = answer_compare(
+        engine, CompareQuestion(sides[0], sides[1], "tpot"), replay=False
+    ).decision
+    assert found.compared_ratio > 0.9
+
+
+def test_a_request_must_not_be_on_both_sides(engine: Engine) -> None:
+    sides = [Side(BEFORE, {"replica": "sim-0"}), Side(BEFORE, {"model": "llama-3-8b-sim"})]
+    with pytest.raises(CompareError, match="belong to both sides"):
+        answer_compare(engine, CompareQuestion(sides[0], sides[1]))
+
+
+@pytest.mark.parametrize(("before", "after"), [(FAR, AFTER), (BEFORE, FAR), (FAR, BEFORE)])
+def test_an_empty_range_is_undecided(engine: Engine, before: Window, after: Window) -> None:
+    answer = answer_compare(engine, CompareQuestion(Side(before), Side(after)))
+    assert answer.decision.verdict is CompareVerdict.UNDECIDED
+    assert answer.decision.reasons
+    assert answer.total.total_change_s is None
+    assert answer.coefficients is None
+    assert finding(answer, text.seconds).startswith("Undecided: ")
+    assert as_json(answer)["total_s"] is None
+
+
+def test_a_range_of_one_request_is_undecided(engine: Engine) -> None:
+    one = Window(BEFORE.from_unix_ns, BEFORE.from_unix_ns + 5 * 10**8)
+    answer = answer_compare(engine, CompareQuestion(Side(one), Side(AFTER)))
+    assert answer.decision.verdict is CompareVerdict.UNDECIDED
+    assert as_json(answer)["compared_ratio"] == 0
+
+
+def test_the_end_of_the_data_is_left_out(engine: Engine) -> None:
+    """Slow requests have not ended yet there, so only fast ones are stored."""
+    late = Window(AFTER.from_unix_ns, AFTER.to_unix_ns + 10**12)
+    answer = answer_compare(engine, CompareQuestion(Side(BEFORE), Side(late)), replay=False)
+    assert "have not ended yet" in answer.notes[0]
+    whole = answer_compare(engine, CompareQuestion(Side(BEFORE), Side(AFTER)), replay=False)
+    assert not whole.notes
+
+
+def test_too_many_requests_are_refused_before_they_are_read(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.compare.answer.MOST_READ", 10)
+    with pytest.raises(CompareError, match="allowed: at most 10"):
+        answer_compare(engine, CompareQuestion(Side(BEFORE), Side(AFTER)))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"metric": "latency"}, "metric 'latency'; allowed: ttft, tpot"),
+        ({"quantile": "p90"}, "quantile 'p90'; allowed: p50, p95, p99"),
+        ({"margin": 0.0}, "margin 0; allowed: above 0"),
+        ({"margin": float("nan")}, "margin nan; allowed: above 0"),
+        ({"after": Side(BEFORE)}, "overlap"),
+        ({"after": Side(Window(5, 5))}, "must end after it begins"),
+        ({"after": Side(AFTER, {"colour": "blue"})}, "unknown label 'colour'; allowed: trace_id"),
+    ],
+)
+def test_a_wrong_question_says_what_is_allowed(change: dict[str, object], reason: str) -> None:
+    about: dict[str, object] = {"before": Side(BEFORE), "after": Side(AFTER), **change}
+    with pytest.raises(CompareError, match=reason):
+        CompareQuestion(**about)  # type: ignore[arg-type]
+
+
+def test_hostile_labels_select_nothing(engine: Engine) -> None:
+    for value in ("'; DROP TABLE requests; --", "\x00\x1b[31m", "x" * 100_000):
+        sides = [Side(BEFORE, {"tenant": value}), Side(AFTER, {"tenant": value})]
+        answer = answer_compare(engine, CompareQuestion(sides[0], sides[1]), replay=False)
+        assert answer.requests_before == answer.requests_after == 0

@@ -1,0 +1,39 @@
+from analysis.compare.server_changes import change_of
+from telemetry.starts import EngineStart
+
+
+def start(replica: str, at_s: int, config: str = "a", version: str = "0.32.0") -> EngineStart:
+    return EngineStart(
+        replica=replica,
+        engine=0,
+        process=at_s,
+        at_unix_ns=at_s * 10**9,
+        config=config,
+        arguments="{}",
+        version=version,
+    )
+
+
+BEFORE = [start("r0", 1), start("r1", 1)]
+
+
+def test_a_rolling_deployment_is_one_change() -> None:
+    found = change_of(BEFORE, [start("r0", 100, "b"), start("r1", 160, "b")])
+    assert found is not None
+    assert found.what == "The configuration"
+    assert (found.from_unix_ns, found.to_unix_ns) == (100 * 10**9, 160 * 10**9)
+
+
+def test_an_upgrade_and_a_new_replica_are_changes() -> None:
+    upgraded = change_of(BEFORE, [start("r0", 100, version="0.33.0")])
+    assert upgraded is not None
+    assert upgraded.what == "The version of vLLM"
+    added = change_of(BEFORE, [start("r2", 100)])
+    assert added is not None
+    assert added.what == "The number of replicas"
+
+
+def test_a_restart_and_a_first_start_are_no_change() -> None:
+    assert change_of(BEFORE, [start("r0", 100)]) is None
+    assert change_of([], [start("r0", 100), start("r1", 101)]) is None
+    assert change_of(BEFORE, []) is None

@@ -1,0 +1,47 @@
+"""Two simulated windows, before and after a change."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+from replay.engine_config import EngineConfig
+from replay.step_model import EIGHT_B_ON_H100, StepModel
+from simulator.dataset import Dataset, run
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+from store.database import open_database
+from store.queries import Window
+from store.writer import Writer
+
+START_S = 1_763_634_000
+SECONDS = 180
+BEFORE = Window(START_S * 10**9, (START_S + SECONDS) * 10**9)
+AFTER = Window((START_S + 600) * 10**9, (START_S + 600 + SECONDS) * 10**9)
+CONFIG = FleetConfig(
+    duration_s=float(SECONDS + 20), seed=5, replicas=2, workload=Workload(rate_per_s=6.0)
+)
+
+
+@cache
+def simulated(start_s: int, seed: int, slower: float) -> Dataset:
+    """One window; each step takes `slower` times as long."""
+    step = StepModel(
+        **{name: getattr(EIGHT_B_ON_H100, name) * slower for name in StepModel.__dataclass_fields__}
+    )
+    return run(
+        replace(CONFIG, seed=seed, started_unix_ns=start_s * 10**9, engine=EngineConfig(step=step))
+    )
+
+
+def store(url: str, slower: float = 1.2) -> None:
+    """Store a window, and ten minutes later one of a slower server."""
+    put(url, [simulated(START_S, 5, 1.0), simulated(START_S + 600, 6, slower)])
+
+
+def put(url: str, windows: Sequence[Dataset]) -> None:
+    """Store simulated windows."""
+    engine = open_database(url)
+    with Writer(engine) as writer:
+        for each in windows:
+            writer.submit(each.requests, each.samples, starts=each.starts).result(60)
+    engine.dispose()

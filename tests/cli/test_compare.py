@@ -1,0 +1,120 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import tailspan
+from tests.analysis.compare.two_windows import SECONDS, START_S, store
+
+BEFORE = f"{START_S}/{START_S + SECONDS}"
+AFTER = f"{START_S + 600}/{START_S + 600 + SECONDS}"
+SIDES = ("--before", BEFORE, "--after", AFTER)
+KEYS = {
+    *("verdict", "metric", "quantile", "before_s", "after_s", "total_s", "mix_s", "load_s"),
+    *("change_s", "change_low_s", "change_high_s", "compared_ratio", "curve", "coefficients"),
+    "reasons",
+}
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
+    """Ask about a database with two windows; the second server is 20 % slower."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
+    store(url)
+
+    def invoke(*words: str) -> Result:
+        return CliRunner().invoke(
+            tailspan, ["compare", *words, "--database", url], catch_exceptions=False
+        )
+
+    return invoke
+
+
+def test_a_slower_server_is_worse_and_stops_a_pipeline(ask: Callable[..., Result]) -> None:
+    result = ask(*SIDES, "--metric", "tpot")
+    assert result.exit_code == 1
+    first, *_ = result.stdout.splitlines()
+    assert first.startswith("TPOT P95 is 20 % worse [")
+    assert " at the same mix and load: " in first
+    for part in ("mix: other requests", "load: other work", "change at the same mix"):
+        assert part in result.stdout
+    assert "Total change, with the load that the change itself caused (by replay): +" in (
+        result.stdout
+    )
+    assert "Engine steps take 120" in result.stdout
+
+
+def test_json_has_the_contracts_keys(ask: Callable[..., Result]) -> None:
+    result = ask(*SIDES, "--metric", "tpot", "--quantile", "p50", "--format", "json", "--fast")
+    assert result.exit_code == 1
+    found: dict[str, Any] = json.loads(result.stdout)
+    assert found.keys() >= KEYS
+    assert found["verdict"] == "worse"
+    assert found["total_s"] == pytest.approx(
+        found["mix_s"] + found["load_s"] + found["change_s"], abs=1e-12
+    )
+    assert found["change_low_s"] < found["change_s"] < found["change_high_s"]
+    assert found["curve"][0].keys() == {
+        *("load", "before_s", "after_s", "low_s", "high_s", "requests")
+    }
+    assert found["coefficients"]["gamma"]["after_s"]["value"] == pytest.approx(8.4e-3, rel=0.02)
+    assert found["total_change_s"] is None
+
+
+def test_one_look_has_a_narrower_interval(ask: Callable[..., Result]) -> None:
+    words = (*SIDES, "--metric", "tpot", "--format", "json", "--fast")
+    every, one = (json.loads(ask(*words, *more).stdout) for more in ((), ("--one-look",)))
+    assert (every["looks"], one["looks"]) == ("all", "one")
+    assert every["change_s"] == one["change_s"]
+    assert every["change_low_s"] < one["change_low_s"]
+
+
+def test_a_canary_is_compared_with_the_other_replica(ask: Callable[..., Result]) -> None:
+    among = ("--from", str(START_S), "--to", str(START_S + SECONDS), "--metric", "tpot")
+    result = ask(*among, "--before-where", "replica=sim-0", "--after-where", "replica=sim-1")
+    assert result.exit_code == 0
+    assert "TPOT P95 is no worse" in result.stdout
+    assert "replica=sim-1" in result.stdout
+
+
+def test_the_margin_decides(ask: Callable[..., Result]) -> None:
+    result = ask(*SIDES, "--metric", "tpot", "--margin", "0.3", "--fast")
+    assert result.exit_code == 0
+    assert "no worse" in result.stdout
+    assert "the margin is 30 %" in result.stdout
+
+
+def test_an_empty_range_is_undecided_and_passes(ask: Callable[..., Result]) -> None:
+    result = ask("--before", "5/10", "--after", AFTER)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Undecided: 0 requests before; a P95 needs at least 100.")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "nothing to compare; set --before and --after, or --before-where"),
+        (["--before", BEFORE], "set both, as FROM/TO"),
+        (["--before", "5", "--after", AFTER], "--before '5': must be FROM/TO"),
+        (["--before", "10/5", "--after", AFTER], "--before '10/5': must end after it begins"),
+        (["--before", "x/y", "--after", AFTER], "'x' is not a time; allowed: unix seconds"),
+        (["--before", BEFORE, "--after", BEFORE], "overlap"),
+        ([*SIDES, "--last", "1h"], "exclude --last, --from and --to"),
+        (["--before-where", "replica=a"], "nothing to compare"),
+        ([*SIDES, "--before-where", "colour=blue"], "unknown label 'colour'; allowed"),
+        ([*SIDES, "--where", "replica=a", "--after-where", "replica=b"], "also selects a side"),
+        ([*SIDES, "--metric", "speed"], "'speed' is not one of"),
+        ([*SIDES, "--quantile", "p90"], "'p90' is not one of"),
+        ([*SIDES, "--margin", "-1"], "margin -1; allowed: above 0"),
+        ([*SIDES, "--margin", "nan"], "margin nan; allowed: above 0"),
+        ([*SIDES, "--objectives", "/no/such/file"], "--objectives: "),
+    ],
+)
+def test_wrong_usage_says_what_is_allowed(
+    ask: Callable[..., Result], words: list[str], reason: str
+) -> None:
+    result = ask(*words)
+    assert result.exit_code == 2
+    assert reason in result.output

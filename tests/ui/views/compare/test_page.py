@@ -1,0 +1,66 @@
+import pytest
+
+from tests.analysis.compare.two_windows import SECONDS, START_S, store
+from tests.ui.opening import HOSTILE, Open, address, markup
+
+AFTER = {
+    "page": "compare",
+    "from": str(START_S + 600),
+    "to": str(START_S + 600 + SECONDS),
+    "latency": "tpot",
+}
+BEFORE = f"{START_S}/{START_S + SECONDS}"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database with two windows; the second server is 20 % slower."""
+    found = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
+    store(found)
+    return found
+
+
+def test_the_finding_comes_first_and_its_parts_follow(page: Open, url: str) -> None:
+    said = markup(page(url, **AFTER, baseline=BEFORE))
+    assert "TPOT P95 is 20 % worse [" in said
+    for part in ("mix: other requests", "load: other work", "change at the same mix and load"):
+        assert part in said
+    assert "Engine steps take 120" in said
+    assert "Total change, with the load that the change itself caused (by replay)" in said
+    assert "SLO" in said
+
+
+def test_the_percentile_is_part_of_the_address(page: Open, url: str) -> None:
+    test = page(url, **AFTER, baseline=BEFORE)
+    assert test.segmented_control(key="quantile").value == "p95"
+    test.segmented_control(key="quantile").set_value("p50").run()
+    assert "TPOT P50 is" in markup(test)
+    assert address(test)["quantile"] == "p50"
+    again = page(url, **AFTER, baseline=BEFORE, quantile="p50")
+    assert again.segmented_control(key="quantile").value == "p50"
+
+
+def test_without_requests_before_the_page_says_what_to_do(page: Open, url: str) -> None:
+    said = markup(page(url, **AFTER))
+    assert "Undecided: 0 requests before" in said
+    assert "Choose “vs. a custom range” above" in said
+
+
+def test_overlapping_ranges_are_refused(page: Open, url: str) -> None:
+    both = f"{START_S}/{START_S + 700}"
+    said = markup(page(url, **AFTER, baseline=both))
+    assert "Nothing to compare." in said
+    assert "the ranges before and after overlap" in said
+
+
+def test_a_live_page_is_not_replayed(page: Open, url: str) -> None:
+    asked = {**AFTER, "to": ""}
+    del asked["from"], asked["to"]
+    said = markup(page(url, **asked, last="15m"))
+    assert "by replay): +" not in said
+
+
+@pytest.mark.parametrize("name", ["baseline", "quantile", "latency", "tenant"])
+def test_a_hostile_address_is_text(page: Open, url: str, name: str) -> None:
+    said = markup(page(url, **{**AFTER, "baseline": BEFORE, name: HOSTILE}))
+    assert "<script>" not in said

@@ -1,0 +1,144 @@
+"""Draw the charts of the Compare page. Pure."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import plotly.graph_objects as go
+
+from analysis.compare.answer import CompareAnswer
+from analysis.compare.intervals import Interval
+from analysis.compare.load_curve import LoadPoint
+from analysis.compare.parts import Parts
+from ui.kit import charts, colours, wording
+
+HEIGHT: Final = 280
+END: Final = "#85817a"
+PARTS: Final = {
+    "mix": (colours.ENGINES[0], "other requests: prompts, tenants, cache hits"),
+    "load": (colours.ENGINES[1], "other work on the engines at the same time"),
+    "change": (colours.ENGINES[3], "the difference at the same mix and load"),
+}
+
+
+def waterfall(parts: Parts, change: Interval | None, name: str) -> go.Figure:
+    """Draw the percentile before, the parts of the difference, and the percentile after.
+
+    Args:
+        parts: of the difference.
+        change: the interval of the change, in seconds.
+        name: the percentile and the latency.
+    """
+    figure = go.Figure()
+    figure.add_trace(_bar("before", 0.0, parts.before_s, END, name, wording.seconds))
+    ends = [parts.before_s]
+    for part, (colour, meaning) in PARTS.items():
+        grown = getattr(parts, f"{part}_s")
+        if part == "change" and change is not None:
+            meaning += f"<br>95 % interval {wording.growth(change.low)} to "
+            meaning += wording.growth(change.high)
+        figure.add_trace(_bar(part, ends[-1], grown, colour, meaning, wording.growth))
+        ends.append(ends[-1] + grown)
+    figure.add_trace(_bar("after", 0.0, parts.after_s, END, name, wording.seconds))
+    low, high = min(0.0, *ends), max(ends)
+    ticks = charts.linear_ticks(high)
+    figure.update_xaxes(
+        range=[low, low + (high - low) * 1.25],
+        tickvals=ticks,
+        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        fixedrange=True,
+        title={"text": name, "standoff": 4},
+    )
+    figure.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
+    return _finished(figure, 84 + 28 * 5, {"l": 84, "t": 18, "b": 40}, bargap=0.32)
+
+
+def curve(answer: CompareAnswer, name: str, ink: colours.Ink) -> go.Figure:
+    """Draw the percentile before and after, over the number of running requests at arrival."""
+    points = answer.decision.curve
+    figure = go.Figure()
+    loads = [each.load for each in points]
+    before = [each.before_s for each in points]
+    figure.add_trace(_line("before, same mix and load", loads, before, ink.weak, points))
+    after = _line("after", loads, [each.after_s for each in points], ink.strong, points)
+    after.error_y = {
+        "type": "data",
+        "symmetric": False,
+        "array": [each.before_s + each.high_s - each.after_s for each in points],
+        "arrayminus": [each.after_s - each.before_s - each.low_s for each in points],
+        "thickness": 1,
+        "width": 4,
+    }
+    figure.add_trace(after)
+    top = max(max(each.after_s, each.before_s, each.before_s + each.high_s) for each in points)
+    ticks = charts.linear_ticks(top)
+    figure.update_yaxes(
+        range=[0, 1.08 * max(top, ticks[-1])],
+        tickvals=ticks,
+        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        title={"text": name, "standoff": 6},
+        zeroline=False,
+        fixedrange=True,
+    )
+    figure.update_xaxes(
+        title={"text": "running requests at arrival", "standoff": 6},
+        fixedrange=True,
+        showgrid=False,
+    )
+    return _finished(figure, HEIGHT, {"b": 52}, legend=charts.LEGEND)
+
+
+def _line(
+    name: str, x: Sequence[float], y: Sequence[float], colour: str, points: Sequence[LoadPoint]
+) -> go.Scatter:
+    return go.Scatter(
+        x=list(x),
+        y=list(y),
+        name=name,
+        mode="lines+markers",
+        line={"color": colour, "width": 2},
+        marker={"size": 6},
+        customdata=[_told(each) for each in points],
+        hovertemplate="%{customdata}<extra>" + name + "</extra>",
+    )
+
+
+def _told(each: LoadPoint) -> str:
+    return (
+        f"{each.load:.0f} running, {each.requests:,} requests<br>"
+        f"{wording.seconds(each.before_s)} before, {wording.seconds(each.after_s)} after<br>"
+        f"difference {wording.growth(each.low_s)} to {wording.growth(each.high_s)}"
+    )
+
+
+def _bar(
+    name: str,
+    from_s: float,
+    size_s: float,
+    colour: str,
+    meaning: str,
+    write: Callable[[float], str],
+) -> go.Bar:
+    return go.Bar(
+        y=[name],
+        x=[size_s],
+        base=[from_s],
+        orientation="h",
+        marker={"color": colour, "line": {"width": 1, "color": colours.OUTLINE}},
+        text=[write(size_s)],
+        textposition="outside",
+        cliponaxis=False,
+        hovertemplate=f"{name}: {meaning}<extra></extra>",
+        showlegend=False,
+    )
+
+
+def _finished(figure: go.Figure, height: int, margin: dict[str, int], **more: object) -> go.Figure:
+    figure.update_layout(
+        height=height,
+        margin={**charts.MARGIN, **margin},
+        dragmode=False,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        **more,
+    )
+    return figure

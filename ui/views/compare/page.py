@@ -1,0 +1,117 @@
+"""The Compare page: what a change did to a latency, at the same mix and load."""
+
+import html
+from dataclasses import replace
+from typing import Final
+
+import streamlit as st
+
+from ui.frame import navigation, no_data
+from ui.frame.context import Context
+from ui.frame.navigation import choice
+from ui.frame.view import LATENCIES, QUANTILES
+from ui.kit import wording
+from ui.kit.sections import chapter, chart
+from ui.kit.terms import LATENCY_NAMES
+from ui.views.compare import charts, words
+from ui.views.compare.read import Asked, read_compare
+
+PARTS_HELP: Final = (
+    "The difference of the percentile is the sum of three parts. Mix: other requests, such as "
+    "longer prompts or another tenant. Load: other work on the engines at the same time. Change: "
+    "the difference between requests of the same tenant, route and adapter with about the same "
+    "work. The length of the output is not matched, because a change can affect it. The interval "
+    "holds for any number of looks at this page."
+)
+CURVE_HELP: Final = (
+    "The percentile after the change, and the percentile that the same requests would have had "
+    "before it, over the number of running requests at arrival. The bars are the 95 % interval of "
+    "the difference. A change can be worse only under high load, or only under low load."
+)
+STEPS_HELP: Final = (
+    "The duration of an engine step is the sum of these coefficients times the step's work. They "
+    "depend little on the mix and the load, so they show a changed server independently of the "
+    "requests."
+)
+SLOS_HELP: Final = (
+    "The share of good requests of each SLO before and after, and the parts of its difference."
+)
+PAUSED: Final = "Pause the page to compute the total change by replay."
+
+
+def read(context: Context) -> Asked:
+    """Compare the range with its baseline."""
+    view, objectives, window = context.view, context.objectives, context.window
+    metric = next(name for name, column in LATENCIES.items() if column == view.latency)
+
+    def found() -> Asked:
+        return read_compare(
+            *(context.engine, window, view.baseline_of(window), view.equals),
+            *(metric, view.quantile, objectives.parsed, not view.live),
+        )
+
+    return context.shared(
+        *(found, view.baseline, view.latency, view.quantile, view.live, objectives.key)
+    )
+
+
+def show(context: Context, found: Asked) -> None:
+    """Draw the finding, the parts, the curve and the coefficients."""
+    answer = found.answer
+    if answer is None:
+        st.html(
+            "<p class='headline'><b>Nothing to compare.</b></p>"
+            f"<p class='note'>{wording.for_html(found.problem or '', 400)}.</p>"
+        )
+        return
+    if not answer.requests_after:
+        no_data.nothing_in_view(context)
+        return
+    st.html(f"<p class='headline'>{words.headline(answer)}</p>")
+    st.html(f"<p class='note'>{html.escape(words.ranges(answer, context.zone))}</p>")
+    _quantile(context.view.quantile)
+    if not answer.requests_before:
+        st.html(
+            "<p class='note'>Choose “vs. a custom range” above, and set a range with requests "
+            "before the change. The time range selects the requests after the change.</p>"
+        )
+    decision = answer.decision
+    name = f"{context.view.quantile.upper()} of {LATENCY_NAMES[context.view.latency]}"
+    with chapter("Parts of the difference", PARTS_HELP):
+        if decision.parts is not None:
+            figure = charts.waterfall(decision.parts, decision.change_s, name)
+            chart(figure, "compare_parts", f"{name} before and after, with mix, load and change")
+            st.html(words.parts(answer))
+        for note in words.notes(answer):
+            st.html(f"<p class='note'>{note}</p>")
+        if context.view.live:
+            st.html(f"<p class='note'>{PAUSED}</p>")
+    if len(decision.curve) > 1:
+        with chapter("Change over load", CURVE_HELP):
+            figure = charts.curve(answer, name, context.ink)
+            chart(figure, "compare_curve", f"{name} before and after, over running requests")
+    if table := words.coefficients(answer):
+        with chapter("Engine steps", STEPS_HELP):
+            st.html(table)
+    if table := words.objectives(answer):
+        with chapter("SLOs", SLOS_HELP):
+            st.html(table)
+
+
+def _quantile(chosen: str) -> None:
+    st.session_state["quantile"] = chosen
+    st.segmented_control(
+        "Percentile",
+        QUANTILES,
+        key="quantile",
+        required=True,
+        format_func=str.upper,
+        label_visibility="collapsed",
+        on_change=_quantile_chosen,
+    )
+
+
+@choice
+def _quantile_chosen() -> None:
+    quantile = st.session_state["quantile"]
+    navigation.change(replace(navigation.current(), quantile=quantile))

@@ -1,0 +1,130 @@
+"""Write the texts of the Compare page. Pure."""
+
+import html
+from collections.abc import Sequence
+from datetime import tzinfo
+from typing import Final
+
+from analysis.compare.answer import NOT_REPLAYED, CompareAnswer
+from analysis.compare.sentences import finding
+from analysis.compare.step_coefficients import MEANINGS
+from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
+from store.queries import Window
+from ui.kit import wording
+from ui.kit.wide_table import wide_table
+
+SYMBOLS: Final = {"gamma": "γ", "alpha": "α", "kappa": "κ", "beta": "β", "delta": "δ"}
+UNKNOWN: Final = "–"
+
+
+def headline(answer: CompareAnswer) -> str:
+    """Return the finding as HTML."""
+    return html.escape(finding(answer, wording.seconds))
+
+
+def ranges(answer: CompareAnswer, zone: tzinfo) -> str:
+    """Return both ranges, with their numbers of requests."""
+    asked = answer.question
+    return (
+        f"Before: {answer.requests_before:,} requests, {_range(asked.before.window, zone)}. "
+        f"After: {answer.requests_after:,} requests, {_range(asked.after.window, zone)}."
+    )
+
+
+def _range(window: Window, zone: tzinfo) -> str:
+    ends = (window.from_unix_ns, window.to_unix_ns)
+    return " to ".join(wording.clock(each, zone, date=True) for each in ends)
+
+
+def notes(answer: CompareAnswer) -> list[str]:
+    """Return what limits the result, as HTML."""
+    found = answer.decision
+    # Without parts, the headline has the first reason.
+    said = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
+    said += [html.escape(each) for each in answer.notes]
+    if found.parts is not None:
+        said.append(
+            f"{found.compared_ratio:.0%} of the requests after the change have a counterpart "
+            f"before it. They are compared with the equivalent of {found.effective:,.0f} requests."
+        )
+    total = answer.total
+    if total.total_change_s is not None:
+        said.append(
+            "Total change, with the load that the change itself caused (by replay): "
+            f"{wording.growth(total.total_change_s)}."
+        )
+    elif total.reason is not None and total.reason != NOT_REPLAYED:
+        said.append(f"Total change: unknown, {html.escape(total.reason.rstrip('.'))}.")
+    return said
+
+
+def parts(answer: CompareAnswer) -> str:
+    """Return the parts of the difference as an HTML table."""
+    found = answer.decision
+    if found.parts is None or found.before_s is None or found.after_s is None:
+        return ""
+    change = found.change_s
+    between = (
+        UNKNOWN
+        if change is None
+        else f"{wording.growth(change.low)} to {wording.growth(change.high)}"
+    )
+    rows = [
+        ["before", wording.seconds(found.before_s), ""],
+        ["mix: other requests", wording.growth(found.parts.mix_s), ""],
+        ["load: other work at the same time", wording.growth(found.parts.load_s), ""],
+        ["change at the same mix and load", wording.growth(found.parts.change_s), between],
+        ["after", wording.seconds(found.after_s), ""],
+    ]
+    return _table(["part", "", "95 % interval"], rows)
+
+
+def coefficients(answer: CompareAnswer) -> str:
+    """Return the coefficients of the engine steps as HTML; empty if they are unknown."""
+    found = answer.coefficients
+    if found is None:
+        return ""
+    rows = []
+    for name in COEFFICIENTS:
+        cells = [f"{SYMBOLS[name]} {MEANINGS[name]}"]
+        for side in (found.before, found.after):
+            each = side[name]
+            cells.append(f"{1e6 * each.value:.4g} [{1e6 * each.low:.4g}, {1e6 * each.high:.4g}]")
+        rows.append(cells)
+    pace = found.pace
+    said = (
+        f"<p>Engine steps take {100 * pace.value:.1f} % [{100 * pace.low:.1f}, "
+        f"{100 * pace.high:.1f}] of their time before, for the same work.</p>"
+    )
+    return said + _table(["µs", "before", "after"], rows)
+
+
+def objectives(answer: CompareAnswer) -> str:
+    """Return the attainment of each objective as an HTML table; empty without objectives."""
+    if not answer.objectives:
+        return ""
+    rows = [
+        [
+            html.escape(each.slo),
+            f"{each.before:.2%}",
+            *(_points(part) for part in (each.mix, each.load, each.change)),
+            f"{each.after:.2%}",
+            f"{each.target:.4g}",
+        ]
+        for each in answer.objectives
+    ]
+    return _table(["SLO", "good before", "mix", "load", "change", "good after", "target"], rows)
+
+
+def _points(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{100 * share:+.2f} points"
+
+
+def _sentence(reason: str) -> str:
+    return html.escape(f"{reason[:1].upper()}{reason[1:]}.")
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{each}</th>" for each in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for cells in rows)
+    return wide_table(f"<table class='told short'><thead><tr>{head}</tr></thead>{body}</table>")
