@@ -24,6 +24,7 @@ from diagnosis.causes import (
     prefill_interference,
     prefix_cache_miss,
     replica_imbalance,
+    retry_storm,
     slow_rank,
     spec_decode_rejection,
     tenant_flood,
@@ -53,6 +54,7 @@ _MODULES = (
     tenant_flood,
     replica_imbalance,
     config_change,
+    retry_storm,
 )
 
 DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
