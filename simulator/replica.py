@@ -192,6 +192,8 @@ class Replica:
             if until < self._ready_s:
                 return []
             self._ready_s = None
+        if self.conditions.total("hung"):
+            return []
         return [
             self._aborted(job, job.aborted) if job.aborted is not None else self._ended(job)
             for job in self._engine.advance(until)

@@ -8,6 +8,7 @@ from diagnosis.causes import (
     cold_start,
     config_change,
     decode_batch_growth,
+    engine_hang,
     engine_stall,
     frontend_cpu,
     gpu_throttling,
@@ -54,6 +55,7 @@ _MODULES = (
     tenant_flood,
     replica_imbalance,
     config_change,
+    engine_hang,
     retry_storm,
 )
 

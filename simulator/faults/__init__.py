@@ -217,6 +217,13 @@ INJECTIONS: Final[dict[str, Injection]] = {
         events=settings.deploy,
         where=settings.the_flag,
     ),
+    "engine_hang": Injection(
+        summary="an engine takes no step until its server is restarted",
+        hurts="ttft_s",
+        shows=(),
+        events=machine.hangs,
+        where=on_its_replica,
+    ),
     "retry_storm": Injection(
         summary="clients give up after a short timeout and send the same prompts again at once",
         hurts="ttft_s",
