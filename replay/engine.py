@@ -115,8 +115,8 @@ class Engine:
         self._running: dict[int, Job] = {}
         self._prefilling: list[Job] = []
         self._step: _Step | None = None
-        self._leaving: list[Job] = []
-        """Running jobs to abort at the end of a step."""
+        self._leaving: dict[int, Job] = {}
+        """Running jobs to abort at the end of a step, by number."""
         self.blocked = Blocked()
         """Total duration of steps at whose start the queue was blocked, by reason, in seconds."""
         self._longest_step_s = 0.0
@@ -235,7 +235,7 @@ class Engine:
                     jobs.remove(job)
                     return job
         if (running := self._running.get(number)) is not None:
-            self._leaving.append(running)
+            self._leaving[number] = running
         return None
 
     def unfinished(self) -> list[Job]:
@@ -539,10 +539,13 @@ class Engine:
     def _aborted(self, done: list[Job]) -> list[Job]:
         """Stop computing the jobs to abort, and return them. A job that is preempted now is aborted
         after its next step."""
-        leaving = [job for job in self._leaving if job not in done]
-        self._leaving = [job for job in leaving if job.number not in self._running]
-        aborted = [job for job in leaving if job.number in self._running]
+        if not self._leaving:
+            return []
+        for job in done:
+            self._leaving.pop(job.number, None)
+        aborted = [job for number, job in self._leaving.items() if number in self._running]
         for job in aborted:
+            del self._leaving[job.number]
             job.aborted = self._now
             self._stop_computing(job)
         return aborted

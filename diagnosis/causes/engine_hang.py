@@ -5,6 +5,7 @@ import numpy as np
 from diagnosis.claim import ROOT, Claim, Evidence, Lever
 from diagnosis.growth.case import Case
 from diagnosis.inputs.hung_engines import UNFINISHED
+from diagnosis.question import Span
 
 ID = "engine_hang"
 SUMMARY = "the engine hangs: it takes no step, and its requests do not end"
@@ -19,15 +20,15 @@ def detect(case: Case) -> Claim | None:
     counts = np.bincount(replica.codes[hung & (replica.codes >= 0)], minlength=1)
     at = replica.values[int(counts.argmax())] if replica.values else None
     waits = np.where(hung, 1.0, 0.0)
-    there = case if at is None else case.at(at)
     return Claim(
         cause=ID,
         weights={"unsplit": waits, "decode_unsplit": waits},
         tier=ROOT,
         evidence=[
-            Evidence("time without an engine step, p99, s", *there.p99("last_step_age_s")),
-            Evidence("requests in flight, p99", *there.p99("in_flight")),
-            Evidence("requests in the batch, mean", *there.mean("running")),
+            Evidence(
+                "longest time without an engine step, s", *_largest(case, at, "last_step_age_s")
+            ),
+            Evidence("requests in flight, maximum", *_largest(case, at, "in_flight")),
             Evidence("share of slow requests that did not end", 0.0, float(hung.mean())),
         ],
         levers=[
@@ -40,3 +41,19 @@ def detect(case: Case) -> Claim | None:
         ],
         where={} if at is None else {"replica": at},
     )
+
+
+def _largest(case: Case, replica: str | None, name: str) -> tuple[float | None, float | None]:
+    """Return the largest value of an engine's gauge in the baseline and in the window.
+
+    The hot blocks are not used: the requests that have waited longest arrived first.
+    """
+    engines = case.servers.engines
+    there = engines.replica.is_value(replica or "")
+
+    def within(span: Span) -> float | None:
+        at = engines.at_unix_ns
+        inside = there & (at >= span.from_unix_ns) & (at < span.to_unix_ns)
+        return engines.quantile(name, 1.0, inside)
+
+    return within(case.question.baseline), within(case.question.window)

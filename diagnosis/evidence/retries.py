@@ -48,8 +48,8 @@ class Retries(NamedTuple):
 def retries(case: Case) -> tuple[Retries, Retries]:
     """Return the repeated requests of the baseline and of the hot blocks."""
     return (
-        _found(case.before, case.baseline_observed_s),
-        _found(case.hot_requests, case.hot_s),
+        repeated_requests(case.before, case.baseline_observed_s),
+        repeated_requests(case.hot_requests, case.hot_s),
     )
 
 
@@ -67,7 +67,13 @@ def retries_share(case: Case) -> float:
     return share if share >= _OF_GROWTH else 0.0
 
 
-def _found(requests: Requests, seconds: float) -> Retries:
+def repeated_requests(requests: Requests, seconds: float) -> Retries:
+    """Find the requests of a time range that repeat aborted ones.
+
+    Args:
+        requests: the requests of the range, in any order.
+        seconds: length of the range.
+    """
     key = _keys(requests)
     at_us = (requests.received_unix_ns - requests.received_unix_ns.min(initial=0)) // 1000
     taken_us = np.nan_to_num(requests.number("e2e_s")) * 1e6
