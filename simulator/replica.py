@@ -176,8 +176,8 @@ class Replica:
         """End a request whose client's timeout has passed. `advance` must have been called for this
         instant.
 
-        Returns: the request, or None if it has ended; and its record. The record of a request in the
-            batch follows from `advance`, at the end of the current step.
+        Returns: the request, or None if it has ended; and its record. `advance` returns the record
+            of a request in the batch at the end of the current step.
         """
         pending = self._pending.get(number)
         if pending is None:

@@ -52,8 +52,8 @@ class Request:
     """Number of tokens after which the client disconnects; None if the client reads the whole
     response."""
     prompt: str | None = None
-    """Name of the prompt. Requests with the same name have the same prompt. None means that no other
-    request has this prompt."""
+    """Name of the prompt. Requests with the same name have the same prompt. None means that no
+    other request has this prompt."""
     timeout_s: float | None = None
     """Number of seconds after which the client gives up if the response is not complete; None if
     the client waits for the whole response."""

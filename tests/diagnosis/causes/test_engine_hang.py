@@ -7,8 +7,8 @@ from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
 from tests.diagnosis.making import (
-    S,
     WINDOW,
+    S,
     asked,
     at_replica,
     evidence,

@@ -5,8 +5,8 @@ import numpy as np
 from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
 from tests.diagnosis.making import (
-    S,
     WINDOW,
+    S,
     asked,
     busier,
     evidence,

@@ -56,16 +56,12 @@ def test_a_step_counts_if_any_front_end_reports_it() -> None:
 
 
 def test_an_engine_hangs_while_another_of_the_replica_takes_steps() -> None:
-    other = [
-        {"at_unix_ns": at * S, "last_step_age_s": 0.1, "engine": 1} for at in range(100, 180)
-    ]
+    other = [{"at_unix_ns": at * S, "last_step_age_s": 0.1, "engine": 1} for at in range(100, 180)]
     assert hangs(samples(*ages(100, 180), *other)) == [Hang("r0", 100 * S, 179 * S)]
 
 
 def test_two_hangs_of_two_replicas_are_reported_apart() -> None:
-    found = hangs(
-        samples(*ages(0, 70), *ages(200, 300), *ages(200, 300, replica="r1", process=7))
-    )
+    found = hangs(samples(*ages(0, 70), *ages(200, 300), *ages(200, 300, replica="r1", process=7)))
     assert found == [
         Hang("r0", 0, 69 * S),
         Hang("r0", 200 * S, 299 * S),
