@@ -44,6 +44,9 @@ class Retries(NamedTuple):
     """The tenant with most of them, if it has nearly all."""
 
 
+NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
+
+
 @cached_per_case
 def retries(case: Case) -> tuple[Retries, Retries]:
     """Return the repeated requests of the baseline and of the hot blocks."""
@@ -57,12 +60,12 @@ def retries(case: Case) -> tuple[Retries, Retries]:
 def retries_share(case: Case) -> float:
     """Return the share of the growth of the request rate that repeated requests cause; 0 if clients
     do not retry after a common timeout."""
+    if case.demand.log_fleet <= 0:
+        return 0.0
     before, now = retries(case)
     if now.number < _FEWEST or now.same_age < _MOST_AGES:
         return 0.0
     grown = case.demand.fleet_now_per_s - case.demand.fleet_before_per_s
-    if grown <= 0:
-        return 0.0
     share = min(max((now.per_s - before.per_s) / grown, 0.0), 1.0)
     return share if share >= _OF_GROWTH else 0.0
 
@@ -74,30 +77,40 @@ def repeated_requests(requests: Requests, seconds: float) -> Retries:
         requests: the requests of the range, in any order.
         seconds: length of the range.
     """
+    whole = max(len(requests), 1)
+    aborted = _aborted(requests)
+    if aborted.sum() < _FEWEST:
+        return NO_RETRIES
     key = _keys(requests)
-    at_us = (requests.received_unix_ns - requests.received_unix_ns.min(initial=0)) // 1000
+    alike = np.isin(key, key[aborted])
+    requests, aborted = requests.rows(alike), aborted[alike]
+    _, key = np.unique(key[alike], return_inverse=True)
+    at_us = (requests.received_unix_ns - requests.received_unix_ns.min()) // 1000
     taken_us = np.nan_to_num(requests.number("e2e_s")) * 1e6
-    aborted = requests.label("outcome").is_value("abort") & (taken_us > 2 * _NOTICED_US)
     rows, again = _repeated(key, at_us, taken_us, aborted)
     ages_s = taken_us[rows] / 1e6
     number = max(again.size - _by_chance(key, aborted, again, seconds), 0.0)
-    whole = max(len(requests), 1)
     if not again.size:
-        return Retries(0.0, 0.0, None, 0.0, 0.0, None)
+        return NO_RETRIES
     age_s = float(np.median(ages_s))
     same = float((np.abs(ages_s - age_s) <= _SAME_AGE * age_s).mean())
     tenant = _tenant(requests, again)
     return Retries(number / max(seconds, 1.0), number / whole, age_s, same, number, tenant)
 
 
+def _aborted(requests: Requests) -> BoolArray:
+    taken_s = np.nan_to_num(requests.number("e2e_s"))
+    gone = requests.label("outcome").is_value("abort")
+    return np.asarray(gone & (taken_s > 2 * _NOTICED_US / 1e6))
+
+
 def _keys(requests: Requests) -> IntArray:
     """Return a number for each combination of labels and prompt length: (n,)."""
-    columns = [
-        np.nan_to_num(requests.number("prompt_tokens"), nan=-1.0).astype(np.int64),
-        *(requests.label(name).codes for name in ("tenant", "model", "lora")),
-    ]
-    _, found = np.unique(np.stack(columns), axis=1, return_inverse=True)
-    return np.asarray(found.reshape(-1), dtype=np.int64)
+    found = np.nan_to_num(requests.number("prompt_tokens"), nan=-1.0).astype(np.int64)
+    for name in ("tenant", "model", "lora"):
+        label = requests.label(name)
+        found = found * (len(label.values) + 1) + label.codes + 1
+    return found
 
 
 def _repeated(
@@ -105,7 +118,7 @@ def _repeated(
 ) -> tuple[IntArray, IntArray]:
     """Return the rows of aborted requests that were repeated, and the rows that repeat them. Each
     row repeats at most one request."""
-    span_us = int(at_us.max(initial=0)) + int(taken_us.max(initial=0.0)) + 2 * _AGAIN_US
+    span_us = int(at_us.max()) + int(taken_us.max()) + 2 * _AGAIN_US
     place = key * span_us + at_us
     order = np.argsort(place, kind="stable")
     rows = np.flatnonzero(aborted)
