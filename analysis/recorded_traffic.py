@@ -248,10 +248,14 @@ def _recorded_engine(
         return _floats(requests[name])
 
     frontend_s = column("frontend_s") - np.nan_to_num(column("handoff_s"))
+    received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
     first_token_s = column("frontend_s") + column("queue_s") + column("prefill_s")
     streamed = pc.fill_null(requests["streamed"], True).to_numpy(zero_copy_only=False)
     front_end = fit_front_end(
         EdgeReports(
+            received_s=received_s,
+            first_token_s=first_token_s,
+            last_token_s=first_token_s + column("decode_s"),
             frontend_s=frontend_s,
             first_byte_s=np.where(streamed, column("ttft_s") - first_token_s, np.nan),
             delivery_s=column("delivery_s"),
@@ -263,7 +267,6 @@ def _recorded_engine(
     engine = replace(config, step=step, step_noise_quantiles=steps.noise)
     prompt_tokens = column("prompt_tokens").astype(np.int64)
     cached = np.nan_to_num(column("cached_tokens")).astype(np.int64)
-    received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
     loops = closed_loops(received_s, received_s + np.nan_to_num(column("e2e_s")), tenant[rows])
     arrivals = Arrivals(
         received_s=received_s,

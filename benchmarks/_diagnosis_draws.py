@@ -14,6 +14,7 @@ from simulator import capacity
 from simulator.fault import CAUSES, Fault
 from simulator.faults import INJECTIONS
 from simulator.fleet_config import FleetConfig
+from simulator.foreign_world import ForeignWorld
 from simulator.workload import TENANTS, Tenant, Workload
 
 SINGLE, PAIR, NONE = "single", "pair", "none"
@@ -72,8 +73,11 @@ def _pair(draw: random.Random) -> tuple[str, str]:
     return (first, draw.choice(alike)) if alike else _pair(draw)
 
 
-def drawn(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Drawn:
-    """Draw the fleet, the load and the severities of a case."""
+def drawn(
+    number: int, seed: int, kind: str, causes: tuple[str, ...], foreign: bool = False
+) -> Drawn:
+    """Draw the fleet, the load and the severities of a case. With `foreign`, the servers have
+    properties that the fitted model does not have."""
     draw = random.Random(f"{seed}/{number}")
     engine = EngineConfig(
         max_num_seqs=draw.choice((64, 128, 256)),
@@ -108,6 +112,8 @@ def drawn(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Drawn:
         duration_s=begins_s + window_s,
         started_unix_ns=_BEGAN_UNIX_NS,
     )
+    if foreign:
+        config = _foreign(config, draw)
     return Drawn(
         number,
         kind,
@@ -118,6 +124,20 @@ def drawn(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Drawn:
         baseline=_span(_WARM_S, begins_s),
         window=_span(begins_s, begins_s + window_s),
     )
+
+
+def _foreign(config: FleetConfig, draw: random.Random) -> FleetConfig:
+    """Return the fleet in a foreign world: products of sequences and other work, a pace that
+    drifts, and one of twenty steps up to four times as long as usual."""
+    world = ForeignWorld(
+        crowding=draw.uniform(0.001, 0.004),
+        drift_ratio=draw.uniform(0.03, 0.08),
+        drift_every_s=draw.uniform(5.0, 20.0),
+    )
+    usual = [draw.lognormvariate(0.0, config.engine.step_noise_ratio) for _ in range(95)]
+    long = [draw.uniform(1.5, 4.0) for _ in range(5)]
+    engine = replace(config.engine, step_noise_quantiles=tuple(sorted(usual + long)))
+    return replace(config, engine=engine, foreign=world)
 
 
 def _some(draw: random.Random) -> Sequence[Tenant]:

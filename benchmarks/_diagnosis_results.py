@@ -103,7 +103,7 @@ def share(hits: Iterable[bool]) -> float | None:
 
 _PARTS = {
     # The fault makes outputs longer, and removes blocks.
-    "preemption": (Kind.OUTPUTS,),
+    "preemption": (Kind.OUTPUTS, Kind.BLOCKS),
     # The added requests have long contexts and long outputs.
     "decode_batch_growth": (Kind.LONG_PROMPTS,),
 }

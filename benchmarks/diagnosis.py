@@ -4,6 +4,7 @@ diagnosers.
     python benchmarks/diagnosis.py                            330 cases, two at a time
     python benchmarks/diagnosis.py --seed 7 --cause lora_swap --cases 20
     python benchmarks/diagnosis.py --results FILE             continues where it stopped
+    python benchmarks/diagnosis.py --foreign                  servers unlike the fitted model
     python benchmarks/diagnosis.py --ask everyone --cases 66  one question for every tenant, model,
     …
 
@@ -57,15 +58,22 @@ from store.queries import Window
 
 
 def judged(
-    number: int, seed: int, kind: str, causes: tuple[str, ...], symptom: bool, fast: bool
+    number: int,
+    seed: int,
+    kind: str,
+    causes: tuple[str, ...],
+    symptom: bool,
+    fast: bool,
+    foreign: bool,
 ) -> Result:
     """Simulate one case and ask every diagnoser.
 
     The question is about the latency that an alert would report. With `symptom`, the question is
     about the latency that shows the cause. With `fast`, the causes are not tested by replay.
+    With `foreign`, the servers have properties that the fitted model does not have.
     """
     begun = time.monotonic()
-    case = drawn(number, seed, kind, causes)
+    case = drawn(number, seed, kind, causes, foreign)
     data = dataset.run(case.config)
     servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
     requests = with_unfinished(requests_of(data.request_table()), servers.engines)
@@ -167,7 +175,9 @@ def _true_shares(
 
 
 def run(
-    plan: Sequence[tuple[int, int, str, tuple[str, ...], bool, bool]], jobs: int, limit_s: float
+    plan: Sequence[tuple[int, int, str, tuple[str, ...], bool, bool, bool]],
+    jobs: int,
+    limit_s: float,
 ) -> Iterator[Result]:
     """Yield the results of the cases when they finish, until the time limit."""
     deadline = time.monotonic() + limit_s
@@ -214,6 +224,11 @@ def main() -> int:
         "--fast", action="store_true", help="compute shares from the step ledger only; no replay"
     )
     parser.add_argument(
+        "--foreign",
+        action="store_true",
+        help="simulate servers with properties that the fitted model does not have",
+    )
+    parser.add_argument(
         "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
     )
     parser.add_argument("--limit", type=float, default=3600.0, metavar="S", help="default 3600")
@@ -231,7 +246,7 @@ def main() -> int:
         asked.seed = results[0].seed
     have = {each.number for each in results}
     plan = [
-        (number, asked.seed, kind, causes, asked.ask == "symptom", asked.fast)
+        (number, asked.seed, kind, causes, asked.ask == "symptom", asked.fast, asked.foreign)
         for number, (kind, causes) in enumerate(kinds_of(asked.cases, asked.seed, asked.cause))
         if number not in have
     ]

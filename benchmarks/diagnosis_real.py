@@ -3,11 +3,15 @@
     python benchmarks/diagnosis_real.py                          every fault, about 35 minutes
     python benchmarks/diagnosis_real.py engine_stall preemption --seed 7 --severity 0.5
     python benchmarks/diagnosis_real.py --recorded DIR [DIR …]   faults recorded earlier
+    python benchmarks/diagnosis_real.py --shares                 6 faults and 5 pairs, 12 minutes
 
 Each fault is injected under load into a vLLM on this machine's CPU, after a period of usual load
 (python -m rig.faults). Then the fault is explained from the database of a running Tailspan. The
 benchmark has the same requirements as `make vllm`, and needs an otherwise idle machine: the column
 `others` shows the number of CPUs that other processes used before and during the fault.
+
+The true shares are measured: windows without a fault, with each fault, and with both follow each
+other on one server, with the same seeds. The bar: the intervals contain 90 % of the true shares.
 """
 
 import argparse
@@ -19,10 +23,24 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks._true_shares import true_shares
 from rig.faults.catalogue import FAULTS, drawn
 from rig.faults.judging import NO_INCIDENT, Judged, judged
+from rig.faults.pairs import PAIRS
 from rig.faults.recording import RecordingError, record
 from rig.install import NotHereError, ensure
+
+MEASURED = (
+    NO_INCIDENT,
+    "longer_outputs",
+    "longer_prompts",
+    "engine_stall",
+    "prefix_cache_miss",
+    "long_prompt_blocking",
+    "prefill_interference",
+    *PAIRS,
+)
+"""Faults on a server with the same arguments, and their pairs."""
 
 HEADING = (
     f"{'fault':22} {'asked':8} {'severity':>8} {'excess':>19}  {'found first':22} "
@@ -63,6 +81,46 @@ def summary(all_of_them: Sequence[Judged]) -> str:
     return "; ".join(parts) + "."
 
 
+def shares_line(of: Judged, true: Sequence[float]) -> str:
+    """Return the line of the shares of one fault or pair."""
+    found = dict(zip(of.found, of.shares, strict=True))
+    intervals = dict(zip(of.found, of.intervals, strict=False))
+    parts = []
+    for cause, share in zip(of.causes, true, strict=True):
+        low, high = intervals.get(cause, (None, None))
+        interval = "no interval" if low is None else f"[{low:.0%}, {high:.0%}]"
+        parts.append(f"{cause}: true {share:.0%}, found {found.get(cause, 0.0):.0%} {interval}")
+    return f"{of.cause:38} {of.metric:5} " + "; ".join(parts)
+
+
+def contained(of: Judged, true: Sequence[float]) -> list[bool]:
+    """Return whether the interval of each named injected cause contains its true share. The list is
+    empty if the shares are by accounting."""
+    intervals = dict(zip(of.found, of.intervals, strict=False))
+    return [
+        intervals[cause][0] <= min(max(share, 0.0), 1.0) <= intervals[cause][1]
+        for cause, share in zip(of.causes, true, strict=True)
+        if cause in intervals
+    ]
+
+
+def shares_summary(cases: Sequence[Path], found: Sequence[Judged]) -> list[str]:
+    """Return the lines of all true shares that the recordings tell, and their coverage."""
+    lines, hits, widths = [], list[bool](), list[float]()
+    for case, of in zip(cases, found, strict=True):
+        true = true_shares(case, of) if of.causes else None
+        if true is not None:
+            lines.append(shares_line(of, true))
+            hits += contained(of, true)
+            widths += [high - low for low, high in of.intervals]
+    if hits:
+        lines.append(
+            f"{sum(hits)} of {len(hits)} intervals ({sum(hits) / len(hits):.0%}) contain the true "
+            f"share (bar: 90 %); median width {sorted(widths)[len(widths) // 2]:.0%}"
+        )
+    return lines
+
+
 def cases_in(folders: Iterable[Path]) -> list[Path]:
     """Return the folders of recorded faults inside these folders."""
     return sorted(truth.parent for folder in folders for truth in folder.glob("**/truth.json"))
@@ -92,25 +150,35 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "cause", nargs="*", help=f"causes to record, of {', '.join(FAULTS)}; default: all"
+        "cause",
+        nargs="*",
+        help=f"causes or pairs to record, of {', '.join((*FAULTS, *PAIRS))}; default: all causes",
+    )
+    parser.add_argument(
+        "--shares", action="store_true", help="record the faults whose true shares are measured"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--severity", type=float, default=1.0, help="1 is clearly visible")
     parser.add_argument("--recorded", type=Path, nargs="+", metavar="DIR")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the recordings here")
     parser.add_argument(
         "--tailspan",
         type=Path,
         help="path of the tailspan command; default: the one in the folder of this Python",
     )
     asked = parser.parse_args()
-    if unknown := set(asked.cause) - set(FAULTS):
-        parser.error(f"cause: {', '.join(sorted(unknown))}; allowed: {', '.join(FAULTS)}")
+    if unknown := set(asked.cause) - set(FAULTS) - set(PAIRS):
+        parser.error(
+            f"cause: {', '.join(sorted(unknown))}; allowed: {', '.join((*FAULTS, *PAIRS))}"
+        )
+    causes = asked.cause or [*(MEASURED if asked.shares else FAULTS)]
     with tempfile.TemporaryDirectory() as folder:
         try:
             if asked.recorded:
                 cases = cases_in(asked.recorded)
             else:
-                cases = recorded(asked.cause or [*FAULTS], asked.seed, asked.severity, Path(folder))
+                into = asked.keep or Path(folder)
+                cases = recorded(causes, asked.seed, asked.severity, into)
         except (NotHereError, RecordingError) as reason:
             print(reason, file=sys.stderr)
             return 2
@@ -120,6 +188,7 @@ def main() -> int:
             found.append(judged(case, asked.tailspan))
             print(line(found[-1]), flush=True)
     print(summary(found))
+    print("\n".join(shares_summary(cases, found)))
     return 0 if all(each.right for each in found) else 1
 
 

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "trace": "Write recorded requests as a trace, for benchmark clients.",
     "cost": "Print the cost of serving: requests, recomputation, idle time and loading.",
     "slo": "Check objectives, generate rules, show their status, test notifications.",
+    "mcp": "Serve questions as tools of the Model Context Protocol (MCP).",
     "config": "Show each engine's configuration, or the differences of two.",
     "gpus": "Show the state of each GPU, or send its samples to a collector.",
     "dashboards": "Write Grafana dashboards as files, or push them to a Grafana.",

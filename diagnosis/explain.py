@@ -25,8 +25,8 @@ from diagnosis.latency.parts import PARTS, selected_latency_s, split_s
 from diagnosis.latency.risk_ratios import risk_ratios
 from diagnosis.latency.tail import (
     BODY_GROWTH_RATIOS,
-    FULLY_SORTED_UP_TO,
     MIN_TAIL_REQUESTS,
+    MOST_WIDE_TAIL,
     SHARES,
     Stretch,
     interval,
@@ -147,11 +147,12 @@ def _explained(
         )
     )
     causes: Sequence[Cause] = ()
+    others: Sequence[Cause] = ()
     unexplained = None
     if grown and not larger:
         unexplained = 1.0  # more requests are slow, but their mean did not grow
     if grown and larger:
-        causes, unexplained = _causes(case, baseline_s)
+        causes, others, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
         if causes and wide is not None:
             wider = case_of(question, servers, now, before, tails, wide, case.work)
@@ -172,6 +173,7 @@ def _explained(
         now_s=now_s,
         onset_unix_ns=onset_unix_ns(slow, usual, share, question.window) if grown else None,
         causes=causes,
+        others=others,
         unexplained=unexplained,
         parts=_parts(case),
         dimensions=hits,
@@ -194,7 +196,7 @@ def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metri
     requests of the window that missed the objective.
     """
     longest = max(len(each) for each in tails)
-    widest = 1.0 if longest <= FULLY_SORTED_UP_TO else FULLY_SORTED_UP_TO / longest
+    widest = min(1.0, MOST_WIDE_TAIL / longest)
     for wider in (*SHARES, 1.0):
         if share <= wider <= max(widest, share):
             now_s, baseline_s = (_tail_mean_s(each, wider) for each in tails)
@@ -211,9 +213,7 @@ def _many_more(
 
     A few outliers make the mean of the baseline's tail uncertain, but do not move these quantiles.
     """
-    levels = {share: MORE_SLOW_RATIO}
-    if len(usual) <= FULLY_SORTED_UP_TO:
-        levels = {**BODY_GROWTH_RATIOS, **levels}
+    levels = {**BODY_GROWTH_RATIOS, share: MORE_SLOW_RATIO}
     for level, more in levels.items():
         _, threshold_s = interval(tail_starts(usual, level, drawn[1]), CHANCE)
         low, _ = interval(shares_over(slow, threshold_s, drawn[0]), CHANCE)
@@ -242,16 +242,16 @@ def _parts(case: Case) -> list[PartGrowth]:
     ]
 
 
-def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], float]:
-    """Return the causes that are large enough to be named, largest first, and the unexplained
-    share."""
+def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], list[Cause], float]:
+    """Return the causes that are large enough to be named, the others, and the unexplained share.
+    Causes are sorted by share, largest first."""
     claims = all_claims(case)
     terms = case.terms
     grew = terms.mean(axis=0) > 0
     weights = divide_terms(claims, len(case.slow))
     whole_s = float(terms[:, grew].sum(axis=1).mean())
     if not whole_s > 0:
-        return [], 1.0
+        return [], [], 1.0
     # A claim's share is its seconds in the terms that grew, divided by the sum of these terms. A
     # single request's term may have shrunk although the mean grew, so the other claims could exceed
     # the mean.
@@ -261,13 +261,10 @@ def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], float]:
     worth = min(
         max((MIN_GROWTH_RATIO - 1.0) * baseline_s / whole_s, MIN_NAMED_SHARE), MAX_NAMED_SHARE
     )
-    named = [
-        _cause(claim, float(share))
-        for claim, share in zip(claims, shares, strict=True)
-        if share >= worth
-    ]
-    named.sort(key=lambda cause: -cause.share)
-    return named, max(0.0, 1.0 - sum(cause.share for cause in named))
+    found = [_cause(claim, float(share)) for claim, share in zip(claims, shares, strict=True)]
+    found.sort(key=lambda cause: -cause.share)
+    named = [cause for cause in found if cause.share >= worth]
+    return named, found[len(named) :], max(0.0, 1.0 - sum(cause.share for cause in named))
 
 
 def _with_masked(

@@ -109,6 +109,9 @@ class Explanation:
     now_s: float | None = None
     onset_unix_ns: int | None = None
     causes: Sequence[Cause] = ()
+    others: Sequence[Cause] = ()
+    """Causes whose share by accounting is too small to be named, largest first. A replay tests them
+    if the named causes do not explain the growth."""
     unexplained: float | None = None
     parts: Sequence[PartGrowth] = ()
     dimensions: Sequence[RiskRatio] = ()

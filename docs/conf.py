@@ -15,6 +15,7 @@ include_patterns = [
     "*/README.md",
     "*/gpus/README.md",
     "*/counterfactual/README.md",
+    "*/api/README.md",
     "docs/**",
 ]
 exclude_patterns = [".*", "docs/dashboards/**", "tests/**", "build/**", "var/**"]

@@ -476,7 +476,8 @@ class Engine:
         loading_s: float,
     ) -> None:
         model, lockstep, drafting = self._model, self._lockstep, self._drafting
-        scale = self.clock.scale(lockstep.count)
+        in_step = lockstep.size + len(drafting.jobs) + len(chunks)
+        scale = self.clock.scale(lockstep.count, in_step)
         shares = [
             (job, tokens, model.prefill_s(tokens, job.computed_tokens) * scale)
             for job, tokens in chunks
@@ -652,7 +653,7 @@ class Engine:
         durations_s: list[float] = []
         while count < last and now < quiet_until:
             needed = due[count % block_tokens]
-            scale = scale_of(count)
+            scale = scale_of(count, decodes)
             duration_s = (fixed_s + context_token_s * context_tokens) * scale
             if needed > free or now + duration_s > until:
                 break

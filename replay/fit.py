@@ -7,7 +7,7 @@ divided by the busy time that the model predicts. Single steps deviate from the 
 with a spread that follows from the reported error.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, erf, sqrt
 from typing import Final
 
@@ -155,6 +155,12 @@ def _normal_quantile(probability: float) -> float:
 class EdgeReports:
     """Durations outside the engine, by request. NaN means unknown."""
 
+    received_s: FloatArray
+    """(n,) instant of receipt."""
+    first_token_s: FloatArray
+    """(n,) seconds from receipt to the first token."""
+    last_token_s: FloatArray
+    """(n,) seconds from receipt to the last token."""
     frontend_s: FloatArray
     """(n,) seconds from receipt until the front end passed the request to the engine."""
     first_byte_s: FloatArray
@@ -168,12 +174,34 @@ class EdgeReports:
 
 def fit_front_end(reports: EdgeReports) -> FrontEndModel:
     """Fit the durations of the API server's process: a constant, per prompt token, and per running
-    request."""
+    request.
+
+    The process passes one request after another to the engine. So the time for a request begins
+    when the request is received or when the previous request was passed on, whichever is later. The
+    time to write a token begins when the token is produced or when the last request was passed on.
+    """
+    passed_s = np.sort(_known(reports.received_s + reports.frontend_s))
+
+    def without_waiting(from_s: FloatArray, seconds: FloatArray) -> FloatArray:
+        """Return the part of the seconds in which the process did not work on earlier requests."""
+        ended_s = from_s + seconds
+        place = np.searchsorted(passed_s, ended_s, "left") - 1
+        free_s = np.where(place >= 0, passed_s[np.maximum(place, 0)], -np.inf)
+        return np.asarray(ended_s - np.maximum(from_s, free_s))
+
+    received_s, running = reports.received_s, reports.running
+    if passed_s.size:
+        reports = replace(
+            reports,
+            frontend_s=without_waiting(received_s, reports.frontend_s),
+            first_byte_s=without_waiting(received_s + reports.first_token_s, reports.first_byte_s),
+            delivery_s=without_waiting(received_s + reports.last_token_s, reports.delivery_s),
+        )
     template_s, prompt_token_s, running_s = _regress(
-        reports.frontend_s, reports.prompt_tokens, reports.running
+        reports.frontend_s, reports.prompt_tokens, running
     )
-    first_byte_s, first_byte_sequence_s = _regress(reports.first_byte_s, reports.running)
-    flush_s, flush_sequence_s = _regress(reports.delivery_s, reports.running)
+    first_byte_s, first_byte_sequence_s = _regress(reports.first_byte_s, running)
+    flush_s, flush_sequence_s = _regress(reports.delivery_s, running)
     return FrontEndModel(
         read_s=0.0,
         template_s=template_s,
@@ -184,6 +212,10 @@ def fit_front_end(reports: EdgeReports) -> FrontEndModel:
         flush_s=flush_s,
         flush_sequence_s=flush_sequence_s,
     )
+
+
+def _known(values: FloatArray) -> FloatArray:
+    return values[np.isfinite(values)]
 
 
 def _regress(values_s: FloatArray, *by: FloatArray) -> list[float]:

@@ -62,6 +62,9 @@ class StepClock:
         self.noise = noise
         self.pace = 1.0
         """Factor for the durations of steps; above 1 for a slow machine."""
+        self.crowding = 0.0
+        """Relative increase of a step's duration for each sequence in the step. It is 0 in a
+        replay, because the fitted step model has no such term."""
         self._stalls = iter(stalls)
         self._next_stall = next(self._stalls, None)
         self._new_shape_s = new_shape_s
@@ -77,9 +80,9 @@ class StepClock:
         """True if a step may be the first step of its batch shape."""
         return self._new_shape_s > 0
 
-    def scale(self, count: int) -> float:
-        """Return the factor for the duration of a step."""
-        return self.noise[count % len(self.noise)] * self.pace
+    def scale(self, count: int, sequences: int) -> float:
+        """Return the factor for the duration of a step with this number of sequences."""
+        return self.noise[count % len(self.noise)] * self.pace * (1.0 + self.crowding * sequences)
 
     def stall_s(self, start: float, decodes: int, prefill_tokens: int) -> float:
         """Return the seconds for which a step that begins now is stopped."""

@@ -90,11 +90,7 @@ def launch(
         "theme.light.primaryColor": "#275fb8",
         "theme.dark.primaryColor": "#6ea3f0",
     }
-    environment = {} if database_url is None else {ENVIRONMENT_KEY: database_url}
-    if objectives:
-        environment[OBJECTIVES_KEY] = os.pathsep.join(str(path.resolve()) for path in objectives)
-    if prices is not None:
-        environment[PRICES_KEY] = str(prices.resolve())
+    environment = reading_environment(database_url, objectives, prices)
     if sign_in is not None:
         environment[SIGN_IN_KEY] = str(sign_in[0].resolve())
     if allowed_hosts:
@@ -108,3 +104,17 @@ def launch(
         ),
         environment=environment,
     )
+
+
+def reading_environment(
+    database_url: str | None, objectives: Sequence[Path], prices: Path | None
+) -> dict[str, str]:
+    """Return the variables for a child process that reads the database: its database, objectives
+    and prices. See `launch` for the arguments.
+    """
+    environment = {} if database_url is None else {ENVIRONMENT_KEY: database_url}
+    if objectives:
+        environment[OBJECTIVES_KEY] = os.pathsep.join(str(path.resolve()) for path in objectives)
+    if prices is not None:
+        environment[PRICES_KEY] = str(prices.resolve())
+    return environment

@@ -43,10 +43,14 @@ from exporters.self_metrics.gpu_readers import GpuReaderMetrics
 from exporters.self_metrics.scrapes import ScrapeMetrics
 from exporters.self_metrics.tasks import TaskMetrics
 from exporters.totals.rooflines import RooflineMetrics
+from server.api.app import api_app, beside
+from server.api.limits import PREFIX, ApiLimits
+from server.api.problem import ProblemGate
+from server.api.worker_pool import WorkerPool
 from server.children import Child
 from server.endpoint_access import EndpointAccess
 from server.evaluating import Evaluating
-from server.explorer_launch import Launch, launch
+from server.explorer_launch import Launch, launch, reading_environment
 from server.gpu_setup import GpuSetup
 from server.kept_children import Ends, KeptExplorer, KeptSimulator, first_past_s
 from server.notifying import Notifying
@@ -148,6 +152,7 @@ class Stack:
         sign_in: the file of `--sign-in` and its content, or None for no sign-in.
         base_path: the URL path under which a proxy serves the explorer, without slashes at start
             and end.
+        api: the limits of the JSON API, or None for no API.
         clock: the corroborated clock (`telemetry.corroborated_time`).
     """
 
@@ -173,6 +178,7 @@ class Stack:
         peaks: Mapping[str, Any] = MappingProxyType({}),
         sign_in: tuple[Path, SignIn] | None = None,
         base_path: str = "",
+        api: ApiLimits | None = ApiLimits(),  # noqa: B008 - frozen
         clock: CorroboratedClock | None = None,
     ) -> None:
         self.database = shown(engine)
@@ -295,9 +301,15 @@ class Stack:
             lambda: self.collector.ready,
             lambda: (self.supervisor.vital, self.supervisor.degraded),
         )
+        self._api: WorkerPool | None = None
+        if api is not None:
+            environment = reading_environment(database_url, objective_paths, price_file)
+            self._api = WorkerPool(environment, api)
+            scraped = beside(scraped, api_app(self._api))
         if access.tokens is not None:
             scraped = BearerGate(scraped, access.tokens, open_paths=PROBES)
         scraped = HostGate(scraped, access.hosts or AllowedHosts(), open_paths=PROBES)
+        scraped = ProblemGate(scraped, PREFIX)
         self.metrics = AsgiHost(
             scraped,
             host=host,
@@ -447,6 +459,8 @@ class Stack:
         for child in reversed(self.children):
             await child.stop()
         await self.collector.stop(GRACE_S)
+        if self._api is not None:
+            await self._api.close()
         await self.metrics.stop(GRACE_S)
         if self._forward is not None:
             await asyncio.to_thread(self._forward.close, GRACE_S)

@@ -15,6 +15,7 @@ from replay.engine_config import EngineConfig
 Key = Literal[
     "pace",
     "rank_pace",
+    "crowding",
     "clock",
     "frontend_pace",
     "link_pace",
@@ -26,7 +27,9 @@ Key = Literal[
 ]
 """The names of the conditions. Some conditions are factors for durations, with 1 as the usual
 duration: of a whole step (`pace`), of a step on one rank, of the front end's work, of a KV
-transfer, and of loading an adapter. `clock` is the reduction of the GPU's clock. `foreign` is the
+transfer, and of loading an adapter. `crowding` is the
+relative increase of a step's duration for each sequence in the step. `clock` is the reduction of
+the GPU's clock. `foreign` is the
 number of other processes on the GPU. `lost_blocks` is the number of KV blocks that are unused but
 cannot be allocated. `pull` is the share of all requests that goes to this replica regardless of the
 router. `hung` is above 0 while the engine takes no step."""

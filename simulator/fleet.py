@@ -7,6 +7,7 @@ import heapq
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from operator import attrgetter
 
 from tailspan_vllm.engine_state.state import EngineState
@@ -186,16 +187,20 @@ class _Fleet:
             yield request
 
     def _events(self) -> Iterator[Iterator[Event]]:
+        if self._config.foreign is not None:
+            for number in range(self._config.replicas):
+                seed = f"{self._config.seed}:world:{number}"
+                yield self._until_the_end(self._config.foreign.events(number, seed))
         for number, fault in enumerate(self._config.faults):
             inject = INJECTIONS[fault.cause].events
             if inject is not None:
                 chance = random.Random(f"{self._config.seed}:events:{number}")
-                yield self._sourced(number, inject(fault, self._config, chance))
+                events = inject(fault, self._config, chance)
+                yield self._until_the_end(
+                    replace(event, source=number) if isinstance(event, Change) else event
+                    for event in events
+                )
 
-    def _sourced(self, number: int, events: Iterator[Event]) -> Iterator[Event]:
-        """Yield the events of a fault, with the fault as their source. Omit events after the end of
-        the traffic."""
-        for event in events:
-            if event.at_s >= self._limit_s:
-                return
-            yield replace(event, source=number) if isinstance(event, Change) else event
+    def _until_the_end(self, events: Iterator[Event]) -> Iterator[Event]:
+        """Yield the events until the end of the traffic."""
+        return takewhile(lambda event: event.at_s < self._limit_s, events)

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from replay.engine_config import EngineConfig
 from simulator.fault import Fault
+from simulator.foreign_world import ForeignWorld
 from simulator.workload import Workload
 
 Router = Literal["least_outstanding", "round_robin", "cache_aware"]
@@ -26,6 +27,8 @@ class FleetConfig:
     regions: tuple[str, ...] = REGIONS
     """Regions, which are assigned to the replicas in rotation."""
     model: str = "llama-3-8b-sim"
+    foreign: ForeignWorld | None = None
+    """Properties of the servers that a replay does not model. None means no such properties."""
     seed: int = 1
     duration_s: float | None = None
     """Seconds during which requests arrive. None means no end or, with a trace, the end of the

@@ -1,6 +1,6 @@
 """Replace the shares of an explanation with shares from a counterfactual replay."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -8,11 +8,18 @@ import numpy as np
 from sqlalchemy import Engine
 
 from analysis.counterfactual.effects import with_effects
-from analysis.counterfactual.shares import COLUMN, Decision, Tails, UndecidedError, decide
+from analysis.counterfactual.shares import (
+    COLUMN,
+    Decision,
+    Tails,
+    UndecidedError,
+    decide,
+    untested,
+)
 from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
 from analysis.what_if import matching
 from diagnosis.explain import MAX_NAMED_SHARE
-from diagnosis.explanation import Explanation, Method, Verdict
+from diagnosis.explanation import Cause, Explanation, Method, Verdict
 from diagnosis.question import Question, Span
 from store.columns.request_columns import request_columns
 from store.queries import Window
@@ -27,8 +34,9 @@ def with_replayed_shares(
 ) -> Explanation:
     """Return an explanation whose shares come from replays, with intervals.
 
-    If there are no causes, the explanation is returned unchanged. If the replay cannot determine
-    the shares, the shares by accounting remain, and `not_replayed` states the reason.
+    If the named causes do not explain the growth, causes that are too small to be named are tested,
+    too. If there are no causes, the explanation is returned unchanged. If the replay cannot
+    determine the shares, the shares by accounting remain, and `not_replayed` states the reason.
 
     Args:
         engine: from `open_database`.
@@ -60,15 +68,20 @@ def with_shares_of(
         read: returns the window and the baseline to replay.
         progress: see `with_replayed_shares`.
     """
-    if explanation.verdict is not Verdict.INCIDENT or not explanation.causes:
+    causes = explanation.causes or untested((), explanation.others)
+    if explanation.verdict is not Verdict.INCIDENT or not causes:
         return explanation, None
     tails = _tails(explanation)
     try:
         window, baseline = read(tails)
-        decision = decide(window, baseline, explanation.causes, tails, progress)
+        decision = decide(window, baseline, causes, tails, progress)
+        more = untested(causes, explanation.others) if decision.unexplained.low > 0 else []
+        if more:
+            causes = [*causes, *more]
+            decision = decide(window, baseline, causes, tails, progress)
     except (NotReplayableError, UndecidedError) as error:
         return replace(explanation, not_replayed=str(error)), None
-    return _with_decision(explanation, decision), window
+    return _with_decision(explanation, causes, decision), window
 
 
 def _tails(explanation: Explanation) -> Tails:
@@ -77,12 +90,14 @@ def _tails(explanation: Explanation) -> Tails:
     return Tails(question.metric, explanation.tail_share, question.where)
 
 
-def _with_decision(explanation: Explanation, decision: Decision) -> Explanation:
+def _with_decision(
+    explanation: Explanation, tested: Sequence[Cause], decision: Decision
+) -> Explanation:
     """Return the explanation with the shares from the replays, largest first. Causes whose share is
     too small to be named are left out."""
     causes = [
         replace(cause, share=share.value, low=share.low, high=share.high)
-        for cause, share in zip(explanation.causes, decision.shares, strict=True)
+        for cause, share in zip(tested, decision.shares, strict=True)
     ]
     causes.sort(key=lambda cause: -cause.share)
     return replace(

@@ -18,7 +18,12 @@ from analysis.corrected_prediction import values_at
 from analysis.counterfactual.factors import LENGTHS, RATES, Factor, Kind
 from analysis.recorded_traffic import Recorded, RecordedEngine
 from analysis.window_replay import Traffic
-from diagnosis.evidence.added_requests import LEAST_REQUESTS, longer_than, were_added
+from diagnosis.evidence.added_requests import (
+    LEAST_EXCESS,
+    LEAST_REQUESTS,
+    longer_than,
+    were_added,
+)
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
 from replay.conditions import Conditions, Shift
 from replay.loop import replay
@@ -109,6 +114,9 @@ class MixedWindow:
     ) -> None:
         self.window, self.baseline, self.factors = window, baseline, factors
         self._chance = chance
+        # A recorded time in the front end contains the wait for other requests. If the front end
+        # is a factor, the wait must change with the other factors, so the model computes it.
+        self._models_front_end = any(each.kind is Kind.FRONT_END for each in factors)
         self._names = [(each.replica, each.engine) for each in window.recorded.engines]
         known = {
             (each.replica, each.engine): place
@@ -119,7 +127,7 @@ class MixedWindow:
         self._baseline_conditions = [each.shifted(shifts) for each in baseline.traffic.conditions]
         now, usual = self._requests(window), self._requests(baseline)
         usual = _repeated(usual.take(usual.at_s >= 0), baseline.seconds, window.seconds)
-        longer_than = [_lower_bound(each, now, usual) for each in factors]
+        longer_than = [self._lower_bound(each, now, usual) for each in factors]
         self._window_requests = self._grouped(now, longer_than)
         self._baseline_requests = self._grouped(usual, longer_than)
 
@@ -169,7 +177,7 @@ class MixedWindow:
                     prompt_tokens=arrivals.prompt_tokens,
                     output_tokens=arrivals.output_tokens,
                     cached_tokens=np.zeros(n, np.int64) if cached is None else cached,
-                    frontend_s=arrivals.frontend_s,
+                    frontend_s=arrivals.frontend_s * (np.nan if self._models_front_end else 1.0),
                     delivery_s=np.nan_to_num(recorded.column("delivery_s")[rows]),
                     streamed=arrivals.streamed,
                     acceptance=np.zeros(n) if acceptance is None else acceptance,
@@ -180,6 +188,36 @@ class MixedWindow:
                 )
             )
         return Requests.joined(parts)
+
+    def _lower_bound(self, factor: Factor, now: Requests, usual: Requests) -> float:
+        """Return the length above which a request belongs to a factor; 0 if all requests do.
+
+        If no long requests were added, a factor of long requests has no requests. But it has all
+        requests if the rate of the ordinary ones grew and no other factor changes it, because more
+        ordinary requests also fill the steps.
+        """
+        if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):
+            return 0.0
+        of_now, of_usual = (
+            _lengths(each, factor)[_of_tenant(each, factor.tenant) & (each.at_s >= 0)]
+            for each in (now, usual)
+        )
+        if min(of_now.size, of_usual.size) < LEAST_REQUESTS:
+            return inf
+        bound = longer_than(of_now, of_usual, 1.0) if were_added(of_now, of_usual, 1.0) else inf
+        if factor.kind is Kind.LONG_PROMPTS:
+            # A few very long prompts may be too few to change the number of requests.
+            bound = min(bound, float(of_usual.max()))
+        if self._has_rate(factor.tenant):
+            return bound
+        ordinary = [(each <= bound).sum() for each in (of_now, of_usual)]
+        more = (ordinary[0] - ordinary[1]) / max(sum(ordinary), 1) ** 0.5
+        return 0.0 if more > LEAST_EXCESS else bound
+
+    def _has_rate(self, tenant: str | None) -> bool:
+        return any(
+            each.kind is Kind.RATE and each.tenant in (None, tenant) for each in self.factors
+        )
 
     def _grouped(self, requests: Requests, longer_than: Sequence[float]) -> Requests:
         """Return the requests with their groups.
@@ -211,8 +249,6 @@ class MixedWindow:
                 mixed = self._with_baseline_lengths(mixed, factor)
             elif factor.kind is Kind.ACCEPTANCE:
                 mixed = self._ranked(mixed, factor, "acceptance")
-            elif factor.kind is Kind.FRONT_END:
-                mixed = replace(mixed, frontend_s=np.full(len(mixed.at_s), np.nan))
             elif factor.kind is Kind.ROUTING:
                 mixed = replace(mixed, engine=self._routed_as_in_baseline(mixed))
         return mixed
@@ -389,23 +425,6 @@ def _lengths(requests: Requests, factor: Factor) -> IntArray:
     """Return the lengths by which a factor selects requests."""
     long_outputs = factor.kind is Kind.LONG_OUTPUTS
     return requests.output_tokens if long_outputs else requests.prompt_tokens
-
-
-def _lower_bound(factor: Factor, now: Requests, usual: Requests) -> float:
-    """Return the length above which a request belongs to a factor; 0 if all requests do."""
-    if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):
-        return 0.0
-    of_now, of_usual = (
-        _lengths(each, factor)[_of_tenant(each, factor.tenant) & (each.at_s >= 0)]
-        for each in (now, usual)
-    )
-    if min(of_now.size, of_usual.size) < LEAST_REQUESTS:
-        return inf
-    bound = longer_than(of_now, of_usual, 1.0) if were_added(of_now, of_usual, 1.0) else inf
-    if factor.kind is Kind.LONG_PROMPTS:
-        # A few very long prompts may be too few to change the number of requests.
-        return min(bound, float(of_usual.max()))
-    return bound
 
 
 def _of_tenant(requests: Requests, tenant: str | None) -> BoolArray:

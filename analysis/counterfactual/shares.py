@@ -159,6 +159,18 @@ def replays(causes: int) -> int:
     return (DRAWS + RESAMPLED) * (1 << min(causes, MOST_FACTORS))
 
 
+def untested(tested: Sequence[Cause], others: Sequence[Cause]) -> list[Cause]:
+    """Return the causes among `others` that `decide` can test in addition to `tested`."""
+    factors = factors_of([*tested, *others])
+    known = set(factors[: len(tested)])
+    found = []
+    for cause, factor in zip(others, factors[len(tested) :], strict=True):
+        if factor is not None and factor not in known and len(known) < MOST_FACTORS:
+            known.add(factor)
+            found.append(cause)
+    return found
+
+
 def _factors(causes: Sequence[Cause]) -> list[Factor]:
     factors: list[Factor] = []
     for cause, factor in zip(causes, factors_of(causes), strict=True):

@@ -26,6 +26,8 @@ from cli.render.explanation import compared_with, of_answer
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Span
+from store.queries import Window
+from telemetry import durations
 
 FOUND = 1
 """Exit status if the latency has grown, so that a pipeline stops."""
@@ -48,6 +50,7 @@ Examples:
   tailspan explain
   tailspan explain --last 1h --metric tpot --where model=llama-3-8b
   tailspan explain --last 6h --fast
+  tailspan explain --last 1h --baseline 7d
   tailspan explain --from 2026-11-20T10:00Z --to 2026-11-20T10:30Z \\
       --baseline 2026-11-20T09:00Z/2026-11-20T10:00Z --format json
   tailspan explain --incident chat
@@ -68,9 +71,10 @@ Examples:
 )
 @click.option(
     "--baseline",
-    metavar="FROM/TO",
-    help="The range to compare with, as FROM/TO.  [default: the previous range"
-    " of the same length, or the range before an open incident]",
+    metavar="FROM/TO|AGO",
+    help="The range to compare with, as FROM/TO, or how much earlier it is than the range to"
+    " explain: 24h for the same hour of the day before, 7d for the week before.  [default: the"
+    " previous range of the same length, or the range before an open incident]",
 )
 @click.option(
     "--incident",
@@ -145,8 +149,8 @@ def explain(
     elif request_id is not None:
         click.echo(explain_request.request_text(question.engine, request_id, form))
     else:
-        given = _baseline(baseline)
         window = question.window
+        given = _baseline(baseline, window)
         if given and given[0] < window.to_unix_ns and window.from_unix_ns < given[1]:
             raise click.UsageError(
                 f"--baseline {baseline!r} overlaps the window, {text.span(window)}"
@@ -192,9 +196,9 @@ def _tell(
 
 def _replayed(explanation: Explanation, question: Asked) -> Explanation:
     """Test the causes by replay, with a progress bar on the standard error output."""
-    if not explanation.causes:
+    if explanation.verdict is not Verdict.INCIDENT:
         return explanation
-    length = replays(len(explanation.causes))
+    length = replays(max(len(explanation.causes), 1))
     with replaying(length) as step:
         return with_replayed_shares(question.engine, explanation, step)
 
@@ -210,16 +214,28 @@ def _given(parameter: str) -> bool:
     return source is ParameterSource.COMMANDLINE
 
 
-def _baseline(given: str | None) -> tuple[int, int] | None:
+def _baseline(given: str | None, window: Window) -> tuple[int, int] | None:
     if given is None:
         return None
     start, slash, end = given.partition("/")
     try:
         if not slash:
-            raise ValueError("must be FROM/TO")
+            return _earlier(window, given)
         found = time_range.instant_ns(start), time_range.instant_ns(end)
         if found[0] >= found[1]:
             raise ValueError("must end after it begins")
     except ValueError as error:
         raise click.UsageError(f"--baseline {given!r}: {error}") from error
+    return found
+
+
+def _earlier(window: Window, given: str) -> tuple[int, int]:
+    """Return the range that is earlier than the window by a duration."""
+    try:
+        ago_ns = durations.parse_ns(given)
+    except ValueError:
+        raise ValueError("must be FROM/TO, or a duration such as 24h") from None
+    found = window.from_unix_ns - ago_ns, window.to_unix_ns - ago_ns
+    if found[0] < 0:
+        raise ValueError("must not be earlier than 1970")
     return found

@@ -17,6 +17,7 @@ from cli.options.addresses import (
     host_option,
     is_loopback,
 )
+from cli.options.api import api_limits_of, api_options
 from cli.options.credentials import check_exposure, insecure_credentials_setting
 from cli.options.durations import Retention
 from cli.options.endpoints import endpoint_access_of, endpoint_options
@@ -109,6 +110,7 @@ Examples:
 )
 @setting("--no-explorer", group="Ports", is_flag=True, help="Do not start the explorer.")
 @sign_in_options
+@api_options
 @database_option
 @setting(
     "--keep-rows",
@@ -176,6 +178,8 @@ def up(
     no_explorer: bool,
     sign_in: Path | None,
     base_path: str,
+    api_questions: int,
+    api_timeout: int,
     database: str | None,
     keep_rows: int | None,
     keep_minutes: int | None,
@@ -294,6 +298,7 @@ def up(
             peaks=peaks,
             sign_in=asked,
             base_path=base_path,
+            api=api_limits_of(api_questions, api_timeout),
         )
         await foreground.run(stack, vllm=vllm)
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from socket import gethostname
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:  # imports libraries that would delay each command
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path)
 _MIB = 2**20
+MAX_BODY_MIB: Final = 16
+MAX_PEER_RATE_MIB: Final = 128
+MAX_RATE_MIB: Final = 512
 
 
 def insecure_bind_option(meaning: str) -> Callable[..., Any]:
@@ -39,17 +42,17 @@ allowed_host_option = setting(
     multiple=True,
     metavar="NAME",
     help=(
-        "DNS name that clients may use for OTLP/HTTP, /metrics and the explorer. Web pages from"
-        " this name may also send requests to them. *.NAME allows every subdomain of NAME. IP"
+        "DNS name that clients may use for OTLP/HTTP, /metrics, /api and the explorer. Web pages"
+        " from this name may also send requests to them. *.NAME allows every subdomain of NAME. IP"
         " addresses and localhost are always allowed. May be repeated. In the variable, separate"
         " names by commas."
     ),
 )
 
-_OPTIONS = (
+_ACCESS_CONTROL = (
     token_file_option(
-        "File with bearer tokens, one per line. Clients of OTLP and /metrics must then send one of"
-        " these tokens. TAILSPAN_TOKENS can contain the tokens instead."
+        "File with bearer tokens, one per line. Clients of OTLP, /metrics, /api and tailspan mcp"
+        " must then send one of these tokens. TAILSPAN_TOKENS can contain the tokens instead."
     ),
     setting(
         "--tls-cert",
@@ -76,12 +79,14 @@ _OPTIONS = (
         "Allow a --host that other machines can reach, without tokens, TLS or sign-in."
     ),
     allowed_host_option,
+)
+_LIMITS = (
     setting(
         "--max-body",
         group="Access",
         type=FiniteRange(1 / 1024, 1024),
         metavar="MIB",
-        default=16,
+        default=MAX_BODY_MIB,
         show_default=True,
         help="Maximum size of a message after decompression.",
     ),
@@ -90,7 +95,7 @@ _OPTIONS = (
         group="Access",
         type=FiniteRange(min=0, min_open=True),
         metavar="MIB/S",
-        default=128,
+        default=MAX_PEER_RATE_MIB,
         show_default=True,
         help="Limit on the data from one address.",
     ),
@@ -99,7 +104,7 @@ _OPTIONS = (
         group="Access",
         type=FiniteRange(min=0, min_open=True),
         metavar="MIB/S",
-        default=512,
+        default=MAX_RATE_MIB,
         show_default=True,
         help="Limit on the data from all addresses.",
     ),
@@ -108,7 +113,14 @@ _OPTIONS = (
 
 def endpoint_options(command: _Command) -> _Command:
     """Add the options whose values `endpoint_access_of` takes."""
-    for option in reversed(_OPTIONS):
+    for option in reversed((*_ACCESS_CONTROL, *_LIMITS)):
+        command = option(command)
+    return command
+
+
+def access_control_options(command: _Command) -> _Command:
+    """Add the options of `endpoint_options` without the limits on received data."""
+    for option in reversed(_ACCESS_CONTROL):
         command = option(command)
     return command
 
@@ -122,9 +134,9 @@ def endpoint_access_of(
     tls_client_ca: Path | None,
     insecure_bind: bool,
     allowed_host: Sequence[str],
-    max_body: float,
-    max_peer_rate: float,
-    max_rate: float,
+    max_body: float = MAX_BODY_MIB,
+    max_peer_rate: float = MAX_PEER_RATE_MIB,
+    max_rate: float = MAX_RATE_MIB,
     signed_in: bool = False,
 ) -> "EndpointAccess":
     """Parse the options.

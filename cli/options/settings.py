@@ -27,6 +27,7 @@ FILE_READ: Final = "tailspan.settings_file"
 GROUPS: Final = (
     "Servers to watch",
     "Ports",
+    "API",
     "Access",
     "Storage",
     "Objectives and prices",

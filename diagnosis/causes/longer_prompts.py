@@ -6,6 +6,7 @@ from diagnosis.evidence.traffic_growth import few_prompts_share
 from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
+from diagnosis.question import Metric
 
 ID = "longer_prompts"
 SUMMARY = "the prompts became longer: the servers are as fast as before but have more to compute"
@@ -19,11 +20,12 @@ def detect(case: Case) -> Claim | None:
     weights: dict[str, float | FloatArray] = {"prefill_longer": 1.0}
     of_all = 1.0 - few_prompts_share(case)
     if of_all:
-        # The cause prefill_interference claims the time of longer decodes.
+        # For the time per token, prefill_interference claims the time of longer decodes. For E2E,
+        # longer prompts are the root cause.
         weights |= {
             name: share * of_all
             for name, share in wait_weights(case, drivers.PROMPTS).items()
-            if not name.startswith("decode_")
+            if case.question.metric is Metric.E2E or not name.startswith("decode_")
         }
     if len(weights) == 1 and case.grown_s("prefill_longer") <= 0:
         return None

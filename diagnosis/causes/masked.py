@@ -23,7 +23,7 @@ from diagnosis.causes.registry import DETECTORS
 from diagnosis.claim import Claim, divide_terms
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
-from diagnosis.latency.tail import FULLY_SORTED_UP_TO, Stretch
+from diagnosis.latency.tail import MOST_WIDE_TAIL, Stretch
 
 WIDE: Final = 0.5
 """The slowest share of the window's requests that is searched for masked causes."""
@@ -53,7 +53,7 @@ class MaskedCause(NamedTuple):
 def wide_share(slow: Stretch, share: float) -> float | None:
     """Return the share of the window to search for masked causes. Return None if the tail is
     already as wide."""
-    wide = min(WIDE, FULLY_SORTED_UP_TO / max(len(slow), 1))
+    wide = min(WIDE, MOST_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 
 

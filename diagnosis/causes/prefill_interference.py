@@ -8,6 +8,7 @@ from diagnosis.evidence.levers import lever
 from diagnosis.evidence.traffic_growth import few_prompts_share
 from diagnosis.evidence.waits import prefill_share, wait_weights
 from diagnosis.growth.case import Case
+from diagnosis.question import Metric
 
 ID = "prefill_interference"
 SUMMARY = "prefills of other requests share the steps of running decodes and stretch them"
@@ -21,7 +22,10 @@ def detect(case: Case) -> Claim | None:
     first token. Longer prompts than that are claimed by long_prompt_blocking.
     """
     shares = drivers.for_prefill(case)
-    share = shares.get(drivers.PROMPTS, 0.0) + shares.get(drivers.LOAD, 0.0) * prefill_share(case)
+    of_prompts = shares.get(drivers.PROMPTS, 0.0)
+    if case.question.metric is Metric.E2E and case.workload.prompts_grew:
+        of_prompts *= few_prompts_share(case)  # longer_prompts claims the rest
+    share = of_prompts + shares.get(drivers.LOAD, 0.0) * prefill_share(case)
     of_few = 0.0 if long_prompts_fill_steps(case) else few_prompts_share(case)
     weights = {
         name: weight * of_few

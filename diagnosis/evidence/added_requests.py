@@ -13,6 +13,7 @@ from diagnosis.evidence.cached import cached_per_case
 from diagnosis.evidence.driving_tenant import driving_tenant
 from diagnosis.growth.case import Case
 from diagnosis.growth.demand import grew
+from diagnosis.growth.own_work import uncached_tokens
 from diagnosis.inputs.requests import FloatArray, IntArray, Requests
 
 LEAST_REQUESTS: Final = 20
@@ -22,6 +23,10 @@ not known."""
 LEAST_EXCESS: Final = 3.1
 """Minimum of the largest excess over all lengths, in standard deviations. Among 3,000 simulated
 pairs of ranges with the same lengths and different rates, 1 % had a larger one."""
+
+_SAME_LENGTHS: Final = 1.63
+"""Maximum Kolmogorov-Smirnov statistic of samples from the same distribution. By chance, 1 % of the
+statistics are larger (Smirnov, 1948)."""
 
 
 @cached_per_case
@@ -37,8 +42,30 @@ def outputs_were_added(case: Case) -> bool:
 
 
 def _added(case: Case, tokens: str) -> bool:
-    before, now = _lengths(case, tokens)
-    scale = case.hot_s / case.baseline_observed_s
+    """Return whether some of the tenants added long requests, and the lengths of the others are as
+    before. A change of all tenants is a change of lengths or of rates."""
+    tenants = case.before.label("tenant").values
+    lengths = [_of_tenant(case, tokens, each) for each in tenants]
+    enough = [each for each in lengths if min(each[0].size, each[1].size) >= LEAST_REQUESTS]
+    if len(enough) < 2:
+        return _adds(*_of_tenant(case, tokens, None), case.hot_s / case.baseline_observed_s)
+    # The rate of all tenants may have grown, too: by as much as that of the tenant that grew least.
+    scale = min(now.size / before.size for before, now in enough)
+    added = [
+        name
+        for name, (before, now) in zip(tenants, lengths, strict=True)
+        if _adds(before, now, scale)
+    ]
+    if not added or len(added) == len(enough):
+        return False
+    before, now = (
+        each.number(tokens)[~each.label("tenant").is_any(added)]
+        for each in (case.before, case.hot_requests)
+    )
+    return not grew(before, now)
+
+
+def _adds(before: FloatArray, now: FloatArray, scale: float) -> bool:
     if not were_added(now, before, scale):
         return False
     return grew(before, now) or longer_than(now, before, scale) < inf
@@ -46,13 +73,15 @@ def _added(case: Case, tokens: str) -> bool:
 
 @cached_per_case
 def long_prompts_fill_steps(case: Case) -> bool:
-    """Return whether the added long prompts fill several steps.
+    """Return whether the added long prompts fill several steps. Cached tokens do not count.
 
-    They do if the number of prompts above the size of a step grew beyond chance, or if it grew more
-    than the number of shorter prompts. The size of a step is the most prompt tokens that one step
-    computed for other requests.
+    They fill several steps if the number of prompts above the size of a step grew beyond chance, or
+    if it grew more than the number of shorter prompts. The size of a step is the most prompt tokens
+    that one step computed for other requests.
     """
-    before, now = _lengths(case, "prompt_tokens")
+    tenant = driving_tenant(case, "prompt_tokens")
+    before, now = (uncached_tokens(_of(each, tenant)) for each in (case.before, case.hot_requests))
+    before, now = before[np.isfinite(before)], now[np.isfinite(now)]
     largest_step = case.hot_requests.number("others_prefill_tokens_max")
     known = largest_step[np.isfinite(largest_step)]
     if min(before.size, now.size) < LEAST_REQUESTS or not known.size:
@@ -71,35 +100,31 @@ def without_added(case: Case, tenant: str) -> float:
     scale = case.hot_s / case.baseline_observed_s
     found = []
     for tokens in ("prompt_tokens", "output_tokens"):
-        before, now = (
-            _of_tenant(each, tokens, tenant) for each in (case.before, case.hot_requests)
-        )
+        before, now = _of_tenant(case, tokens, tenant)
         bound = longer_than(now, before, scale) if were_added(now, before, scale) else inf
         found.append((now <= bound).sum() / max((before <= bound).sum() * scale, 1.0))
     return float(min(found))
 
 
-def _lengths(case: Case, tokens: str) -> tuple[FloatArray, FloatArray]:
-    """Return the lengths before and now, of the tenant that drives the growth if there is one."""
-    tenant = driving_tenant(case, tokens)
-    before, now = (_of_tenant(each, tokens, tenant) for each in (case.before, case.hot_requests))
-    return before, now
+def _of_tenant(case: Case, tokens: str, tenant: str | None) -> tuple[FloatArray, FloatArray]:
+    """Return the lengths before and now, of one tenant or of all."""
+    before, now = (_of(each, tenant).number(tokens) for each in (case.before, case.hot_requests))
+    return before[np.isfinite(before)], now[np.isfinite(now)]
 
 
-def _of_tenant(requests: Requests, tokens: str, tenant: str | None) -> FloatArray:
-    lengths = requests.number(tokens)
-    known = np.isfinite(lengths)
-    if tenant is not None:
-        known &= requests.label("tenant").is_value(tenant)
-    return lengths[known]
+def _of(requests: Requests, tenant: str | None) -> Requests:
+    return requests if tenant is None else requests.rows(requests.label("tenant").is_value(tenant))
 
 
 def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> bool:
     """Return whether long requests were added, and not all requests became longer.
 
-    If they became longer, their total number explains the growth of the rate. If long ones were
-    added, the number of ordinary requests does, which are at most as long as the median before. The
-    explanation with the smaller change of the rate is chosen.
+    Ordinary requests are shorter than the added ones, and at most as long as the median before. If
+    long ones were added, the lengths
+    of the ordinary requests have the same distribution as before. If all became longer, there are
+    fewer short ones among them (Kolmogorov-Smirnov test). If the lengths do not tell, the
+    explanation with the smaller change of the rate is chosen: the rate of all requests if they
+    became longer, or of the ordinary requests if long ones were added.
 
     Args:
         now: the lengths in the window.
@@ -108,10 +133,24 @@ def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale:
     """
     if min(now.size, before.size) < LEAST_REQUESTS:
         return False
-    median = np.median(before)
-    ordinary = (now <= median).sum() / ((before <= median).sum() * scale)
+    longest = min(float(np.median(before)), longer_than(now, before, scale))
+    short_now, short_before = now[now <= longest], before[before <= longest]
+    if not short_before.size:
+        return False
+    ordinary = short_now.size / (short_before.size * scale)
     total = now.size / (before.size * scale)
-    return bool(ordinary > 0 and abs(log(ordinary)) < abs(log(total)))
+    if not ordinary > 0 or abs(log(ordinary)) >= abs(log(total)):
+        return False
+    return _distance(short_now, short_before) < _SAME_LENGTHS
+
+
+def _distance(now: FloatArray | IntArray, before: FloatArray | IntArray) -> float:
+    """Return the Kolmogorov-Smirnov statistic of two samples, in units that do not depend on their
+    sizes."""
+    values = np.sort(np.concatenate([now, before]))
+    ranks = (np.searchsorted(np.sort(each), values, "right") / each.size for each in (now, before))
+    largest = np.abs(np.subtract(*ranks)).max()
+    return float(largest * np.sqrt(now.size * before.size / (now.size + before.size)))
 
 
 def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:

@@ -3,6 +3,7 @@
 Pure.
 """
 
+from math import exp, log
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,9 @@ _MOST: Final = 0.6
 _RISE: Final = 1.5
 """Minimum growth of the driving tenant's tokens per second."""
 
+_CHANCE: Final = 0.01
+"""Maximum probability that the driving tenant sends its share of the added requests by chance."""
+
 
 def driving_tenant(case: Case, tokens: str) -> str | None:
     """Return the tenant that caused most of the growth in tokens; None if no tenant did.
@@ -34,7 +38,34 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
         return None
     most = max(growth, key=lambda tenant: growth[tenant])
     rose = now[most] >= _RISE * before.get(most, 0.0)
-    return most if rose and growth[most] >= _MOST * grown else None
+    if not rose or growth[most] < _MOST * grown:
+        return None
+    usual_share = before.get(most, 0.0) / sum(before.values())
+    by_chance = _chance_of(growth[most] / grown, usual_share, _added_requests(case, tokens))
+    return most if by_chance < _CHANCE else None
+
+
+def _added_requests(case: Case, tokens: str) -> float:
+    """Return the number of requests that the growth in tokens consists of, if all of them have the
+    same length."""
+    now, before = (np.nan_to_num(each.number(tokens)) for each in (case.hot_requests, case.before))
+    scale = case.hot_s / case.baseline_observed_s
+    sums = (float((now**power).sum() - scale * (before**power).sum()) for power in (1, 2))
+    first, second = (max(each, 0.0) for each in sums)
+    return first**2 / second if second else float("inf")
+
+
+def _chance_of(share: float, usual_share: float, requests: float) -> float:
+    """Return an upper bound of the probability that a tenant sends at least this share of some
+    requests by chance, if its usual share is smaller (Chernoff, 1952)."""
+    if share <= usual_share:
+        return 1.0
+    if not usual_share:
+        return 0.0
+    distance = share * log(share / usual_share)
+    if share < 1:
+        distance += (1 - share) * log((1 - share) / (1 - usual_share))
+    return exp(-requests * distance)
 
 
 def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:

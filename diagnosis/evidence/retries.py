@@ -21,8 +21,8 @@ _NOTICED_US: Final = 250_000
 _SAME_AGE: Final = 0.1
 """Ages that differ by this share have the same timeout."""
 _FEWEST: Final = 10
-"""Minimum number of repeated requests. In simulated cases, five storms had at least 500, and fifteen
-other faults of the traffic and of the engine had at most one."""
+"""Minimum number of repeated requests. In simulated cases, five storms had at least 500, and
+fifteen other faults of the traffic and of the engine had at most one."""
 _MOST_AGES: Final = 0.5
 """Minimum share of the repeated aborts at a common age. Users disconnect at any age. In the same
 five storms, the share was 1. It is a half if two kinds of clients have different timeouts."""

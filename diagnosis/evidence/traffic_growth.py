@@ -92,7 +92,7 @@ def few_prompts_share(case: Case) -> float:
     """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
     This share is the growth beyond that of the median prompt and of the other tenants' prompts. If
-    long prompts were added, and the other prompts are as before, it is 1.
+    some tenants added long prompts, and the other tenants' prompts are as before, it is 1.
     """
     if prompts_were_added(case):
         return 1.0

@@ -27,10 +27,9 @@ BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
 (0.25) or slower half (0.5) must grow. This detects a growth of all requests, which the tail alone
 does not show."""
 
-FULLY_SORTED_UP_TO: Final = 20_000
-"""Maximum number of requests that are sorted completely. If there are more requests, only the
-slowest share (`SORTED_SHARE`) of them is sorted."""
-SORTED_SHARE: Final = 0.12
+MOST_WIDE_TAIL: Final = 20_000
+"""Maximum number of requests in a tail that is wider than necessary, because the growth of each of
+its requests is divided into terms."""
 
 REPLICATES: Final = 400
 GROUPS: Final = 1_000
@@ -42,8 +41,7 @@ divided into this many blocks."""
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The known latencies of a time range, slowest first. At least the largest tail in `SHARES` is
-    sorted.
+    """The known latencies of a time range, slowest first.
 
     `rows` are the indices of the requests. `blocks` are the indices of their blocks (minutes).
     """
@@ -74,22 +72,11 @@ def stretch(
         seconds: length of the range.
     """
     rows = np.flatnonzero(np.isfinite(latency_s))
-    rows = rows[_slowest_first(latency_s[rows])]
+    rows = rows[np.argsort(-latency_s[rows])]
     block_s = min(BLOCK_S, seconds / MIN_BLOCKS)
     count = max(1, int(np.ceil(seconds / block_s)))
     blocks = ((received_unix_ns[rows] - from_unix_ns) / 1e9 / block_s).astype(np.int64)
     return Stretch(rows, latency_s[rows], np.clip(blocks, 0, count - 1), count)
-
-
-def _slowest_first(latency_s: FloatArray) -> IntArray:
-    """Return row indices in order of descending latency. Rows beyond the sorted share are in no
-    particular order."""
-    sorted_ = int(np.ceil(latency_s.size * SORTED_SHARE))
-    if latency_s.size <= FULLY_SORTED_UP_TO:
-        return np.argsort(-latency_s, kind="stable")
-    slowest = np.argpartition(-latency_s, sorted_)
-    slowest[:sorted_] = slowest[:sorted_][np.argsort(-latency_s[slowest[:sorted_]], kind="stable")]
-    return slowest
 
 
 def share_for(now: Stretch, baseline: Stretch) -> float | None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rig.faults.catalogue import FAULTS, drawn
+from rig.faults.pairs import PAIRS
 from rig.faults.recording import RecordingError, record
 from rig.install import NotHereError, ensure
 
@@ -39,8 +40,9 @@ def main(arguments: Sequence[str]) -> int:
         "--under", type=float, default=44.0, metavar="S", help="seconds under the fault"
     )
     asked = parser.parse_args(arguments)
-    if unknown := set(asked.cause) - set(FAULTS):
-        parser.error(f"cause: {', '.join(sorted(unknown))}; allowed: {', '.join(FAULTS)}")
+    if unknown := set(asked.cause) - set(FAULTS) - set(PAIRS):
+        allowed = ", ".join((*FAULTS, *PAIRS))
+        parser.error(f"cause: {', '.join(sorted(unknown))}; allowed: {allowed}")
     faults = drawn(asked.cause or [*FAULTS], asked.seed, asked.severity)
     begun = time.monotonic()
     try:

@@ -7,6 +7,7 @@ from typing import Final
 
 from rig.faults import answers, freezes, hogs, nothing, prompts, rates, restarts
 from rig.faults.fault import Fault, Make
+from rig.faults.pairs import AND, together
 from rig.faults.traffic import Traffic
 
 FAULTS: Final[Mapping[str, Make]] = MappingProxyType(
@@ -36,8 +37,19 @@ FAULTS: Final[Mapping[str, Make]] = MappingProxyType(
 
 
 def drawn(causes: Sequence[str], seed: int, severity: float) -> list[Fault]:
-    """Return the faults with these causes, on ordinary traffic. The seed determines all random
-    values.
+    """Return the faults with these causes or pairs of causes, on ordinary traffic. The seed
+    determines all random values. A fault is the same alone and in a pair.
     """
     usual = Traffic(rate_per_s=random.Random(seed).uniform(7.5, 8.5))
-    return [FAULTS[cause](random.Random(f"{seed}/{cause}"), severity, usual) for cause in causes]
+
+    def made(cause: str, traffic: Traffic) -> Fault:
+        return FAULTS[cause](random.Random(f"{seed}/{cause}"), severity, traffic)
+
+    found = []
+    for name in causes:
+        first, *others = name.split(AND)
+        fault = made(first, usual)
+        for other in others:
+            fault = together(fault, made(other, fault.under))
+        found.append(fault)
+    return found

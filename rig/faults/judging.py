@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rig.faults.pairs import AND
+
 NO_INCIDENT = "no_incident"
 LIMIT_S = 120
 
@@ -22,12 +24,28 @@ class Judged:
     verdict: str
     found: tuple[str, ...]
     """The causes found, with the largest share first."""
-    share: float | None
-    """The share of the first cause."""
+    shares: tuple[float, ...]
+    """The share of each cause found."""
+    intervals: tuple[tuple[float, float], ...]
+    """The interval of each share; empty if the shares are by accounting."""
+    not_replayed: str | None
+    """The reason for shares by accounting."""
+    tail_share: float | None
+    """The share of the requests whose latency is explained, the slowest ones."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
     """Number of CPUs that other processes used before and during the fault, or None if unknown."""
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The injected causes: none, one, or two."""
+        return () if self.cause == NO_INCIDENT else tuple(self.cause.split(AND))
+
+    @property
+    def share(self) -> float | None:
+        """The share of the first cause."""
+        return self.shares[0] if self.shares else None
 
     @property
     def first(self) -> str | None:
@@ -38,11 +56,14 @@ class Judged:
     def right(self) -> bool:
         """Whether the true cause is the first cause found.
 
-        Without a fault, whether no cause was found.
+        Without a fault, whether no cause was found. With two faults, whether both are among the
+        first three.
         """
-        if self.cause == NO_INCIDENT:
+        if not self.causes:
             return self.verdict == NO_INCIDENT
-        return self.first == self.cause
+        if len(self.causes) == 1:
+            return self.first == self.cause
+        return set(self.causes) <= set(self.found[:3])
 
 
 def judged(case: Path, tailspan: Path | None = None) -> Judged:
@@ -57,15 +78,19 @@ def judged(case: Path, tailspan: Path | None = None) -> Judged:
     """
     truth = json.loads((case / "truth.json").read_text())
     answer = _explained(case, truth, tailspan or Path(sys.executable).with_name("tailspan"))
-    first = answer["causes"][0] if answer["causes"] else {}
+    causes = answer["causes"]
+    known = [(each.get("share_low"), each.get("share_high")) for each in causes]
     return Judged(
         cause=truth["cause"],
         metric=truth["metric"],
         severity=truth["severity"],
         seed=truth["seed"],
         verdict=answer["verdict"],
-        found=tuple(cause["id"] for cause in answer["causes"]),
-        share=first.get("share"),
+        found=tuple(cause["id"] for cause in causes),
+        shares=tuple(cause["share"] for cause in causes),
+        intervals=tuple((low, high) for low, high in known if low is not None),
+        not_replayed=answer.get("not_replayed"),
+        tail_share=answer.get("slowest_share"),
         baseline_s=answer.get("baseline_s"),
         excess_s=answer["excess_s"],
         others_cpus=(

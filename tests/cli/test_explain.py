@@ -17,6 +17,17 @@ START_S = 1_763_634_000
 BEFORE = f"{START_S - 600}/{START_S}"
 
 
+def test_a_baseline_is_a_range_or_how_much_earlier_it_is(
+    queued: Callable[[float], None], run: Run
+) -> None:
+    queued(2.0)
+    found = json.loads(run("explain", "--baseline", "24h", "--format", "json").stdout)
+    day_s = 86_400
+    window, baseline = found["window"], found["baseline"]
+    assert baseline["from"] == pytest.approx(window["from"] - day_s)
+    assert baseline["to"] == pytest.approx(window["to"] - day_s)
+
+
 def test_a_grown_tail_is_explained(queued: Callable[[float], None], run: Run) -> None:
     queued(2.0)
     result = run("explain", "--baseline", BEFORE, "--format", "json")
@@ -168,6 +179,8 @@ def test_an_aborted_request_has_an_account(fill: Fill, request_row: Row, run: Ru
     ("words", "wanted"),
     [
         (("--baseline", "yesterday"), "must be FROM/TO"),
+        (("--baseline", "1h ago"), "or a duration such as 24h"),
+        (("--baseline", "90000d"), "must not be earlier than 1970"),
         (("--baseline", "2/1"), "must end after it begins"),
         (("--baseline", "a/b"), "'a' is not a time"),
         (("--metric", "speed"), "'ttft', 'tpot', 'itl_max', 'e2e', 'queue'"),

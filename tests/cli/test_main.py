@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from cli import main
 from cli.main import COMMANDS, tailspan
 
-SERVERS = ("up", "collect", "ui")
+SERVERS = ("up", "collect", "ui", "mcp")
 """They print log lines until Ctrl-C."""
 
 

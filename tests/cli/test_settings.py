@@ -67,6 +67,7 @@ EXAMPLE = {
     "keep-rows": "36h",
     "keep-minutes": "37h",
     "keep-hours": "38h",
+    "api-timeout": "30s",
     "scrape-every": "2s",
     "dcgm-every": "2s",
     "gpus": "off",

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = ("explorer", "postgresql", "clickhouse", "gpu", "dashboards", "sign-in")
+EXTRAS = ("explorer", "postgresql", "clickhouse", "gpu", "dashboards", "mcp", "sign-in")
 LOCK = ROOT / "deploy" / "requirements.lock"
 PATIENCE_S = 90.0
 

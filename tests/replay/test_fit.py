@@ -96,6 +96,9 @@ def test_the_front_end_is_fitted_despite_slow_clients() -> None:
     first_byte_s = np.full(500, np.nan)
     fit = fit_front_end(
         EdgeReports(
+            received_s=np.arange(500) * 100.0,
+            first_token_s=frontend_s,
+            last_token_s=frontend_s,
             frontend_s=frontend_s,
             first_byte_s=first_byte_s,
             delivery_s=delivery_s,
@@ -108,3 +111,32 @@ def test_the_front_end_is_fitted_despite_slow_clients() -> None:
     assert fit.running_s == pytest.approx(5e-5, rel=0.02)
     assert fit.flush_s + 30 * fit.flush_sequence_s == pytest.approx(1e-3, rel=0.02)
     assert fit.first_byte_s == 0.0
+
+
+def test_the_wait_for_earlier_requests_is_not_work_of_the_front_end() -> None:
+    """The process works on one request at a time, and is busy 97 % of the time."""
+    chance = np.random.default_rng(3)
+    prompts = chance.integers(10, 4_000, 2_000).astype(float)
+    work_s = 2e-3 + 5e-6 * prompts
+    received_s = np.cumsum(chance.exponential(work_s.mean() / 0.97, 2_000))
+    passed_s = np.empty(2_000)
+    free_s = 0.0
+    for number in range(2_000):
+        free_s = max(free_s, received_s[number]) + work_s[number]
+        passed_s[number] = free_s
+    frontend_s = passed_s - received_s
+    assert np.median(frontend_s) > 5 * work_s.mean()
+    fit = fit_front_end(
+        EdgeReports(
+            received_s=received_s,
+            first_token_s=frontend_s,
+            last_token_s=frontend_s,
+            frontend_s=frontend_s,
+            first_byte_s=np.full(2_000, np.nan),
+            delivery_s=np.full(2_000, np.nan),
+            prompt_tokens=prompts,
+            running=np.zeros(2_000),
+        )
+    )
+    assert fit.template_s == pytest.approx(2e-3, rel=0.02)
+    assert fit.prompt_token_s == pytest.approx(5e-6, rel=0.02)

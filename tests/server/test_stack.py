@@ -6,6 +6,7 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 
+import httpx
 import pytest
 from sqlalchemy import Engine
 
@@ -15,6 +16,7 @@ from alerts.openslo.reader import OBJECTIVES, load
 from alerts.secrets import Secret
 from collector.errors import ListenError
 from server import children, probes
+from server.api.limits import ApiLimits
 from server.children import ChildError
 from server.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
 from store.alerting.notifications import read_notifications
@@ -38,6 +40,22 @@ def test_it_serves_while_it_runs_and_not_afterwards(engine: Engine, url: str) ->
 
     for port in asyncio.run(run()):
         socket.create_server(("127.0.0.1", port)).close()
+
+
+@pytest.mark.parametrize(("api", "status"), [(ApiLimits(), 200), (None, 404)])
+def test_questions_are_answered_beside_the_metrics_unless_disabled(
+    engine: Engine, url: str, api: ApiLimits | None, status: int
+) -> None:
+    async def run() -> httpx.Response:
+        async with Stack(engine, url, "127.0.0.1", FREE, explorer=False, api=api) as stack:
+            address = stack.metrics_url.replace("/metrics", "/api/v1/stats")
+            async with httpx.AsyncClient(timeout=100) as client:
+                return await client.get(address)
+
+    answer = asyncio.run(run())
+    assert answer.status_code == status
+    if status == 200:
+        assert answer.json() == []
 
 
 def test_a_clock_that_jumps_is_reported_and_not_followed(engine: Engine, url: str) -> None:

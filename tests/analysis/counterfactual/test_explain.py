@@ -72,6 +72,19 @@ def test_the_shares_come_from_a_replay_and_have_intervals(stored: Engine) -> Non
     )
 
 
+@pytest.mark.parametrize("named", [[], ["engine_stall"]])
+def test_a_cause_that_seemed_too_small_is_tested_if_a_part_is_unexplained(
+    stored: Engine, named: list[str]
+) -> None:
+    accounted = explain_question(stored, question())
+    (true,) = [cause for cause in accounted.causes if cause.id == "longer_outputs"]
+    others = [replace(true, share=0.0)]
+    causes = [replace(true, id=each) for each in named]
+    found = with_replayed_shares(stored, replace(accounted, causes=causes, others=others))
+    assert [cause.id for cause in found.causes] == ["longer_outputs"]
+    assert found.causes[0].share > 0.8
+
+
 def test_the_filter_selects_only_the_slow_requests(stored: Engine) -> None:
     tenant = CONFIG.workload.tenants[0].name
     everyone = with_replayed_shares(stored, explain_question(stored, question()))

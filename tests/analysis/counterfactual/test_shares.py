@@ -16,6 +16,7 @@ from analysis.counterfactual.shares import (
     decide,
     replays,
     tail_mean_s,
+    untested,
 )
 from analysis.recorded_traffic import LEAD_S, Recorded, recorded_of
 from analysis.window_replay import traffic_of
@@ -181,6 +182,42 @@ def test_lost_kv_blocks_are_found() -> None:
     assert found.replay.replayed_now_s == pytest.approx(found.replay.now_s, rel=0.15)
     with pytest.raises(UndecidedError, match="no blocks are lost"):
         decided(["longer_outputs"], [proposed("kv_cache_exhausted")], Metric.E2E)
+
+
+def test_a_full_cache_without_lost_blocks_has_no_share_beside_another_cause() -> None:
+    causes = [proposed("longer_outputs", 0.6), proposed("kv_cache_exhausted", 0.4)]
+    outputs, blocks = decided(["longer_outputs"], causes, Metric.E2E).shares
+    assert outputs.value > 0.9
+    assert (blocks.value, blocks.low, blocks.high) == (0.0, 0.0, 0.0)
+
+
+def test_the_wait_in_a_slow_front_end_depends_on_the_load() -> None:
+    """Each cause alone would be harmless; the recorded waits contain both."""
+    injected = ["load_exceeds_capacity", "frontend_cpu"]
+    causes = [proposed("frontend_cpu", 0.9), proposed("load_exceeds_capacity", 0.1)]
+    front_end, load = decided(injected, causes, Metric.TTFT).shares
+    assert front_end.value + load.value > 0.9
+    assert load.value > 0.2
+
+
+def test_more_ordinary_requests_of_a_tenant_also_fill_the_steps() -> None:
+    """No long prompts were added, so the factor of long prompts has all of the added requests."""
+    tenant = simulated().config.workload.tenants[0].name
+    causes = [proposed("prefill_interference", tenant=tenant)]
+    (share,) = decided(["tenant_flood"], causes, Metric.TPOT).shares
+    assert share.value > 0.7
+
+
+def test_only_causes_with_other_factors_are_tested_in_addition() -> None:
+    tested = [proposed("longer_outputs"), proposed("gpu_throttling")]
+    others = [
+        proposed("noisy_neighbour"),  # the same factor as gpu_throttling
+        proposed("cold_start"),  # no replay removes it
+        proposed("engine_stall"),
+        proposed("frontend_cpu"),
+        proposed("longer_prompts"),  # the fifth factor
+    ]
+    assert [each.id for each in untested(tested, others)] == ["engine_stall", "frontend_cpu"]
 
 
 def test_the_flood_is_the_cause_of_a_victims_wait() -> None:

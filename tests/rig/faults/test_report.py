@@ -12,12 +12,15 @@ FOUND = Judged(
     seed=1,
     verdict="incident",
     found=("engine_stall", "preemption"),
-    share=0.8,
+    shares=(0.8, 0.2),
+    intervals=((0.7, 0.9), (0.1, 0.3)),
+    not_replayed=None,
+    tail_share=0.05,
     baseline_s=0.02,
     excess_s=0.4,
     others_cpus=(0.0, 0.1),
 )
-MISSED = replace(FOUND, verdict="no_incident", found=(), share=None)
+MISSED = replace(FOUND, verdict="no_incident", found=(), shares=(), intervals=())
 QUIET = replace(MISSED, cause="no_incident")
 
 

@@ -142,7 +142,7 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> Any:
     if explanation.causes or explanation.verdict is Verdict.INCIDENT:
         place = st.empty()
         place.html(_reason(context, explanation))
-        reason = place if explanation.causes else None
+        reason = place if explanation.causes or explanation.others else None
     if thinned := data_sources.thinned_samples(found.samples_every_s):
         st.html(f"<p class='note'>{thinned}</p>")
     _shape(context, explanation, found)

@@ -1,0 +1,72 @@
+"""Computes the true share of each fault from recordings with and without it.
+
+The windows without a fault, with each fault, and with both follow each other on one server, with
+the same seeds. The share of one of two faults is its Shapley value: the mean of the growth with
+this fault alone, and of the growth that it adds to the other fault.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rig.faults.judging import NO_INCIDENT, Judged
+from rig.faults.pairs import AND
+from store.columns.request_columns import request_columns
+from store.database import open_database
+from store.queries import Window
+
+
+def true_shares(case: Path, of: Judged) -> tuple[float, ...] | None:
+    """Return the true share of each injected cause, or None if the recordings do not tell it.
+
+    They do not tell it if a window is missing, or if the latency of the slow requests did not grow.
+
+    Args:
+        case: the folder of the fault. The folders beside it contain the other faults.
+        of: the result for the fault.
+    """
+    truth = json.loads((case / "truth.json").read_text())
+    windows = _windows_of(case, truth)
+    if of.tail_share is None or not {NO_INCIDENT, *of.causes} <= set(windows):
+        return None
+
+    def tail_s(window: Mapping[str, Any]) -> float:
+        return _tail_s(case / "tailspan.db", window, f"{of.metric}_s", of.tail_share or 1.0)
+
+    whole_s, usual_s = tail_s(truth["window"]), tail_s(truth["baseline"])
+    none_s = tail_s(windows[NO_INCIDENT])
+    if not whole_s > usual_s:
+        return None
+    if len(of.causes) == 1:
+        added_s = [whole_s - none_s]
+    else:
+        alone_s = [tail_s(windows[cause]) for cause in of.causes]
+        first_s = (alone_s[0] - none_s + whole_s - alone_s[1]) / 2
+        added_s = [first_s, whole_s - none_s - first_s]
+    return tuple(each / (whole_s - usual_s) for each in added_s)
+
+
+def _windows_of(case: Path, truth: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the windows that were recorded on the same server after the same baseline, by
+    cause."""
+    found = {}
+    for file in case.parent.glob("*/truth.json"):
+        other = json.loads(file.read_text())
+        if other["baseline"] == truth["baseline"] and AND not in other["cause"]:
+            found[other["cause"]] = other["window"]
+    return found
+
+
+def _tail_s(database: Path, window: Mapping[str, Any], column: str, share: float) -> float:
+    """Return the mean latency of the slowest requests of a window."""
+    engine = open_database(f"sqlite:///{database}")
+    try:
+        span = Window(round(window["begun_s"] * 1e9), round(window["ended_s"] * 1e9))
+        latency_s = request_columns(engine, span, [column])[column].to_numpy()
+    finally:
+        engine.dispose()
+    known = np.sort(latency_s[np.isfinite(latency_s)])
+    return float(known[-max(1, int(np.ceil(share * known.size))) :].mean())

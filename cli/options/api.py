@@ -1,0 +1,51 @@
+"""Options of the JSON API: `--api-questions`, `--api-timeout`."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from cli.options.durations import Duration
+from cli.options.settings import setting
+from server.api.limits import ApiLimits
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+MOST_QUESTIONS: Final = 8
+"""With the six that wait, fewer than the 16 connections that one address may open."""
+
+timeout_option = setting(
+    "--api-timeout",
+    group="API",
+    type=Duration("1s", "10m"),
+    metavar="DURATION",
+    default="60s",
+    show_default=True,
+    help="Maximum time for a question to /api/v1, from 1s to 10m.",
+)
+
+_OPTIONS = (
+    setting(
+        "--api-questions",
+        group="API",
+        type=click.IntRange(0, MOST_QUESTIONS),
+        metavar="N",
+        default=2,
+        show_default=True,
+        help="Maximum number of questions to /api/v1 that are computed at the same time, each in"
+        " its own process. 0 disables /api/v1.",
+    ),
+    timeout_option,
+)
+
+
+def api_options(command: _Command) -> _Command:
+    """Add the options whose values `api_limits_of` takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def api_limits_of(questions: int, timeout_ns: int) -> ApiLimits | None:
+    """Return the limits of the API, or None if it is disabled."""
+    return ApiLimits(questions, seconds=timeout_ns / 1e9) if questions else None

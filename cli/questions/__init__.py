@@ -1,0 +1,1 @@
+"""The commands as questions of the HTTP API and of the MCP server."""

@@ -1,0 +1,107 @@
+"""Answer a question: run its command in this process, and return what it prints."""
+
+import io
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+import click
+from click.exceptions import Exit
+
+from cli.questions.command_line import arguments
+from cli.questions.declared import MOST_LINES, as_parameters, questions
+from cli.questions.refusal import Refused, refusal_of
+from cli.questions.row_limit import check_rows, limited
+from store.errors import StoreError
+
+MOST_CHARACTERS: Final = 16 * 2**20
+"""Maximum length of an answer. The server keeps it in memory while its client reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command prints."""
+
+    text: str
+    """The JSON: one object, or one object per line."""
+    note: str
+    """What the command prints to the standard error output, such as why there is no request."""
+    lines: bool
+    """Whether the text has one object per line."""
+
+    def document(self) -> str:
+        """Return the answer as one JSON document: an array if the command prints lines."""
+        if not self.lines:
+            return self.text
+        return f"[{','.join(self.text.splitlines())}]\n"
+
+
+class _LimitedText(io.StringIO):
+    """Text that refuses to grow beyond the limits of an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines = 0
+
+    def write(self, text: str) -> int:
+        """Append the text."""
+        self._lines += text.count("\n")
+        if self._lines > MOST_LINES:
+            raise _TooMuchError(f"over {MOST_LINES:,} objects; allowed: at most {MOST_LINES:,}")
+        if self.tell() + len(text) > MOST_CHARACTERS:
+            raise _TooMuchError(
+                f"over {MOST_CHARACTERS:,} characters; allowed: at most {MOST_CHARACTERS:,}"
+            )
+        return super().write(text)
+
+
+class _TooMuchError(BaseException):
+    """Derived from BaseException, so that no command catches it."""
+
+
+def answered(name: str, given: Sequence[tuple[str, str]]) -> Answer:
+    """Answer a question.
+
+    Args:
+        name: the question's name.
+        given: names and values of its parameters.
+
+    Raises:
+        Refused: there is no answer. The error states why, and what is allowed.
+    """
+    known = questions()
+    if name not in known:
+        raise Refused(
+            f"there is no question {name[:80]!r}; allowed: {', '.join(known)}", HTTPStatus.NOT_FOUND
+        )
+    question = known[name]
+    words = arguments(question, limited(name, given))
+    printed, noted = _LimitedText(), _LimitedText()
+    try:
+        with redirect_stdout(printed), redirect_stderr(noted):
+            _run(name, question.command, words)
+    except _TooMuchError as error:
+        raise Refused(
+            f"the answer has {error}; ask about a shorter range, or for fewer rows or groups",
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+        ) from error
+    except click.ClickException as error:
+        raise refusal_of(error, question, given) from error
+    except StoreError as error:
+        raise Refused(str(error), HTTPStatus.SERVICE_UNAVAILABLE) from error
+    except MemoryError as error:
+        raise Refused(
+            "the answer needs too much memory; ask about a shorter range",
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+        ) from error
+    note = as_parameters(noted.getvalue().strip(), question.parameters)
+    return Answer(printed.getvalue(), note, question.lines)
+
+
+def _run(name: str, command: click.Command, words: list[str]) -> None:
+    with command.make_context(name, words) as context:
+        check_rows(name, context.params)
+        with suppress(Exit):  # a finding, such as an incident: the answer contains it
+            command.invoke(context)

@@ -1,0 +1,80 @@
+"""Convert the parameters of a question to the arguments of its command.
+
+The command parses the values, so that the API and the command line have the same grammar.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from cli.questions.declared import Parameter, Question
+from cli.questions.refusal import Refused
+
+MOST_PARAMETERS: Final = 64
+LONGEST_VALUE: Final = 1_000
+"""Maximum length of a value, in characters. A label has at most 256 (docs/security.md)."""
+_FLAGS: Final = {"true": True, "false": False}
+
+
+def arguments(question: Question, given: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the arguments of the command, with `--format json`.
+
+    Args:
+        question: the question.
+        given: names and values of parameters; a name may be repeated.
+
+    Raises:
+        Refused: a parameter is unknown, is repeated but may not be, or has an invalid value.
+    """
+    if len(given) > MOST_PARAMETERS:
+        raise Refused(f"{len(given)} parameters; allowed: at most {MOST_PARAMETERS}")
+    words = ["--format=json"]
+    for (name, value), times in zip(given, _times(given), strict=True):
+        parameter = question.parameters.get(name)
+        if parameter is None:
+            known = ", ".join(question.parameters)
+            raise Refused(
+                f"{question.name} has no parameter {name[:80]!r}; allowed: {known}",
+                parameter=name[:80],
+                value=value[:80],
+                allowed=known,
+            )
+        if times > 1 and not parameter.repeated:
+            raise Refused(
+                f"{name} is given {times} times; allowed: once", parameter=name, allowed="once"
+            )
+        words += _words(parameter, value)
+    return words
+
+
+def _times(given: Sequence[tuple[str, str]]) -> list[int]:
+    counts = Counter(name for name, _ in given)
+    return [counts[name] for name, _ in given]
+
+
+def _words(parameter: Parameter, value: str) -> list[str]:
+    name = parameter.name
+    if len(value) > LONGEST_VALUE:
+        raise Refused(
+            f"{name} has {len(value):,} characters; allowed: at most {LONGEST_VALUE:,}",
+            parameter=name,
+            value=f"{value[:80]}…",
+            allowed=f"at most {LONGEST_VALUE:,} characters",
+        )
+    if any(character < " " or character == "\x7f" for character in value):
+        raise Refused(
+            f"{name} {value[:80]!r} has a control character; allowed: {parameter.allowed}",
+            parameter=name,
+            value=value[:80],
+            allowed=parameter.allowed,
+        )
+    if not parameter.flag:
+        return [f"--{name}={value}"]
+    if value not in _FLAGS:
+        raise Refused(
+            f"{name} {value[:80]!r}; allowed: {parameter.allowed}",
+            parameter=name,
+            value=value[:80],
+            allowed=parameter.allowed,
+        )
+    return [f"--{name}"] if _FLAGS[value] else []

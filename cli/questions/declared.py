@@ -1,0 +1,150 @@
+"""The questions of the HTTP API and of the MCP server, as the commands' options declare them.
+
+A question is a command with `--format json`. Its parameters have the names of the command's
+options, without the dashes. Options with files, and the settings of `tailspan up` (the database,
+the objectives, the prices), are no parameters: they belong to the server, not to its readers.
+"""
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final
+
+import click
+
+from cli.main import tailspan
+from cli.options.settings import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a question."""
+
+    name: str
+    """The option without its dashes."""
+    meaning: str
+    schema: Mapping[str, Any]
+    """JSON Schema of one value."""
+    allowed: str
+    """The allowed values, for errors."""
+    repeated: bool
+    flag: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A command that answers a question."""
+
+    name: str
+    words: tuple[str, ...]
+    """The command's name in the command line."""
+    command: click.Command
+    lines: bool
+    """Whether the command prints one JSON object per line, and not one JSON object."""
+    parameters: Mapping[str, Parameter]
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the command's help."""
+        return self.command.get_short_help_str(limit=200)
+
+    @property
+    def meaning(self) -> str:
+        """The command's help."""
+        return inspect.cleandoc(self.command.help or "").replace("\b\n", "")
+
+
+_COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
+    "stats": (("stats",), True),
+    "explain": (("explain",), False),
+    "requests": (("requests",), True),
+    "cost": (("cost",), False),
+    "slo": (("slo", "status"), True),
+    "what-if": (("what-if",), False),
+}
+"""For each question, the command, and whether the command prints one JSON object per line. To add a
+question, add a row."""
+
+MOST_LINES: Final = 5_000
+"""Maximum number of objects in an answer. A request has about 1.9 kB as JSON."""
+_LIMIT: Final = "limit"
+_OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
+
+_OMITTED: Final = ("form", "block_tokens")
+"""Options that are no parameters: `--format`, and `--block-size`, which describes a file."""
+
+
+@cache
+def questions() -> Mapping[str, Question]:
+    """Return the questions by name. The commands are imported here."""
+    return {
+        name: Question(name, words, command, lines, _parameters(command))
+        for name, (words, lines) in _COMMANDS.items()
+        for command in [_command(words)]
+    }
+
+
+def _command(words: tuple[str, ...]) -> click.Command:
+    found: click.Command = tailspan
+    for word in words:
+        assert isinstance(found, click.Group)
+        next_ = found.get_command(click.Context(found), word)
+        assert next_ is not None, words
+        found = next_
+    return found
+
+
+def _parameters(command: click.Command) -> Mapping[str, Parameter]:
+    options = [
+        option
+        for option in command.params
+        if isinstance(option, click.Option)
+        and not isinstance(option, Setting)
+        and not isinstance(option.type, click.Path)
+        and option.name not in _OMITTED
+    ]
+    found = {each.name: each for each in map(_parameter, options)}
+    return {
+        name: replace(each, meaning=as_parameters(each.meaning, found))
+        for name, each in found.items()
+    }
+
+
+def as_parameters(text: str, known: Mapping[str, Parameter]) -> str:
+    """Return a text about options as a text about parameters: without the dashes."""
+    return _OPTION.sub(lambda found: found[1] if found[1] in known else found[0], text)
+
+
+def _parameter(option: click.Option) -> Parameter:
+    flag = next(name for name in option.opts if name.startswith("--"))
+    schema, allowed = _values(option)
+    given = option.default
+    if isinstance(given, str | int | float) and given != "" and not option.multiple:
+        schema["default"] = given
+    return Parameter(
+        name=flag.removeprefix("--"),
+        meaning=option.help or "",
+        schema=schema,
+        allowed=allowed,
+        repeated=option.multiple,
+        flag=option.is_flag,
+    )
+
+
+def _values(option: click.Option) -> tuple[dict[str, Any], str]:
+    """Return the JSON Schema of one value, and a description of the allowed values."""
+    kind = option.type
+    if option.is_flag:
+        return {"type": "boolean"}, "true, false"
+    if isinstance(kind, click.Choice):
+        choices = [str(each) for each in kind.choices]
+        return {"type": "string", "enum": choices}, ", ".join(choices)
+    if isinstance(kind, click.types.IntParamType):
+        if not isinstance(kind, click.IntRange) or kind.min is None or kind.max is None:
+            return {"type": "integer"}, "a whole number"
+        most = min(kind.max, MOST_LINES) if option.name == _LIMIT else kind.max
+        schema = {"type": "integer", "minimum": kind.min, "maximum": most}
+        return schema, f"a whole number from {kind.min:,} to {most:,}"
+    return {"type": "string"}, option.metavar or "text"

@@ -1,0 +1,55 @@
+"""Links from the answers of the MCP server to the pages of the explorer."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlencode
+
+from alerts.explorer_links import FILTERS
+from cli.options import time_range
+from cli.options.time_range import DEFAULT_LAST
+
+PAGES: Final[Mapping[str, str]] = {
+    "stats": "requests",
+    "explain": "root-cause",
+    "requests": "requests",
+    "cost": "cost",
+    "slo": "slos",
+    "what-if": "what-if",
+}
+"""The page of each question. Questions without a row have no link."""
+_NS: Final = 10**9
+
+
+def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str | None:
+    """Return the link to the page that shows the same range and the same requests.
+
+    Args:
+        explorer: the explorer's address.
+        name: the question's name.
+        given: names and values of the parameters, which the command has accepted.
+    """
+    if name not in PAGES:
+        return None
+    query = {"page": PAGES[name]}
+    asked = dict(given)
+    if name == "explain" and "request" in asked:
+        query = {"page": "request", "request": asked["request"]}
+    elif name == "explain" and "incident" in asked:
+        query["incident"] = asked["incident"]
+    elif name != "slo":
+        window = time_range.window(
+            asked.get("last", None if "from" in asked else DEFAULT_LAST),
+            *(asked.get("from"), asked.get("to"), time.time_ns()),
+        )
+        query |= {
+            "from": f"{window.from_unix_ns / _NS:.0f}",
+            "to": f"{window.to_unix_ns / _NS:.0f}",
+        }
+    if name == "explain" and "metric" in asked:
+        query["latency"] = asked["metric"]
+    for key, condition in given:
+        label, _, value = condition.partition("=")
+        if key == "where" and label in FILTERS and value:
+            query[label] = value
+    return f"{explorer.rstrip('/')}/?{urlencode(query, safe='@/')}"

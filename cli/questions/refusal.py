@@ -1,0 +1,78 @@
+"""The error of a question that cannot be answered, and its meaning in HTTP."""
+
+import re
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final
+
+import click
+
+from cli.errors import Unreachable
+from cli.questions.declared import Question, as_parameters
+from server.api.problem import problem
+
+_NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
+"""The option that an error is about: the error begins with it."""
+_NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
+"""An option in a list, without a parameter of its name."""
+_ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
+_NOT_OPTIONS: Final = ("database", "objectives", "prices")
+"""Settings of the server: an error about one of them is not the reader's."""
+
+
+class Refused(Exception):  # noqa: N818 -- it names the condition
+    """The question cannot be answered.
+
+    Args:
+        detail: what failed, and what is allowed.
+        status: the HTTP status.
+        parameter: the name of the parameter that is wrong, if it is one.
+        value: its value.
+        allowed: the allowed values.
+    """
+
+    def __init__(
+        self,
+        detail: str,
+        status: HTTPStatus = HTTPStatus.BAD_REQUEST,
+        *,
+        parameter: str | None = None,
+        value: str | None = None,
+        allowed: str | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.problem = problem(status, detail, parameter=parameter, value=value, allowed=allowed)
+        """The problem document."""
+
+
+def refusal_of(
+    error: click.ClickException, question: Question, given: Sequence[tuple[str, str]]
+) -> Refused:
+    """Return the refusal for an error of a command.
+
+    Args:
+        error: the command's error.
+        question: the question.
+        given: names and values of the parameters.
+    """
+    text = error.format_message()
+    if isinstance(error, Unreachable):
+        return Refused(text, HTTPStatus.SERVICE_UNAVAILABLE)
+    named = _NAMED.match(text)
+    if not isinstance(error, click.UsageError) or (named and named[1] in _NOT_OPTIONS):
+        return Refused(text, HTTPStatus.INTERNAL_SERVER_ERROR)
+    detail = _NO_PARAMETER.sub("", as_parameters(text, question.parameters))
+    name = named[1] if named else None
+    parameter = question.parameters.get(name or "")
+    if parameter is None:
+        return Refused(detail)
+    values = [value for key, value in given if key == name]
+    # If a parameter may be repeated, the error contains the wrong value.
+    wrong = next((each for each in values if repr(each) in text or each in text), None)
+    found = _ALLOWED.search(detail)
+    return Refused(
+        detail,
+        parameter=parameter.name,
+        value=wrong if wrong is not None else next(iter(values), None),
+        allowed=parameter.allowed if found is None else found[1],
+    )

@@ -1,0 +1,103 @@
+"""Refuse a question that would read too many requests."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import click
+
+from cli.options import time_range
+from cli.options.question import equals_of
+from cli.questions.declared import MOST_LINES
+from cli.questions.refusal import Refused
+from store.database import open_database
+from store.queries import Window, request_count
+from store.rollups.tables import LABELS as ROLLED_LABELS
+
+MOST_READ: Final = 1_000_000
+"""Maximum number of requests that an answer may read one by one. An explanation of a million
+requests uses at most 733 MB (docs/benchmarks.md)."""
+
+
+def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
+    """Count the requests that the command would read.
+
+    Args:
+        name: the question's name.
+        chosen: the options of the command, as click has parsed them.
+
+    Raises:
+        Refused: there are too many requests.
+    """
+    windows = list(_windows(name, chosen))
+    if not windows:
+        return
+    engine = open_database(chosen.get("database"), create=False)
+    try:
+        number = sum(request_count(engine, each) for each in windows)
+    finally:
+        engine.dispose()
+    if number > MOST_READ:
+        raise Refused(
+            f"the range has {number:,} requests; allowed: at most {MOST_READ:,}; ask about a"
+            " shorter range",
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            parameter="from" if chosen.get("start") else "last",
+            value=chosen.get("start") or chosen.get("last") or time_range.DEFAULT_LAST,
+            allowed=f"a range with at most {MOST_READ:,} requests",
+        )
+
+
+def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    """Return the parameters with a limit on the requests of the answer.
+
+    The default is one request more than allowed, so that an answer that is too long is noticed.
+
+    Raises:
+        Refused: the given limit is 0 or too high.
+    """
+    if name != "requests":
+        return given
+    for key, value in given:
+        if key == "limit" and value.isdecimal() and not 1 <= int(value) <= MOST_LINES:
+            allowed = f"1 to {MOST_LINES:,}"
+            raise Refused(
+                f"limit {value[:80]}; allowed: {allowed}",
+                parameter=key,
+                value=value[:80],
+                allowed=allowed,
+            )
+    default = [] if any(key == "limit" for key, _ in given) else [("limit", str(MOST_LINES + 1))]
+    return [*given, *default]
+
+
+def _windows(name: str, chosen: Mapping[str, Any]) -> Iterator[Window]:
+    """Yield the ranges whose requests the command reads one by one; none if this is unknown, or if
+    the command uses rollups or limits the requests itself.
+
+    A malformed value yields nothing, because the command reports it.
+    """
+    try:
+        if name == "explain" and not (chosen["incident"] or chosen["request_id"]):
+            window = _window(chosen)
+            length_ns = window.to_unix_ns - window.from_unix_ns
+            before = Window(max(0, window.from_unix_ns - length_ns), window.from_unix_ns)
+            if chosen["baseline"]:
+                ends = (time_range.instant_ns(each) for each in chosen["baseline"].split("/", 1))
+                before = Window(*ends)
+            yield from (before, window)
+        elif name == "stats" and _reads_rows(chosen):
+            yield _window(chosen)
+    except (ValueError, TypeError, click.UsageError):
+        return
+
+
+def _reads_rows(chosen: Mapping[str, Any]) -> bool:
+    labels = {each.strip() for each in chosen["by"].split(",") if each.strip()}
+    labels |= set(equals_of(chosen["where"]))
+    return chosen["precision"] == "exact" or bool(labels - set(ROLLED_LABELS))
+
+
+def _window(chosen: Mapping[str, Any]) -> Window:
+    return time_range.window(chosen["last"], chosen["start"], chosen["end"], time.time_ns())

@@ -1,0 +1,76 @@
+"""Shorten an answer, so that a language model can read it.
+
+Numbers are rounded to six significant digits, and the longest lists are shortened until the text
+fits. The number of omitted elements stands beside each shortened list.
+"""
+
+import json
+from collections.abc import Iterator
+from math import floor, isfinite, log10
+from typing import Any, Final
+
+MOST_CHARACTERS: Final = 20_000
+"""Maximum length of an answer. JSON with numbers has about 2.5 characters per token, so an answer
+has at most 8,000 tokens."""
+DIGITS: Final = 6
+"""Fewer digits would round an attainment of 99.996 % to 100 %."""
+OMITTED: Final = "omitted"
+"""The key of the note behind the elements of a shortened list."""
+
+_List = list[Any]
+
+
+def shortened(value: object, most: int = MOST_CHARACTERS) -> Any:
+    """Return a copy of a JSON value whose text has at most `most` characters.
+
+    The longest list is cut to half, again and again. If there is nothing to cut, the copy is longer
+    than `most`.
+    """
+    copy = _rounded(value)
+    while len(dumped(copy)) > most:
+        longest = max(_lists(copy), key=lambda each: len(dumped(each)), default=None)
+        if longest is None:
+            break
+        _halve(longest)
+    return copy
+
+
+def dumped(value: object) -> str:
+    """Return a value as compact JSON."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def _rounded(value: object) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    if isinstance(value, float) and value and isfinite(value):
+        return round(value, max(0, DIGITS - 1 - floor(log10(abs(value)))))
+    return value
+
+
+def _lists(value: object) -> Iterator[_List]:
+    """Yield each list with at least two elements."""
+    if isinstance(value, list):
+        if len(value) - _has_note(value) > 1:
+            yield value
+        for each in value:
+            yield from _lists(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _lists(each)
+
+
+def _halve(longest: _List) -> None:
+    before = 0
+    if _has_note(longest):
+        before = longest.pop()[OMITTED]
+    kept = len(longest) // 2
+    omitted = before + len(longest) - kept
+    del longest[kept:]
+    longest.append({OMITTED: omitted})
+
+
+def _has_note(value: _List) -> bool:
+    return bool(value) and isinstance(value[-1], dict) and value[-1].keys() == {OMITTED}

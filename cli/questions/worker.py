@@ -1,0 +1,111 @@
+"""The process that answers the questions of the API: `python -m cli.questions.worker`.
+
+It reads messages from the standard input, one JSON object per line, and writes answers to the
+standard output: a line of JSON with `status`, `type` and `bytes`, and then the body with this many
+bytes. The process has no state. It ends when its input ends.
+"""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import IO, Any, Final
+
+from cli.questions.answer import answered
+from cli.questions.openapi import document
+from cli.questions.refusal import Refused
+from cli.questions.tools import listed, used
+from server.api.problem import MEDIA_TYPE as PROBLEM
+from server.api.problem import problem
+from server.memory import keep_little
+
+NICE: Final = 10
+"""The process gets CPU time only if the processes that receive telemetry leave some."""
+JSON: Final = "application/json"
+LINES: Final = "application/x-ndjson"
+
+_Body = tuple[str, str]
+"""A media type, and the text."""
+
+
+def _question(message: Mapping[str, Any]) -> _Body:
+    found = answered(message["name"], [(key, value) for key, value in message["parameters"]])
+    if message.get("lines") and found.lines:
+        return LINES, found.text
+    return JSON, found.document()
+
+
+def _openapi(_message: Mapping[str, Any]) -> _Body:
+    return JSON, json.dumps(document())
+
+
+def _tools(_message: Mapping[str, Any]) -> _Body:
+    return JSON, json.dumps(listed())
+
+
+def _tool(message: Mapping[str, Any]) -> _Body:
+    return JSON, used(message["name"], message["arguments"])
+
+
+_ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any]], _Body]]] = {
+    "question": _question,
+    "openapi": _openapi,
+    "tools": _tools,
+    "tool": _tool,
+}
+
+
+def serve(messages: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer messages until the input ends."""
+    for line in messages:
+        head: dict[str, Any] = {"status": HTTPStatus.OK.value}
+        try:
+            message = json.loads(line)
+            head["type"], text = _ANSWERS[message["ask"]](message)
+        except Refused as refused:
+            head |= {"status": refused.problem["status"], "type": PROBLEM}
+            text = json.dumps(refused.problem)
+        except Exception as error:  # a defect: the next question is answered
+            status = HTTPStatus.INTERNAL_SERVER_ERROR.value
+            head |= {"status": status, "type": PROBLEM, "defect": _where(error)}
+            text = json.dumps(problem(status, "the question failed; the log names the place"))
+        body = text.encode("utf-8", "backslashreplace")
+        answers.write(json.dumps({**head, "bytes": len(body)}).encode() + b"\n")
+        answers.write(body)
+        answers.flush()
+
+
+def _where(error: Exception) -> str:
+    """Describe a defect by its type and position, because its message may contain data."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
+
+
+def _give_way() -> None:
+    """Lower the priority of this process.
+
+    Linux compares the priorities of processes only within a session, if autogroups are enabled.
+    Then the session, which has only this process, needs the lower priority.
+    Source: sched(7), "The autogroup feature".
+    """
+    os.nice(NICE)
+    with suppress(OSError):  # not Linux, or no autogroups
+        Path("/proc/self/autogroup").write_text(str(NICE), encoding="ascii")
+
+
+def main() -> None:
+    """Answer the messages of the standard input."""
+    keep_little()
+    _give_way()
+    # What a library prints must not become a part of an answer.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        serve(sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()

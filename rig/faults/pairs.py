@@ -1,0 +1,50 @@
+"""Two faults at the same time on a real server."""
+
+import random
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rig.faults.fault import Disturb, Fault, Server
+
+AND: Final = "+"
+"""Separates the causes in the name of a pair."""
+
+PAIRS: Final = {
+    "longer_outputs+engine_stall": "e2e",
+    "longer_prompts+engine_stall": "ttft",
+    "longer_prompts+longer_outputs": "e2e",
+    "prefix_cache_miss+engine_stall": "ttft",
+    "longer_outputs+long_prompt_blocking": "e2e",
+}
+"""The latency to explain, for each pair of faults with the same arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    disturbances: tuple[Disturb, ...]
+
+    def __call__(self, server: Server, draw: random.Random) -> AbstractContextManager[None]:
+        return self._open(server, draw)
+
+    @contextmanager
+    def _open(self, server: Server, draw: random.Random) -> Iterator[None]:
+        with ExitStack() as stack:
+            for disturb in self.disturbances:
+                stack.enter_context(disturb(server, draw))
+            yield
+
+
+def together(first: Fault, second: Fault) -> Fault:
+    """Return both faults as one. The second fault must have been made from the traffic under the
+    first, so that its traffic contains both changes."""
+    name = f"{first.cause}{AND}{second.cause}"
+    return replace(
+        second,
+        cause=name,
+        metric=PAIRS[name],
+        usual=first.usual,
+        disturb=_Both((first.disturb, second.disturb)),
+        notes={**first.notes, **second.notes},
+    )

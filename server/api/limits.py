@@ -1,0 +1,27 @@
+"""Limits of the API, so that its questions do not delay the receipt of telemetry."""
+
+from dataclasses import dataclass
+from typing import Final
+
+PREFIX: Final = "/api/"
+"""The start of each path of the API."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiLimits:
+    """Limits on questions."""
+
+    questions: int = 2
+    """Maximum number of questions that are computed at the same time, each in its own process."""
+    waiting: int = 6
+    """Maximum number of further questions that wait for their turn. Together with `questions`, this
+    is half of the connections that one address may have to this port, so that /metrics always finds
+    a connection."""
+    seconds: float = 60.0
+    """Maximum time for a question, with the wait for its turn. An explanation by replay takes at
+    most 17 s (docs/benchmarks.md#shares-by-replay), a prediction for 200,000 requests two
+    minutes."""
+    query_bytes: int = 4_096
+    """Maximum length of a query string."""
+    idle_s: float = 300.0
+    """Time after which an idle process is ended, so that its memory is free."""

@@ -1,0 +1,88 @@
+"""The MCP server: the questions of the API as read-only tools for a language model.
+
+It has tools only: no prompts, no resources, no sampling. The same processes as for the JSON API
+compute the answers.
+Source: Model Context Protocol, specification, "Tools".
+"""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any, Final
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
+
+from server.api.problem import problem
+from server.api.worker_pool import BusyError, TooLongError, WorkerEndedError, WorkerPool
+
+INSTRUCTIONS: Final = (
+    "Tailspan records every request to vLLM servers. It answers questions about latency (TTFT: time"
+    " to the first token; TPOT: time per further token; ITL max: the longest gap; E2E), causes,"
+    " SLOs and cost. To find out whether something is wrong, call slo, then explain with the"
+    " incident. Use stats to compare tenants, models or replicas, and what_if before you recommend"
+    " a change. All tools only read. If there is too little data, say so; do not guess a cause."
+)
+_READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+
+
+def mcp_server(pool: WorkerPool) -> Server[Any]:
+    """Return the server.
+
+    Args:
+        pool: the processes that compute the answers.
+    """
+
+    tools: list[Tool] = []
+
+    async def list_tools(
+        _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        if not tools:  # they do not change
+            async with pool.asked({"ask": "tools"}) as reply:
+                listed = json.loads(reply.body)
+            tools[:] = [Tool(**each, annotations=_READS) for each in listed]
+        return ListToolsResult(tools=tools)
+
+    async def call_tool(
+        _context: ServerRequestContext[Any], params: CallToolRequestParams
+    ) -> CallToolResult:
+        return await _called(pool, params.name, params.arguments or {})
+
+    return Server(
+        "tailspan",
+        version=version("tailspan"),
+        title="Tailspan",
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+async def _called(pool: WorkerPool, name: str, given: Mapping[str, Any]) -> CallToolResult:
+    """Call a tool. An error is a result that the model can read."""
+    try:
+        async with pool.asked({"ask": "tool", "name": name, "arguments": given}) as reply:
+            failed = reply.head["status"] != HTTPStatus.OK
+            return _result(reply.body.decode(), failed)
+    except BusyError as error:
+        about = problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+    except TooLongError as error:
+        about = problem(HTTPStatus.GATEWAY_TIMEOUT, str(error))
+    except WorkerEndedError as error:
+        about = problem(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+    return _result(json.dumps(about), failed=True)
+
+
+def _result(text: str, failed: bool) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)

@@ -1,0 +1,91 @@
+"""Serve the MCP server over standard input and output, or over streamable HTTP."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.types import ASGIApp
+
+from collector.listen.asgi_server import AsgiHost
+from collector.listen.bearer_tokens import BearerGate
+from collector.listen.connections import ConnectionLimits
+from collector.listen.host_check import AllowedHosts, HostGate
+from server.api.mcp_server import mcp_server
+from server.api.worker_pool import WorkerPool
+from server.endpoint_access import EndpointAccess
+
+PATH: Final = "/mcp"
+GRACE_S: Final = 5.0
+MOST_BODY_BYTES: Final = 64 * 1024
+"""Maximum size of a message. A tool call has fewer than 64 parameters of at most 1,000
+characters."""
+
+
+async def serve_stdio(pool: WorkerPool) -> None:
+    """Answer the client that started this process, until it closes the standard input."""
+    server = mcp_server(pool)
+    try:
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+    finally:
+        await pool.close()
+
+
+class McpHost:
+    """The MCP server over streamable HTTP, at `PATH`.
+
+    Requests are independent: the server has no sessions, so that an unfinished session uses no
+    memory.
+
+    Args:
+        pool: the processes that compute the answers.
+        host: the address to listen on.
+        port: the port, or 0 for a free port.
+        access: access control.
+    """
+
+    def __init__(self, pool: WorkerPool, host: str, port: int, access: EndpointAccess) -> None:
+        self._pool = pool
+        server = mcp_server(pool)
+        # `HostGate` checks Host and Origin, so the SDK's own check is disabled.
+        app: ASGIApp = server.streamable_http_app(
+            streamable_http_path=PATH,
+            json_response=True,
+            stateless_http=True,
+            max_request_body_size=MOST_BODY_BYTES,
+            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        )
+        self._sessions = server.session_manager
+        if access.tokens is not None:
+            app = BearerGate(app, access.tokens)
+        self._http = AsgiHost(
+            HostGate(app, access.hosts or AllowedHosts()),
+            host=host,
+            port=port,
+            option="--port",
+            tls=access.tls,
+            limits=ConnectionLimits(connections=64, per_peer=16),
+        )
+
+    @property
+    def port(self) -> int:
+        """The port in use."""
+        return self._http.port
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve until the exit.
+
+        Raises:
+            ListenError: the port is not available.
+        """
+        # Outside of the sessions' task group, which would wrap the error in a group.
+        await self._http.start()
+        async with self._sessions.run():
+            try:
+                yield
+            finally:
+                await self._pool.close()
+                await self._http.stop(GRACE_S)

@@ -1,0 +1,209 @@
+"""Processes that compute the answers of the API.
+
+A question may need seconds of CPU time, and a Python process uses one core. Therefore the process
+that receives telemetry computes no answer. It passes each question to a separate process of low
+priority. A process starts with the first question, answers one question at a time, and ends if it
+is idle. If a question takes too long, or if its client disconnects, its process is killed.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from server.api.limits import ApiLimits
+from telemetry import child_process
+
+MODULE: Final = "cli.questions.worker"
+"""The module of the processes. Only its name is used here, because the commands are above this
+part."""
+HEAD_BYTES: Final = 2**20
+"""Maximum length of the line before an answer."""
+
+_LEASH: Final = Path(__file__).parents[1] / "leash.py"
+
+_log = logging.getLogger(__name__)
+
+
+class BusyError(Exception):
+    """Too many questions wait, or the question's turn did not come in time."""
+
+
+class TooLongError(Exception):
+    """The question took too long."""
+
+
+class WorkerEndedError(Exception):
+    """The process ended while it computed the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer of a process."""
+
+    head: Mapping[str, Any]
+    """`status` and `type` of the answer, and further members (`cli.questions.worker`)."""
+    body: bytes
+
+
+class WorkerPool:
+    """The processes.
+
+    Args:
+        environment: variables to add to the environment of the processes.
+        limits: limits on questions.
+    """
+
+    def __init__(self, environment: Mapping[str, str], limits: ApiLimits) -> None:
+        self.limits = limits
+        self._environment = {**environment, "TAILSPAN_CONFIG": os.devnull}
+        self._turn = asyncio.Semaphore(limits.questions)
+        self._open = 0
+        self._closed = False
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def asked(self, message: Mapping[str, Any]) -> AsyncIterator[Reply]:
+        """Ask a question, and yield the answer. The question counts as open until the exit.
+
+        Raises:
+            BusyError, TooLongError, WorkerEndedError: there is no answer.
+        """
+        most = self.limits.questions + self.limits.waiting
+        if self._open >= most:
+            raise BusyError(
+                f"more than {most} questions at a time; allowed: {most}; send the question again"
+                " later"
+            )
+        self._open += 1
+        try:
+            yield await self._in_time(message)
+        finally:
+            self._open -= 1
+
+    def kill(self) -> None:
+        """Kill all processes."""
+        self._idle.clear()
+        for worker in list(self._all):
+            self._end(worker)
+
+    async def close(self) -> None:
+        """Kill all processes, wait for their ends, and start no other."""
+        self._closed = True
+        self.kill()
+        await asyncio.gather(*self._ending)
+
+    async def _in_time(self, message: Mapping[str, Any]) -> Reply:
+        seconds, began_s = self.limits.seconds, None
+        try:
+            async with asyncio.timeout(seconds), self._turn:
+                began_s = time.monotonic()
+                return await self._answer(message)
+        except TimeoutError as error:
+            if began_s is None or time.monotonic() - began_s < seconds / 2:
+                raise BusyError(
+                    f"other questions took most of the {seconds:g} s; send the question again later"
+                ) from error
+            raise TooLongError(
+                f"the answer took more than {seconds:g} s; ask about a shorter range,"
+                " or start Tailspan with a higher --api-timeout"
+            ) from error
+
+    async def _answer(self, message: Mapping[str, Any]) -> Reply:
+        if self._idle:
+            with suppress(WorkerEndedError):  # it ended while it was idle: ask a new one
+                return await self._ask(self._idle.pop(), message)
+        worker = await self._started()
+        return await self._ask(worker, message)
+
+    async def _ask(self, worker: "_Worker", message: Mapping[str, Any]) -> Reply:
+        worker.keep()
+        try:
+            reply = await worker.ask(message)
+        except BaseException:
+            self._end(worker)
+            raise
+        self._idle.append(worker)
+        worker.end_later(self.limits.idle_s, self._retire)
+        return reply
+
+    def _retire(self, worker: "_Worker") -> None:
+        self._idle.remove(worker)
+        self._end(worker)
+
+    def _end(self, worker: "_Worker") -> None:
+        if worker in self._all:
+            self._all.remove(worker)
+            ending = asyncio.get_running_loop().create_task(worker.end())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    async def _started(self) -> "_Worker":
+        if self._closed:
+            raise WorkerEndedError("Tailspan is stopping; send the question again later")
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())),
+                *child_process.command(MODULE),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=child_process.environment(self._environment),
+                limit=HEAD_BYTES,
+                start_new_session=True,
+            )
+        except OSError as error:  # no memory, too many processes: both may be temporary
+            raise WorkerEndedError(f"a process cannot be started: {error.strerror}") from error
+        worker = _Worker(process)
+        self._all.add(worker)
+        return worker
+
+
+class _Worker:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._timer: asyncio.TimerHandle | None = None
+
+    def end_later(self, after_s: float, end: Any) -> None:
+        """Call `end` after a time, unless `keep` is called before."""
+        self._timer = asyncio.get_running_loop().call_later(after_s, end, self)
+
+    def keep(self) -> None:
+        """Cancel `end_later`."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def ask(self, message: Mapping[str, Any]) -> Reply:
+        """Send a message, and return the answer.
+
+        Raises:
+            WorkerEndedError: the process ended.
+        """
+        to, back = self._process.stdin, self._process.stdout
+        assert to is not None
+        assert back is not None
+        try:
+            to.write(json.dumps(message).encode() + b"\n")
+            await to.drain()
+            head = json.loads(await back.readuntil())
+            body = await back.readexactly(head["bytes"])
+        except (OSError, EOFError, ValueError) as error:
+            raise WorkerEndedError("the process that computes the answer ended") from error
+        if defect := head.get("defect"):
+            _log.error("a question failed: %s", defect)
+        return Reply(head, body)
+
+    async def end(self) -> None:
+        """Kill the process, and wait for its end."""
+        self.keep()
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()

@@ -1,0 +1,41 @@
+"""A foreign world: servers with properties that the step model of `replay/` does not have.
+
+Pure. The simulator and the replay share one scheduler and one form of the step model. A diagnosis
+that is measured on such a simulator can be too good. In a foreign world, the fitted model is wrong
+in its form, as it is for a real server.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+from simulator.conditions import Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignWorld:
+    """The properties of all servers of a fleet."""
+
+    crowding: float
+    """Relative increase of a step's duration for each sequence in the step. The fitted model is a
+    sum, and has no products of the sequences and the other work."""
+    drift_ratio: float
+    """Standard deviation of the logarithm of the servers' pace, which changes over time. The noise
+    of the fitted model is independent from step to step."""
+    drift_every_s: float
+    """Mean number of seconds between two changes of the pace."""
+
+    def events(self, replica: int, seed: str) -> Iterator[Change]:
+        """Yield the changes of a replica's conditions, without end."""
+        chance = random.Random(seed)
+        yield Change(0.0, replica, "crowding", self.crowding, source=_WORLD)
+        at_s = 0.0
+        for _ in count():
+            pace = chance.lognormvariate(0.0, self.drift_ratio)
+            yield Change(at_s, replica, "pace", pace, source=_WORLD)
+            at_s += chance.expovariate(1.0 / self.drift_every_s)
+
+
+_WORLD = -1
+"""The source of these changes. Faults have sources from 0 on."""

@@ -1,0 +1,67 @@
+import click
+from openapi_spec_validator import validate
+
+from cli.main import COMMANDS
+from cli.questions.declared import questions
+from cli.questions.explorer_pages import PAGES, page_link
+from cli.questions.openapi import document
+from ui.frame.address import parse
+from ui.frame.pages import BY_KEY
+
+
+def test_the_parameters_are_the_options_without_the_settings_and_files() -> None:
+    for each in questions().values():
+        assert each.words[0] in COMMANDS
+        options = {name for param in each.command.params for name in param.opts}
+        assert {f"--{name}" for name in each.parameters} <= options
+        left_out = {"--format", "--database", "--config", "--objectives", "--prices", "--trace"}
+        assert not left_out & {f"--{name}" for name in each.parameters}
+        rest = {name for name in options if name.startswith("--")} - left_out
+        assert rest - {"--block-size"} == {f"--{name}" for name in each.parameters}
+
+
+def test_the_openapi_document_is_valid_and_has_each_parameter() -> None:
+    whole = document()
+    validate(whole)
+    for name, each in questions().items():
+        get = whole["paths"][f"/api/v1/{name}"]["get"]
+        assert [one["name"] for one in get["parameters"]] == list(each.parameters)
+        assert get["summary"] == each.summary
+        for one in get["parameters"]:
+            assert one["description"]
+    (metric,) = (
+        one
+        for one in whole["paths"]["/api/v1/explain"]["get"]["parameters"]
+        if one["name"] == "metric"
+    )
+    assert metric["schema"]["enum"] == ["ttft", "tpot", "itl_max", "e2e", "queue"]
+
+
+def test_a_choice_of_a_command_is_a_choice_of_its_parameter() -> None:
+    for each in questions().values():
+        for param in each.command.params:
+            if isinstance(param.type, click.Choice) and param.name != "form":
+                assert each.parameters[param.opts[0].removeprefix("--")].schema["enum"]
+
+
+def test_a_link_opens_the_page_with_the_same_range_and_requests() -> None:
+    assert set(PAGES.values()) <= set(BY_KEY)
+    given = [("from", "1763634000"), ("to", "1763634900"), ("where", "tenant=a b&c")]
+    link = page_link("http://127.0.0.1:8501/", "explain", [*given, ("metric", "tpot")])
+    assert link is not None
+    address, _, query = link.partition("/?")
+    assert address == "http://127.0.0.1:8501"
+    from urllib.parse import parse_qsl
+
+    view, notices = parse(dict(parse_qsl(query)))
+    assert notices == []
+    assert (view.page, view.equals) == ("root-cause", {"tenant": "a b&c"})
+    window = view.window(0)
+    assert window.from_unix_ns == 1_763_634_000 * 10**9
+    assert window.to_unix_ns == 1_763_634_900 * 10**9
+    assert page_link("http://x", "explain", [("incident", "chat@1763634000")]) == (
+        "http://x/?page=root-cause&incident=chat@1763634000"
+    )
+    assert page_link("http://x", "explain", [("request", "abc/def")]) == (
+        "http://x/?page=request&request=abc/def"
+    )

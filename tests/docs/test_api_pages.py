@@ -1,0 +1,191 @@
+"""The examples of docs/api.md and docs/gates.md, on a simulated fleet with and without an
+incident."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+import yaml
+from jsonpath_ng.parser import parse
+
+from cli.questions.declared import questions
+from tests.served_api import ServedApi, served, store_fleet
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = re.compile(r"^\$ curl -s 'http://127\.0\.0\.1:9464(/api/v1/[^']+)'\n(.+)$", re.MULTILINE)
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SERVER = "https://tailspan.example.org:9464"
+NOBODY = "http://127.0.0.1:1"
+REPLICA = "sim-0"
+NEEDS_TOOLS = pytest.mark.skipif(
+    not (shutil.which("curl") and shutil.which("jq")), reason="curl or jq is not installed"
+)
+
+
+class Fleets(NamedTuple):
+    slow: ServedApi
+    healthy: ServedApi
+
+
+@pytest.fixture(scope="module")
+def fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleets]:
+    """A fleet that one tenant floods, and the same fleet without the flood."""
+    with ExitStack() as running:
+
+        def start(name: str, flooded: bool) -> ServedApi:
+            url = f"sqlite:///{tmp_path_factory.mktemp(name)}/tailspan.db"
+            store_fleet(url, flooded=flooded)
+            return running.enter_context(served(url))
+
+        yield Fleets(start("slow", flooded=True), start("healthy", flooded=False))
+
+
+def _page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def _examples() -> list[tuple[str, str]]:
+    return EXAMPLE.findall(_page("api.md"))
+
+
+@pytest.mark.parametrize(("path", "output"), _examples())
+def test_each_example_of_the_api_prints_what_the_page_shows(
+    fleets: Fleets, path: str, output: str
+) -> None:
+    """The same keys; the values depend on the traffic."""
+    found = httpx.get(f"{fleets.slow.address}{path}", timeout=300)
+    assert found.status_code == (400 if '"status": 400' in output else 200), found.text
+    assert set(re.findall(r'"(\w+)":', output)) <= set(re.findall(r'"(\w+)":', found.text))
+    assert found.text[0] == output[0]
+
+
+def test_each_question_has_an_example() -> None:
+    shown = {path.partition("?")[0].rpartition("/")[2] for path, _ in _examples()}
+    assert shown == set(questions())
+
+
+def test_the_panel_finds_its_columns(fleets: Fleets) -> None:
+    (query,) = map(json.loads, _blocks("json", "api.md"))
+    now = int(time.time())
+    url = query["url"].replace(SERVER, fleets.slow.address)
+    for name, second in (("__from", now - 900), ("__to", now)):
+        url = url.replace(f"${{{name}:date:seconds}}", str(second))
+    answer = httpx.get(url, timeout=300)
+    assert answer.status_code == 200, answer.text
+    for column in query["columns"]:
+        kind = str if column["type"] == "string" else (int, float)
+        values = [each.value for each in parse(f"$[*].{column['selector']}").find(answer.json())]
+        assert len(values) == len(answer.json()) > 1
+        assert all(isinstance(each, kind) for each in values)
+
+
+def _blocks(language: str, page: str = "gates.md") -> list[str]:
+    return [text for kind, text in FENCED.findall(_page(page)) if kind == language]
+
+
+def _manifest(kind: str) -> dict[str, Any]:
+    documents = (yaml.safe_load(block) for block in _blocks("yaml"))
+    (found,) = (each for each in documents if each.get("kind") == kind or kind in each)
+    return dict(found)
+
+
+def _argo_result(metric: dict[str, Any], api: ServedApi) -> object:
+    """Ask as the provider `web` does: return the value at the path."""
+    web = metric["provider"]["web"]
+    assert web["headers"] == [{"key": "Authorization", "value": "Bearer {{args.token}}"}]
+    url = web["url"].replace("{{args.replica}}", REPLICA).replace(SERVER, api.address)
+    answer = httpx.get(url, timeout=web["timeoutSeconds"])
+    assert answer.status_code == 200, answer.text
+    (match,) = parse(web["jsonPath"].strip("{}")).find(answer.json())
+    return match.value
+
+
+def _condition(text: str, result: object) -> bool:
+    """Evaluate a condition of the page: a comparison of `result` with a literal."""
+    compared = re.fullmatch(r'result (<=|>|==) ("\w+"|[0-9.]+)', text)
+    assert compared is not None, text
+    literal = yaml.safe_load(compared[2])
+    if compared[1] == "==":
+        return bool(result == literal)
+    assert isinstance(result, int | float), "a comparison with null is an error"
+    return bool(result <= literal if compared[1] == "<=" else result > literal)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_argo_stops_the_slow_version_and_passes_the_healthy_one(
+    fleets: Fleets, number: int
+) -> None:
+    metric = _manifest("AnalysisTemplate")["spec"]["metrics"][number]
+    for api, passes in ((fleets.slow, False), (fleets.healthy, True)):
+        result = _argo_result(metric, api)
+        assert _condition(metric["successCondition"], result) is passes, result
+        assert _condition(metric["failureCondition"], result) is not passes, result
+
+
+def _run(command: list[str], folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+@NEEDS_TOOLS
+def test_flagger_stops_the_slow_version_and_passes_the_healthy_one(
+    fleets: Fleets, tmp_path: Path
+) -> None:
+    (webhook,) = _manifest("Canary")["spec"]["analysis"]["webhooks"]
+    assert webhook["metadata"]["type"] == "bash"
+    for api, passes in ((fleets.slow, False), (fleets.healthy, True)):
+        command = webhook["metadata"]["cmd"].replace(SERVER, api.address)
+        here = command.replace("replica%3Dcanary", f"replica%3D{REPLICA}")
+        assert here != command
+        done = _run(["bash", "-c", here], tmp_path, TOKEN="x")
+        assert (done.returncode == 0) is passes, done.stderr
+        # A replica without requests does not pass, and neither does a Tailspan that is away.
+        away = here.replace(api.address, NOBODY)
+        for each in (command, away):
+            assert _run(["bash", "-c", each], tmp_path, TOKEN="x").returncode != 0
+
+
+@NEEDS_TOOLS
+def test_the_step_in_github_actions_stops_the_slow_version(fleets: Fleets, tmp_path: Path) -> None:
+    (step,) = _manifest("jobs")["jobs"]["gate"]["steps"]
+    assert set(step["env"]) == {"TAILSPAN", "TOKEN"}
+    script = step["run"].replace("replica=canary", f"replica={REPLICA}")
+    for api, passes in ((fleets.slow, False), (fleets.healthy, True)):
+        done = _run(["bash", "-e", "-c", script], tmp_path, TAILSPAN=api.address, TOKEN="x")
+        assert (done.returncode == 0) is passes, done.stdout + done.stderr
+    for address, run in ((NOBODY, script), (api.address, step["run"])):
+        done = _run(["bash", "-e", "-c", run], tmp_path, TAILSPAN=address, TOKEN="x")
+        assert done.returncode != 0
+
+
+@NEEDS_TOOLS
+def test_the_script_for_one_server_stops_the_slow_version(fleets: Fleets, tmp_path: Path) -> None:
+    (script,) = _blocks("sh")
+    gate = tmp_path / "gate.sh"
+    gate.write_text(script)
+    slow = _run(["sh", str(gate), "0.5"], tmp_path, TAILSPAN=fleets.slow.address)
+    assert (slow.returncode, slow.stdout) == (1, "")
+    assert "pages" in slow.stderr
+    healthy = _run(["sh", str(gate), "0.5"], tmp_path, TAILSPAN=fleets.healthy.address)
+    assert (healthy.returncode, healthy.stdout) == (0, "ok\n"), healthy.stderr
+    tight = _run(["sh", str(gate), "0.001"], tmp_path, TAILSPAN=fleets.healthy.address)
+    assert tight.returncode == 1
+    assert "above 0.001 s" in tight.stderr
+    away = _run(["sh", str(gate), "0.5"], tmp_path, TAILSPAN=NOBODY)
+    assert away.returncode not in (0, 1)

@@ -1,0 +1,108 @@
+"""A simulated fleet with an open incident, and the API that answers questions about it."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp
+
+from alerts.evaluation.evaluator import Evaluator
+from alerts.openslo.reader import OBJECTIVES, load
+from collector.listen.asgi_server import AsgiHost
+from collector.listen.bearer_tokens import BearerGate, Tokens
+from collector.listen.connections import ConnectionLimits
+from collector.listen.host_check import AllowedHosts, HostGate
+from collector.testing import background_loop
+from server.api.app import api_app, beside
+from server.api.limits import PREFIX, ApiLimits
+from server.api.problem import ProblemGate
+from server.api.worker_pool import WorkerPool
+from server.explorer_launch import reading_environment
+from simulator.dataset import run as simulate
+from simulator.fault import Fault
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+from store.database import open_database
+from store.rollups.building import settle
+from store.rollups.marks import begin
+from store.writer import Writer
+
+PAST_S: Final = 1_200
+FLOOD_S: Final = 300
+
+
+def store_fleet(url: str, *, flooded: bool = True) -> int:
+    """Store twenty minutes of a fleet. One tenant floods the last five, if `flooded`.
+
+    Returns:
+        The end of the data, in unix seconds.
+    """
+    end_s = int(time.time())
+    flood = Fault(cause="tenant_flood", start_s=float(PAST_S - FLOOD_S))
+    found = simulate(
+        FleetConfig(
+            workload=Workload(rate_per_s=2.0),
+            faults=(flood,) if flooded else (),
+            started_unix_ns=(end_s - PAST_S) * 10**9,
+            duration_s=float(PAST_S),
+        )
+    )
+    engine = open_database(url)
+    try:
+        begin(engine)
+        with Writer(engine) as writer:
+            writer.submit(found.requests, found.samples, found.starts, found.gpus).result(60)
+        settle(engine, end_s)
+        Evaluator(engine, load([OBJECTIVES]).objectives).evaluate(end_s)
+    finally:
+        engine.dispose()
+    return end_s
+
+
+@dataclass(frozen=True, slots=True)
+class ServedApi:
+    """A running API."""
+
+    address: str
+    pool: WorkerPool
+    url: str
+    """The database."""
+
+    def get(self, path: str, **about: Any) -> httpx.Response:
+        """Ask; `path` is relative to `/api/v1/`."""
+        return httpx.get(f"{self.address}{PREFIX}v1/{path}", timeout=300, **about)
+
+
+@contextmanager
+def served(
+    url: str, limits: ApiLimits | None = None, tokens: Tokens | None = None
+) -> Iterator[ServedApi]:
+    """Serve the API beside a `/metrics`, with the checks and limits of `tailspan up`."""
+    pool = WorkerPool(reading_environment(url, (), None), limits or ApiLimits(seconds=300))
+    app: ASGIApp = beside(PlainTextResponse("up 1\n"), api_app(pool))
+    if tokens is not None:
+        app = BearerGate(app, tokens)
+    app = ProblemGate(HostGate(app, AllowedHosts()), PREFIX)
+    host = AsgiHost(
+        app,
+        host="127.0.0.1",
+        port=0,
+        option="--metrics-port",
+        limits=ConnectionLimits(connections=64, per_peer=16),
+    )
+    with background_loop() as loop:
+        asyncio.run_coroutine_threadsafe(host.start(), loop).result(30)
+        try:
+            yield ServedApi(f"http://127.0.0.1:{host.port}", pool, url)
+        finally:
+
+            async def stop() -> None:
+                await pool.close()
+                await host.stop(1)
+
+            asyncio.run_coroutine_threadsafe(stop(), loop).result(30)

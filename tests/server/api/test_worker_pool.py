@@ -1,0 +1,192 @@
+import asyncio
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.api import worker_pool
+from server.api.limits import ApiLimits
+from server.api.worker_pool import BusyError, TooLongError, WorkerEndedError, WorkerPool
+
+# A process that answers as `cli.questions.worker` does, without its imports.
+STAND_IN = """
+import json, os, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "sleep" in asked:
+        time.sleep(asked["sleep"])
+    if "end" in asked:
+        os._exit(3)
+    body = json.dumps({"pid": os.getpid(), **asked}).encode()
+    head = {"status": 200, "type": "application/json", "bytes": len(body)}
+    if "defect" in asked:
+        head["defect"] = asked["defect"]
+    sys.stdout.buffer.write(json.dumps(head).encode() + b"\\n" + body)
+    sys.stdout.flush()
+"""
+
+
+@pytest.fixture(autouse=True)
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(worker_pool, "MODULE", "stand_in")
+
+
+@asynccontextmanager
+async def pool_of(**limits: Any) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool({}, ApiLimits(**limits))
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+async def _pid(pool: WorkerPool, **about: Any) -> int:
+    async with pool.asked(about) as reply:
+        found: int = json.loads(reply.body)["pid"]
+        return found
+
+
+def _gone(pid: int) -> bool:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_process_answers_one_question_after_the_other() -> None:
+    async def ask() -> set[int]:
+        async with pool_of() as pool:
+            return {await _pid(pool) for _ in range(3)}
+
+    assert len(asyncio.run(ask())) == 1
+
+
+def test_questions_at_the_same_time_have_separate_processes() -> None:
+    async def ask() -> set[int]:
+        async with pool_of(questions=2) as pool:
+            return set(await asyncio.gather(*(_pid(pool, sleep=0.3) for _ in range(4))))
+
+    assert len(asyncio.run(ask())) == 2
+
+
+def test_more_questions_than_allowed_are_refused_at_once() -> None:
+    async def ask() -> list[int | BaseException]:
+        async with pool_of(questions=1, waiting=2) as pool:
+            asking = (_pid(pool, sleep=0.2) for _ in range(10))
+            return await asyncio.gather(*asking, return_exceptions=True)
+
+    found = asyncio.run(ask())
+    refused = [each for each in found if isinstance(each, BusyError)]
+    assert len(refused) == 7
+    assert "more than 3 questions at a time; allowed: 3;" in str(refused[0])
+
+
+def test_a_question_that_takes_too_long_is_ended_with_its_process() -> None:
+    async def ask() -> int:
+        async with pool_of(questions=1, seconds=1.0) as pool:
+            pid = await _pid(pool)
+            with pytest.raises(TooLongError, match="more than 1 s; ask about a shorter range"):
+                await _pid(pool, sleep=60)
+            assert await _pid(pool) != pid
+            return pid
+
+    assert _gone(asyncio.run(ask()))
+
+
+def test_a_question_that_only_waited_is_to_be_repeated() -> None:
+    async def ask() -> list[int | BaseException]:
+        async with pool_of(questions=1, seconds=1.0) as pool:
+            asking = (_pid(pool, sleep=60) for _ in range(2))
+            return await asyncio.gather(*asking, return_exceptions=True)
+
+    first, second = asyncio.run(ask())
+    assert isinstance(first, TooLongError)
+    assert isinstance(second, BusyError)
+
+
+def test_a_cancelled_question_ends_its_process() -> None:
+    async def ask() -> int:
+        async with pool_of(questions=1) as pool:
+            pid = await _pid(pool)
+            asking = asyncio.create_task(_pid(pool, sleep=60))
+            await asyncio.sleep(0.1)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            await _pid(pool)
+            return pid
+
+    assert _gone(asyncio.run(ask()))
+
+
+def test_a_process_that_ended_while_idle_is_replaced() -> None:
+    async def ask() -> tuple[int, int]:
+        async with pool_of() as pool:
+            pid = await _pid(pool)
+            os.kill(pid, signal.SIGKILL)
+            assert _gone(pid)
+            return pid, await _pid(pool)
+
+    before, after = asyncio.run(ask())
+    assert before != after
+
+
+def test_a_question_that_ends_its_process_fails_and_the_next_is_answered() -> None:
+    async def ask() -> int:
+        async with pool_of() as pool:
+            with pytest.raises(WorkerEndedError, match="ended"):
+                await _pid(pool, end=True)
+            return await _pid(pool)
+
+    assert asyncio.run(ask())
+
+
+def test_no_process_starts_after_the_end() -> None:
+    """Questions that wait for their turn when Tailspan stops would start one."""
+
+    async def ask() -> tuple[list[int | BaseException], int]:
+        pool = WorkerPool({}, ApiLimits(questions=1))
+        asking = [asyncio.create_task(_pid(pool, sleep=60)) for _ in range(3)]
+        await asyncio.sleep(0.2)
+        await pool.close()
+        return await asyncio.gather(*asking, return_exceptions=True), len(pool._all)
+
+    found, left = asyncio.run(ask())
+    assert [type(each) for each in found] == [WorkerEndedError] * 3
+    assert left == 0
+
+
+def test_an_idle_process_ends() -> None:
+    async def ask() -> int:
+        async with pool_of(idle_s=0.1) as pool:
+            pid = await _pid(pool)
+            await asyncio.sleep(0.5)
+            assert _gone(pid)
+            return await _pid(pool)
+
+    assert asyncio.run(ask())
+
+
+def test_the_place_of_a_defect_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def ask() -> None:
+        async with pool_of() as pool:
+            await _pid(pool, defect="KeyError in stats.py, line 3")
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(ask())
+    assert "KeyError in stats.py, line 3" in caplog.text

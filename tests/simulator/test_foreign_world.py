@@ -1,0 +1,40 @@
+"""A foreign world: steps that the fitted step model does not explain."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from replay.engine_config import EngineConfig
+from simulator.dataset import run
+from simulator.fleet_config import FleetConfig
+from simulator.foreign_world import ForeignWorld
+from simulator.workload import Workload
+
+USUAL = FleetConfig(
+    duration_s=60.0,
+    seed=3,
+    replicas=1,
+    engine=EngineConfig(max_num_seqs=64, step_noise_ratio=0.0),
+    workload=Workload(rate_per_s=6.0),
+)
+QUIET = ForeignWorld(crowding=0.0, drift_ratio=0.0, drift_every_s=10.0)
+
+
+def decode_s(config: FleetConfig) -> np.ndarray:
+    decode: np.ndarray = run(config).request_table()["decode_s"].to_numpy()
+    return decode
+
+
+def test_a_world_without_properties_changes_nothing() -> None:
+    assert np.array_equal(decode_s(replace(USUAL, foreign=QUIET)), decode_s(USUAL), equal_nan=True)
+
+
+def test_crowding_makes_steps_longer_with_the_number_of_sequences() -> None:
+    crowded = decode_s(replace(USUAL, foreign=replace(QUIET, crowding=0.01)))
+    assert 1.02 < np.nanmean(crowded) / np.nanmean(decode_s(USUAL)) < 1.6
+
+
+def test_a_drifting_pace_is_drawn_from_the_seed() -> None:
+    drifting = replace(USUAL, foreign=replace(QUIET, drift_ratio=0.2))
+    assert np.array_equal(decode_s(drifting), decode_s(drifting), equal_nan=True)
+    assert not np.array_equal(decode_s(drifting), decode_s(USUAL), equal_nan=True)
