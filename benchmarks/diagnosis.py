@@ -1,7 +1,7 @@
 """Measures how often the causes of simulated slow requests are found, compared with simple
 diagnosers.
 
-    python benchmarks/diagnosis.py                            330 cases, two at a time
+    python benchmarks/diagnosis.py                            360 cases, two at a time
     python benchmarks/diagnosis.py --seed 7 --cause lora_swap --cases 20
     python benchmarks/diagnosis.py --results FILE             continues where it stopped
     python benchmarks/diagnosis.py --foreign                  servers unlike the fitted model
@@ -207,7 +207,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", type=int, default=330)
+    parser.add_argument("--cases", type=int, default=360)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3)))
     parser.add_argument("--cause", choices=CAUSES, help="only single faults of this cause")
     parser.add_argument(
