@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from analysis.baseline import Baseline, usual_baseline, within
 from analysis.thresholds import thresholds
+from analysis.unfinished_requests import with_unfinished_requests
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of, servers_of
@@ -89,7 +90,9 @@ def explain_question(
     """Read the data for a question from the store, and return the explanation."""
     beside = [label for label in question.where if label not in LABELS]
     columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))
-    found = joined_evidence([evidence(engine, each, columns, {}) for each in windows_of(question)])
+    windows = windows_of(question)
+    found = joined_evidence([evidence(engine, each, columns, {}) for each in windows])
+    found = with_unfinished_requests(engine, found, windows)
     servers = servers_of(found.engines, found.gpus, found.starts)
     return explain(
         requests_of(found.requests, beside),

@@ -1,7 +1,7 @@
 """Measures how often the causes of simulated slow requests are found, compared with simple
 diagnosers.
 
-    python benchmarks/diagnosis.py                            330 cases, two at a time
+    python benchmarks/diagnosis.py                            360 cases, two at a time
     python benchmarks/diagnosis.py --seed 7 --cause lora_swap --cases 20
     python benchmarks/diagnosis.py --results FILE             continues where it stopped
     python benchmarks/diagnosis.py --foreign                  servers unlike the fitted model
@@ -47,7 +47,8 @@ from benchmarks._diagnosis_results import Result, passed, read
 from benchmarks._diagnosis_table import line, table
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation
-from diagnosis.inputs.arrow import requests_of, servers_of
+from diagnosis.inputs.arrow import requests_of, samples_of, servers_of
+from diagnosis.inputs.hung_engines import with_unfinished
 from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric, Question, Span
 from simulator import dataset
@@ -74,8 +75,8 @@ def judged(
     begun = time.monotonic()
     case = drawn(number, seed, kind, causes, foreign)
     data = dataset.run(case.config)
-    requests = requests_of(data.request_table())
     servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
+    requests = with_unfinished(requests_of(data.request_table()), servers.engines)
     metric = alerted(requests, case.baseline, case.window)
     if symptom and causes:
         hurt = INJECTIONS[causes[0]].hurt_by(case.config.faults[0], case.config)
@@ -155,7 +156,9 @@ def _true_shares(
 
     def with_faults(*chosen: Fault) -> float:
         data = dataset.run(replace(world, faults=chosen))
-        return tail_s(requests_of(data.request_table()), metric, case.window, share)
+        engines = samples_of(data.sample_table())
+        requests = with_unfinished(requests_of(data.request_table()), engines)
+        return tail_s(requests, metric, case.window, share)
 
     usual_s = tail_s(all_faults, metric, case.baseline, share)
     whole_s = tail_s(all_faults, metric, case.window, share)
@@ -204,7 +207,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", type=int, default=330)
+    parser.add_argument("--cases", type=int, default=360)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3)))
     parser.add_argument("--cause", choices=CAUSES, help="only single faults of this cause")
     parser.add_argument(

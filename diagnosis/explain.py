@@ -14,6 +14,7 @@ from diagnosis.claim import Claim, Evidence, divide_terms
 from diagnosis.explanation import Cause, Explanation, PartGrowth, Verdict
 from diagnosis.growth.case import Case, case_of
 from diagnosis.growth.own_work import fit_own_work
+from diagnosis.inputs.hung_engines import with_unfinished
 from diagnosis.inputs.littles_law import contradictions
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.inputs.same_models import same_model_requests
@@ -90,6 +91,7 @@ def explain(
             decides.
     """
     window, baseline = question.window, question.baseline
+    requests = with_unfinished(requests, servers.engines)
     now = requests.within(window.from_unix_ns, window.to_unix_ns)
     before = requests.within(baseline.from_unix_ns, baseline.to_unix_ns)
     now, before = same_model_requests(now, before, question)

@@ -115,6 +115,8 @@ class Engine:
         self._running: dict[int, Job] = {}
         self._prefilling: list[Job] = []
         self._step: _Step | None = None
+        self._leaving: dict[int, Job] = {}
+        """Running jobs to abort at the end of a step, by number."""
         self.blocked = Blocked()
         """Total duration of steps at whose start the queue was blocked, by reason, in seconds."""
         self._longest_step_s = 0.0
@@ -218,6 +220,23 @@ class Engine:
             if start >= until:
                 return ended
             self._begin_step(start)
+
+    def abort(self, number: int) -> Job | None:
+        """Abort a job. `advance` must have been called for this instant.
+
+        As in vLLM, a job in the batch is aborted between two steps. `advance` returns it then.
+
+        Returns:
+            A job that was not in the batch, which is aborted at once; otherwise None.
+        """
+        for jobs in (self._coming, self._held, self._waiting):
+            for job in jobs:
+                if job.number == number:
+                    jobs.remove(job)
+                    return job
+        if (running := self._running.get(number)) is not None:
+            self._leaving[number] = running
+        return None
 
     def unfinished(self) -> list[Job]:
         """Return every job that has not ended. Call it before the engine stops."""
@@ -509,12 +528,39 @@ class Engine:
             self._bill_chunk(job, tokens, step, own_s, sequences)
             if self._end_chunk(job, tokens, step, own_s, sequences):
                 done.append(job)
+        done += self._aborted(done)
         self._just_ended = len(done)
         # As in vLLM, blocks are released in the order of the batch.
         for job in sorted(done, key=lambda each: each.admitted):
-            job.last_token, job.last_sequences = self._now, sequences
+            if job.first_token is not None:
+                job.last_token, job.last_sequences = self._now, sequences
             self._leave_batch(job)
             ended.append(job)
+
+    def _aborted(self, done: list[Job]) -> list[Job]:
+        """Stop computing the jobs to abort, and return them. A job that is preempted now is aborted
+        after its next step."""
+        if not self._leaving:
+            return []
+        for job in done:
+            self._leaving.pop(job.number, None)
+        aborted = [job for number, job in self._leaving.items() if number in self._running]
+        for job in aborted:
+            del self._leaving[job.number]
+            job.aborted = self._now
+            self._stop_computing(job)
+        return aborted
+
+    def _stop_computing(self, job: Job) -> None:
+        """Remove a running job from the decodes or from the prefills."""
+        if job.joined >= 0:
+            self._lockstep.leave(job)
+            job.last_token = self._now
+        elif job.number in self._drafting.jobs:
+            self._drafting.leave(job)
+            job.last_token = self._now
+        else:
+            self._prefilling.remove(job)
 
     def _bill_chunk(self, job: Job, tokens: int, step: _Step, own_s: float, sequences: int) -> None:
         took_s = step.end - step.start
@@ -571,14 +617,7 @@ class Engine:
         self.kv.release(job.lease, max(self._blocks(job.computed_tokens), held))
 
     def _preempt(self, job: Job) -> None:
-        if job.joined >= 0:
-            self._lockstep.leave(job)
-            job.last_token = self._now
-        elif job.number in self._drafting.jobs:
-            self._drafting.leave(job)
-            job.last_token = self._now
-        else:
-            self._prefilling.remove(job)
+        self._stop_computing(job)
         self._leave_batch(job)
         self.totals.preemptions += 1
         job.preempted_at.append(self._now)

@@ -151,6 +151,8 @@ class Job:
     """The step count at which the request joined the decodes; −1 if it is not decoding."""
     evicted: float | None = None
     """Time of the preemption, until the lost tokens are recomputed; None otherwise."""
+    aborted: float | None = None
+    """End of the step after which the request was aborted; None if it was not."""
     lost_tokens: int = 0
     """Number of tokens that were computed when the request was preempted."""
     before: "Sums | None" = None

@@ -28,6 +28,11 @@ class PriorityQueue:
         """Remove and return the first job."""
         return heapq.heappop(self._heap)[1]
 
+    def remove(self, job: Job) -> None:
+        """Remove a job."""
+        self._heap = [each for each in self._heap if each[1] is not job]
+        heapq.heapify(self._heap)
+
     def __getitem__(self, place: int) -> Job:
         return self._heap[place][1]
 

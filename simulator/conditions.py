@@ -23,6 +23,7 @@ Key = Literal[
     "foreign",
     "lost_blocks",
     "pull",
+    "hung",
 ]
 """The names of the conditions. Some conditions are factors for durations, with 1 as the usual
 duration: of a whole step (`pace`), of a step on one rank, of the front end's work, of a KV
@@ -31,7 +32,7 @@ relative increase of a step's duration for each sequence in the step. `clock` is
 the GPU's clock. `foreign` is the
 number of other processes on the GPU. `lost_blocks` is the number of KV blocks that are unused but
 cannot be allocated. `pull` is the share of all requests that goes to this replica regardless of the
-router."""
+router. `hung` is above 0 while the engine takes no step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ CAUSES: Final = (
     "tenant_flood",
     "replica_imbalance",
     "config_change",
+    "engine_hang",
+    "retry_storm",
 )
 """The cause ids that `tailspan explain` prints."""
 

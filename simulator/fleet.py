@@ -70,6 +70,8 @@ class _Fleet:
         self._routing = Routing(config.router, random.Random(f"{config.seed}:routing"))
         self._coming = heapq.merge(self._arrivals(), *self._events(), key=attrgetter("at_s"))
         self._next: Request | Event | None = next(self._coming, None)
+        self._deadlines: list[tuple[float, int, int]] = []
+        """A heap of the clients' timeouts: the instant, the replica, the request's number."""
         self._lost = 0
 
     def seconds(self) -> Iterator[Second]:
@@ -78,9 +80,11 @@ class _Fleet:
             second += 1
             end = second * SAMPLE_S
             while self._next is not None and self._next.at_s < end:
+                self._let_give_up(self._next.at_s)
                 self._advance(self._next.at_s)
                 self._meet(self._next)
                 self._next = next(self._coming, None)
+            self._let_give_up(end)
             self._advance(end)
             yield Second(end, tuple(self._tell(end)), self._lost)
 
@@ -101,9 +105,22 @@ class _Fleet:
             if chosen is None:
                 self._lost += 1
                 return
-            refused = chosen.receive(coming)
+            refused, place = chosen.receive(coming), self._replicas.index(chosen)
             if refused is not None:
-                self._outboxes[self._replicas.index(chosen)].append(refused)
+                self._outboxes[place].append(refused)
+            elif coming.timeout_s is not None:
+                deadline = (coming.at_s + coming.timeout_s, place, chosen.newest)
+                heapq.heappush(self._deadlines, deadline)
+
+    def _let_give_up(self, until: float) -> None:
+        """Abort the requests whose clients' timeouts pass before `until`, and send them again."""
+        while self._deadlines and self._deadlines[0][0] < until:
+            at_s, place, number = heapq.heappop(self._deadlines)
+            self._advance(at_s)
+            request, records = self._replicas[place].give_up(number, at_s)
+            self._outboxes[place].extend(records)
+            if request is not None and request.retries:
+                self._meet(replace(request, at_s=at_s, retries=request.retries - 1))
 
     def _tell(self, end: float) -> Iterator[ReplicaSecond]:
         for replica, outbox in zip(self._replicas, self._outboxes, strict=True):

@@ -29,7 +29,7 @@ def ladder(request: Request, block_tokens: int, own: str) -> str | None:
     Args:
         request: the request.
         block_tokens: prompt tokens per block.
-        own: a text that no other request has.
+        own: a text that only requests with the same prompt have.
     """
     rungs = bisect_right(POSITIONS, request.prompt_tokens // block_tokens)
     if not rungs:

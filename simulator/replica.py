@@ -25,7 +25,7 @@ from replay.step_clock import Stall
 from simulator.conditions import Change, Conditions, Restart
 from simulator.gpu import KV_TOKEN_BYTES, TOKEN_FLOPS, WEIGHT_BYTES, GpuMeter, machine
 from simulator.prefix_ladders import ladder
-from simulator.workload import Request
+from simulator.workload import Prefix, Request
 from telemetry.gpus import GpuSample
 
 _FRONT_END = FrontEndModel()
@@ -157,7 +157,7 @@ class Replica:
                 prompt_tokens=request.prompt_tokens,
                 output_tokens=request.leaves_after_tokens or request.output_tokens,
                 queued=queued,
-                prefixes=(request.prefix,) if request.prefix else (),
+                prefixes=_shared(request),
                 lora=request.lora,
                 acceptance=request.acceptance,
                 fetch_s=self._fetch_s(fetched) if fetched else 0.0,
@@ -167,6 +167,24 @@ class Replica:
         self._pending[self._received] = _Pending(request, record)
         return None
 
+    @property
+    def newest(self) -> int:
+        """The number of the newest request."""
+        return self._received
+
+    def give_up(self, number: int, at_s: float) -> tuple[Request | None, list[RequestRecord]]:
+        """End a request whose client's timeout has passed. `advance` must have been called for this
+        instant.
+
+        Returns: the request, or None if it has ended; and its record. `advance` returns the record
+            of a request in the batch at the end of the current step.
+        """
+        pending = self._pending.get(number)
+        if pending is None:
+            return None, []
+        job = self._engine.abort(number)
+        return pending.request, [] if job is None else [self._aborted(job, at_s)]
+
     def advance(self, until: float) -> list[RequestRecord]:
         """Run to the instant `until`. Return the records of the requests whose last token was
         produced by then."""
@@ -174,7 +192,12 @@ class Replica:
             if until < self._ready_s:
                 return []
             self._ready_s = None
-        return [self._ended(job) for job in self._engine.advance(until)]
+        if self.conditions.total("hung"):
+            return []
+        return [
+            self._aborted(job, job.aborted) if job.aborted is not None else self._ended(job)
+            for job in self._engine.advance(until)
+        ]
 
     def gpus(self, at_s: float) -> tuple[GpuSample, ...]:
         """Return the GPUs' samples for the time since the last call. There are samples even while
@@ -350,6 +373,34 @@ class Replica:
         record.delivered = max(at_s, record.arrived or at_s)
         return record
 
+    def _aborted(self, job: Job, at_s: float) -> RequestRecord:
+        """Return the record of a request whose client gave up, with the instants that it
+        reached."""
+        pending = self._pending.pop(job.number)
+        record, streamed = pending.record, pending.request.streamed
+        record.outcome = "abort"
+        record.delivered = max(at_s, record.arrived or at_s)
+        record.queued, record.handed = (
+            (None, None) if job.handed is None else (job.queued, job.handed)
+        )
+        record.scheduled, record.first_token = job.scheduled, job.first_token
+        record.cached_tokens, record.preemptions = job.cached_tokens, len(job.preempted_at)
+        record.preempted_at, record.resumed_at = job.preempted_at, job.resumed_at
+        record.billed_s, record.wasted_s = job.billed_s, job.wasted_s
+        if job.scheduled is not None:
+            record.queue_parts = QueueParts(*job.queue)
+        if job.first_token is None or job.last_token is None or job.scheduled is None:
+            return record
+        record.last_token, record.output_tokens = job.last_token, job.made_tokens
+        record.itl_max_s = job.itl_max_s
+        record.prefill_parts = Parts(*job.prefill.of(job.first_token - job.scheduled))
+        record.decode_parts = Parts(*job.decode.of(job.last_token - job.first_token))
+        if streamed:
+            record.http_status = 200
+            first_byte = job.first_token + _FRONT_END.first_s()
+            record.first_byte = min(first_byte, record.delivered)
+        return record
+
     def _ended(self, job: Job) -> RequestRecord:
         pending = self._pending.pop(job.number)
         request, record = pending.request, pending.record
@@ -381,7 +432,9 @@ class Replica:
         record.external_cached_tokens = job.external_cached_tokens
         record.output_tokens = job.made_tokens
         if self._config.enable_prefix_caching:
-            record.prefix_ladder = ladder(request, self._config.block_size, f"{record.trace_id:x}")
+            record.prefix_ladder = ladder(
+                request, self._config.block_size, request.prompt or f"{record.trace_id:x}"
+            )
         record.preemptions = len(job.preempted_at)
         record.itl_max_s = job.itl_max_s
         record.billed_s, record.wasted_s = job.billed_s, job.wasted_s
@@ -391,6 +444,15 @@ class Replica:
         record.prefill_parts = Parts(*job.prefill.of(prefill_s))
         record.decode_parts = Parts(*job.decode.of(job.last_token - job.first_token))
         return record
+
+
+def _shared(request: Request) -> tuple[Prefix, ...]:
+    """Return the segments of the prompt that other requests may have: the system prompt, and the
+    whole prompt if it may be sent again."""
+    found = (request.prefix,) if request.prefix else ()
+    if request.prompt is None:
+        return found
+    return (*found, Prefix(request.prompt, request.prompt_tokens - 1))
 
 
 def _refused(record: RequestRecord, arrived: float, status: int, error_type: str) -> RequestRecord:

@@ -51,6 +51,14 @@ class Request:
     leaves_after_tokens: int | None = None
     """Number of tokens after which the client disconnects; None if the client reads the whole
     response."""
+    prompt: str | None = None
+    """Name of the prompt. Requests with the same name have the same prompt. None means that no
+    other request has this prompt."""
+    timeout_s: float | None = None
+    """Number of seconds after which the client gives up if the response is not complete; None if
+    the client waits for the whole response."""
+    retries: int = 0
+    """Number of times that the client sends the request again at once after a timeout."""
     malformed: bool = False
     lora: str | None = None
     acceptance: float = 0.75

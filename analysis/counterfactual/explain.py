@@ -14,6 +14,7 @@ from analysis.counterfactual.shares import (
     Tails,
     UndecidedError,
     decide,
+    removable_factors,
     untested,
 )
 from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
@@ -73,6 +74,7 @@ def with_shares_of(
         return explanation, None
     tails = _tails(explanation)
     try:
+        removable_factors(causes)  # fails before anything is read
         window, baseline = read(tails)
         decision = decide(window, baseline, causes, tails, progress)
         more = untested(causes, explanation.others) if decision.unexplained.low > 0 else []

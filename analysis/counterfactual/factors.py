@@ -67,8 +67,8 @@ KIND_OF_CAUSE: Final[Mapping[str, Kind]] = {
     "preemption": Kind.OUTGROWN_BLOCKS,
     "config_change": Kind.CONFIG,
 }
-"""The causes that a replay can remove. The other causes are restarts, adapters and KV transfers,
-which `replay/` does not model."""
+"""The causes that a replay can remove. The other causes are restarts, hangs, retries, adapters and
+KV transfers, which `replay/` does not model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def decide(
     Raises:
         UndecidedError: the replay cannot remove a cause, or does not reproduce the growth.
     """
-    factors = _factors(causes)
+    factors = removable_factors(causes)
     chance = np.random.default_rng(0)
     of_blocks = [each for each in factors if each.kind in (Kind.BLOCKS, Kind.OUTGROWN_BLOCKS)]
     if of_blocks:
@@ -171,7 +171,12 @@ def untested(tested: Sequence[Cause], others: Sequence[Cause]) -> list[Cause]:
     return found
 
 
-def _factors(causes: Sequence[Cause]) -> list[Factor]:
+def removable_factors(causes: Sequence[Cause]) -> list[Factor]:
+    """Return the factors that represent the causes.
+
+    Raises:
+        UndecidedError: the replay cannot remove a cause, or there are too many factors.
+    """
     factors: list[Factor] = []
     for cause, factor in zip(causes, factors_of(causes), strict=True):
         if factor is None:

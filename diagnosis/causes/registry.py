@@ -8,6 +8,7 @@ from diagnosis.causes import (
     cold_start,
     config_change,
     decode_batch_growth,
+    engine_hang,
     engine_stall,
     frontend_cpu,
     gpu_throttling,
@@ -24,6 +25,7 @@ from diagnosis.causes import (
     prefill_interference,
     prefix_cache_miss,
     replica_imbalance,
+    retry_storm,
     slow_rank,
     spec_decode_rejection,
     tenant_flood,
@@ -53,6 +55,8 @@ _MODULES = (
     tenant_flood,
     replica_imbalance,
     config_change,
+    engine_hang,
+    retry_storm,
 )
 
 DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(

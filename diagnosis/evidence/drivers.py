@@ -21,6 +21,7 @@ from diagnosis.evidence.added_requests import (
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.evidence.outside_restarts import log_skew_outside_restarts
 from diagnosis.evidence.restarts import restarts
+from diagnosis.evidence.retries import retries_share
 from diagnosis.evidence.stalls import steadiness, surplus_ratio
 from diagnosis.evidence.traffic_growth import FLOOD_RISE, all_tenants_share, flooded
 from diagnosis.growth.case import Case
@@ -28,7 +29,7 @@ from diagnosis.growth.own_work import uncached_tokens
 from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import Requests
 
-LOAD, FLOOD, SKEW, AWAY = "load", "flood", "skew", "away"
+LOAD, FLOOD, SKEW, AWAY, RETRIES = "load", "flood", "skew", "away", "retries"
 PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
 STALL, PREEMPTION, DRAFTS = "stall", "preemption", "drafts"
 FRONTEND, ADAPTERS, BLOCKS, LINK = "frontend", "adapters", "blocks", "link"
@@ -37,7 +38,7 @@ MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
 """Drivers that add work to a batch. All other drivers make the same work take longer, or move it to
 another replica."""
 
-TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW)
+TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW, RETRIES)
 """Drivers that come from outside the server."""
 
 DriverShares = Mapping[str, float]
@@ -298,7 +299,9 @@ def _of_rate(case: Case) -> DriverShares:
     of_fleet = 1.0 - skew
     of_one = _driver_of_one_tenant(case)
     of_all = all_tenants_share(case) if of_one != LOAD else 1.0
-    found = {SKEW: skew - away, AWAY: away, LOAD: of_fleet * of_all}
+    repeated = of_fleet * retries_share(case)
+    of_fleet -= repeated
+    found = {SKEW: skew - away, AWAY: away, RETRIES: repeated, LOAD: of_fleet * of_all}
     found[of_one] = found.get(of_one, 0.0) + of_fleet * (1.0 - of_all)
     return found
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from diagnosis.inputs.hung_engines import UNFINISHED
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.question import Metric, Question
 
@@ -36,7 +37,8 @@ def latency_s(requests: Requests, metric: Metric) -> FloatArray:
     """Return the latency in seconds, (n,); NaN where unknown or undefined.
 
     TTFT is defined only for streamed responses, because otherwise the first byte is also the last.
-    TPOT and E2E are defined only for complete responses.
+    TPOT and E2E are defined only for complete responses. For a request that a hung engine did not
+    finish, E2E is the time until now.
     """
     number = requests.number
     if metric is Metric.TTFT:
@@ -47,7 +49,8 @@ def latency_s(requests: Requests, metric: Metric) -> FloatArray:
         return number("itl_max_s")
     whole = _answered(requests)
     if metric is Metric.E2E:
-        return np.where(whole, number("e2e_s"), np.nan)
+        unfinished = requests.label("outcome").is_value(UNFINISHED)
+        return np.where(whole | unfinished, number("e2e_s"), np.nan)
     gaps = number("output_tokens") - 1.0
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(whole & (gaps > 0), number("decode_s") / gaps, np.nan)

@@ -9,7 +9,7 @@ from typing import Final
 
 from simulator.conversations import Conversations
 from simulator.fault import CAUSES, Fault
-from simulator.faults import machine, settings, traffic
+from simulator.faults import machine, retries, settings, traffic
 from simulator.faults.injection import (
     Injection,
     by_the_first_tenant,
@@ -216,6 +216,22 @@ INJECTIONS: Final[dict[str, Injection]] = {
         shows=("queue_seats_s", "decode_own_s"),
         events=settings.deploy,
         where=settings.the_flag,
+    ),
+    "engine_hang": Injection(
+        summary="an engine takes no step until its server is restarted",
+        hurts="ttft_s",
+        shows=(),
+        events=machine.hangs,
+        where=on_its_replica,
+    ),
+    "retry_storm": Injection(
+        summary="clients give up after a short timeout and send the same prompts again at once",
+        hurts="ttft_s",
+        shows=("queue_seats_s", "handoff_s", "queue_budget_s", "prefill_others_decode_s"),
+        world=retries.small_batches,
+        needs="small batches",
+        arrivals=retries.burst,
+        rewrite=retries.impatient,
     ),
 }
 """The injections by cause id."""

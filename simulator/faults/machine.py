@@ -11,6 +11,7 @@ from simulator import capacity
 from simulator.conditions import Change, Event, Key, Restart, in_time
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
+from telemetry.engines import HUNG_S
 
 _KEYS: dict[str, Key] = {
     "pace": "pace",
@@ -94,6 +95,24 @@ def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Ite
             new_shape_s=0.35 * fault.severity,
         )
         at_s += chance.uniform(70.0, 90.0)
+
+
+def hangs(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
+    """Let an engine take no step until its server is restarted. Its requests then fail.
+
+    In a simulation with an end, the last restart is before the end.
+    """
+    replica, trace = fault.replica % config.replicas, config.workload.trace
+    ends_s = trace[-1].at_s if trace else float("inf")
+    ends_s = min(fault.end_s, (ends_s if config.duration_s is None else config.duration_s) - 1.0)
+    at_s = fault.start_s
+    while at_s < ends_s:
+        until_s = min(at_s + HUNG_S * (1.0 + fault.severity), ends_s)
+        yield Change(at_s, replica, "hung", 1.0)
+        # The restart is first, because the engine must not continue before it.
+        yield Restart(until_s, replica, chance.uniform(8.0, 14.0))
+        yield Change(until_s, replica, "hung", 0.0)
+        at_s = until_s + chance.uniform(70.0, 90.0)
 
 
 def busy_front_end(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:

@@ -63,7 +63,12 @@ def test_every_cause_can_be_injected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "seed"), [*((cause, QUIET.seed) for cause in CAUSES), ("config_change", 4)]
+    ("cause", "seed"),
+    [
+        # Requests of a hung engine have no first token: see test_hangs.
+        *((cause, QUIET.seed) for cause in CAUSES if cause != "engine_hang"),
+        ("config_change", 4),
+    ],
 )
 def test_a_fault_raises_the_tail_and_the_excess_lies_where_it_should(cause: str, seed: int) -> None:
     injection = INJECTIONS[cause]
@@ -196,7 +201,7 @@ def test_conditions_change_in_order_and_are_as_before_at_the_end(cause: str) -> 
     for event in events:
         if isinstance(event, Change):
             last[event.replica, event.key] = event.value
-    usual = {"foreign": 0.0, "lost_blocks": 0.0, "pull": 0.0}
+    usual = {"foreign": 0.0, "lost_blocks": 0.0, "pull": 0.0, "hung": 0.0}
     assert all(value == usual.get(key, 1.0) for (_, key), value in last.items())
 
 

@@ -10,6 +10,7 @@ from analysis.explain import joined_evidence, windows_of
 from analysis.incident import incident_verdict
 from analysis.slo_states import SloState
 from analysis.thresholds import thresholds
+from analysis.unfinished_requests import with_unfinished_requests
 from diagnosis.explain import explain
 from diagnosis.explanation import Cause, Explanation
 from diagnosis.inputs.arrow import requests_of, servers_of
@@ -43,7 +44,9 @@ def current_cause(engine: Engine, states: Sequence[SloState]) -> Cause | None:
 def _explained(engine: Engine, question: Question, objectives: Sequence[Objective]) -> Explanation:
     """Analyse the cached columns. The result is the same as that of `analysis.explain`."""
     kept = kept_evidence(engine)
-    found = joined_evidence([kept.read(each, {}) for each in windows_of(question)])
+    windows = windows_of(question)
+    found = joined_evidence([kept.read(each, {}) for each in windows])
+    found = with_unfinished_requests(engine, found, windows)
     return explain(
         requests_of(found.requests),
         servers_of(found.engines, found.gpus, found.starts),

@@ -19,6 +19,7 @@ from analysis.baseline import Baseline, usual_baseline, within
 from analysis.explain import joined_evidence, windows_of
 from analysis.incident import IncidentVerdict, leading_verdict
 from analysis.thresholds import metrics_of, thresholds
+from analysis.unfinished_requests import with_unfinished_requests
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation
 from diagnosis.inputs.arrow import requests_of, servers_of
@@ -216,7 +217,9 @@ def read_material(
 def _evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:
     kept = kept_evidence(engine)
     question = Question(Metric.TTFT, window, baseline)
-    return joined_evidence([kept.read(each, {}) for each in windows_of(question)])
+    windows = windows_of(question)
+    found = joined_evidence([kept.read(each, {}) for each in windows])
+    return with_unfinished_requests(engine, found, windows)
 
 
 def _question(

@@ -1,0 +1,151 @@
+"""Find requests that repeat an aborted request: the client gave up and sent the same prompt again.
+
+Pure. A request repeats an aborted one if it has the same tenant, model, adapter and prompt length,
+and arrives shortly after the abort. Some requests do so by chance, for example if all prompts of a
+tenant have the same length. Their expected number is subtracted.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from diagnosis.evidence.cached import cached_per_case
+from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
+
+_AGAIN_US: Final = 2_000_000
+"""Maximum time from an abort to the repeated request. Clients that retry wait at most about a
+second before the second retry. Source: INITIAL_RETRY_DELAY of the OpenAI client, doubled once."""
+_NOTICED_US: Final = 250_000
+"""The server may notice a disconnect by this much later than the client sends the next request."""
+_SAME_AGE: Final = 0.1
+"""Ages that differ by this share have the same timeout."""
+_FEWEST: Final = 10
+"""Minimum number of repeated requests. In simulated cases, five storms had at least 500, and
+fifteen other faults of the traffic and of the engine had at most one."""
+_MOST_AGES: Final = 0.5
+"""Minimum share of the repeated aborts at a common age. Users disconnect at any age. In the same
+five storms, the share was 1. It is a half if two kinds of clients have different timeouts."""
+_OF_GROWTH: Final = 0.05
+"""Minimum share of the growth of the request rate that the repeated requests cause. A smaller share
+is ignored."""
+
+
+class Retries(NamedTuple):
+    """The requests of a time range that repeat aborted requests."""
+
+    per_s: float
+    share: float
+    """Share of the arrivals."""
+    age_s: float | None
+    """The median age at which the repeated requests were aborted; None without any."""
+    same_age: float
+    """Share of these aborts at about the median age."""
+    number: float
+    tenant: str | None
+    """The tenant with most of them, if it has nearly all."""
+
+
+NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
+
+
+@cached_per_case
+def retries(case: Case) -> tuple[Retries, Retries]:
+    """Return the repeated requests of the baseline and of the hot blocks."""
+    return (
+        repeated_requests(case.before, case.baseline_observed_s),
+        repeated_requests(case.hot_requests, case.hot_s),
+    )
+
+
+@cached_per_case
+def retries_share(case: Case) -> float:
+    """Return the share of the growth of the request rate that repeated requests cause; 0 if clients
+    do not retry after a common timeout."""
+    if case.demand.log_fleet <= 0:
+        return 0.0
+    before, now = retries(case)
+    if now.number < _FEWEST or now.same_age < _MOST_AGES:
+        return 0.0
+    grown = case.demand.fleet_now_per_s - case.demand.fleet_before_per_s
+    share = min(max((now.per_s - before.per_s) / grown, 0.0), 1.0)
+    return share if share >= _OF_GROWTH else 0.0
+
+
+def repeated_requests(requests: Requests, seconds: float) -> Retries:
+    """Find the requests of a time range that repeat aborted ones.
+
+    Args:
+        requests: the requests of the range, in any order.
+        seconds: length of the range.
+    """
+    whole = max(len(requests), 1)
+    aborted = _aborted(requests)
+    if aborted.sum() < _FEWEST:
+        return NO_RETRIES
+    key = _keys(requests)
+    alike = np.isin(key, key[aborted])
+    requests, aborted = requests.rows(alike), aborted[alike]
+    _, key = np.unique(key[alike], return_inverse=True)
+    at_us = (requests.received_unix_ns - requests.received_unix_ns.min()) // 1000
+    taken_us = np.nan_to_num(requests.number("e2e_s")) * 1e6
+    rows, again = _repeated(key, at_us, taken_us, aborted)
+    ages_s = taken_us[rows] / 1e6
+    number = max(again.size - _by_chance(key, aborted, again, seconds), 0.0)
+    if not again.size:
+        return NO_RETRIES
+    age_s = float(np.median(ages_s))
+    same = float((np.abs(ages_s - age_s) <= _SAME_AGE * age_s).mean())
+    tenant = _tenant(requests, again)
+    return Retries(number / max(seconds, 1.0), number / whole, age_s, same, number, tenant)
+
+
+def _aborted(requests: Requests) -> BoolArray:
+    taken_s = np.nan_to_num(requests.number("e2e_s"))
+    gone = requests.label("outcome").is_value("abort")
+    return np.asarray(gone & (taken_s > 2 * _NOTICED_US / 1e6))
+
+
+def _keys(requests: Requests) -> IntArray:
+    """Return a number for each combination of labels and prompt length: (n,)."""
+    found = np.nan_to_num(requests.number("prompt_tokens"), nan=-1.0).astype(np.int64)
+    for name in ("tenant", "model", "lora"):
+        label = requests.label(name)
+        found = found * (len(label.values) + 1) + label.codes + 1
+    return found
+
+
+def _repeated(
+    key: IntArray, at_us: IntArray, taken_us: FloatArray, aborted: BoolArray
+) -> tuple[IntArray, IntArray]:
+    """Return the rows of aborted requests that were repeated, and the rows that repeat them. Each
+    row repeats at most one request."""
+    span_us = int(at_us.max()) + int(taken_us.max()) + 2 * _AGAIN_US
+    place = key * span_us + at_us
+    order = np.argsort(place, kind="stable")
+    rows = np.flatnonzero(aborted)
+    left = place[rows] + taken_us[rows].astype(np.int64)
+    after = np.searchsorted(place[order], left - _NOTICED_US)
+    known = after < order.size
+    rows, left, after = rows[known], left[known], after[known]
+    again = order[after]
+    found = place[again] <= left + _AGAIN_US
+    again, first = np.unique(again[found], return_index=True)
+    return rows[found][first], again
+
+
+def _by_chance(key: IntArray, aborted: BoolArray, again: IntArray, seconds: float) -> float:
+    """Return how many aborts would be followed by a request of the same key if the requests that
+    repeat none arrived at random."""
+    kinds = int(key.max(initial=0)) + 1
+    others = np.bincount(key, minlength=kinds) - np.bincount(key[again], minlength=kinds)
+    per_s = others / max(seconds, 1.0)
+    likely = 1.0 - np.exp(-per_s * (_AGAIN_US + _NOTICED_US) / 1e6)
+    return float(likely[key[aborted]].sum())
+
+
+def _tenant(requests: Requests, again: IntArray) -> str | None:
+    tenant = requests.label("tenant")
+    counts = np.bincount(tenant.codes[again][tenant.codes[again] >= 0], minlength=1)
+    most = int(counts.argmax())
+    return tenant.values[most] if tenant.values and counts[most] >= 0.9 * again.size else None

@@ -1,0 +1,69 @@
+"""A fault of the clients: they give up after a timeout, and retry at once.
+
+A burst fills the engines' batches, so that responses take longer than the timeout. Afterwards, the
+retries keep the batches full. Source: Bronson et al., "Metastable Failures in Distributed Systems",
+HotOS 2021.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from simulator import capacity
+from simulator.fault import Fault
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Request
+
+_TOO_LONG = 0.2
+"""Share of the responses that take longer than the timeout when the batch is full and no request
+waits."""
+_SPARE = 2.5
+"""Number of places in the batch, as a multiple of the requests that usually run."""
+_BURST_S = 4.0
+
+
+def small_batches(config: FleetConfig) -> FleetConfig:
+    """Return a fleet whose batches a few retries of each request fill."""
+    means = capacity.means_of(config.workload, config.engine)
+    running = capacity.running(config.engine, means, config.rate_per_s)
+    seats = max(4, min(config.engine.max_num_seqs, round(_SPARE * running)))
+    return replace(config, engine=replace(config.engine, max_num_seqs=seats))
+
+
+def burst(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+    """Send the requests that fill the engines' batches, in a few seconds."""
+    seats = config.engine.max_num_seqs * config.replicas
+    more = replace(config.workload, rate_per_s=1.2 * seats / _BURST_S, trace=())
+    impatience = impatient(fault, config, chance)
+    until_s = min(fault.start_s + _BURST_S, fault.end_s)
+    for request in more.arrivals(f"{chance.random()}", fault.start_s, until_s):
+        yield impatience(request)
+
+
+def impatient(
+    fault: Fault, config: FleetConfig, chance: random.Random
+) -> Callable[[Request], Request]:
+    """Let clients give up after a timeout, and send the same prompt again at once.
+
+    The number of retries is chosen so that the repeated requests keep the engines' batches full.
+    """
+    engine, workload = config.engine, config.workload
+    means = capacity.means_of(workload, engine)
+    if workload.trace:
+        outputs = sorted(row.output_tokens for row in workload.trace)
+        cut = float(outputs[round((1.0 - _TOO_LONG) * (len(outputs) - 1))])
+    else:
+        cut = float(workload.answers.quantile(1.0 - _TOO_LONG))
+    step_s = capacity.step_s(engine, means, engine.max_num_seqs)
+    timeout_s = means.prefill_s + cut * step_s
+    retries = 2.0 + 2.0 * fault.severity
+
+    def rewrite(request: Request) -> Request:
+        return replace(
+            request,
+            prompt=f"retried/{chance.getrandbits(64)}",
+            timeout_s=timeout_s,
+            retries=round(retries),
+        )
+
+    return rewrite
