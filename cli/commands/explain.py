@@ -27,7 +27,6 @@ from diagnosis.explanation import Explanation, Verdict
 from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Span
 from store.queries import Window
-from telemetry import durations
 
 FOUND = 1
 """Exit status if the latency has grown, so that a pipeline stops."""
@@ -218,21 +217,7 @@ def _baseline(given: str | None, window: Window) -> tuple[int, int] | None:
     if given is None:
         return None
     try:
-        if "/" not in given:
-            return _earlier(window, given)
-        found = time_range.from_to(given)
+        found = time_range.baseline(given, window)
     except ValueError as error:
         raise click.UsageError(f"--baseline {given!r}: {error}") from error
     return found.from_unix_ns, found.to_unix_ns
-
-
-def _earlier(window: Window, given: str) -> tuple[int, int]:
-    """Return the range that is earlier than the window by a duration."""
-    try:
-        ago_ns = durations.parse_ns(given)
-    except ValueError:
-        raise ValueError("must be FROM/TO, or a duration such as 24h") from None
-    found = window.from_unix_ns - ago_ns, window.to_unix_ns - ago_ns
-    if found[0] < 0:
-        raise ValueError("must not be earlier than 1970")
-    return found

@@ -88,6 +88,23 @@ def from_to(text: str) -> Window:
     return Window(*found)
 
 
+def baseline(text: str, window: Window) -> Window:
+    """Parse a baseline: a range FROM/TO, or how much earlier it is than the window, such as 24h.
+
+    Raises:
+        ValueError: the text is malformed, or the range does not end after it begins.
+    """
+    if "/" in text:
+        return from_to(text)
+    try:
+        ago_ns = parse_ns(text)
+    except ValueError:
+        raise ValueError("must be FROM/TO, or a duration such as 24h") from None
+    if ago_ns > window.from_unix_ns:
+        raise ValueError("must not be earlier than 1970")
+    return Window(window.from_unix_ns - ago_ns, window.to_unix_ns - ago_ns)
+
+
 def _read(option: str, parse: Callable[[str], int], value: str) -> int:
     try:
         return parse(value)

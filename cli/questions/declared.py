@@ -62,6 +62,7 @@ _COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
     "requests": (("requests",), True),
     "cost": (("cost",), False),
     "slo": (("slo", "status"), True),
+    "compare": (("compare",), False),
     "what-if": (("what-if",), False),
 }
 """For each question, the command, and whether the command prints one JSON object per line. To add a
@@ -147,4 +148,6 @@ def _values(option: click.Option) -> tuple[dict[str, Any], str]:
         most = min(kind.max, MOST_LINES) if option.name == _LIMIT else kind.max
         schema = {"type": "integer", "minimum": kind.min, "maximum": most}
         return schema, f"a whole number from {kind.min:,} to {most:,}"
+    if isinstance(kind, click.types.FloatParamType):
+        return {"type": "number"}, "a number"
     return {"type": "string"}, option.metavar or "text"

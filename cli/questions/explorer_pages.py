@@ -15,6 +15,7 @@ PAGES: Final[Mapping[str, str]] = {
     "requests": "requests",
     "cost": "cost",
     "slo": "slos",
+    "compare": "compare",
     "what-if": "what-if",
 }
 """The page of each question. Questions without a row have no link."""

@@ -84,13 +84,21 @@ def _windows(name: str, chosen: Mapping[str, Any]) -> Iterator[Window]:
             length_ns = window.to_unix_ns - window.from_unix_ns
             before = Window(max(0, window.from_unix_ns - length_ns), window.from_unix_ns)
             if chosen["baseline"]:
-                ends = (time_range.instant_ns(each) for each in chosen["baseline"].split("/", 1))
-                before = Window(*ends)
+                before = time_range.baseline(chosen["baseline"], window)
             yield from (before, window)
+        elif name == "compare":
+            yield from _compared(chosen)
         elif name == "stats" and _reads_rows(chosen):
             yield _window(chosen)
     except (ValueError, TypeError, click.UsageError):
         return
+
+
+def _compared(chosen: Mapping[str, Any]) -> Iterator[Window]:
+    if chosen["before"] and chosen["after"]:
+        yield from (time_range.from_to(chosen[side]) for side in ("before", "after"))
+    else:
+        yield _window(chosen)
 
 
 def _reads_rows(chosen: Mapping[str, Any]) -> bool:

@@ -45,6 +45,12 @@ _USES: Final[Mapping[str, str]] = {
         "Show each objective: the remaining error budget, the burn rates, the alerts that fire and"
         " the newest incidents. Ask this first if the question is whether something is wrong now."
     ),
+    "compare": (
+        "Compare a latency before and after a change, such as a deploy, at the same mix of requests"
+        " and the same load. Give before and after as FROM/TO, or before-where and after-where for"
+        " a canary. verdict is worse, better, no_worse or undecided, and is about the change only;"
+        " reasons state what could not be compared. It takes some seconds; fast=true is quicker."
+    ),
     "what-if": (
         "Predict what a change would do to the recorded traffic, by replaying it on a model of"
         " each engine. Give exactly the change in question: set (such as max_num_seqs=64),"

@@ -76,9 +76,9 @@ def long_prompts_fill_steps(case: Case) -> bool:
     """Return whether the added long prompts fill several steps.
 
     They do if the number of prompts above the size of two steps grew more than the number of
-    shorter prompts, or beyond chance if all prompts became longer, too. The size of a step is the most prompt tokens that one
-    step computed for other requests. Decodes and drafts also use tokens of a step, so a prompt that
-    nearly fills a step may need two.
+    shorter prompts, or beyond chance if all prompts became longer, too. The size of a step is the
+    most prompt tokens that one step computed for other requests. Decodes and drafts also use tokens
+    of a step, so a prompt that nearly fills a step may need two.
     """
     before, now = _of_tenant(case, "prompt_tokens", driving_tenant(case, "prompt_tokens"))
     largest_step = case.hot_requests.number("others_prefill_tokens_max")

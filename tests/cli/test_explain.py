@@ -201,6 +201,7 @@ def test_every_cause_of_the_catalogue_has_a_detector() -> None:
     """The ids are part of the CLI's contract."""
     assert sorted(DETECTORS) == sorted(
         (
+            *("retry_storm", "engine_hang"),
             *("load_exceeds_capacity", "kv_cache_exhausted", "preemption", "prefill_interference"),
             *("long_prompt_blocking", "longer_prompts", "longer_outputs", "prefix_cache_miss"),
             *("decode_batch_growth", "frontend_cpu", "engine_stall", "cold_start", "lora_swap"),

@@ -28,9 +28,10 @@ class SlowSink(MemorySink):
         starts: Sequence[EngineStart] = (),
         gpus: Sequence[Any] = (),
         in_flight: Sequence[Any] = (),
+        probes: Sequence[Any] = (),
     ) -> Any:
         threading.Event().wait(0.2)
-        return super().submit(requests, samples, starts, gpus, in_flight)
+        return super().submit(requests, samples, starts, gpus, in_flight, probes)
 
 
 @contextmanager

@@ -96,7 +96,7 @@ def test_the_front_end_is_fitted_despite_slow_clients() -> None:
     first_byte_s = np.full(500, np.nan)
     fit = fit_front_end(
         EdgeReports(
-            received_s=np.arange(500) * 100.0,
+            received_s=np.arange(500, dtype=np.float64) * 100.0,
             first_token_s=frontend_s,
             last_token_s=frontend_s,
             frontend_s=frontend_s,
