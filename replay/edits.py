@@ -172,6 +172,14 @@ _COUNTS: Final = ("replicas", "data_parallel_size")
 _PLAIN: Final = (*_COUNTS, "router", "device", "quantization")
 """The edits that have a single value, in the order of `Edits.listed`."""
 
+LEAST_FACTOR: Final = 0.001
+MOST_FACTOR: Final = 1_000.0
+"""The range of a factor. Beyond it, a prediction would have nothing in common with the recorded
+traffic."""
+_ALLOWED_FACTOR: Final = f"from {LEAST_FACTOR:g}x to {MOST_FACTOR:g}x, as in 1.5x"
+MOST_REQUESTS: Final = 2_000_000
+"""Maximum number of requests of the edited traffic, so that its memory stays bounded."""
+
 _FACTOR: Final = re.compile(r"(?:tenant=(?P<tenant>.*):)?(?P<factor>[0-9]*\.?[0-9]+)x?")
 
 
@@ -183,8 +191,15 @@ def factor_of(name: str, text: str) -> float:
     """
     found = _FACTOR.fullmatch(text)
     if found is None or found["tenant"] is not None:
-        raise EditError(f"{name} {text!r}: must be a factor, as in 1.5x")
-    return float(found["factor"])
+        raise EditError(f"{name} {text!r}: must be a factor {_ALLOWED_FACTOR}")
+    return _in_range(name, found["factor"])
+
+
+def _in_range(name: str, text: str) -> float:
+    factor = float(text)
+    if not LEAST_FACTOR <= factor <= MOST_FACTOR:
+        raise EditError(f"{name} {text}x; allowed: a factor {_ALLOWED_FACTOR}")
+    return factor
 
 
 def rate_of(name: str, text: str) -> Rate:
@@ -196,10 +211,10 @@ def rate_of(name: str, text: str) -> Rate:
     found = _FACTOR.fullmatch(text)
     if found is None:
         raise EditError(
-            f"{name} {text!r}: must be a factor, as in 1.5x, or a tenant's factor, as in"
+            f"{name} {text!r}: must be a factor {_ALLOWED_FACTOR}, or a tenant's factor, as in"
             " tenant=acme:0.5x"
         )
-    return Rate(factor=float(found["factor"]), tenant=found["tenant"])
+    return Rate(factor=_in_range(name, found["factor"]), tenant=found["tenant"])
 
 
 def edits_of(texts: Iterable[str]) -> Edits:
@@ -280,7 +295,7 @@ def edited_arrivals(
             arrive.
 
     Raises:
-        EditError: a rate names a tenant without requests.
+        EditError: a rate names a tenant without requests, or there would be too many requests.
     """
     rows = np.arange(len(arrivals))
     users = rows if arrivals.prefixes is None else arrivals.prefixes.users()
@@ -294,6 +309,12 @@ def edited_arrivals(
                 )
             assert arrivals.tenant is not None
             its = arrivals.tenant[rows] == list(tenants).index(rate.tenant)
+        number = len(rows) + int(its.sum() * (rate.factor - 1))
+        if number > MOST_REQUESTS:
+            raise EditError(
+                f"rate {rate.factor:g}x: {number:,} requests; allowed: at most {MOST_REQUESTS:,}."
+                " Choose a smaller factor or a shorter range."
+            )
         rows, received_s = _scaled(rows, received_s, users[rows], its, rate.factor, chance)
     chosen = arrivals.select(rows, received_s)
     if edits.prompt != 1 or edits.output != 1:

@@ -161,7 +161,10 @@ def test_edits_are_read_as_they_are_listed() -> None:
     ("text", "reason"),
     [
         ("max_num_seqs", "must be NAME=VALUE"),
-        ("rate=fast", "must be a factor"),
+        ("rate=fast", "must be a factor from 0.001x to 1000x"),
+        ("rate=1000.5x", "rate 1000.5x; allowed: a factor from 0.001x to 1000x"),
+        ("rate=tenant=acme:0.0001x", "rate 0.0001x; allowed: a factor from 0.001x to 1000x"),
+        ("output=1000000x", "output 1000000x; allowed: a factor from 0.001x to 1000x"),
         ("prompt=tenant=acme:2x", "must be a factor"),
         ("replicas=two", "replicas: 'two'"),
         ("router=random", "allowed: round_robin"),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import streamlit as st
 from sqlalchemy import Engine
@@ -19,6 +19,11 @@ from ui.kit.store_reads import store_errors
 from ui.kit.time_bins import SECOND_NS
 
 Read = TypeVar("Read")
+
+
+SETTLED_S: Final = 120
+"""Seconds after the end of a range in which its data is incomplete: bills and rollups are computed
+once a minute has ended, and a plugin sends its spans within five seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,10 @@ class Context:
                 return read()
 
         filters = tuple(sorted(self.view.equals.items()))
-        key = (self.page.key, self.window, filters, *more)
+        # Data of the last minutes may still arrive, so a result that was read before then must not
+        # be used afterwards.
+        settled = self.now_unix_ns - self.window.to_unix_ns > SETTLED_S * SECOND_NS
+        key = (self.page.key, self.window, settled, filters, *more)
         return shared(self.engine, key, read_store, large=large)
 
     def silence_s(self, newest_unix_ns: int | None) -> float | None:

@@ -169,6 +169,6 @@ def _sentence(bound: Bound, window: Window) -> str:
         "" if prompts is None else f", of which {wording.percent(prompts)} are prompt tokens"
     )
     return (
-        f"{said} The step time grows with the tokens in a step{of_prompts}; they do not explain"
-        f" {wording.percent(stall)} of it."
+        f"{said} The step time grows with the tokens in a step{of_prompts}; they explain"
+        f" {wording.percent(1 - stall)} of it."
     )

@@ -162,7 +162,10 @@ def _controls(present: Present, change: str, sweep: str) -> None:
         for name, label in zip(
             FACTORS, ("Request rate ×", "Prompt length ×", "Output length ×"), strict=True
         ):
-            right.slider(label, 0.1, 5.0, step=0.1, key=f"what_if_{name}")
+            # An address may contain a factor that the slider does not offer.
+            value = state[f"what_if_{name}"]
+            least, most = min(0.1, value), max(5.0, value)
+            right.slider(label, least, most, step=0.1, key=f"what_if_{name}")
         with st.container(horizontal=True):
             st.form_submit_button(
                 "Predict", type="primary", key="what_if_predict", on_click=_predict, args=(present,)
