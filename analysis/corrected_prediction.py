@@ -46,8 +46,11 @@ class Predicted(NamedTuple):
 def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArray:
     """Return the measured values times the ratios of the replayed values `then` and `now`.
 
+    The ratios of neighbouring percentiles may differ, so a product may be below that of a lower
+    percentile. It is then raised to the latter.
+
     Args:
-        measured: the measured percentiles; NaN if unknown.
+        measured: the measured percentiles in ascending order; NaN if unknown.
         now: the same percentiles of the unchanged replay.
         then: the same percentiles of the edited replay.
     """
@@ -55,7 +58,8 @@ def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArra
     by_ratio = measured * then / np.where(small, 1.0, now)
     found = np.where(small, np.maximum(0.0, measured + then - now), by_ratio)
     unknown = np.isnan(measured) | np.isnan(now)
-    return np.where(unknown, then, found)
+    found = np.where(unknown, then, found)
+    return np.where(np.isnan(found), np.nan, np.fmax.accumulate(found))
 
 
 class RankCorrection:

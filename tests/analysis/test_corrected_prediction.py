@@ -19,10 +19,16 @@ Q = np.array([0.5, 0.99])
 
 def test_long_durations_are_scaled_and_short_ones_are_shifted() -> None:
     nan = np.nan
-    measured = np.array([2.0, 1e-4, nan, 2.0, 2.0])
-    now = np.array([1.0, 3e-4, 1.0, nan, 1.0])
-    then = np.array([3.0, 1e-4, 5.0, 6.0, nan])
-    np.testing.assert_allclose(scaled(measured, now, then), [6.0, 0.0, 5.0, 6.0, nan])
+    measured = np.array([1e-4, nan, 2.0, 2.0, 2.0])
+    now = np.array([3e-4, 1.0, nan, 1.0, 1.0])
+    then = np.array([1e-4, 5.0, 6.0, 3.0, nan])
+    np.testing.assert_allclose(scaled(measured, now, then), [0.0, 5.0, 6.0, 6.0, nan])
+
+
+def test_a_higher_percentile_is_never_below_a_lower_one() -> None:
+    """The replay of the body is too fast, and that of the tail is too slow."""
+    measured, now = np.array([1.0, 2.0]), np.array([0.5, 4.0])
+    np.testing.assert_allclose(scaled(measured, now, np.array([1.5, 4.0])), [3.0, 3.0])
 
 
 def test_an_unchanged_replay_is_corrected_to_the_measured_values() -> None:
