@@ -229,7 +229,7 @@ def of_request(found: Mapping[str, Any]) -> Iterator[str]:
             for each in found["delayed_by_tenant"]
         ]
         yield from text.table(
-            ["delayed by tenant", "requests", "prefills", "decodes", "cost"], rows, left=1
+            ["delayed by tenant", "requests", "prefills", "decodes", "delay"], rows, left=1
         )
     if found["delayed_by"]:
         yield ""
@@ -243,7 +243,7 @@ def of_request(found: Mapping[str, Any]) -> Iterator[str]:
             for each in found["delayed_by"]
         ]
         yield from text.table(
-            ["delayed by", "tenant", "prompt tokens at that time", "cost"], rows, left=2
+            ["delayed by", "tenant", "prompt tokens at that time", "delay"], rows, left=2
         )
     else:
         yield "No other request's prefill delayed this request."
