@@ -92,7 +92,7 @@ def test_too_many_requests_are_refused_before_they_are_read(
         (["--set", "kv_cache_dtype=fp8"], "kv_cache_dtype: not modelled; allowed"),
         (["--set", "max_num_seqs=lots"], "'lots'; allowed: a whole number"),
         (["--rate", "fast"], "must be a factor"),
-        (["--rate", "0x"], "allowed: more than 0x"),
+        (["--rate", "0x"], "allowed: a factor from 0.001x to 1000x"),
         (["--rate", "tenant=nobody-here:2x"], "has no requests; allowed"),
         (["--prompt", "tenant=acme:2x"], "must be a factor"),
         (["--replicas", "0"], "replicas: 0; allowed: 1 to"),
