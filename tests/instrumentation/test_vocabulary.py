@@ -10,10 +10,13 @@ from tailspan_vllm.settings import resource_attributes
 from telemetry.engines import EngineSample
 from telemetry.fields import fields_of, on_the_wire
 from telemetry.gpus import GpuSample
+from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
 
-REQUEST, SAMPLE, GPU = (on_the_wire(noun) for noun in (RequestTimeline, EngineSample, GpuSample))
-NO_NAMES = {names.SCOPE, names.PROVIDER_VLLM, names.UNAUTHENTICATED}
+REQUEST, SAMPLE, GPU, PROBE = (
+    on_the_wire(noun) for noun in (RequestTimeline, EngineSample, GpuSample, Probe)
+)
+NO_NAMES = {names.SCOPE, names.PROBE_SCOPE, names.PROVIDER_VLLM, names.UNAUTHENTICATED}
 """Strings of names.py that are values."""
 
 FULL = RequestRecord(
@@ -84,7 +87,7 @@ def _told(*tables: tuple[tuple[str, ...], ...]) -> list[str]:
 
 
 def test_every_name_has_its_meaning() -> None:
-    assert {*_told(*TABLES), *REQUEST, *SAMPLE, *GPU} == set(_spelled())
+    assert {*_told(*TABLES), *REQUEST, *SAMPLE, *GPU, *PROBE} == set(_spelled())
 
 
 def test_no_name_is_explained_twice_in_one_table() -> None:
@@ -113,7 +116,7 @@ def test_a_row_leaves_nothing_out() -> None:
         for row in table:
             assert all(row), row.name
             assert row.meaning.endswith("."), row.name
-    for noun in (RequestTimeline, EngineSample, GpuSample):
+    for noun in (RequestTimeline, EngineSample, GpuSample, Probe):
         for field in fields_of(noun):
             assert all((field.about.unit, field.about.meaning, field.about.source)), field.name
             assert field.about.meaning.endswith("."), field.name
