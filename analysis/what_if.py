@@ -29,7 +29,12 @@ from analysis.corrected_prediction import (
 from analysis.hardware_change import assumption
 from analysis.percentile_curve import CURVE, curve_of, shares_below, shown
 from analysis.prefix_ladders import with_prefixes
-from analysis.recorded_traffic import Recorded, RecordedEngine, read_recorded
+from analysis.recorded_traffic import (
+    NotReplayableError,
+    Recorded,
+    RecordedEngine,
+    read_recorded,
+)
 from analysis.window_replay import (
     METRICS,
     Replayed,
@@ -307,6 +312,9 @@ class _Reporting:
         self.question = question
         self.chosen = recorded.counted & matching(recorded.requests, question.equals)
         """(n,) whether a request is reported."""
+        if not self.chosen.any():
+            labels = ", ".join(f"{name}={value or ''}" for name, value in question.equals.items())
+            raise NotReplayableError(f"no request of the range has {labels}")
         self.measured = {name: recorded.column(name) for name in METRICS}
         self.objectives = counted_objectives(question)
         self.judged_columns = list(

@@ -106,6 +106,12 @@ def test_wrong_usage_says_what_is_allowed(
     assert reason in result.output
 
 
+def test_a_filter_without_requests_is_no_prediction(ask: Callable[..., Result]) -> None:
+    result = ask("--replicas", "2", "--where", "tenant=nobody")
+    assert result.exit_code == 1
+    assert "No prediction: no request of the range has tenant=nobody" in result.stdout
+
+
 def test_a_sweep_prints_one_row_per_value(ask: Callable[..., Result]) -> None:
     result = ask("--sweep", "max_num_seqs=1,64")
     assert result.exit_code == 0
