@@ -1,11 +1,13 @@
-"""The finding of a comparison in one sentence, for commands, pages and alerts. Pure."""
+"""The sentences about a comparison, for commands, pages and alerts. Pure."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from analysis.cause_sentences import NAMES
-from analysis.compare.answer import CompareAnswer
+from analysis.compare.answer import NOT_REPLAYED, CompareAnswer
+from analysis.compare.decision import Decision
 from analysis.compare.intervals import Interval
+from analysis.compare.total_change import TotalChange
 from analysis.compare.verdict import CompareVerdict
 
 AT_EQUAL: Final = "at the same mix and load"
@@ -43,6 +45,29 @@ def finding(answer: CompareAnswer, seconds: Callable[[float | None], str]) -> st
             return f"{latency} is no worse: it {size} {AT_EQUAL}; {margin}."
     size = f"{100 * change:+.1f} % {_interval(ratio)}"
     return f"Undecided: {latency} changed by {size} {AT_EQUAL}; {margin}."
+
+
+def compared(found: Decision) -> str:
+    """Return how many requests were compared, as a sentence."""
+    return (
+        f"{found.compared_ratio:.0%} of the requests after the change have a counterpart before it;"
+        f" they are compared with the equivalent of {found.effective:,.0f} requests."
+    )
+
+
+def total_change(total: TotalChange, growth: Callable[[float], str]) -> str | None:
+    """Return the total change as a sentence, or None if no replay was requested.
+
+    Args:
+        total: the total change.
+        growth: formats a difference of durations.
+    """
+    if total.total_change_s is not None:
+        change = growth(total.total_change_s)
+        return f"Total change, with the load that the change itself caused (by replay): {change}."
+    if total.reason is None or total.reason == NOT_REPLAYED:
+        return None
+    return f"Total change: unknown, {total.reason.rstrip('.')}."
 
 
 def first(reasons: Sequence[str]) -> str:

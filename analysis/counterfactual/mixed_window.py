@@ -18,12 +18,7 @@ from analysis.corrected_prediction import values_at
 from analysis.counterfactual.factors import LENGTHS, RATES, Factor, Kind
 from analysis.recorded_traffic import Recorded, RecordedEngine
 from analysis.window_replay import Traffic
-from diagnosis.evidence.added_requests import (
-    LEAST_EXCESS,
-    LEAST_REQUESTS,
-    longer_than,
-    were_added,
-)
+from diagnosis.evidence.added_requests import LEAST_EXCESS, LEAST_REQUESTS, added_above
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
 from replay.conditions import Conditions, Shift
 from replay.loop import replay
@@ -204,7 +199,7 @@ class MixedWindow:
         )
         if min(of_now.size, of_usual.size) < LEAST_REQUESTS:
             return inf
-        bound = longer_than(of_now, of_usual, 1.0) if were_added(of_now, of_usual, 1.0) else inf
+        bound = added_above(of_now, of_usual, 1.0)
         if factor.kind is Kind.LONG_PROMPTS:
             # A few very long prompts may be too few to change the number of requests.
             bound = min(bound, float(of_usual.max()))

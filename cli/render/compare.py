@@ -1,9 +1,9 @@
 """Format a comparison as text."""
 
 from analysis.cause_sentences import NAMES
-from analysis.compare.answer import NOT_REPLAYED, CompareAnswer
+from analysis.compare.answer import CompareAnswer
 from analysis.compare.question import Side
-from analysis.compare.sentences import finding
+from analysis.compare.sentences import compared, finding, total_change
 from analysis.compare.step_coefficients import MEANINGS
 from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
 from cli.render import text
@@ -62,19 +62,9 @@ def _parts(answer: CompareAnswer, name: str) -> list[str]:
     which = "any number of looks" if answer.question.looks else "one look"
     printed = text.table(["part", "", f"95 % interval, {which}"], rows, left=1, keep=2)
     if parts is not None:
-        printed += [
-            "",
-            f"{found.compared_ratio:.0%} of the requests after the change have a counterpart before"
-            f" it; they are compared with the equivalent of {found.effective:,.0f} requests.",
-        ]
-    total = answer.total
-    if total.total_change_s is not None:
-        printed.append(
-            "Total change, with the load that the change itself caused (by replay):"
-            f" {_signed(total.total_change_s)}."
-        )
-    elif total.reason is not None and total.reason != NOT_REPLAYED:
-        printed.append(f"Total change: unknown, {total.reason.rstrip('.')}.")
+        printed += ["", compared(found)]
+    if total := total_change(answer.total, _signed):
+        printed.append(total)
     return printed
 
 

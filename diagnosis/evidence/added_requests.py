@@ -101,7 +101,7 @@ def without_added(case: Case, tenant: str) -> float:
     found = []
     for tokens in ("prompt_tokens", "output_tokens"):
         before, now = _of_tenant(case, tokens, tenant)
-        bound = longer_than(now, before, scale) if were_added(now, before, scale) else inf
+        bound = added_above(now, before, scale)
         found.append((now <= bound).sum() / max((before <= bound).sum() * scale, 1.0))
     return float(min(found))
 
@@ -121,6 +121,12 @@ def _computed(requests: Requests, tokens: str) -> FloatArray:
 
 def _of(requests: Requests, tenant: str | None) -> Requests:
     return requests if tenant is None else requests.rows(requests.label("tenant").is_value(tenant))
+
+
+def added_above(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
+    """Return the length above which requests were added; infinite if none were. For the arguments,
+    see `were_added`."""
+    return longer_than(now, before, scale) if were_added(now, before, scale) else inf
 
 
 def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> bool:

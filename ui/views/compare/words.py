@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Final
 
-from analysis.compare.answer import NOT_REPLAYED, CompareAnswer
-from analysis.compare.sentences import finding
+from analysis.compare.answer import CompareAnswer
+from analysis.compare.sentences import compared, finding, total_change
 from analysis.compare.step_coefficients import MEANINGS
 from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
 from store.queries import Window
@@ -43,18 +43,9 @@ def notes(answer: CompareAnswer) -> list[str]:
     said = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
     said += [html.escape(each) for each in answer.notes]
     if found.parts is not None:
-        said.append(
-            f"{found.compared_ratio:.0%} of the requests after the change have a counterpart "
-            f"before it. They are compared with the equivalent of {found.effective:,.0f} requests."
-        )
-    total = answer.total
-    if total.total_change_s is not None:
-        said.append(
-            "Total change, with the load that the change itself caused (by replay): "
-            f"{wording.growth(total.total_change_s)}."
-        )
-    elif total.reason is not None and total.reason != NOT_REPLAYED:
-        said.append(f"Total change: unknown, {html.escape(total.reason.rstrip('.'))}.")
+        said.append(compared(found))
+    if total := total_change(answer.total, wording.growth):
+        said.append(html.escape(total))
     return said
 
 
