@@ -120,7 +120,7 @@ def store_hour(database: Path, end_s: int) -> int:
 
 
 def times(up: Running, end_s: int, rounds: int) -> None:
-    """Print the time of the API, of the command and of the SELECT, and their ratios."""
+    """Print the response times of the API, the command and the SELECT, and their ratios."""
     asked = {"from": str(end_s - HOUR_S), "to": str(end_s)}
     query = "&".join(f"{key}={value}" for key, value in asked.items())
     words = [f"--{key}={value}" for key, value in asked.items()]

@@ -28,7 +28,7 @@ class Timings:
     written_s: float | None = None
     first_byte_s: float | None = None
     ended_at: float | None = None
-    """The loop's time when the response ended or failed."""
+    """Time of the event loop's clock, in seconds, when the response ended or failed."""
     certificate_ends_unix_s: float | None = None
     """The end of validity of the server's certificate."""
 

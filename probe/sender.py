@@ -107,7 +107,8 @@ class Sender:
             self.trouble = f"no answer within {within_s:g} s"
 
     async def send_some(self) -> bool:
-        """Send a message. Return False if the collector did not take it, but may take it later."""
+        """Send a message. Return False if the collector rejected it with an error that permits a
+        retry."""
         batch = [self._queue[place] for place in range(min(len(self._queue), MOST_IN_A_MESSAGE))]
         outcome = await self._post(message(self._region, batch))
         self._note(None if outcome.verdict is Verdict.ACCEPTED else outcome.reason)

@@ -37,8 +37,8 @@ LEAST_FOR_WORSE: Final = 0.1
 """The same for the verdict `worse`. A much slower server has so many more requests running that
 most have no counterpart. If the others are clearly worse, a pipeline must stop."""
 MOST_COMPARED: Final = 10_000
-"""Maximum number of requests of a side. Of more, every second, third … is used, so that the
-intervals take seconds."""
+"""Maximum number of requests of a side. If there are more, only every 2nd, 3rd or nth request is
+used, so that the intervals are computed within seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ BLOCKS: Final = 20
 """Aimed number of blocks in a window."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
-"""Lengths of a block. A short window has short blocks, because a variance from few blocks is
-uncertain."""
+"""Lengths of a block. A short window is divided into short blocks, so that there are enough
+blocks to estimate the variance."""
 LEAST_BLOCKS: Final = 8
 """Minimum number of blocks on each side that have requests."""
 MODEL_ERROR: Final = 0.007

@@ -55,7 +55,8 @@ class Matches(NamedTuple):
         return np.asarray(values_s[self.rows] * self.scale)
 
     def of(self, chosen: BoolArray) -> "Matches":
-        """Return the matches of some requests after the change."""
+        """Return, for each of the given requests after the change, the matching requests before
+        it."""
         return Matches(self.rows[chosen], self.scale[chosen], self.there[chosen])
 
     def effective(self, size: int) -> float:

@@ -95,7 +95,8 @@ def compare(
     """Compare latencies before and after a change, at the same mix and load.
 
     Compare two ranges with --before and --after. To compare two sets of requests of the same range,
-    such as a canary, use --before-where and --after-where with --last, or with --from and --to.
+    such as a canary and the rest, use --before-where and --after-where, and set the range with
+    --last, or with --from and --to.
 
     The difference of the percentile is divided into three parts: mix (other requests), load (other
     work on the engines at the same time) and change (the rest). The parts sum to the difference. To

@@ -203,7 +203,8 @@ def test_probes_are_shown_if_asked_for(two: tuple[Engine, Engine]) -> None:
 def test_network_time_is_that_of_the_very_request(
     by_id: bool, tmp_path: Path, request_row: Row
 ) -> None:
-    """Without the set-up of the connection, and whatever the clocks say. By id, or by trace."""
+    """The network time excludes connection setup, and does not depend on differences between
+    clocks. By id, or by trace."""
     engine = open_database(f"sqlite:///{tmp_path}/t.db")
     server = [
         request_row(

@@ -170,8 +170,8 @@ def test_a_hundred_questions_at_once_are_answered_or_refused(api: ServedApi) -> 
 
 
 def test_a_hundred_connections_do_not_block_a_scrape(api: ServedApi) -> None:
-    """Connections beyond the limit of their address are closed, not queued. Other addresses do not
-    notice."""
+    """The server closes connections above the limit per address, and does not queue them. Other
+    addresses do not notice."""
 
     def ask(_: int) -> int | None:
         transport = httpx.HTTPTransport(local_address="127.0.0.2")
@@ -201,7 +201,7 @@ def test_slow_clients_do_not_take_the_turns_of_others(api: ServedApi, connect: C
 
 
 def test_a_client_that_leaves_ends_its_question(api: ServedApi, connect: Connect) -> None:
-    """Its turn is free at once, although the answer would take long."""
+    """The API frees the question's process at once, even if its answer would take a long time."""
     limits = api.pool.limits
     for _ in range(limits.questions + limits.waiting):
         asked = connect(_port(api), b"GET /api/v1/stats HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")

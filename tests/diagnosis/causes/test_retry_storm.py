@@ -24,7 +24,7 @@ AGE_S = 8.0
 def retried(
     requests: Requests, share: float = 0.5, times: int = 3, age_s: float = AGE_S, spread: float = 0
 ) -> Requests:
-    """Clients give up some of the window's requests at an age, and send each of them again."""
+    """Clients cancel some of the window's requests after a timeout, and send each of them again."""
     draw = np.random.default_rng(11)
     chosen = requests.received_unix_ns >= WINDOW.from_unix_ns
     chosen &= draw.random(len(requests)) < share
