@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from analysis.compare.least_squares import non_negative_fit
 from replay.arrivals import FloatArray
+from replay.fit import non_negative
 
 _ROUNDS: Final = 4
 """Reweightings of the fit. The coefficients change by less than 1 % after three."""
@@ -40,7 +40,7 @@ class ExpectedLatency:
         least = max(float(np.median(values_s)), _LEAST) * 0.1
         weights = 1 / np.maximum(values_s, least) ** 2
         for _ in range(_ROUNDS):
-            self._coefficients = non_negative_fit(columns, values_s, weights)
+            self._coefficients = non_negative(columns, values_s, weights)
             fitted = columns @ self._coefficients
             expected = np.maximum(fitted, least)
             off = np.abs(values_s - fitted) / expected

@@ -32,7 +32,7 @@ def server_change(engine: Engine, window: Window) -> ServerChange | None:
 def change_of(before: Sequence[EngineStart], during: Sequence[EngineStart]) -> ServerChange | None:
     """Return the change that the starts of a range make. Pure.
 
-    A replica that starts while no other replica runs does not count as a change of the servers.
+    If no engine started before the range, there is no earlier state, and so no change.
 
     Args:
         before: the latest start of each engine before the range.

@@ -13,11 +13,10 @@ from typing import Final
 import numpy as np
 
 from analysis.compare.intervals import spread_of
-from analysis.compare.least_squares import non_negative_fit
 from analysis.corrected_prediction import small_sample_factor
 from diagnosis.inputs.servers import Samples
 from replay.arrivals import BoolArray, FloatArray, IntArray
-from replay.fit import COEFFICIENTS, LEAST_STEPS
+from replay.fit import COEFFICIENTS, LEAST_STEPS, non_negative
 from telemetry.quantiles import Z_95
 
 NAMES: Final = ("gamma", "alpha", "kappa", "beta", "delta")
@@ -156,11 +155,11 @@ def _fit(of: Stretches) -> FloatArray:
     columns = of.work / scales
     weights = 1 / of.busy_s
     for _ in range(_REWEIGHTS):
-        off = np.abs(of.busy_s - columns @ non_negative_fit(columns, of.busy_s, weights))
+        off = np.abs(of.busy_s - columns @ non_negative(columns, of.busy_s, weights))
         off /= np.sqrt(of.busy_s)
         usual = max(float(np.median(off)), 1e-9)
         weights = np.minimum(1.0, _FAR * usual / np.maximum(off, 1e-12)) / of.busy_s
-    return np.asarray(non_negative_fit(columns, of.busy_s, weights) / scales)
+    return np.asarray(non_negative(columns, of.busy_s, weights) / scales)
 
 
 def _pace(coefficients: FloatArray, before: Stretches, after: Stretches) -> float:

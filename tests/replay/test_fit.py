@@ -7,9 +7,11 @@ from replay.fit import (
     EdgeReports,
     FitError,
     StepReports,
+    by_coordinates,
     fit_front_end,
     fit_steps,
     lognormal_quantiles,
+    non_negative,
     stalls_of,
 )
 
@@ -140,3 +142,21 @@ def test_the_wait_for_earlier_requests_is_not_work_of_the_front_end() -> None:
     )
     assert fit.template_s == pytest.approx(2e-3, rel=0.02)
     assert fit.prompt_token_s == pytest.approx(5e-6, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_fast_solution_equals_the_iterated_one(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    columns = chance.lognormal(0, 0.5, (300, 4))
+    columns[:, 3] = 0.0  # a kind of work that never occurred
+    values = columns @ np.array([1.0, 0.5, 0.0, 0.0]) + chance.normal(0, 0.2, 300)
+    weights = chance.uniform(0.5, 2.0, 300)
+    fast = non_negative(columns, values, weights)
+    weighted = (columns * weights[:, None]).T
+    slow = by_coordinates(weighted @ columns, weighted @ values)
+
+    def loss(of: np.ndarray) -> float:
+        return float((weights * (values - columns @ of) ** 2).sum())
+
+    assert (fast >= 0).all()
+    assert loss(fast) <= loss(slow) * (1 + 1e-6)
