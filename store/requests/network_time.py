@@ -13,10 +13,12 @@ from typing import Self
 import pyarrow as pa
 from sqlalchemy import Engine, select
 
+from store.columns.request_columns import request_columns
 from store.connections import reading
 from store.queries import Window
 from store.requests.best_source import NEAR_NS, same_request
 from store.schema import PROBES, REQUESTS
+from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Basis, Source
 
 COLUMNS = ("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s")
@@ -26,6 +28,10 @@ AT_THE_EDGE = (Basis.HTTP.value, Basis.EDGE.value)
 """The values of `basis` that include the HTTP edge. For other values the difference would include
 server time.
 """
+
+SERVER_NEAR_NS = 300 * 10**9
+"""Maximum difference between the clocks of a prober and a server, beyond which rows are not
+searched. Each hour more takes longer to search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,8 @@ class Report:
     clock_ahead_s: float | None
     own_trace: bool = False
     """Whether the trace contains only this request, as each trace of the prober does."""
+    place: int | None = None
+    """The row of the report in a table."""
 
 
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
@@ -158,3 +166,44 @@ def _network_s(reports: Reports, row: dict[str, object]) -> float | None:
     else:
         apart_s = report.e2e_s - e2e_s  # type: ignore[operator]
     return apart_s if apart_s >= 0 else None
+
+
+def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float | None]:
+    """Return the TTFT of each probe at the server, in the order of the table.
+
+    The result is None if no row of the server or several rows match, if the HTTP edge was not
+    measured, or if the server reports a longer time than the client.
+
+    Args:
+        engine: from `open_database`.
+        window: the window of the probes.
+        probes: a table with `trace_id`, `request_id` and `first_event_s`.
+    """
+    found: list[float | None] = [None] * probes.num_rows
+    wide = Window(
+        max(window.from_unix_ns - SERVER_NEAR_NS, 0),
+        min(window.to_unix_ns + SERVER_NEAR_NS, 2**63 - 1),
+    )
+    columns = ("trace_id", "request_id", "basis", "ttft_s")
+    rows = request_columns(engine, wide, columns, {"tenant": PROBE_TENANT})
+    if not rows.num_rows:
+        return found
+    ids = zip(
+        *(probes[name].to_pylist() for name in ("trace_id", "request_id", "first_event_s")),
+        strict=True,
+    )
+    reports = Reports(
+        (trace_id, Report(request_id, first_event_s, 0.0, 0, None, own_trace=True, place=place))
+        for place, (trace_id, request_id, first_event_s) in enumerate(ids)
+    )
+    several: set[int] = set()
+    for row in rows.to_pylist():
+        report = reports.of(row["trace_id"], row["request_id"])
+        if report is None or report.place is None or row["basis"] not in AT_THE_EDGE:
+            continue
+        client_s, server_s = report.ttft_s, row["ttft_s"]
+        if found[report.place] is not None:
+            several.add(report.place)
+        elif client_s is not None and server_s is not None and server_s <= client_s:
+            found[report.place] = server_s
+    return [None if place in several else each for place, each in enumerate(found)]

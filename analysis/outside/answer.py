@@ -1,0 +1,133 @@
+"""The answer about probes: for each region and endpoint, what users have. Pure types."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from store.queries import Window
+
+PHASES: Final = (
+    *("late", "dns", "connect", "tls", "server", "network", "not_split", "content", "transfer"),
+)
+"""The phases of a probe in their order. They sum to the whole wait.
+
+The time to the first event is `server` and `network` if the server's own row of the probe was
+found, and otherwise `not_split`. `content` is the time from there to the first content, such as
+reasoning.
+"""
+
+Hosting = Literal["self-hosted", "managed", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Percentiles of a latency in seconds. P95 and P99 are None if there are too few probes."""
+
+    probes: int
+    p50_s: float
+    p95_s: float | None
+    p99_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One reason why probes failed."""
+
+    error_type: str
+    sentence: str
+    probes: int
+    newest_unix_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEffect:
+    """The time to the first event of a prompt that is sent again, compared with its first time."""
+
+    pairs: int
+    """Pairs of a new prompt and its repetition, both answered."""
+    new_s: float
+    """Median of the new prompts."""
+    repeated_s: float
+    """Median of the repetitions."""
+    difference_s: float
+    """Median of the differences within the pairs. It is below 0 if a cache helps."""
+    cached_ratio: float | None
+    """Cached share of the repetitions' prompt tokens, as the server reports it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The probes of one endpoint in one step of time."""
+
+    from_unix_ns: int
+    sent: int
+    answered: int
+    wait_p50_s: float | None
+    """Median of the whole wait of answered probes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An endpoint as one region sees it. Latencies are those of complete answers."""
+
+    region: str | None
+    endpoint: str
+    model: str | None
+    kind: str
+    hosting: Hosting
+    """`self-hosted` if Tailspan has the server's rows of the probes, and `managed` if there is a
+    list price."""
+    sent: int
+    """Probes that were sent and not stopped by the prober."""
+    answered: int
+    not_sent: Mapping[str, int]
+    """Probes that do not count, by outcome: over_budget, missed, abort."""
+    failures: Sequence[Failure]
+    """The most frequent reasons first."""
+    phases_s: Mapping[str, float] | None
+    """Mean seconds of each of `PHASES`; they sum to `wait_mean_s`."""
+    wait_mean_s: float | None
+    wait: Latency | None
+    first_content: Latency | None
+    network: Latency | None
+    """Time outside the server until the first event, of the probes whose server row was found."""
+    cache: CacheEffect | None
+    prompt_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    """List price of the probes; None without a price."""
+    certificate_ends_unix_s: float | None
+    newest_unix_ns: int
+    steps: Sequence[Step]
+
+    @property
+    def success_ratio(self) -> float | None:
+        """Share of the sent probes with a complete answer."""
+        return self.answered / self.sent if self.sent else None
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideQuestion:
+    """The probes to show."""
+
+    window: Window
+    equals: Mapping[str, str | None]
+    """Required values of `store.probes.LABELS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideAnswer:
+    """The probes of a window by region, endpoint and model."""
+
+    window: Window
+    places: Sequence[Place]
+    """In the order of endpoint, model and region."""
+    left_out: int
+    """Number of further places, which have fewer failures and fewer probes."""
+    read: int
+    """Number of probes that were read, of the left out places too."""
+    scale: float
+    """1 if all probes were read. In a long window, each answered probe that was read stands for
+    this many: latencies are those of a sample, and counts of answered probes are estimates."""
+    step_s: int
+    """Length of a step of time."""

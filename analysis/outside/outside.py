@@ -1,0 +1,78 @@
+"""Answer what users of each region have from each endpoint, from the results of probes."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from sqlalchemy import Engine
+
+from analysis.outside.answer import OutsideAnswer, OutsideQuestion, Place
+from analysis.outside.places import COLUMNS, Results, place_of
+from store.probes import probe_sample
+from store.queries import Window
+from store.requests.network_time import server_times
+
+MOST_PLACES: Final = 60
+"""Maximum number of places in an answer, so that a page and an answer stay readable."""
+STEPS: Final = 48
+"""About the number of steps of time in a window."""
+WIDTHS_S: Final = (
+    *(5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600),
+    *(2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400, 2 * 86_400, 7 * 86_400),
+)
+_NS: Final = 10**9
+
+
+def answer_outside(engine: Engine, question: OutsideQuestion) -> OutsideAnswer:
+    """Return the results of probes by region, endpoint and model."""
+    window = question.window
+    table, scale = probe_sample(engine, window, COLUMNS, question.equals)
+    step_s = _step_s(window)
+    if not table.num_rows:
+        return OutsideAnswer(window, (), 0, 0, 1.0, step_s)
+    order, starts = _grouped(table)
+    chosen = _foremost(table, order, starts)
+    rows = np.concatenate([order[starts[each] : starts[each + 1]] for each in chosen])
+    table = table.take(pa.array(rows))
+    results = Results.of(table, server_times(engine, window, table), window, step_s, scale)
+    ends = np.cumsum([starts[each + 1] - starts[each] for each in chosen])
+    places = [
+        place_of(results, int(end - (starts[each + 1] - starts[each])), int(end))
+        for each, end in zip(chosen, ends.tolist(), strict=True)
+    ]
+    left_out = len(starts) - 1 - len(chosen)
+    return OutsideAnswer(window, sorted(places, key=_order), left_out, len(order), scale, step_s)
+
+
+def _order(place: Place) -> tuple[str, str, str]:
+    return place.endpoint, place.model or "", place.region or ""
+
+
+def _step_s(window: Window) -> int:
+    length_s = (window.to_unix_ns - window.from_unix_ns) / _NS
+    return next((each for each in WIDTHS_S if length_s / each <= STEPS), WIDTHS_S[-1])
+
+
+def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows in the order of their places, and the start of each place and the end."""
+    key = np.zeros(table.num_rows, np.int64)
+    for name in ("endpoint", "model", "region"):
+        column = table[name].combine_chunks()
+        codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        # Numbered again, so that the product of three sizes stays small.
+        key = np.unique(key * (len(column.dictionary) + 1) + codes + 1, return_inverse=True)[1]
+    order = np.argsort(key, kind="stable")
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    return order, np.append(starts, len(order))
+
+
+def _foremost(table: pa.Table, order: np.ndarray, starts: np.ndarray) -> Sequence[int]:
+    """Return the places with the most failures, and then those with the most probes."""
+    number = len(starts) - 1
+    if number <= MOST_PLACES:
+        return range(number)
+    failed = np.add.reduceat(~Results.answered_of(table)[order], starts[:-1])
+    ranked = np.lexsort((-np.diff(starts), -failed))
+    found: list[int] = np.sort(ranked[:MOST_PLACES]).tolist()
+    return found

@@ -1,0 +1,47 @@
+"""Divide the wait of probes into phases that sum to it. Pure."""
+
+import numpy as np
+
+from analysis.outside.answer import PHASES
+from telemetry.quantiles import FloatArray
+
+COLUMNS = ("late_s", "dns_s", "connect_s", "tls_s", "first_event_s", "first_content_s", "e2e_s")
+"""The columns that `phases` reads."""
+
+
+def phases(seconds: dict[str, FloatArray], server_s: FloatArray) -> FloatArray:
+    """Return the seconds of each phase as (probes, PHASES). Each row sums to the whole wait.
+
+    Instants that are out of order, which no prober sends, are moved to the nearest instant in
+    order.
+
+    Args:
+        seconds: `COLUMNS`, each (probes,), with NaN for unknown values; `e2e_s` is known.
+        server_s: (probes,) time to the first event at the server; NaN if its row was not found.
+    """
+    e2e_s = seconds["e2e_s"]
+    set_up = [np.nan_to_num(seconds[name]) for name in ("late_s", "dns_s", "connect_s", "tls_s")]
+    first_s = np.fmin(seconds["first_event_s"], e2e_s)
+    content_s = np.clip(
+        np.where(np.isnan(seconds["first_content_s"]), first_s, seconds["first_content_s"]),
+        first_s,
+        e2e_s,
+    )
+    paired = ~np.isnan(server_s)
+    server = np.where(paired, np.fmin(server_s, first_s), 0.0)
+    parts = dict(
+        zip(
+            PHASES,
+            (
+                *set_up,
+                server,
+                np.where(paired, first_s - server, 0.0),
+                np.where(paired, 0.0, first_s),
+                content_s - first_s,
+                e2e_s - content_s,
+            ),
+            strict=True,
+        )
+    )
+    found: FloatArray = np.column_stack([parts[name] for name in PHASES])
+    return found

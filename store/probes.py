@@ -1,0 +1,170 @@
+"""Query the results of probes in a time window."""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import ColumnElement, Engine, and_, func, or_, select
+from sqlalchemy.exc import DBAPIError
+
+from store import dialects
+from store.columns.request_columns import FEW_ROWS, encoded_schema
+from store.connections import reading
+from store.errors import NotQuick
+from store.queries import Window, fetched
+from store.schema import PROBES, arrow_type
+from telemetry.probes import Probe, ProbeOutcome
+
+LABELS: Final = ("region", "endpoint", "model")
+"""The columns by which probes can be selected."""
+MOST_ROWS: Final = 200_000
+"""Maximum number of probes to read for one answer. SQLite returns them in about half a second."""
+_PARTS: Final = 96
+"""Number of parts of a window, of each of which a sample is read."""
+_AT: Final = "at_unix_ns"
+_ANSWERED: Final = tuple(each.value for each in ProbeOutcome if each.succeeded)
+_ALL: Mapping[str, str | None] = MappingProxyType({})
+
+
+class Sample(NamedTuple):
+    """Probes in order of time."""
+
+    table: pa.Table
+    scale: float
+    """Each answered probe stands for this many. Every other probe stands for itself."""
+
+
+def probe_table(
+    engine: Engine,
+    window: Window,
+    columns: Sequence[str],
+    equals: Mapping[str, str | None] = _ALL,
+) -> pa.Table:
+    """Return the probes that were due in a window, in order of time.
+
+    Args:
+        engine: from `open_database`.
+        window: range of `at_unix_ns`.
+        columns: columns of probes, with `at_unix_ns`.
+        equals: the required value of each of `LABELS`. The value None selects rows without it.
+
+    Returns:
+        Text columns except ids are dictionary-encoded.
+    """
+    return _table(engine, [_which(window, equals)], columns)
+
+
+def probe_sample(
+    engine: Engine,
+    window: Window,
+    columns: Sequence[str],
+    equals: Mapping[str, str | None] = _ALL,
+    most_rows: int = MOST_ROWS,
+) -> Sample:
+    """Return about `most_rows` probes of a window at most, and if possible all failures.
+
+    The answered probes of a long window are those of one interval in each of 96 parts. The
+    interval begins at an arbitrary instant of its part, so that a fixed schedule of probes
+    does not decide which of them are read. Arguments are those of `probe_table`.
+    """
+    number = probe_count(engine, window, equals)
+    if number <= most_rows:
+        return Sample(probe_table(engine, window, columns, equals), 1.0)
+    answered = PROBES.c["outcome"].in_(_ANSWERED)
+    which = _which(window, equals)
+    some = select(PROBES.c[_AT]).where(*which, ~answered).limit(most_rows // 2 + 1)
+    with reading(engine) as connection:
+        others = connection.scalar(select(func.count()).select_from(some.subquery())) or 0
+    share = most_rows / number
+    inside = _part_of_each(window, share)
+    if others > most_rows // 2:
+        return Sample(_table(engine, [[*which, inside]], columns), 1.0)
+    found = _table(engine, [[*_equal(equals), inside, answered], [*which, ~answered]], columns)
+    return Sample(found, 1 / share)
+
+
+def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
+    """Return the condition that an instant is in the interval to read of its part."""
+    random = Random(window.from_unix_ns)
+    at, length_ns = PROBES.c[_AT], (window.to_unix_ns - window.from_unix_ns) / _PARTS
+    starts = [
+        window.from_unix_ns + int((part + random.random() * (1 - share)) * length_ns)
+        for part in range(_PARTS)
+    ]
+    return or_(*(and_(at >= start, at < start + int(share * length_ns)) for start in starts))
+
+
+def _table(
+    engine: Engine, parts: Sequence[Sequence[ColumnElement[bool]]], columns: Sequence[str]
+) -> pa.Table:
+    """Return the probes that meet the conditions of one of the parts, which do not overlap."""
+    statements = [select(*(PROBES.c[name] for name in columns)).where(*each) for each in parts]
+    schema = pa.schema([(name, arrow_type(name, Probe)) for name in columns])
+    encoded = encoded_schema(schema)
+    some = select(PROBES.c[_AT]).where(*parts[0]).limit(FEW_ROWS).subquery()
+    try:
+        with reading(engine) as connection:
+            few = (connection.scalar(select(func.count()).select_from(some)) or 0) < FEW_ROWS
+        if few:
+            raise NotQuick("there are few rows")
+        found = dialects.of(engine).read_columns(engine, statements, encoded)
+    except (NotQuick, DBAPIError):  # the plain query reports an outage
+        tables = [fetched(engine, each, schema) for each in statements]
+        found = pa.concat_tables(tables).cast(encoded)
+    order = pc.sort_indices(found, [(_AT, "ascending")])
+    return found.take(order).unify_dictionaries().combine_chunks()
+
+
+def probe_count(engine: Engine, window: Window, equals: Mapping[str, str | None] = _ALL) -> int:
+    """Return the number of probes that were due in a window."""
+    statement = select(func.count()).select_from(PROBES).where(*_which(window, equals))
+    with reading(engine) as connection:
+        return connection.scalar(statement) or 0
+
+
+def probe_label_values(engine: Engine, window: Window, label: str) -> list[str]:
+    """Return the values of a label in a window, sorted, without unknown values."""
+    column = PROBES.c[label]
+    statement = select(column).distinct().where(*_which(window, _ALL), column.is_not(None))
+    with reading(engine) as connection:
+        return sorted(connection.scalars(statement).all())
+
+
+def newest_probe_unix_ns(engine: Engine, equals: Mapping[str, str | None] = _ALL) -> int | None:
+    """Return when the latest probe was due, or None if there is none."""
+    return _bound(engine, func.max(PROBES.c[_AT]), equals)
+
+
+def oldest_probe_unix_ns(engine: Engine) -> int | None:
+    """Return when the earliest stored probe was due, or None if there is none."""
+    return _bound(engine, func.min(PROBES.c[_AT]), _ALL)
+
+
+def _bound(
+    engine: Engine, bound: ColumnElement[int], equals: Mapping[str, str | None]
+) -> int | None:
+    with reading(engine) as connection:
+        found: Any = connection.scalar(select(bound).where(*_equal(equals)))
+        return None if found is None else int(found)
+
+
+def _which(window: Window, equals: Mapping[str, str | None]) -> list[ColumnElement[bool]]:
+    inside = and_(PROBES.c[_AT] >= window.from_unix_ns, PROBES.c[_AT] < window.to_unix_ns)
+    return [inside, *_equal(equals)]
+
+
+def _equal(equals: Mapping[str, str | None]) -> list[ColumnElement[bool]]:
+    return [
+        PROBES.c[label].is_(None) if value is None else PROBES.c[label] == value
+        for label, value in equals.items()
+        if _known(label)
+    ]
+
+
+def _known(label: str) -> bool:
+    if label not in LABELS:
+        raise ValueError(f"unknown label {label!r}; allowed: {', '.join(LABELS)}")
+    return True
