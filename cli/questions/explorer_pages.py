@@ -17,8 +17,11 @@ PAGES: Final[Mapping[str, str]] = {
     "slo": "slos",
     "compare": "compare",
     "what-if": "what-if",
+    "outside": "outside",
 }
 """The page of each question. Questions without a row have no link."""
+_FILTERS: Final = {"outside": ("region", "endpoint")}
+"""Labels that are query parameters of a page, if they differ from those of the other pages."""
 _NS: Final = 10**9
 
 
@@ -51,6 +54,6 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
         query["latency"] = asked["metric"]
     for key, condition in given:
         label, _, value = condition.partition("=")
-        if key == "where" and label in FILTERS and value:
+        if key == "where" and label in _FILTERS.get(name, FILTERS) and value:
             query[label] = value
     return f"{explorer.rstrip('/')}/?{urlencode(query, safe='@/')}"

@@ -57,6 +57,12 @@ _USES: Final[Mapping[str, str]] = {
         " replicas, router, rate (such as 2x), prompt, output, or sweep or find. If refused is not"
         " null, there is no prediction, and refused is the reason. It takes up to a minute."
     ),
+    "outside": (
+        "Show what users of each region have from each endpoint, self-hosted or managed, as probes"
+        " measured it: share of answers, reasons of failures, latencies, phases that sum to the"
+        " whole wait, network time, cost of probing. Use it to find out whether the network or an"
+        " endpoint is at fault. These are test requests, not users' requests."
+    ),
 }
 """When to use each question, and how to read its answer. Questions without a row use their
 command's help."""

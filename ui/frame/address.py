@@ -20,6 +20,7 @@ the server redirects them to the path.
     per=model                   label by which costs are grouped; default: the tenant
     change=rate=1.5x,replicas=3 the changes that the What if page predicts
     sweep=max_num_seqs=16..512  the values that the What if page predicts one by one
+    region=… endpoint=…         the region and the endpoint that the Outside page shows
     quantile=p99                the percentile that the Compare page compares; default: p95
 """
 
@@ -134,6 +135,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
     known = {
         *("last", "from", "to", "latency", "request", "page", "baseline", "decide", "by"),
         *("incident", "measure", "per", "change", "sweep", "quantile", *LABELS),
+        *("region", "endpoint"),
     }
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
@@ -155,6 +157,8 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         change=_change(parameters, notices),
         sweep=_sweep(parameters, notices),
         quantile=quantile,
+        region=parameters.get("region", "")[:LONGEST_ID],
+        endpoint=parameters.get("endpoint", "")[:LONGEST_ID],
     )
     return view, notices
 
@@ -194,6 +198,10 @@ def parameters(view: View) -> dict[str, str]:
         written["change"] = view.change
     if view.sweep:
         written["sweep"] = view.sweep
+    if view.region:
+        written["region"] = view.region
+    if view.endpoint:
+        written["endpoint"] = view.endpoint
     if view.quantile != DEFAULT_QUANTILE:
         written["quantile"] = view.quantile
     if view.page == FIRST != _implied_page(written):

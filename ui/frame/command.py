@@ -39,6 +39,15 @@ def command(view: View, window: Window) -> str | None:
     if view.page == "what-if" and not (view.change or view.sweep):
         return None
     where = [word for name, value in view.equals.items() for word in ("--where", f"{name}={value}")]
+    if view.page == "outside":
+        chosen = {"region": view.region, "endpoint": view.endpoint}
+        where = [
+            word
+            for name, value in chosen.items()
+            if value
+            for word in ("--where", f"{name}={value}")
+        ]
+        return _line("outside", "--from", start, "--to", end, *where)
     if view.page == "compare":
         return _line("compare", *_sides(view, window), *where)
     among = ["--from", start, "--to", end, *where]

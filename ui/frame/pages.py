@@ -59,6 +59,7 @@ GROUPS: Final = (
     ),
     (
         Page("fleet", "Fleet", _WATCHED_S),
+        Page("outside", "Outside", _READ_S, filters=False, needs_data=False),
         Page("cost", "Cost", _READ_S),
     ),
 )

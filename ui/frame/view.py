@@ -56,6 +56,10 @@ class View:
     change: str = ""
     """The changes that the What if page predicts: texts that `replay.edits` parses, separated by
     commas."""
+    region: str = ""
+    """The region that the Outside page shows; empty for all."""
+    endpoint: str = ""
+    """The endpoint that the Outside page shows; empty for all."""
     quantile: str = DEFAULT_QUANTILE
     """The percentile that the Compare page compares."""
     sweep: str = ""

@@ -1,0 +1,73 @@
+"""`tailspan outside`: print what users of each region have from each endpoint."""
+
+import json
+import time
+
+import click
+
+from cli.options import time_range
+from cli.options.question import equals_of
+from cli.options.settings import config_option
+from cli.options.shared import database_option, format_option, time_options
+from cli.render import outside as outside_text
+from store.database import open_database
+from store.probes import LABELS
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan outside
+  tailspan outside --last 24h --where endpoint=chat
+  tailspan outside --last 7d --where region=eu-west --format json
+"""
+)
+@time_options
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="LABEL=VALUE",
+    help=f"Select probes with this value of {', '.join(LABELS)}. May be repeated: a probe must"
+    " match all conditions. LABEL= selects probes without this label.",
+)
+@format_option("Tables, or one JSON object.")
+@database_option
+@config_option
+def outside(
+    last: str | None,
+    start: str | None,
+    end: str | None,
+    where: tuple[str, ...],
+    form: str,
+    database: str | None,
+) -> None:
+    """Print the latency, the failures and the cost of endpoints, measured from where users are.
+
+    The results come from `tailspan probe`, by endpoint, model and region. Latencies are those of
+    complete answers. The phases sum to the whole wait: late, dns, connect, tls, then server and
+    network if Tailspan has the server's row of the probe and otherwise not_split, then content and
+    transfer. P95 and P99 are null for too few probes. A cache helps if the difference of a repeated
+    prompt is below 0.
+
+    If a range has more than 200,000 probes, latencies come from a sample of the answered probes,
+    and their number is an estimate. `scale` is then above 1. Failures are complete.
+    """
+    from analysis.outside.answer import OutsideQuestion
+    from analysis.outside.as_json import as_json
+    from analysis.outside.outside import answer_outside
+
+    equals = equals_of(where, LABELS)
+    try:
+        window = time_range.window(last, start, end, time.time_ns())
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    engine = open_database(database, create=False)
+    click.get_current_context().call_on_close(engine.dispose)
+    found = answer_outside(engine, OutsideQuestion(window, equals))
+    if form == "json":
+        click.echo(json.dumps(as_json(found), allow_nan=False))
+    elif not found.places:
+        click.echo(outside_text.nothing(engine, window, equals), err=True)
+    else:
+        for line in outside_text.lines(found):
+            click.echo(line)

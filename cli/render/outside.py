@@ -1,0 +1,117 @@
+"""Print the answer about probes as text."""
+
+from collections.abc import Iterator, Mapping
+
+from sqlalchemy import Engine
+
+from analysis.outside.answer import PHASES, Latency, OutsideAnswer, Place
+from cli.render import text
+from store.probes import newest_probe_unix_ns
+from store.queries import Window
+from telemetry.printable import printable
+from telemetry.time_text import length, moment
+
+NAMES = {"not_split": "not split"}
+LONGEST_REASON = 200
+_NS = 10**9
+
+
+def lines(answer: OutsideAnswer) -> Iterator[str]:
+    """Yield the lines of the answer."""
+    places = answer.places
+    yield f"Probes due {text.span(answer.window)}"
+    if answer.scale > 1:
+        yield (
+            f"latencies of {answer.read:,} probes that were read; each answered probe stands for"
+            f" {answer.scale:.1f}"
+        )
+    if answer.left_out:
+        yield f"{answer.left_out:,} more, with fewer failures: select them with --where"
+    yield ""
+    names = [(text.label(p.endpoint), text.label(p.model), text.label(p.region)) for p in places]
+    head = ["endpoint", "model", "region"]
+    rows = [[*name, *_summary(place)] for name, place in zip(names, places, strict=True)]
+    titles = ["hosting", "sent", "answered", "success", "first content P50", "P95", "wait P50"]
+    titles += ["P95", "cost", "certificate"]
+    yield from text.table([*head, *titles], rows, left=3, keep=7)
+    yield ""
+    rows = [[*name, *_phases(place)] for name, place in zip(names, places, strict=True)]
+    titles = [*(NAMES.get(each, each) for each in PHASES), "mean wait"]
+    yield from text.table([*head, *titles], rows, left=3, keep=3)
+    rows = [[*name, *_pairs(place)] for name, place in zip(names, places, strict=True)]
+    titles = ["network P50", "P99", "paired", "new prompt", "repeated", "difference", "pairs"]
+    if any(cell != text.UNKNOWN for row in rows for cell in row[3:]):
+        yield ""
+        yield from text.table([*head, *titles], rows, left=3, keep=3)
+    troubles = [
+        line
+        for name, place in zip(names, places, strict=True)
+        for line in _troubles(" ".join(name), place)
+    ]
+    yield from ["", *troubles] if troubles else []
+
+
+def _summary(place: Place) -> list[str]:
+    ratio, ends = place.success_ratio, place.certificate_ends_unix_s
+    left = text.UNKNOWN if ends is None else _days((ends - place.newest_unix_ns / _NS) / 86_400)
+    return [
+        place.hosting,
+        text.count(place.sent),
+        text.count(place.answered),
+        text.UNKNOWN if ratio is None else f"{100 * ratio:.4g}%",
+        *_points(place.first_content),
+        *_points(place.wait),
+        text.usd(place.cost_usd),
+        left,
+    ]
+
+
+def _days(days: float) -> str:
+    return "ended" if days <= 0 else f"{days:,.0f} d"
+
+
+def _points(latency: Latency | None) -> list[str]:
+    if latency is None:
+        return [text.UNKNOWN, text.UNKNOWN]
+    return [text.seconds(latency.p50_s), text.seconds(latency.p95_s)]
+
+
+def _phases(place: Place) -> list[str]:
+    if place.phases_s is None:
+        return [text.UNKNOWN] * (len(PHASES) + 1)
+    known = [place.phases_s[each] for each in PHASES]
+    cells = [text.seconds(each) if each else text.UNKNOWN for each in known]
+    return [*cells, text.seconds(place.wait_mean_s)]
+
+
+def _pairs(place: Place) -> list[str]:
+    network, cache = place.network, place.cache
+    cells = [text.UNKNOWN] * 3
+    if network is not None:
+        cells = [text.seconds(network.p50_s), text.seconds(network.p99_s)]
+        cells.append(text.count(network.probes))
+    if cache is None:
+        return [*cells, *[text.UNKNOWN] * 4]
+    sizes = (cache.new_s, cache.repeated_s, cache.difference_s)
+    return [*cells, *map(text.seconds, sizes), text.count(cache.pairs)]
+
+
+def _troubles(name: str, place: Place) -> Iterator[str]:
+    for each in place.failures:
+        reason = printable(f"{each.error_type}: {each.sentence}", LONGEST_REASON)
+        yield f"{name}: {each.probes:,} failed, last {moment(each.newest_unix_ns)}: {reason}"
+    for outcome, number in sorted(place.not_sent.items()):
+        yield f"{name}: {number:,} {outcome}, which do not count"
+
+
+def nothing(engine: Engine, window: Window, equals: Mapping[str, str | None]) -> str:
+    """Return why there is no probe to show, and what to try."""
+    found = f"No probes due {text.span(window)}"
+    if equals:
+        named = ", ".join(f"{key}={text.label(value or '')}" for key, value in equals.items())
+        found += f" with {named}"
+    newest = newest_probe_unix_ns(engine, equals)
+    if newest is None:
+        return f"{found}, and none at any other time. Start a prober: tailspan probe probes.yaml"
+    ago = length(max(0, window.to_unix_ns - newest))
+    return f"{found}. The latest was due {moment(newest)} UTC ({ago} before the end): use --from."

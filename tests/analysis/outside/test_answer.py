@@ -1,0 +1,235 @@
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import Engine
+
+from analysis.outside import outside
+from analysis.outside.answer import PHASES, OutsideAnswer, OutsideQuestion
+from analysis.outside.as_json import as_json
+from analysis.outside.outside import answer_outside
+from store import probes as store_probes
+from store.database import open_database
+from store.queries import Window
+from telemetry.probes import Probe, ProbeOutcome
+from telemetry.requests import RequestTimeline
+from tests.analysis.outside.probed import (
+    LENGTH_S,
+    NETWORK_S,
+    NS,
+    REFUSED,
+    START_S,
+    failed,
+    probe,
+    probes,
+    rows,
+    store,
+)
+
+WINDOW = Window(START_S * NS, (START_S + LENGTH_S) * NS)
+Answer = Callable[..., OutsideAnswer]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., Engine]]:
+    engines = []
+
+    def open_(results: list[Probe], server: list[RequestTimeline] | None = None) -> Engine:
+        url = f"sqlite:///{tmp_path}/{len(engines)}.db"
+        store(url, results, server or [])
+        engines.append(open_database(url, create=False))
+        return engines[-1]
+
+    yield open_
+    for each in engines:
+        each.dispose()
+
+
+def _ask(engine: Engine, **equals: str | None) -> OutsideAnswer:
+    return answer_outside(engine, OutsideQuestion(WINDOW, equals))
+
+
+@pytest.fixture
+def answer(
+    opened: Callable[..., Engine], request_row: Callable[..., RequestTimeline]
+) -> OutsideAnswer:
+    results = list(probes())
+    return _ask(opened(results, rows(request_row, results)))
+
+
+def test_phases_sum_to_the_whole_wait(answer: OutsideAnswer) -> None:
+    assert [(p.endpoint, p.region) for p in answer.places] == [
+        (endpoint, region) for endpoint in ("chat", "claude") for region in ("ap-south", "eu-west")
+    ]
+    for place in answer.places:
+        assert place.phases_s is not None
+        assert tuple(place.phases_s) == PHASES
+        assert sum(place.phases_s.values()) == pytest.approx(place.wait_mean_s)
+        network_s = NETWORK_S[place.region or ""]
+        assert place.phases_s["connect"] == pytest.approx(network_s)
+        if place.endpoint == "chat":
+            assert place.phases_s["network"] == pytest.approx(network_s)
+            assert place.phases_s["server"] == pytest.approx(0.075)
+            assert place.phases_s["not_split"] == 0
+        else:
+            assert place.phases_s["server"] == place.phases_s["network"] == 0
+            assert place.phases_s["not_split"] == pytest.approx(network_s + 0.075, abs=0.001)
+
+
+def test_a_pair_is_the_very_request_whatever_the_clocks(answer: OutsideAnswer) -> None:
+    chat = {p.region: p for p in answer.places if p.endpoint == "chat"}
+    for region, network_s in NETWORK_S.items():
+        found = chat[region].network
+        assert found is not None
+        assert found.probes == 120
+        assert found.p50_s == pytest.approx(network_s)
+        assert found.p99_s is None  # needs 381 probes
+    assert {p.hosting for p in chat.values()} == {"self-hosted"}
+    assert {p.hosting for p in answer.places if p.endpoint == "claude"} == {"managed"}
+
+
+def test_a_repeated_prompt_shows_the_effect_of_the_cache(answer: OutsideAnswer) -> None:
+    for place in answer.places:
+        assert place.cache is not None
+        assert place.cache.difference_s == pytest.approx(-0.05)
+        assert place.cache.cached_ratio == pytest.approx(0.64)
+    assert answer.places[0].cache is not None
+    assert answer.places[0].cache.pairs == 60
+
+
+def test_failures_have_their_sentences_and_their_share(answer: OutsideAnswer) -> None:
+    claude = next(p for p in answer.places if (p.endpoint, p.region) == ("claude", "ap-south"))
+    assert (claude.sent, claude.answered) == (120, 110)
+    assert claude.success_ratio == pytest.approx(110 / 120)
+    (failure,) = claude.failures
+    assert (failure.error_type, failure.sentence, failure.probes) == ("connect", REFUSED, 10)
+    assert sum(step.sent - step.answered for step in claude.steps[-5:]) == 10
+    assert sum(step.sent for step in claude.steps) == 120
+    assert claude.cost_usd == pytest.approx(0.120)  # a failure may cost, too
+
+
+def test_the_json_has_no_value_that_json_lacks(answer: OutsideAnswer) -> None:
+    written = json.loads(json.dumps(as_json(answer), allow_nan=False))
+    assert [p["region"] for p in written["places"]] == ["ap-south", "eu-west"] * 2
+    assert written["places"][0]["phases_s"]["server"] == pytest.approx(0.075)
+
+
+def test_labels_select_probes(opened: Callable[..., Engine]) -> None:
+    engine = opened([*probes(), probe(900, region=None, at_unix_ns=START_S * NS)])
+    (place,) = _ask(engine, region="eu-west", endpoint="chat").places
+    assert place.sent == 120
+    (place,) = _ask(engine, region=None).places
+    assert place.region is None
+    with pytest.raises(ValueError, match=r"unknown label 'tenant'; allowed: region, endpoint"):
+        _ask(engine, tenant="acme")
+    assert _ask(engine, endpoint="other").places == ()
+
+
+def test_probes_that_were_not_sent_do_not_count(opened: Callable[..., Engine]) -> None:
+    results = [
+        failed(number, outcome=outcome, at_unix_ns=(START_S + number) * NS, error_type=None)
+        for number, outcome in enumerate(
+            (ProbeOutcome.MISSED, ProbeOutcome.OVER_BUDGET, ProbeOutcome.ABORT)
+        )
+    ]
+    (place,) = _ask(opened(results)).places
+    assert (place.sent, place.answered, place.success_ratio) == (0, 0, None)
+    assert place.not_sent == {"missed": 1, "over_budget": 1, "abort": 1}
+    assert place.failures == []
+    assert (place.wait, place.phases_s, place.cost_usd) == (None, None, None)
+
+
+def test_instants_out_of_order_still_sum(opened: Callable[..., Engine]) -> None:
+    """No prober sends them, but another sender may."""
+    results = [
+        probe(
+            number,
+            at_unix_ns=(START_S + number) * NS,
+            first_event_s=first_s,
+            first_content_s=content_s,
+            e2e_s=e2e_s,
+        )
+        for number, (first_s, content_s, e2e_s) in enumerate(
+            [(5.0, 1.0, 2.0), (None, None, 1.0), (0.5, None, 1.0), (600_000.0, 0.0, 604_800.0)]
+        )
+    ]
+    (place,) = _ask(opened(results)).places
+    assert place.phases_s is not None
+    assert min(place.phases_s.values()) >= 0
+    assert sum(place.phases_s.values()) == pytest.approx(place.wait_mean_s)
+
+
+def test_a_pair_with_a_gap_between_is_no_pair(opened: Callable[..., Engine]) -> None:
+    at = [0, 30, 60, 90, 300, 330]
+    twins = [False, True, False, True, True, False]
+    results = [
+        probe(number, at_unix_ns=(START_S + each) * NS, twin=twin, cached_tokens=None)
+        for number, (each, twin) in enumerate(zip(at, twins, strict=True))
+    ]
+    results.append(probe(9, at_unix_ns=(START_S + 900) * NS, twin=True))  # its first was missed
+    (place,) = _ask(opened(results)).places
+    assert place.cache is not None
+    assert place.cache.pairs == 2
+
+
+def test_ten_thousand_endpoints_are_a_short_answer(opened: Callable[..., Engine]) -> None:
+    results = [
+        probe(number, endpoint=f"<b>{number}</b>", at_unix_ns=(START_S + number % 3000) * NS)
+        for number in range(10_000)
+    ]
+    bad = failed(10_001, endpoint="\u202ebad", at_unix_ns=START_S * NS)
+    found = _ask(opened([*results, bad]))
+    assert len(found.places) == outside.MOST_PLACES
+    assert found.left_out == 10_001 - outside.MOST_PLACES
+    assert found.read == 10_001
+    assert any(each.endpoint == bad.endpoint for each in found.places)
+
+
+def test_a_long_window_is_a_sample_with_all_failures(
+    opened: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fixed schedule of the probes does not decide which of them are read."""
+    monkeypatch.setattr(store_probes, "MOST_ROWS", 2_000)
+    monkeypatch.setattr(
+        outside, "probe_sample", lambda *args: store_probes.probe_sample(*args, most_rows=2_000)
+    )
+    rng = np.random.default_rng(11)
+    long = Window(START_S * NS, (START_S + 86_400) * NS)
+    results = []
+    for step in range(86_400 // 16):
+        for endpoint in ("a", "b"):
+            number = len(results)
+            at = (START_S + 16 * step) * NS
+            late = float(rng.exponential(0.1))
+            each = probe(number, endpoint=endpoint, at_unix_ns=at, late_s=late, twin=step % 2 == 1)
+            results.append(each)
+    for number in range(5):
+        at = results[2 * 1_000 * number].at_unix_ns
+        results[2 * 1_000 * number] = failed(2 * 1_000 * number, endpoint="a", at_unix_ns=at)
+    engine = opened(results)
+    found = answer_outside(engine, OutsideQuestion(long, {}))
+    assert found.read == pytest.approx(2_000, rel=0.15)
+    assert found.scale == pytest.approx(10_800 / 2_000)
+    a, b = found.places
+    assert sum(each.probes for each in a.failures) == 5
+    for place in (a, b):
+        assert place.sent == pytest.approx(5_400, rel=0.15)
+        assert place.phases_s is not None
+        assert place.phases_s["late"] == pytest.approx(0.1, rel=0.15)
+        assert place.cache is not None
+        assert place.cache.pairs > 200
+    monkeypatch.setattr(
+        outside, "probe_sample", lambda *args: store_probes.probe_sample(*args, most_rows=4)
+    )
+    outage = [replace(each, outcome=ProbeOutcome.ERROR) for each in results[:1_000]]
+    found = answer_outside(opened(outage), OutsideQuestion(long, {}))
+    assert found.read < 1_000
+    assert found.scale == 1.0
+
+
+def test_no_probe_is_an_empty_answer(opened: Callable[..., Engine]) -> None:
+    found = _ask(opened([]))
+    assert (found.places, found.read, found.left_out) == ((), 0, 0)

@@ -1,0 +1,156 @@
+"""Draw the charts of the Outside page. Pure."""
+
+from collections.abc import Sequence
+from datetime import tzinfo
+from typing import Final
+
+import plotly.graph_objects as go
+
+from analysis.outside.answer import OutsideAnswer, Place
+from store.queries import Window
+from ui.kit import charts, colours, wording
+from ui.views.outside.words import name
+
+MOST_BARS: Final = 24
+MOST_LINES: Final = len(colours.ENGINES)
+
+PHASES: Final = {
+    "late": ("late", "#8a8f98", "the prober started later than planned"),
+    "dns": ("DNS", "#8c7350", "name lookup"),
+    "connect": ("connect", "#c9822b", "TCP connection"),
+    "tls": ("TLS", "#e5aa1f", "TLS handshake"),
+    "server": ("server", "#2a60b5", "time to the first byte at the server"),
+    "network": ("network", "#b0679b", "time to the first event outside the server"),
+    "not_split": ("server and network", "#7fa3d9", "connection ready to first event"),
+    "content": ("to first content", "#c693e7", "first event to first content: reasoning"),
+    "transfer": ("transfer", "#1da9a3", "first content to the end of the answer"),
+}
+"""Name, colour and meaning of each phase, in the order in which they happen."""
+
+
+def phases(places: Sequence[Place]) -> go.Figure:
+    """Draw the mean whole wait of each endpoint and region, divided into phases."""
+    shown = [p for p in places if p.phases_s is not None][:MOST_BARS]
+    rows = [wording.for_plotly(name(p), 60) for p in shown]
+    figure = go.Figure()
+    for key, (title, colour, meaning) in PHASES.items():
+        seconds = [p.phases_s[key] for p in shown if p.phases_s is not None]
+        if not any(seconds):
+            continue
+        figure.add_trace(
+            go.Bar(
+                # Numbers as places, because two names may be the same text.
+                y=list(range(len(rows))),
+                x=seconds,
+                name=title,
+                orientation="h",
+                marker={"color": colour, "line": {"width": 1, "color": colours.OUTLINE}},
+                customdata=[wording.seconds(each) for each in seconds],
+                hovertemplate=f"%{{customdata}} {meaning}<extra>{title}</extra>",
+            )
+        )
+    top = max((p.wait_mean_s or 0.0 for p in shown), default=0.0)
+    ticks = charts.linear_ticks(top)
+    figure.update_xaxes(
+        range=[0, max(top * 1.02, ticks[-1])],
+        tickvals=ticks,
+        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        title={"text": "mean wait of an answered probe", "standoff": 6},
+        fixedrange=True,
+    )
+    figure.update_yaxes(
+        tickvals=list(range(len(rows))),
+        ticktext=rows,
+        autorange="reversed",
+        fixedrange=True,
+        showgrid=False,
+        automargin=True,
+    )
+    figure.update_layout(
+        barmode="stack",
+        height=110 + 26 * max(1, len(rows)),
+        margin={**charts.MARGIN, "t": 52, "b": 48},
+        legend=charts.LEGEND,
+        bargap=0.3,
+        dragmode=False,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    return figure
+
+
+def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
+    """Draw the median whole wait over time, with a line for each endpoint and region."""
+    figure = go.Figure()
+    top = 0.0
+    for place, colour in zip(foremost(answer.places), colours.ENGINES, strict=False):
+        steps = [each for each in place.steps if each.wait_p50_s is not None]
+        values = [each.wait_p50_s or 0.0 for each in steps]
+        top = max([top, *values])
+        figure.add_trace(
+            go.Scatter(
+                x=charts.local([_middle(each.from_unix_ns, answer) for each in steps], zone),
+                y=values,
+                name=wording.for_plotly(name(place), 40),
+                mode="lines+markers",
+                line={"color": colour, "width": 1.8},
+                marker={"size": 4},
+                customdata=[
+                    f"{wording.seconds(value)}, {each.answered:,} of {each.sent:,} answered"
+                    for each, value in zip(steps, values, strict=True)
+                ],
+                hovertemplate="%{customdata}<extra>%{fullData.name}</extra>",
+            )
+        )
+    ticks = charts.linear_ticks(top)
+    figure.update_yaxes(
+        range=[0, max(top * 1.05, ticks[-1])],
+        tickvals=ticks,
+        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        title={"text": "median whole wait", "standoff": 6},
+    )
+    charts.over_time(figure, window, zone, height=300)
+    return figure.update_layout(showlegend=True, margin={**charts.MARGIN, "t": 70})
+
+
+def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure | None:
+    """Draw the share of failed probes over time as one row per place; None without a failure."""
+    shown = [p for p in answer.places if p.answered < p.sent][:MOST_BARS]
+    if not shown:
+        return None
+    rows = [wording.for_plotly(name(p), 40) for p in shown]
+    at = [_middle(each.from_unix_ns, answer) for each in shown[0].steps]
+    figure = go.Figure(
+        go.Heatmap(
+            x=charts.local(at, zone),
+            y=list(range(len(rows))),
+            z=[[1 - s.answered / s.sent if s.sent else None for s in p.steps] for p in shown],
+            zmin=0,
+            zmax=1,
+            colorscale=[[0, colours.ENDINGS["answered"]], [1, colours.ENDINGS["failed"]]],
+            showscale=False,
+            xgap=1,
+            ygap=2,
+            customdata=[
+                [f"{s.sent - s.answered:,} of {s.sent:,} failed" for s in p.steps] for p in shown
+            ],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    )
+    charts.over_time(figure, window, zone, height=90 + 24 * len(rows))
+    figure.update_yaxes(
+        tickvals=list(range(len(rows))), ticktext=rows, autorange="reversed", automargin=True
+    )
+    return figure.update_layout(hovermode="closest")
+
+
+def foremost(places: Sequence[Place]) -> list[Place]:
+    """Return the places that are drawn as lines: those with the most failures, then the most
+    probes, in the order of the table.
+    """
+    ranked = sorted(places, key=lambda p: (p.answered - p.sent, -p.sent))[:MOST_LINES]
+    return [p for p in places if p in ranked]
+
+
+def _middle(from_unix_ns: int, answer: OutsideAnswer) -> int:
+    return from_unix_ns + answer.step_s * 10**9 // 2

@@ -1,0 +1,157 @@
+"""The Outside page: endpoints as users of each region see them, measured by probes."""
+
+from dataclasses import replace
+from typing import Final
+
+import streamlit as st
+
+from ui.frame import navigation, selection
+from ui.frame.context import Context
+from ui.frame.navigation import choice
+from ui.kit import wording
+from ui.kit.sections import chapter, chart
+from ui.views.outside import charts, words
+from ui.views.outside.read import Found, read_outside
+
+EVERYTHING: Final = ""
+"""The option that disables a filter."""
+
+ENDPOINTS_HELP: Final = (
+    "The results of `tailspan probe`, by endpoint and region. Latencies are those of complete "
+    "answers. **First content** counts from the moment when the connection was ready. **Whole "
+    "wait** includes the set-up of the connection. **Managed**: the endpoint has a list price. "
+    "**Self-hosted**: Tailspan has the server's own rows of these probes. P95 needs 73 probes."
+)
+PHASES_HELP: Final = (
+    "The mean wait of an answered probe. The phases sum to the whole wait.\n\n"
+    + "\n".join(f"- **{name}**: {meaning}" for name, _, meaning in charts.PHASES.values())
+    + "\n\nServer and network are separate if Tailspan has the server's row of the same probe."
+)
+TIME_HELP: Final = (
+    f"The median whole wait of answered probes. At most {charts.MOST_LINES} lines are drawn, "
+    "those with the most failures first."
+)
+FAILURES_HELP: Final = (
+    "Probes without a complete answer, with the most frequent reasons of each endpoint and region. "
+    "Probes that were not sent do not count: over the budget, or missed by the prober."
+)
+PAIRS_HELP: Final = (
+    "**Network**: time to the first event at the prober minus time to the first byte at the "
+    "server, for probes whose row Tailspan received from the server. P99 needs 381 probes. "
+    "**Repeated**: the prober sends each prompt twice. The difference of the time to the first "
+    "event is the effect of the prefix cache; it is below 0 if the cache helps."
+)
+COST_HELP: Final = (
+    "List price of the probes' tokens (genai-prices). Self-hosted endpoints have no list price. "
+    "Certificates are the servers' own."
+)
+
+
+def read(context: Context) -> Found:
+    """Read the probes of the range."""
+    equals = _equals(context)
+    return context.shared(
+        lambda: read_outside(context.engine, context.window, equals), *equals.items()
+    )
+
+
+def show(context: Context, found: Found) -> None:
+    """Draw the finding, and then the endpoints by region."""
+    answer = found.answer
+    if not answer.places:
+        _nothing(context, found)
+        return
+    st.html(f"<p class='headline'>{words.sentence(answer)}</p>")
+    for note in words.notes(answer):
+        st.html(f"<p class='note'>{note}</p>")
+    _filters(context, found)
+    at_unix_ns = min(context.window.to_unix_ns, context.now_unix_ns)
+    with chapter("Endpoints by region", ENDPOINTS_HELP):
+        st.html(words.endpoints(answer.places, at_unix_ns))
+    if any(place.phases_s for place in answer.places):
+        with chapter("Phases of the wait", PHASES_HELP):
+            alt = "The mean wait of each endpoint and region, divided into phases"
+            chart(charts.phases(answer.places), "outside_phases", alt)
+        with chapter("Over time", TIME_HELP):
+            figure = charts.waits(answer, context.window, context.zone)
+            selection.time_chart(
+                context, figure, "outside_waits", "The median whole wait over time"
+            )
+    if table := words.failures(answer.places, context.zone):
+        with chapter("Failures", FAILURES_HELP):
+            figure = charts.failures(answer, context.window, context.zone)
+            if figure is not None:
+                chart(figure, "outside_failures", "The share of failed probes over time")
+            st.html(table)
+    if table := words.network_and_cache(answer.places):
+        with chapter("Network and prefix cache", PAIRS_HELP):
+            st.html(table)
+    with chapter("Cost of probing and certificates", COST_HELP):
+        st.html(words.cost(answer, at_unix_ns))
+
+
+def _equals(context: Context) -> dict[str, str | None]:
+    chosen = {"region": context.view.region, "endpoint": context.view.endpoint}
+    return {label: value for label, value in chosen.items() if value}
+
+
+def _filters(context: Context, found: Found) -> None:
+    chosen = {"region": context.view.region, "endpoint": context.view.endpoint}
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        for label, options in found.options.items():
+            value = chosen[label]
+            st.session_state[f"outside_{label}"] = value
+            offered = [EVERYTHING, *options]
+            st.selectbox(
+                label.capitalize(),
+                offered if value in offered else [*offered, value],
+                key=f"outside_{label}",
+                format_func=lambda value, label=label: (
+                    wording.plain(value, 60) if value else f"all {label}s"
+                ),
+                label_visibility="collapsed",
+                width=240,
+                on_change=_chosen,
+                args=(label,),
+            )
+
+
+def _nothing(context: Context, found: Found) -> None:
+    view, zone = context.view, context.zone
+    filtered = bool(_equals(context))
+    if found.latest_unix_ns is None and not filtered:
+        st.html("<p class='headline'><b>No probe has reported yet.</b></p>")
+        st.markdown("Write the endpoints to a file, `probes.yaml`. `HOST` is this machine:")
+        st.code(words.EXAMPLE, language="yaml")
+        st.markdown("Then install the prober where your users are, and start it:")
+        st.code(words.START, language="bash")
+        return
+    matching = " that match the filters" if filtered else ""
+    if found.latest_unix_ns is None:
+        st.html("<p class='headline'>No probe has ever matched these filters.</p>")
+    else:
+        latest = wording.clock(found.latest_unix_ns, zone, date=True)
+        st.html(
+            f"<p class='headline'>No probes{matching} in this range. The latest was due at"
+            f" <b>{latest}</b>.</p>"
+        )
+    _filters(context, found)
+    with st.container(horizontal=True):
+        if found.latest_unix_ns is not None and st.button(
+            "Show the range that ends at the latest probe", key="show_range", type="primary"
+        ):
+            end = found.latest_unix_ns + 10**9
+            length_ns = context.window.to_unix_ns - context.window.from_unix_ns
+            navigation.change(view.between(max(0, end - length_ns), end))
+            st.rerun()
+        if filtered and st.button("Clear the filters", key="clear_filters"):
+            navigation.change(replace(view, region="", endpoint=""))
+            st.rerun()
+
+
+@choice
+def _chosen(label: str) -> None:
+    value = st.session_state[f"outside_{label}"]
+    view = navigation.current()
+    changed = replace(view, region=value) if label == "region" else replace(view, endpoint=value)
+    navigation.change(changed)

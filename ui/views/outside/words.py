@@ -1,0 +1,212 @@
+"""Write the texts and tables of the Outside page. Pure.
+
+Names of regions and endpoints and the reasons of failures are external text, and are escaped.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import Final
+
+from analysis.outside.answer import Latency, OutsideAnswer, Place
+from ui.kit import wording
+from ui.kit.wide_table import wide_table
+
+UNKNOWN: Final = wording.UNKNOWN
+DAY_S: Final = 86_400
+_NS: Final = 10**9
+
+START: Final = """\
+pip install -c constraints.txt ./instrumentation '.[probe]'
+tailspan probe probes.yaml"""
+
+EXAMPLE: Final = """\
+region: eu-west
+every: 30s
+budget: {usd_per_day: 2, tokens_per_day: 500000}
+endpoint: http://HOST:4318       # Tailspan's collector
+endpoints:
+  - {name: chat, kind: openai-chat, url: https://chat.example.com, model: llama-3-8b,
+     max_tokens: 16, prompt_tokens: 500}"""
+
+HOSTING: Final = {"self-hosted": "self-hosted", "managed": "managed", "unknown": UNKNOWN}
+
+
+def name(place: Place) -> str:
+    """Return the place as plain text, which the caller must escape."""
+    return f"{place.endpoint} from {place.region or 'an unknown region'}"
+
+
+def sentence(answer: OutsideAnswer) -> str:
+    """Return the finding as HTML."""
+    places = answer.places
+    sent, good = sum(p.sent for p in places), sum(p.answered for p in places)
+    endpoints = wording.counted(len({p.endpoint for p in places}), "endpoint")
+    regions = wording.counted(len({p.region for p in places}), "region")
+    if not sent:
+        return f"<b>No probe was sent</b> to {endpoints} from {regions}."
+    about = "about " if answer.scale > 1 else ""
+    said = (
+        f"<b>{wording.exact_percent(good / sent)}</b> of {about}{wording.counted(sent, 'probe')} to"
+        f" {endpoints} from {regions} got a complete answer."
+    )
+    worst = min((p for p in places if p.sent), key=lambda p: p.success_ratio or 0.0)
+    if worst.answered < worst.sent:
+        failed = f"{worst.sent - worst.answered:,} of {worst.sent:,} probes failed"
+        said += f" Worst: {wording.for_html(name(worst), 80)}, {failed}."
+    return said
+
+
+def notes(answer: OutsideAnswer) -> list[str]:
+    """Return what limits the data, as HTML."""
+    said = []
+    if answer.scale > 1:
+        said.append(
+            f"This range has many probes. Latencies come from {answer.read:,} of them, and each"
+            f" answered probe that was read stands for {answer.scale:.1f}. Failures are complete."
+        )
+    if answer.left_out:
+        said.append(
+            f"{answer.left_out:,} more, with fewer failures, are not shown. Choose a region or an"
+            " endpoint to see them."
+        )
+    if against := _against(answer.places):
+        said.append(against)
+    return said
+
+
+def _against(places: Sequence[Place]) -> str:
+    """Compare the best self-hosted and the best managed endpoint of each region."""
+    said = []
+    for region in sorted({p.region for p in places}, key=str):
+        best = {
+            hosting: min(
+                (
+                    (p.first_content.p50_s, p.endpoint)
+                    for p in places
+                    if p.region == region and p.hosting == hosting and p.first_content
+                ),
+                default=None,
+            )
+            for hosting in ("self-hosted", "managed")
+        }
+        own, managed = best["self-hosted"], best["managed"]
+        if own and managed:
+            said.append(
+                f"{wording.for_html(region or 'unknown region')}: self-hosted"
+                f" {wording.for_html(own[1])} {wording.seconds(own[0])}, managed"
+                f" {wording.for_html(managed[1])} {wording.seconds(managed[0])}"
+            )
+    return f"Median first content of the fastest: {'; '.join(said)}." if said else ""
+
+
+def endpoints(places: Sequence[Place], at_unix_ns: int) -> str:
+    """Return one row per endpoint and region."""
+    heads = ("endpoint", "region", "model", "hosting", "probes", "answered", "first content P50")
+    heads += ("P95", "whole wait P50", "P95", "network P50", "latest")
+    rows = []
+    for p in places:
+        network = UNKNOWN if p.network is None else wording.seconds(p.network.p50_s)
+        cells = [*_names(p), wording.for_html(p.model or UNKNOWN), HOSTING[p.hosting]]
+        cells += [f"{p.sent:,}", wording.exact_percent(p.success_ratio)]
+        cells += [*_points(p.first_content), *_points(p.wait), network]
+        rows.append([*cells, _ago(p.newest_unix_ns, at_unix_ns)])
+    return _table(heads, rows)
+
+
+def failures(places: Sequence[Place], zone: tzinfo) -> str:
+    """Return the reasons why probes failed, and the probes that were not sent; "" without any."""
+    rows = [
+        [
+            *_names(p),
+            f"{each.probes:,}",
+            wording.clock(each.newest_unix_ns, zone, date=True),
+            f"{wording.for_html(each.error_type)}: {wording.for_html(each.sentence, 300)}",
+        ]
+        for p in places
+        for each in p.failures
+    ]
+    rows += [
+        [*_names(p), f"{number:,}", "", f"{wording.for_html(outcome)}: not counted"]
+        for p in places
+        for outcome, number in sorted(p.not_sent.items())
+    ]
+    return _table(("endpoint", "region", "probes", "last", "reason"), rows, text=4) if rows else ""
+
+
+def network_and_cache(places: Sequence[Place]) -> str:
+    """Return network times and the effect of the prefix cache; "" if both are unknown."""
+    heads = ("endpoint", "region", "network P50", "P99", "paired probes", "new prompt")
+    heads += ("repeated", "difference", "pairs", "cached")
+    rows = []
+    for p in places:
+        if p.network is None and p.cache is None:
+            continue
+        cells = [*_names(p), *[UNKNOWN] * 8]
+        if p.network is not None:
+            cells[2:5] = [
+                wording.seconds(p.network.p50_s),
+                wording.seconds(p.network.p99_s),
+                f"{p.network.probes:,}",
+            ]
+        if p.cache is not None:
+            cells[5:] = [
+                wording.seconds(p.cache.new_s),
+                wording.seconds(p.cache.repeated_s),
+                wording.growth(p.cache.difference_s),
+                f"{p.cache.pairs:,}",
+                wording.percent(p.cache.cached_ratio),
+            ]
+        rows.append(cells)
+    return _table(heads, rows) if rows else ""
+
+
+def cost(answer: OutsideAnswer, at_unix_ns: int) -> str:
+    """Return the cost of probing and the ends of the certificates."""
+    days = (answer.window.to_unix_ns - answer.window.from_unix_ns) / _NS / DAY_S
+    heads = ("endpoint", "region", "tokens in", "tokens out", "cost", "per day", "certificate ends")
+    rows = []
+    for p in answer.places:
+        per_day = None if p.cost_usd is None else p.cost_usd / days
+        cells = [*_names(p), f"{p.prompt_tokens:,}", f"{p.output_tokens:,}"]
+        cells += [wording.usd(p.cost_usd), wording.usd(per_day)]
+        rows.append([*cells, _certificate(p.certificate_ends_unix_s, at_unix_ns / _NS)])
+    return _table(heads, rows)
+
+
+def _certificate(ends_s: float | None, now_s: float) -> str:
+    if ends_s is None:
+        return UNKNOWN
+    try:
+        day = f"{datetime.fromtimestamp(ends_s, UTC):%Y-%m-%d}"
+    except (ValueError, OverflowError, OSError):  # an instant that no calendar has
+        return UNKNOWN
+    left_s = ends_s - now_s
+    return f"{day} (ended)" if left_s <= 0 else f"{day} (in {wording.span(left_s)})"
+
+
+def _ago(newest_unix_ns: int, at_unix_ns: int) -> str:
+    return f"{wording.span(max(0, at_unix_ns - newest_unix_ns) / _NS)} ago"
+
+
+def _names(place: Place) -> list[str]:
+    return [wording.for_html(place.endpoint), wording.for_html(place.region or UNKNOWN)]
+
+
+def _points(latency: Latency | None) -> list[str]:
+    if latency is None:
+        return [UNKNOWN, UNKNOWN]
+    return [wording.seconds(latency.p50_s), wording.seconds(latency.p95_s)]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], text: int | None = None) -> str:
+    head = "".join(f"<th>{each}</th>" for each in heads)
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td class='text'>{cell}</td>" if place == text else f"<td>{cell}</td>"
+            for place, cell in enumerate(cells)
+        )
+        + "</tr>"
+        for cells in rows
+    )
+    return wide_table(f"<table class='told short'><thead><tr>{head}</tr></thead>{body}</table>")
