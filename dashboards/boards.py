@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dashboards import cost, engine, fleet, gpu, objectives, requests
+from dashboards import cost, engine, fleet, gpu, objectives, probes, requests
 from dashboards.panels import Board
 
 BOARDS: Final[tuple[Board, ...]] = (
@@ -12,4 +12,5 @@ BOARDS: Final[tuple[Board, ...]] = (
     engine.BOARD,
     gpu.BOARD,
     cost.BOARD,
+    probes.BOARD,
 )

@@ -133,13 +133,9 @@ def _panel(panel: Panel) -> Any:
         )
     built.data_links(
         [
-            dashboard.DashboardLink("The requests of ${__series.name} in the explorer")
+            dashboard.DashboardLink(f"{_rows(panel)} of ${{__series.name}} in the explorer")
             .type(models.DashboardLinkType.LINK)
-            .url(
-                f"${{{EXPLORER}}}/?{_TIME}&{_page(panel)}"
-                "&model=${__field.labels.model}&replica=${__field.labels.replica}"
-                "&tenant=${__field.labels.tenant}&outcome=${__field.labels.outcome}"
-            )
+            .url(f"${{{EXPLORER}}}/?{_TIME}&{_page(panel)}{_labels(panel)}")
             .target_blank(True)
         ]
     )
@@ -157,6 +153,18 @@ def _panel(panel: Panel) -> Any:
 
 def _page(panel: Panel) -> str:
     return f"page={quote(panel.page)}&latency={quote(panel.latency)}"
+
+
+def _rows(panel: Panel) -> str:
+    return "The probes" if panel.page == "outside" else "The requests"
+
+
+def _labels(panel: Panel) -> str:
+    """Return the part of a link that selects the rows of a series."""
+    labels = ("model", "replica", "tenant", "outcome")
+    if panel.page == "outside":
+        labels = ("region", "endpoint")
+    return "".join(f"&{each}=${{__field.labels.{each}}}" for each in labels)
 
 
 def _target(query: Query, ref: str, kind: Kind) -> Any:

@@ -11,6 +11,7 @@ SERVERS: Final = 'model=~"$model",replica=~"$replica"'
 MODELS: Final = 'model=~"$model"'
 TENANTS: Final = 'model=~"$model",tenant=~"$tenant"'
 GPUS: Final = 'replica=~"$replica"'
+PROBES: Final = 'region=~"$prober_region",endpoint=~"$endpoint"'
 OBJECTIVES: Final = 'slo=~"$slo"'
 
 

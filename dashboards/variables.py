@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple
 
 from exporters.definitions.engine_series import ENGINE_INFO
+from exporters.definitions.probe_series import RESULTS as PROBE_RESULTS
 from exporters.definitions.series import REQUESTS, SLO_EVENTS, TENANT_REQUESTS
 
 
@@ -34,6 +35,14 @@ VARIABLES: Final = {
         "Tenant",
         "Tenant of the requests. Only panels by tenant use this variable.",
         f'label_values({TENANT_REQUESTS.name}{{model=~"$model"}}, tenant)',
+    ),
+    "prober_region": Variable(
+        "Region", "Region of the prober.", f"label_values({PROBE_RESULTS.name}, region)"
+    ),
+    "endpoint": Variable(
+        "Endpoint",
+        "Probed endpoints.",
+        f'label_values({PROBE_RESULTS.name}{{region=~"$prober_region"}}, endpoint)',
     ),
     "slo": Variable("Objective", "Objectives (SLOs).", f"label_values({SLO_EVENTS.name}, slo)"),
 }

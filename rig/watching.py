@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from rig.made_probes import probing
 from rig.ports import free_port
 from rig.program import Program, tailspan_command
 
@@ -88,7 +89,8 @@ def answers(url: str) -> bool:
 def watched(
     folder: Path, scrape_s: float = 1.0, features: str = "exemplar-storage"
 ) -> Iterator[Watched]:
-    """Start Tailspan and Prometheus, both without data. All programs end when the context ends.
+    """Start Tailspan, Prometheus and probers, without a fleet. All programs end when the context
+    ends.
 
     Args:
         folder: the folder for the programs' data.
@@ -132,4 +134,5 @@ def watched(
         )
         for url in (f"http://127.0.0.1:{metrics}/readyz", f"{here.url}/-/ready"):
             wait_for(url, partial(answers, url))
+        running.enter_context(probing(http))
         yield here

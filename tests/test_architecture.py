@@ -73,7 +73,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "collector.listen.host_check",
     },
     # The reported model is compared with that of its server.
-    "rig": {"dashboards", "tailspan_vllm.engine_state.model_shape", "ui.frame.pages"},
+    "rig": {
+        *("dashboards", "tailspan_vllm.engine_state.model_shape", "ui.frame.pages"),
+        # It sends what a prober would send.
+        *("probe.otlp_spans", "telemetry.probes"),
+    },
     # What `tailspan up` runs. It starts the explorer as a process, and imports nothing of it.
     "server": {
         *("telemetry", "store", "collector", "exporters", "alerts", "analysis", "cost"),

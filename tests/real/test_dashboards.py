@@ -104,13 +104,21 @@ def test_no_panel_is_without_data(fleet: Watched) -> None:
 
 def test_every_variable_is_heeded_and_leaves_data(fleet: Watched) -> None:
     found = _complete_answers(fleet, one=True)
-    for name in ("model", "region", "replica", "tenant", "slo"):
+    of_probes = [each for each in found if each.panel.page == "outside"]
+    of_fleet = [each for each in found if each.panel.page != "outside"]
+    for name in ("model", "region", "replica", "tenant", "slo", "endpoint", "prober_region"):
         assert any(name in board.variables for board in BOARDS)
-        told = {
-            series.labels[name] for each in found for series in each.series if name in series.labels
-        }
-        assert len(told) <= 1, (name, told)
         assert f"${name}" not in "".join(each.expr for each in found)
+    for some in (of_probes, of_fleet):
+        for name in ("model", "region", "replica", "tenant", "slo", "endpoint"):
+            told = {
+                series.labels[name]
+                for each in some
+                for series in each.series
+                if name in series.labels
+            }
+            assert len(told) <= 1, (name, told)
+    assert any("region" in each.labels for answer in of_probes for each in answer.series)
 
 
 def test_a_prometheus_of_native_histograms_has_them_all(tmp_path: Path) -> None:

@@ -45,6 +45,10 @@ AMONG = "--from 2025-11-20T10:20:00Z --to 2025-11-20T10:40:00Z"
             "tailspan compare --before 1970-01-01T00:00:00Z/1970-01-01T00:00:01Z"
             " --after 2025-11-20T10:20:00Z/2025-11-20T10:40:00Z --metric tpot --quantile p99",
         ),
+        (
+            View(page="outside", region="eu west", equals={"tenant": "acme"}),
+            f"tailspan outside {AMONG} --where 'region=eu west'",
+        ),
         (View(page="what-if"), None),
         (
             View(page="what-if", change="max_num_seqs=64,rate=tenant=acme:2x"),

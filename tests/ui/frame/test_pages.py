@@ -23,7 +23,9 @@ def test_every_page_has_refresh_intervals(page: Page) -> None:
     assert list(page.refresh_s.values()) == sorted(page.refresh_s.values())
 
 
-@pytest.mark.parametrize("key", [key for key in BY_KEY if key not in ("request", "slos")])
+@pytest.mark.parametrize(
+    "key", [key for key in BY_KEY if key not in ("request", "slos", "outside")]
+)
 def test_an_empty_store_helps(page: Open, database: Database, tmp_path: Path, key: str) -> None:
     for url in (database(), f"sqlite:///{tmp_path / 'none.db'}"):
         assert "pip install ./instrumentation" in page(url, page=key).code[0].value
@@ -54,7 +56,7 @@ def test_a_failing_store_is_reported(page: Open, database: Database, fleet: Any,
     test = page(url, page=key, last="15m")
     engine = open_database(url)
     with engine.begin() as connection:
-        for table in ("requests", "engine_samples"):
+        for table in ("requests", "engine_samples", "probes"):
             connection.exec_driver_sql(f"DROP TABLE {table}")
     engine.dispose()
     test.segmented_control("range").set_value("1h").run()

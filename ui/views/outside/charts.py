@@ -68,9 +68,10 @@ def phases(places: Sequence[Place]) -> go.Figure:
     )
     figure.update_layout(
         barmode="stack",
-        height=110 + 26 * max(1, len(rows)),
+        height=150 + 26 * max(1, len(rows)),
         margin={**charts.MARGIN, "t": 52, "b": 48},
-        legend=charts.LEGEND,
+        # As wide as the figure, so that a phone has several entries in a row.
+        legend={**charts.LEGEND, "xref": "container", "x": 0.02},
         bargap=0.3,
         dragmode=False,
         paper_bgcolor="rgba(0,0,0,0)",

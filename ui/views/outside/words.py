@@ -203,7 +203,9 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], text: int | None
     body = "".join(
         "<tr>"
         + "".join(
-            f"<td class='text'>{cell}</td>" if place == text else f"<td>{cell}</td>"
+            f"<td class='text' style='min-width:12rem'>{cell}</td>"
+            if place == text
+            else f"<td>{cell}</td>"
             for place, cell in enumerate(cells)
         )
         + "</tr>"

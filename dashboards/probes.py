@@ -1,0 +1,211 @@
+"""Probes dashboard: endpoints as users of each region see them."""
+
+from typing import Final
+
+from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.promql import PROBES, of, rate, share
+from exporters.definitions.probe_series import (
+    COST,
+    DURATION,
+    GAUGES,
+    LAST,
+    RESULTS,
+    SUCCESS,
+    UNLISTED,
+)
+
+_PLACE: Final = "{{endpoint}} {{region}}"
+_BY: Final = "region, endpoint"
+_COUNTED: Final = 'outcome!~"missed|over_budget|abort"'
+_DAY_S: Final = "86400 * "
+
+
+def _results(*also: str, over: str = "$__range", by: str = "") -> str:
+    grouped = f" by ({by})" if by else ""
+    return f"sum{grouped} (increase({of(RESULTS, PROBES, *also)}[{over}]))"
+
+
+_ANSWERED: Final = 'outcome=~"stop|length"'
+
+BOARD: Final = Board(
+    uid="tailspan-probes",
+    title="Tailspan / Probes",
+    description="Endpoints as users of each region see them, measured by tailspan probe.",
+    variables=("prober_region", "endpoint"),
+    rows=(
+        Row(
+            title="Now",
+            panels=(
+                Panel(
+                    title="Probes with a complete answer",
+                    description=(
+                        "The share of the sent probes with a complete answer, in the range shown."
+                    ),
+                    unit=Unit.SHARE,
+                    kind=Kind.NUMBER,
+                    width=6,
+                    most=1,
+                    page="outside",
+                    queries=(
+                        Query(share(_results(_ANSWERED), _results(_COUNTED)), "of all endpoints"),
+                    ),
+                    thresholds=(
+                        Threshold(0, BAD),
+                        Threshold(0.99, DOUBTFUL),
+                        Threshold(0.999, GOOD),
+                    ),
+                ),
+                Panel(
+                    title="Endpoints that fail",
+                    description="Endpoints and regions whose latest probe got no complete answer.",
+                    unit=Unit.NUMBER,
+                    kind=Kind.NUMBER,
+                    width=6,
+                    page="outside",
+                    queries=(Query(f"sum(1 - {of(SUCCESS, PROBES)})", "endpoints by region"),),
+                    thresholds=(Threshold(0, GOOD), Threshold(1, BAD)),
+                ),
+                Panel(
+                    title="First certificate to end",
+                    description="Time until the first certificate of these endpoints ends.",
+                    unit=Unit.DAYS,
+                    kind=Kind.NUMBER,
+                    width=6,
+                    page="outside",
+                    queries=(
+                        Query(
+                            "clamp_min((min("
+                            f"{of(GAUGES['certificate_ends_unix_s'], PROBES)}) - time())"
+                            " / 86400, 0)",
+                            "the first certificate",
+                        ),
+                    ),
+                    thresholds=(Threshold(0, BAD), Threshold(7, DOUBTFUL), Threshold(15, GOOD)),
+                ),
+                Panel(
+                    title="Cost of probing per day",
+                    description=(
+                        "The list price of the probes' tokens, at the rate of the range shown."
+                        " Endpoints without a list price are not included."
+                    ),
+                    unit=Unit.USD,
+                    kind=Kind.NUMBER,
+                    width=6,
+                    page="outside",
+                    queries=(
+                        Query(f"{_DAY_S}{rate(COST, PROBES, over='$__range')}", "all endpoints"),
+                    ),
+                ),
+            ),
+        ),
+        Row(
+            title="Failures",
+            panels=(
+                Panel(
+                    title="Success, by endpoint and region",
+                    description=(
+                        "The share of the sent probes with a complete answer. Probes that the"
+                        " prober did not send or stopped do not count."
+                    ),
+                    unit=Unit.SHARE,
+                    most=1,
+                    page="outside",
+                    queries=(
+                        Query(
+                            share(
+                                rate(RESULTS, PROBES, _ANSWERED, by=_BY),
+                                rate(RESULTS, PROBES, _COUNTED, by=_BY),
+                            ),
+                            _PLACE,
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Probes per second, by outcome",
+                    description=(
+                        "stop and length are complete answers. over_budget and missed were not"
+                        " sent. tailspan outside prints the reasons of failures."
+                    ),
+                    unit=Unit.PER_S,
+                    kind=Kind.STACKED,
+                    page="outside",
+                    queries=(Query(rate(RESULTS, PROBES, by="outcome"), "{{outcome}}"),),
+                ),
+            ),
+        ),
+        Row(
+            title="Latency",
+            panels=(
+                Panel(
+                    title="Phases of the whole wait",
+                    description=(
+                        "The mean of the latest probe of each endpoint and region, in phases that"
+                        " sum to the whole wait. processing is the network and the server until"
+                        " the first event."
+                    ),
+                    unit=Unit.SECONDS,
+                    kind=Kind.STACKED,
+                    page="outside",
+                    queries=(
+                        Query(
+                            f"sum by (phase) ({of(DURATION, PROBES)})"
+                            f" / on () group_left () count({of(SUCCESS, PROBES)})",
+                            "{{phase}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Whole wait, by endpoint and region",
+                    description="The wait of the latest probe with the set-up of its connection.",
+                    unit=Unit.SECONDS,
+                    page="outside",
+                    queries=(Query(f"sum by ({_BY}) ({of(DURATION, PROBES)})", _PLACE),),
+                ),
+                Panel(
+                    title="First content, by endpoint and region",
+                    description=(
+                        "Connection ready to first content token of the latest probe. An answer of"
+                        " reasoning alone has no value."
+                    ),
+                    unit=Unit.SECONDS,
+                    page="outside",
+                    queries=(
+                        Query(f"max by ({_BY}) ({of(GAUGES['first_content_s'], PROBES)})", _PLACE),
+                    ),
+                ),
+                Panel(
+                    title="Longest gap, by endpoint and region",
+                    description="The longest time between two events with tokens.",
+                    unit=Unit.SECONDS,
+                    page="outside",
+                    queries=(Query(f"max by ({_BY}) ({of(GAUGES['itl_max_s'], PROBES)})", _PLACE),),
+                ),
+            ),
+        ),
+        Row(
+            title="Prober",
+            panels=(
+                Panel(
+                    title="Time since the latest probe",
+                    description=(
+                        "If it is longer than the interval in the prober's file, the prober has"
+                        " stopped, or the budget of the day is spent."
+                    ),
+                    unit=Unit.SECONDS,
+                    page="outside",
+                    queries=(Query(f"time() - max by ({_BY}) ({of(LAST, PROBES)})", _PLACE),),
+                ),
+                Panel(
+                    title="Results without a series",
+                    description=(
+                        "Results per second that no other panel contains, because there are more"
+                        " endpoints than Tailspan exports."
+                    ),
+                    unit=Unit.PER_S,
+                    page="outside",
+                    queries=(Query(rate(UNLISTED, ""), "all endpoints"),),
+                ),
+            ),
+        ),
+    ),
+)
