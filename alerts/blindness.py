@@ -22,6 +22,7 @@ LEAST_LEFT_OUT: Final = 5
 `policies/` has the same minimum for bad requests."""
 
 NONE_SELECTED: Final = "none_selected"
+NO_PROBE: Final = "no_probe"
 
 
 class Reason(NamedTuple):
@@ -38,6 +39,13 @@ REASONS: Final[Mapping[str, Reason]] = {
         "compare its `where` with the values of `tailspan requests --format json`, and correct it;"
         " or install the instrumentation beside vLLM, which sends every value",
     ),
+    NO_PROBE: Reason(
+        "probes arrive, but none of them counts: `where` matches none, none was sent (the budget of"
+        " the day is spent), or each lacks a value that `good` needs. For example, an answer of"
+        " reasoning alone has no first content",
+        "compare `where` and `good` with the results of `tailspan outside --format json`, and"
+        " correct them",
+    ),
     "unknown": Reason(
         "most requests lack a value that `good` needs. This source of spans may not send it",
         "find the value that is null in `tailspan requests --format json`; install the"
@@ -52,6 +60,16 @@ REASONS: Final[Mapping[str, Reason]] = {
 }
 """Reasons by key. The key is a label of the alert, and is part of the JSON of `tailspan slo
 status`."""
+
+
+def blind_to_probes(counts: Counts, probes: int) -> str | None:
+    """Return the reason why an objective on probes is blind; None if it is not blind.
+
+    Args:
+        counts: the counted probes of a window.
+        probes: the number of all results of probes in the same window.
+    """
+    return NO_PROBE if probes >= LEAST_LEFT_OUT and not counts.events else None
 
 
 def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) -> str | None:

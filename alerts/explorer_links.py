@@ -5,12 +5,13 @@ incident's message opens this incident, with the same range, baseline and latenc
 explain --incident`.
 """
 
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlencode
 
-from alerts.expression import Comparison, comparisons, conjuncts
+from alerts.expression import Comparison, Expression, comparisons, conjuncts
 from alerts.groups import OTHER
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodProbes, Goodput, Objective
 
 LATENCIES: Final = {
     "ttft_s": "ttft",
@@ -22,11 +23,14 @@ LATENCIES: Final = {
 """For each latency field, its name in the URLs of the explorer."""
 FILTERS: Final = ("model", "replica", "tenant", "route")
 """The labels that can be query parameters of the explorer's pages."""
+PROBE_FILTERS: Final = ("region", "endpoint")
+"""The labels that can be query parameters of the page Outside."""
 
 
 def objective_link(objective: Objective, explorer_url: str) -> str:
     """Return the link to the last hour of an objective's requests. If the objective compares a
-    latency, the link opens the page Root cause.
+    latency, the link opens the page Root cause. If it counts probes, the link opens the page
+    Outside.
 
     Args:
         objective: the objective.
@@ -39,10 +43,10 @@ def objective_link(objective: Objective, explorer_url: str) -> str:
                 query["latency"] = LATENCIES[leaf.field]
                 query["page"] = "root-cause"
                 break
-        where = objective.indicator.where
-        for each in conjuncts(where) if where else ():
-            if isinstance(each, Comparison) and each.field in FILTERS and each.operator == "==":
-                query[each.field] = str(each.value)
+        query |= required(objective.indicator.where, FILTERS)
+    elif isinstance(objective.indicator, GoodProbes):
+        query["page"] = "outside"
+        query |= required(objective.indicator.where, PROBE_FILTERS)
     return f"{explorer_url.rstrip('/')}/?{urlencode(query)}"
 
 
@@ -53,8 +57,17 @@ def group_filters(objective: Objective) -> str:
         f'{{{{ with $labels.{label} }}}}{{{{ if ne . "{OTHER}" }}}}&{label}={{{{ . | urlquery }}}}'
         "{{ end }}{{ end }}"
         for label in objective.by
-        if label in FILTERS
+        if label in (PROBE_FILTERS if isinstance(objective.indicator, GoodProbes) else FILTERS)
     )
+
+
+def required(where: Expression | None, labels: Sequence[str]) -> dict[str, str]:
+    """Return the values that a condition requires of these labels."""
+    return {
+        each.field: str(each.value)
+        for each in (conjuncts(where) if where else ())
+        if isinstance(each, Comparison) and each.field in labels and each.operator == "=="
+    }
 
 
 def incident_link(slo: str, fired_unix_s: int, explorer_url: str) -> str:

@@ -1,4 +1,5 @@
-"""The fields of requests that objectives may use, derived from `RequestTimeline`.
+"""The fields of requests and of probes that objectives may use, derived from `RequestTimeline` and
+`Probe`.
 
 `where` uses properties that a request has from its start. `good` uses its latencies and outcome.
 `where` must not use latencies or the outcome, because it could then exclude slow or failed requests
@@ -10,6 +11,8 @@ from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_type_hints
 
 from alerts.expression import Vocabulary
+from store.probes import LASTING
+from telemetry.probes import Probe, ProbeOutcome
 from telemetry.requests import Outcome, RequestTimeline, Source
 
 SELECTING: Final = (
@@ -46,10 +49,22 @@ BETWEEN_TOKENS: Final = frozenset({"tpot_s", "itl_max_s"})
 """Fields that are undefined for responses with fewer than two tokens."""
 
 
-def _kind(field: str) -> type:
-    if field == "tpot_s":
+WAIT: Final = "wait_s"
+"""The whole wait of a probe: late, DNS, connect, TLS, and the answer."""
+WAIT_PARTS: Final = LASTING
+PROBE_SELECTING: Final = ("region", "endpoint", "model", "kind", "twin")
+PROBE_GROUPING: Final = ("region", "endpoint", "model")
+PROBE_DURATIONS: Final = (
+    *(WAIT, "first_content_s", "first_reasoning_s", "first_event_s", "first_byte_s"),
+    *("itl_max_s", "e2e_s", "late_s", "dns_s", "connect_s", "tls_s"),
+)
+PROBE_JUDGING: Final = (*PROBE_DURATIONS, "outcome", "output_tokens", "cost_usd")
+
+
+def _kind(field: str, row: type = RequestTimeline) -> type:
+    if field in ("tpot_s", WAIT):
         return float
-    hint: Any = get_type_hints(RequestTimeline)[field]
+    hint: Any = get_type_hints(row)[field]
     if isinstance(hint, UnionType):
         hint = next(arm for arm in get_args(hint) if arm is not NoneType)
     kind: type = str if issubclass(hint, Enum) else hint
@@ -69,3 +84,23 @@ GOOD: Final = Vocabulary(
     why_not=dict.fromkeys(SELECTING, "is a property of the request; use it in where"),
 )
 """The vocabulary of `good`."""
+
+PROBE_WHERE: Final = Vocabulary(
+    kinds={field: _kind(field, Probe) for field in PROBE_SELECTING},
+    choices={},
+    why_not={
+        **dict.fromkeys(SELECTING, "is a property of requests, not of probes"),
+        **dict.fromkeys(PROBE_JUDGING, "is a result of the probe; use it in good"),
+    },
+)
+"""The vocabulary of `where` for probes."""
+
+PROBE_GOOD: Final = Vocabulary(
+    kinds={field: _kind(field, Probe) for field in PROBE_JUDGING},
+    choices={"outcome": tuple(ProbeOutcome)},
+    why_not={
+        **dict.fromkeys(JUDGING, "is a result of requests, not of probes"),
+        **dict.fromkeys(PROBE_SELECTING, "is a property of the probe; use it in where"),
+    },
+)
+"""The vocabulary of `good` for probes."""

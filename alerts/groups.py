@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alerts.expression import And, Comparison, Expression, IsUnknown, Literal, Not, Or, conjuncts
-from alerts.fields import WHERE
+from alerts.fields import PROBE_WHERE, WHERE
 
 Group = tuple[str, ...]
 """A group: one value for each field of `by`."""
@@ -106,7 +106,7 @@ def _has(field: str, value: str) -> Expression:
 
 
 def _literal(field: str, value: str) -> Literal:
-    kind = WHERE.kinds[field]
+    kind = WHERE.kinds.get(field) or PROBE_WHERE.kinds[field]
     return value == "true" if kind is bool else kind(value)
 
 

@@ -1,15 +1,16 @@
 """An objective: the requests it covers, the condition of a good request, target and period. Pure.
 
-An `Indicator` counts all events and the bad events. For `Goodput`, each request is an event. For
-`QueryRatio`, two Prometheus queries count the events. For `RawRatio`, a Prometheus query returns a
-ratio, and each second is an event. With `slices`, each time slice is an event instead.
+An `Indicator` counts all events and the bad events. For `Goodput`, each request is an event, and
+for `GoodProbes`, each probe. For `QueryRatio`, two Prometheus queries count the events. For
+`RawRatio`, a Prometheus query returns a ratio, and each second is an event. With `slices`, each
+time slice is an event instead.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
-from typing import Final
+from typing import ClassVar, Final, Self
 
 from alerts import groups
 from alerts.burnrate import Policy
@@ -25,17 +26,20 @@ old stored counts are not used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Goodput:
-    """An indicator whose events are requests: each is good or bad.
+class GoodEvents:
+    """An indicator that Tailspan counts itself: each event is good or bad.
 
     Args:
-        where: selects the requests; None for all.
-        good: the condition that a good request meets.
+        where: selects the events; None for all.
+        good: the condition that a good event meets.
         by: fields whose values define groups; each group has its own budget.
         reserved: groups that always have a place (`alerts.evaluation.group_places`).
         part: the group that is counted; None to count all groups together.
-        slices: the time slices, if these are the events. None if each request is an event.
+        slices: the time slices, if these are the events. None if each row is an event.
     """
+
+    rows: ClassVar[str]
+    """The plural noun for what is counted."""
 
     where: Expression | None
     good: Expression
@@ -48,9 +52,12 @@ class Goodput:
     def definition(self) -> str:
         """The definition as text. Two indicators with the same text have the same counts."""
         by = f"; by {', '.join(self.by)}" if self.by else ""
-        return f"where {render(self.where) if self.where else 'any'}; good {render(self.good)}{by}"
+        of = "" if isinstance(self, Goodput) else f"{self.rows}; "
+        return (
+            f"{of}where {render(self.where) if self.where else 'any'}; good {render(self.good)}{by}"
+        )
 
-    def of_group(self, group: Group, placed: tuple[Group, ...]) -> "Goodput":
+    def of_group(self, group: Group, placed: tuple[Group, ...]) -> Self:
         """Return the indicator of one group.
 
         Args:
@@ -81,10 +88,24 @@ class Goodput:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One group of requests, and all groups that have a place."""
+class Goodput(GoodEvents):
+    """An indicator whose events are requests."""
 
-    whole: Goodput
+    rows: ClassVar[str] = "requests"
+
+
+@dataclass(frozen=True, slots=True)
+class GoodProbes(GoodEvents):
+    """An indicator whose events are probes (docs/probe.md)."""
+
+    rows: ClassVar[str] = "probes"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One group of events, and all groups that have a place."""
+
+    whole: GoodEvents
     groups: tuple[Group, ...]
     group: Group
 
@@ -132,7 +153,7 @@ class RawRatio:
     slices: Slices | None = None
 
 
-Indicator = Goodput | QueryRatio | RawRatio
+Indicator = Goodput | GoodProbes | QueryRatio | RawRatio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,13 +201,13 @@ class Objective:
     @property
     def group(self) -> tuple[tuple[str, str], ...]:
         """The fields and values of the objective's group; empty without a group."""
-        if not isinstance(self.indicator, Goodput) or self.indicator.part is None:
+        if not isinstance(self.indicator, GoodEvents) or self.indicator.part is None:
             return ()
         return tuple(zip(self.indicator.by, self.indicator.part.group, strict=True))
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> "Objective":
         """Return the objective of one group. The arguments are those of `Goodput.of_group`."""
-        assert isinstance(self.indicator, Goodput)
+        assert isinstance(self.indicator, GoodEvents)
         indicator = self.indicator.of_group(group, placed)
         return replace(
             self,
@@ -212,13 +233,18 @@ class Objective:
         return Span(at_s - self.period_s, at_s)
 
     @property
+    def rows(self) -> str:
+        """The plural noun for what Tailspan counts: "requests" or "probes"."""
+        return self.indicator.rows if isinstance(self.indicator, GoodEvents) else "requests"
+
+    @property
     def counted_in(self) -> str:
         """The plural noun for an event, such as "requests"."""
         if self.indicator.slices:
             return f"slices of {self.indicator.slices.length}"
         match self.indicator:
-            case Goodput():
-                return "requests"
+            case GoodEvents():
+                return self.indicator.rows
             case QueryRatio():
                 return "events"
             case RawRatio():
@@ -228,9 +254,9 @@ class Objective:
     def statement(self) -> str:
         """The objective in one sentence."""
         what = "time good" if isinstance(self.indicator, RawRatio) else "events good"
-        if isinstance(self.indicator, Goodput):
+        if isinstance(self.indicator, GoodEvents):
             whole = self.indicator.part.whole if self.indicator.part else self.indicator
-            what = f"requests with {render(whole.good)}"
+            what = f"{whole.rows} with {render(whole.good)}"
             if whole.where is not None:
                 what += f" (where {render(whole.where)})"
         if slices := self.indicator.slices:
@@ -240,6 +266,8 @@ class Objective:
         return f"Objective: {self.target_written} of {what} over {self.period_text}."
 
 
-def counted(objectives: "tuple[Objective, ...]") -> dict[str, Goodput]:
+def counted(objectives: "tuple[Objective, ...]") -> dict[str, GoodEvents]:
     """Return the indicators that Tailspan counts itself, by the objective's name."""
-    return {each.name: each.indicator for each in objectives if isinstance(each.indicator, Goodput)}
+    return {
+        each.name: each.indicator for each in objectives if isinstance(each.indicator, GoodEvents)
+    }

@@ -14,6 +14,7 @@ EVENTS: Final = "tailspan_slo_events_total"
 GOOD_EVENTS: Final = "tailspan_slo_good_events_total"
 EXCLUDED_EVENTS: Final = "tailspan_slo_excluded_events_total"
 REQUESTS: Final = "tailspan_requests_total"
+PROBES: Final = "tailspan_probe_results_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
 """The time of evaluation, recorded while the counters exist. The minimum of the series over a

@@ -1,4 +1,4 @@
-"""Check in the store whether an objective counted the requests of the last hour.
+"""Check in the store whether an objective counted the requests or probes of the last hour.
 
 `tailspan slo status`, `tailspan doctor` and the pages use this module. The generated Prometheus
 rules do the same check on `/metrics`. The reason `late` exists only there, because the store counts
@@ -11,10 +11,11 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from alerts.blindness import LOOKED_AT_S, blind_because
+from alerts.blindness import LOOKED_AT_S, blind_because, blind_to_probes
 from alerts.burnrate import Counts
 from alerts.evaluation.counting import Tally
-from alerts.objectives import Objective
+from alerts.objectives import GoodProbes, Objective
+from store.probes import probe_count
 from store.queries import Window, request_count
 
 _NS: Final = 10**9
@@ -37,6 +38,9 @@ def blind_reason(
         return None
     from_s = at_s - LOOKED_AT_S
     counts = sum((each.requests(from_s) for each in tallies), Counts(0, 0))
+    if isinstance(objective.indicator, GoodProbes):
+        probes = probe_count(engine, Window(from_s * _NS, at_s * _NS)) if not counts.events else 0
+        return blind_to_probes(counts, probes)
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))

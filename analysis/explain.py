@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from analysis.baseline import Baseline, usual_baseline, within
+from analysis.outside.network_evidence import network_evidence, with_network_evidence
 from analysis.thresholds import thresholds
 from analysis.unfinished_requests import with_unfinished_requests
 from diagnosis.explain import explain
@@ -94,12 +95,13 @@ def explain_question(
     found = joined_evidence([evidence(engine, each, columns, {}) for each in windows])
     found = with_unfinished_requests(engine, found, windows)
     servers = servers_of(found.engines, found.gpus, found.starts)
-    return explain(
+    explanation = explain(
         requests_of(found.requests, beside),
         servers,
         question,
         thresholds(objectives, question.metric),
     )
+    return with_network_evidence(explanation, lambda: network_evidence(engine, question))
 
 
 def windows_of(question: Question) -> list[Window]:

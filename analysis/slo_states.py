@@ -15,7 +15,7 @@ from alerts.evaluation.group_places import expanded
 from alerts.evaluation.status import Status, status_at, status_edges
 from alerts.history import History
 from alerts.notify.message import loads
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodEvents, Objective
 from analysis.blind_objectives import blind_reason
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import read_notifications
@@ -180,7 +180,7 @@ def slo_states(
 
     found: list[SloState] = []
     for objective in objectives:
-        if not isinstance(objective.indicator, Goodput):
+        if not isinstance(objective.indicator, GoodEvents):
             continue
         groups, blind = objective_status(engine, objective, at_s, count, since)
         for number, group in enumerate(groups):
@@ -216,7 +216,7 @@ def objective_status(
     """
     groups = []
     for group in expanded(engine, [objective]):
-        assert isinstance(group.indicator, Goodput)
+        assert isinstance(group.indicator, GoodEvents)
         edges = status_edges(group, at_s)
         instants = {*edges, at_s - LOOKED_AT_S, *since(group)}
         tally = read_tally(engine, group.indicator, min(instants), at_s, count, instants=instants)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from alerts.objectives import Goodput
+from alerts.objectives import GoodEvents
 from exporters.definitions import series
 from exporters.definitions.engine_series import (
     ENGINE_GAUGES,
@@ -158,7 +158,7 @@ def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Family]
 
 def slo_families(
     totals: Mapping[Key, SloTotals],
-    goodputs: Mapping[str, Goodput],
+    goodputs: Mapping[str, GoodEvents],
     targets: Mapping[str, float],
 ) -> Iterator[Family]:
     """Yield good events, all events and the target by objective and group.

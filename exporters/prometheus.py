@@ -15,7 +15,7 @@ from typing import Final
 from prometheus_client.registry import CollectorRegistry
 
 from alerts.groups import Group
-from alerts.objectives import Goodput
+from alerts.objectives import GoodEvents, Goodput
 from exporters.definitions import series
 from exporters.families import (
     counter,
@@ -76,9 +76,9 @@ class PrometheusExporter(Families):
         clock_unix_ns: Callable[[], int] = time.time_ns,
         labels: Labels | None = None,
         recent: RecentIds | None = None,
-        objectives: Mapping[str, Goodput] | None = None,
+        objectives: Mapping[str, GoodEvents] | None = None,
         targets: Mapping[str, float] | None = None,
-        placed: Callable[[Goodput], tuple[Group, ...]] = lambda goodput: goodput.reserved,
+        placed: Callable[[GoodEvents], tuple[Group, ...]] = lambda goodput: goodput.reserved,
         notifications: Callable[[], Mapping[tuple[str, str], int]] | None = None,
         usd_per_s: Callable[[str | None, int | None], float | None] = lambda replica, engine: None,
     ) -> None:
@@ -90,7 +90,9 @@ class PrometheusExporter(Families):
         self._recent = recent or RecentIds()
         self._recent_reports = RecentIds()
         self._sources = RecentSources()
-        self._histograms = series.histograms((objectives or {}).values())
+        self._histograms = series.histograms(
+            each for each in (objectives or {}).values() if isinstance(each, Goodput)
+        )
         self._requests = RequestTotals(self._histograms)
         self._tenants = TenantTotals()
         self._latencies = RecentLatencies()
@@ -153,8 +155,9 @@ class PrometheusExporter(Families):
 
     def on_probes_stored(self, probes: Sequence[Probe]) -> None:
         """Add results of probes; repeated results are not counted again."""
+        now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            self._probes.add(probes)
+            self._slos.add_probes(self._probes.add(probes), now_unix_ns)
 
     def families(self) -> Iterator[Family]:
         """Yield every family with the current values."""

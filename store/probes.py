@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import ColumnElement, Engine, and_, func, or_, select
+from sqlalchemy import ColumnElement, Engine, and_, func, literal, or_, select
 from sqlalchemy.exc import DBAPIError
 
 from store import dialects
@@ -22,6 +22,10 @@ LABELS: Final = ("region", "endpoint", "model")
 """The columns by which probes can be selected."""
 MOST_ROWS: Final = 200_000
 """Maximum number of probes to read for one answer. SQLite returns them in about half a second."""
+LASTING: Final = ("late_s", "dns_s", "connect_s", "tls_s", "e2e_s")
+"""The parts of the time from a probe's intended start to its end."""
+LONGEST_S: Final = 7 * 86_400
+"""Longest duration, so that no sum overflows. The collector refuses longer durations."""
 _PARTS: Final = 96
 """Number of parts of a window, of each of which a sample is read."""
 _AT: Final = "at_unix_ns"
@@ -55,6 +59,18 @@ def probe_table(
         Text columns except ids are dictionary-encoded.
     """
     return _table(engine, [_which(window, equals)], columns)
+
+
+def ended_probes(
+    engine: Engine, window: Window, columns: Sequence[str], ended_after_unix_ns: int
+) -> pa.Table:
+    """Return the probes of a window that ended after a time, with arguments of `probe_table`.
+
+    The result may include probes that ended up to a millisecond before, because databases round.
+    """
+    lasted_s = sum((func.coalesce(PROBES.c[name], 0.0) for name in LASTING), literal(0.0))
+    after = lasted_s * 1e9 > ended_after_unix_ns - 10**6 - PROBES.c[_AT]
+    return _table(engine, [[*_which(window, _ALL), after]], columns)
 
 
 def probe_sample(

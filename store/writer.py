@@ -18,8 +18,9 @@ from typing import Self
 from sqlalchemy import Engine
 
 from store import dialects
-from store.alerting.slo_marks import mark_steps
+from store.alerting.slo_marks import PROBE_SOURCE, mark_instants, mark_steps
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
+from store.probes import LASTING, LONGEST_S
 from store.requests.in_flight import keep_reports, remove_ended
 from store.rollups.marks import REQUESTED, SAMPLED, mark_minutes
 from store.row_values import (
@@ -218,6 +219,8 @@ class Writer:
                     self._add_gpus(connection, gpus)
                 if probes:
                     self._add_probes(connection, probes)
+                    ends = (_end_unix_ns(row) for each in group for row in each.probes)
+                    mark_instants(connection, ((each, PROBE_SOURCE) for each in ends))
                 mark_minutes(connection, SAMPLED, samples, gpus)
         except Exception as error:  # the submissions fail with it, and the thread continues
             failure = _failure(self._engine, group, error)
@@ -225,6 +228,12 @@ class Writer:
             return failure
         self.task.succeeded(time.time())
         return None
+
+
+def _end_unix_ns(probe: Probe) -> int:
+    """Return when a probe ended or failed."""
+    lasted_s = sum(getattr(probe, name) or 0.0 for name in LASTING)
+    return probe.at_unix_ns + round(min(lasted_s, LONGEST_S) * 1e9)
 
 
 def _settle(submission: _Submission, failure: StoreError | None) -> None:

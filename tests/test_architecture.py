@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "alerts.groups",
         "alerts.evaluation.request_verdicts",
         "alerts.evaluation.in_flight_verdicts",
+        "alerts.evaluation.probe_verdicts",
         "alerts.evaluation.table_verdicts",
         "alerts.objectives",
         "alerts.vocabulary",

@@ -21,9 +21,9 @@ from alerts.evaluation.counting import (
     Count,
     count_requests,
 )
-from alerts.objectives import Goodput
+from alerts.objectives import GoodEvents, GoodProbes
 from store.alerting.slo_counts import SloCount
-from store.alerting.slo_marks import Mark
+from store.alerting.slo_marks import PROBE_SOURCE, Mark
 
 REMEMBERED_S: Final = 2 * SETTLED_S
 
@@ -54,6 +54,8 @@ class CountCache:
     def add_marks(self, marks: Iterable[Mark]) -> None:
         """Record the steps that got requests after they were last counted."""
         for mark in marks:
+            if mark.source == PROBE_SOURCE:
+                continue
             self._sources.add(mark.source)
             before = self._added.get(mark.until_unix_s, _Added(0, mark.received_unix_ns))
             earliest_ns = min(before.from_unix_ns, mark.received_unix_ns)
@@ -67,7 +69,7 @@ class CountCache:
     def count(
         self,
         engine: Engine,
-        goodput: Goodput,
+        goodput: GoodEvents,
         from_s: int,
         to_s: int,
         bucket_s: int = EVALUATION_S,
@@ -76,6 +78,8 @@ class CountCache:
     ) -> list[SloCount]:
         """Return counts by step, as `counting.count_requests` does. `to_s` must be the end of a
         step."""
+        if isinstance(goodput, GoodProbes):  # there are few of them
+            return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         self._forget(to_s - REMEMBERED_S)
         added, complete_from_s = self._added, self._complete_from_s
         # Do not use the cache if there are several sources: a row from a better source may replace

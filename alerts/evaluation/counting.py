@@ -21,10 +21,11 @@ from sqlalchemy import Engine
 from alerts import groups
 from alerts.burnrate import Counts
 from alerts.evaluation.in_flight_verdicts import KNOWN, bad_at
+from alerts.evaluation.probe_counting import count_probes
 from alerts.evaluation.request_verdicts import Verdict
 from alerts.evaluation.table_verdicts import NOT_SELECTED, VERDICTS, columns_of, judge_table
 from alerts.history import Bucket, History
-from alerts.objectives import Goodput
+from alerts.objectives import GoodEvents, GoodProbes, Goodput
 from store.alerting.slo_counts import (
     Counted,
     SloCount,
@@ -38,6 +39,7 @@ from store.alerting.slo_counts import (
 from store.alerting.slo_groups import placed_groups
 from store.alerting.slo_marks import STEP_S
 from store.columns.request_columns import in_parts, request_columns
+from store.probes import oldest_probe_unix_ns
 from store.queries import Window
 from store.requests.in_flight import in_flight_tables, oldest_seen_unix_ns
 from telemetry.requests import Source
@@ -67,7 +69,7 @@ class Count(Protocol):
     def __call__(
         self,
         engine: Engine,
-        goodput: Goodput,
+        goodput: GoodEvents,
         from_s: int,
         to_s: int,
         bucket_s: int,
@@ -84,7 +86,7 @@ def once(count: Count) -> Count:
 
     def remembered(
         engine: Engine,
-        goodput: Goodput,
+        goodput: GoodEvents,
         from_s: int,
         to_s: int,
         bucket_s: int,
@@ -109,7 +111,7 @@ def by_second() -> Count:
 
     def count(
         engine: Engine,
-        goodput: Goodput,
+        goodput: GoodEvents,
         from_s: int,
         to_s: int,
         bucket_s: int,
@@ -156,7 +158,7 @@ class Tally(NamedTuple):
 
 def read_tally(
     engine: Engine,
-    goodput: Goodput,
+    goodput: GoodEvents,
     from_s: int,
     to_s: int,
     count: Count | None = None,
@@ -180,7 +182,7 @@ def read_tally(
     if slices:
         from_s = slices.first_s(from_s)
     kept = counted(engine, goodput.digest)
-    oldest_s = _oldest_s(engine)
+    oldest_s = _oldest_s(engine, goodput)
     known = [each for each in (kept.from_unix_s if kept else None, oldest_s) if each is not None]
     since_s = min(known, default=None)
     if goodput.part and kept:
@@ -215,7 +217,7 @@ def read_tally(
     return Tally(history, real, since_s, counts)
 
 
-def _own(goodput: Goodput, counts: list[SloCount]) -> list[SloCount]:
+def _own(goodput: GoodEvents, counts: list[SloCount]) -> list[SloCount]:
     """Return only the counts of the group that the objective describes."""
     group = goodput.group_key
     return [each for each in counts if each.group == group] if group else counts
@@ -226,7 +228,7 @@ def _buckets(counts: Iterable[SloCount]) -> list[Bucket]:
 
 
 def step_counts(
-    engine: Engine, goodput: Goodput, from_s: int, to_s: int, step_s: int
+    engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, step_s: int
 ) -> list[Bucket]:
     """Return the counts in (from, to] by step. The database adds up stored counts. Does not write
     to the store.
@@ -255,7 +257,7 @@ def step_counts(
 
 
 def _request_steps(
-    engine: Engine, goodput: Goodput, from_s: int, to_s: int, step_s: int
+    engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, step_s: int
 ) -> list[Bucket]:
     """Return the counts of requests by step, with the arguments of `step_counts`."""
     definitions = [goodput.digest]
@@ -264,7 +266,7 @@ def _request_steps(
         keys = sorted(placed_groups(engine, goodput.digest), key=lambda each: each != first)
         definitions = [goodput.digest + each for each in keys or [first]]
     kept = counted(engine, definitions[0])
-    oldest_s = _oldest_s(engine)
+    oldest_s = _oldest_s(engine, goodput)
     found: list[SloCount] = []
     fresh_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, oldest_s or 0):
@@ -280,7 +282,7 @@ def _request_steps(
     return [Bucket(*each) for each in sorted(totals.items())]
 
 
-def counts_between(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> Counts:
+def counts_between(engine: Engine, goodput: GoodEvents, from_s: int, to_s: int) -> Counts:
     """Return the counts in (from, to], computed only from the stored requests."""
     slices = goodput.slices
     step_s = slices.length_s if slices else to_s - from_s
@@ -290,7 +292,7 @@ def counts_between(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> 
     return sum((each.counts for each in buckets), Counts(0, 0))
 
 
-def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None = None) -> None:
+def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | None = None) -> None:
     """Count the settled steps that have no stored counts yet, and store the counts.
 
     If the objective is one of several groups, the counts of all groups are stored together.
@@ -302,10 +304,10 @@ def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None
         keys = [groups.key(each) for each in (groups.other(goodput.by), *goodput.part.groups)]
     kept = counted(engine, definition + keys[0])
     if kept is None:
-        kept = first_stretch(engine)
+        kept = first_stretch(engine, goodput)
         if kept is None:
             return
-    elif kept.until_unix_s > until_s and (oldest_s := _oldest_s(engine)) is not None:
+    elif kept.until_unix_s > until_s and (oldest_s := _oldest_s(engine, goodput)) is not None:
         # The clock was ahead at the time of this count, so later requests are missing from it.
         # Steps before the oldest request in the store cannot be counted again.
         whole_s = -(-(oldest_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
@@ -323,10 +325,10 @@ def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None
             return  # another evaluator changed the stored counts; the next call continues from them
 
 
-def first_stretch(engine: Engine) -> Counted | None:
-    """Return the instant before the oldest request, at which counting begins, as an empty time
-    range. Return None without requests."""
-    oldest_s = _oldest_s(engine)
+def first_stretch(engine: Engine, goodput: GoodEvents) -> Counted | None:
+    """Return the instant before the oldest request or probe, at which counting begins, as an empty
+    time range. Return None without any."""
+    oldest_s = _oldest_s(engine, goodput)
     if oldest_s is None:
         return None
     return Counted(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
@@ -334,13 +336,13 @@ def first_stretch(engine: Engine) -> Counted | None:
 
 def count_requests(
     engine: Engine,
-    goodput: Goodput,
+    goodput: GoodEvents,
     from_s: int,
     to_s: int,
     bucket_s: int,
     received_from_s: int | None = None,
 ) -> list[SloCount]:
-    """Return the verdict counts of an objective's requests in (from, to], by bucket.
+    """Return the verdict counts of an objective's requests or probes in (from, to], by bucket.
 
     A bucket includes the requests that ended in it, and the bad requests in flight whose last
     report lies in it. Simulated requests are counted separately. If the objective is one of several
@@ -349,6 +351,9 @@ def count_requests(
     Requests that were received before `received_from_s` are not read. Pass None if the earliest
     time of receipt is unknown.
     """
+    if isinstance(goodput, GoodProbes):
+        return count_probes(engine, goodput, from_s, to_s, bucket_s, LONGEST_REQUEST_S)
+    assert isinstance(goodput, Goodput)
     part = goodput.part
     where = part.whole.where if part else goodput.where
     columns = list(
@@ -408,6 +413,7 @@ def _bad_in_flight(
     bucket, whether the requests are simulated, and the index of their group."""
     part = goodput.part
     whole = part.whole if part else goodput
+    assert isinstance(whole, Goodput)
     wanted = (*KNOWN, "received_unix_ns", "seen_unix_ns")
     found: Counter[tuple[int, bool, int]] = Counter()
     for reports in in_flight_tables(engine, wanted, from_s * SECOND_NS, to_s * SECOND_NS):
@@ -428,8 +434,11 @@ def _bad_in_flight(
     return found
 
 
-def _oldest_s(engine: Engine) -> int | None:
-    """Return the time at which the counts begin: that of the oldest row or of the oldest report of
-    a request in flight."""
-    known = [oldest_request_unix_ns(engine), oldest_seen_unix_ns(engine)]
+def _oldest_s(engine: Engine, goodput: GoodEvents) -> int | None:
+    """Return the time at which the counts begin: that of the oldest probe, or that of the oldest
+    row or of the oldest report of a request in flight."""
+    if isinstance(goodput, GoodProbes):
+        known = [oldest_probe_unix_ns(engine)]
+    else:
+        known = [oldest_request_unix_ns(engine), oldest_seen_unix_ns(engine)]
     return min((each // SECOND_NS for each in known if each is not None), default=None)

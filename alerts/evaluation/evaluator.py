@@ -40,7 +40,7 @@ from alerts.evaluation.group_places import Places
 from alerts.evaluation.incidents import Incident, advance, budget_spent
 from alerts.evaluation.status import window_edges
 from alerts.history import History, states_at
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodEvents, Objective
 from store import dialects
 from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
 from store.alerting.slo_counts import count_again
@@ -108,14 +108,14 @@ class Evaluator:
         begun_s = self._elapsed_s()
         recounted = self._recount(now_s)
         for objective in self._objectives:
-            if not isinstance(objective.indicator, Goodput):
+            if not isinstance(objective.indicator, GoodEvents):
                 continue
             each_group: tuple[Objective, ...] = (objective,)
             if objective.indicator.by:
                 each_group = self.places.update(objective, now_s)
             count = once(self._count)
             for each in each_group:
-                assert isinstance(each.indicator, Goodput)
+                assert isinstance(each.indicator, GoodEvents)
                 changed += self._one(each, each.indicator, now_s, count)
         took_s = self._elapsed_s() - begun_s
         if recounted and took_s > EVALUATION_S:
@@ -146,12 +146,13 @@ class Evaluator:
         return old
 
     def _one(
-        self, objective: Objective, goodput: Goodput, now_s: int, count: Count
+        self, objective: Objective, goodput: GoodEvents, now_s: int, count: Count
     ) -> list[Incident]:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
-        if before_s is None and first_stretch(self._engine) is None:
-            # Wait for the first request. It may end at this instant, which is evaluated only once.
+        if before_s is None and first_stretch(self._engine, goodput) is None:
+            # Wait for the first request or probe. It may end at this instant, which is evaluated
+            # only once.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
@@ -206,7 +207,9 @@ class Evaluator:
         last_s = max(each for each in known if each <= until_s)
         return min(until_s, last_s // EVALUATION_S * EVALUATION_S + EVALUATION_S)
 
-    def _tally_at(self, objective: Objective, goodput: Goodput, at_s: int, count: Count) -> Tally:
+    def _tally_at(
+        self, objective: Objective, goodput: GoodEvents, at_s: int, count: Count
+    ) -> Tally:
         """Return the counts of each window that ends at an instant."""
         edges = window_edges(objective, at_s)
         return read_tally(self._engine, goodput, min(edges), at_s, count, instants=edges)
@@ -214,7 +217,7 @@ class Evaluator:
     def _keep(
         self,
         objective: Objective,
-        goodput: Goodput,
+        goodput: GoodEvents,
         until_s: int,
         changed: Sequence[Incident],
         count: Count,

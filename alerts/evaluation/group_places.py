@@ -16,17 +16,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import pyarrow as pa
 from sqlalchemy import Engine
 
 from alerts import groups
 from alerts.evaluation.counting import AT_ONCE, SECOND_NS, SETTLED_S, first_stretch
+from alerts.evaluation.probe_verdicts import columns_of_probes, judge_probes
 from alerts.evaluation.table_verdicts import NOT_SELECTED, columns_of, judge_table
 from alerts.groups import PLACES, Group
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodEvents, GoodProbes, Objective
 from store.alerting.incidents import read_incidents
 from store.alerting.slo_counts import Counted
 from store.alerting.slo_groups import active_hours, merge_group, place_groups, placed_groups
 from store.columns.request_columns import in_parts, request_columns
+from store.probes import newest_probe_unix_ns, probe_table
 from store.queries import Window, newest_request_unix_ns
 
 HOUR_S: Final = 3600
@@ -119,23 +123,47 @@ def give(
     return Given(tuple(placed), tuple(removed))
 
 
-def look(engine: Engine, goodput: Goodput, from_s: int, to_s: int, candidates: Candidates) -> None:
-    """Add the groups of the requests that were received in [from, to) to the candidates."""
+def look(
+    engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, candidates: Candidates
+) -> None:
+    """Add the groups of the requests that were received in [from, to), or of the probes that were
+    due, to the candidates."""
+    window = Window(from_s * SECOND_NS, to_s * SECOND_NS)
+    if isinstance(goodput, GoodProbes):
+        names = [*columns_of_probes(goodput.where, goodput.good), "at_unix_ns", *goodput.by]
+        table = probe_table(engine, window, list(dict.fromkeys(names)))
+        codes = judge_probes(goodput.where, goodput.good, table)
+        _add(candidates, goodput, table, codes, table["at_unix_ns"].to_numpy())
+        return
     columns = [*columns_of(goodput.where, goodput.good), "received_unix_ns", *goodput.by]
-    none = groups.other(goodput.by)
-    for part in in_parts(engine, Window(from_s * SECOND_NS, to_s * SECOND_NS), AT_ONCE):
+    for part in in_parts(engine, window, AT_ONCE):
         table = request_columns(engine, part, list(dict.fromkeys(columns)))
-        meant = judge_table(goodput.where, goodput.good, table) != NOT_SELECTED
-        hours = table["received_unix_ns"].to_numpy() // (HOUR_S * SECOND_NS)
-        found: dict[tuple[Group, int], int] = {}
-        every = zip(
-            groups.groups_in(table, goodput.by), hours.tolist(), meant.tolist(), strict=True
-        )
-        for group, hour, selected in every:
-            if selected and group != none and len(groups.key(group)) <= groups.LONGEST_KEY:
-                found[group, hour] = found.get((group, hour), 0) + 1
-        for (group, hour), requests in found.items():
-            candidates.add(group, hour, requests)
+        codes = judge_table(goodput.where, goodput.good, table)
+        _add(candidates, goodput, table, codes, table["received_unix_ns"].to_numpy())
+
+
+def _add(
+    candidates: Candidates,
+    goodput: GoodEvents,
+    table: pa.Table,
+    codes: np.ndarray,
+    at_unix_ns: np.ndarray,
+) -> None:
+    """Add the groups of selected rows, which have verdicts and instants, to the candidates."""
+    none = groups.other(goodput.by)
+    hours = at_unix_ns // (HOUR_S * SECOND_NS)
+    found: dict[tuple[Group, int], int] = {}
+    every = zip(
+        groups.groups_in(table, goodput.by),
+        hours.tolist(),
+        (codes != NOT_SELECTED).tolist(),
+        strict=True,
+    )
+    for group, hour, selected in every:
+        if selected and group != none and len(groups.key(group)) <= groups.LONGEST_KEY:
+            found[group, hour] = found.get((group, hour), 0) + 1
+    for (group, hour), requests in found.items():
+        candidates.add(group, hour, requests)
 
 
 class Places:
@@ -156,10 +184,10 @@ class Places:
     def read(self, objectives: Iterable[Objective]) -> None:
         """Load the groups that have a place from the store, before the first evaluation."""
         for each in objectives:
-            if isinstance(each.indicator, Goodput) and each.indicator.by:
+            if isinstance(each.indicator, GoodEvents) and each.indicator.by:
                 self._remember(each.indicator, groups_of(self._engine, each))
 
-    def placed(self, goodput: Goodput) -> tuple[Group, ...]:
+    def placed(self, goodput: GoodEvents) -> tuple[Group, ...]:
         """Return the groups that had a place at the last update. Callable from any thread."""
         return self._known.get(goodput.digest, goodput.reserved)
 
@@ -167,7 +195,7 @@ class Places:
         """Return one objective for each group that has a place, `other` first. Assign the places
         again if the last assignment was at least `EVERY_S` ago."""
         goodput = objective.indicator
-        assert isinstance(goodput, Goodput)
+        assert isinstance(goodput, GoodEvents)
         looked_s = self._looked_s.get(goodput.digest)
         if looked_s is None or not looked_s <= now_s < looked_s + EVERY_S:
             self._give(objective, goodput, now_s, looked_s)
@@ -176,15 +204,15 @@ class Places:
         self._remember(goodput, found)
         return found
 
-    def _remember(self, goodput: Goodput, found: Sequence[Objective]) -> None:
-        part = found[0].indicator.part if isinstance(found[0].indicator, Goodput) else None
+    def _remember(self, goodput: GoodEvents, found: Sequence[Objective]) -> None:
+        part = found[0].indicator.part if isinstance(found[0].indicator, GoodEvents) else None
         assert part is not None
         self._known[goodput.digest] = part.groups
 
     def _give(
-        self, objective: Objective, goodput: Goodput, now_s: int, looked_s: int | None
+        self, objective: Objective, goodput: GoodEvents, now_s: int, looked_s: int | None
     ) -> None:
-        first = first_stretch(self._engine)
+        first = first_stretch(self._engine, goodput)
         if first is None:
             return
         definition, other = goodput.digest, groups.key(groups.other(goodput.by))
@@ -234,11 +262,11 @@ def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
     would get a place.
     """
     goodput = objective.indicator
-    assert isinstance(goodput, Goodput)
+    assert isinstance(goodput, GoodEvents)
     other = groups.other(goodput.by)
     stretches = placed_groups(engine, goodput.digest)
     placed = {*goodput.reserved, *map(groups.read_key, stretches)} - {other}
-    if not stretches and (newest_ns := newest_request_unix_ns(engine)) is not None:
+    if not stretches and (newest_ns := _newest_unix_ns(engine, goodput)) is not None:
         candidates = Candidates()
         newest_s = newest_ns // SECOND_NS
         look(engine, goodput, newest_s - FIRST_S, newest_s + 1, candidates)
@@ -247,11 +275,17 @@ def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
     return tuple(objective.of_group(each, known) for each in (other, *known))
 
 
+def _newest_unix_ns(engine: Engine, goodput: GoodEvents) -> int | None:
+    if isinstance(goodput, GoodProbes):
+        return newest_probe_unix_ns(engine)
+    return newest_request_unix_ns(engine)
+
+
 def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
     """Replace each objective that has groups with one objective per group. Does not write to the
     store."""
     found: list[Objective] = []
     for each in objectives:
-        grouped = isinstance(each.indicator, Goodput) and each.indicator.by
+        grouped = isinstance(each.indicator, GoodEvents) and each.indicator.by
         found += groups_of(engine, each) if grouped else [each]
     return tuple(found)

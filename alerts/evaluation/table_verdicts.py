@@ -9,7 +9,7 @@ flight are lower bounds, as after a cancellation. If a value is not available ye
 it is undecided, not "unknown".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -46,7 +46,7 @@ VERDICTS: Final = tuple(Verdict)
 
 NOT_SELECTED: Final = -1
 
-_FUNCTIONS: Final = {
+FUNCTIONS: Final = {
     "<": pc.less,
     "<=": pc.less_equal,
     ">": pc.greater,
@@ -125,23 +125,36 @@ def _mask(values: pa.ChunkedArray) -> np.ndarray:
 
 
 def _holds(expression: Expression, table: pa.Table, aborted: pa.ChunkedArray) -> pa.ChunkedArray:
+    def leaf(part: Comparison | IsUnknown) -> pa.ChunkedArray:
+        if isinstance(part, Comparison):
+            return _compare(part, table, aborted)
+        unknown = pc.is_null(_values(part.field, table, aborted)[0])
+        if part.field in SELECTED_BY:
+            return unknown
+        undecided = pc.and_(unknown, pc.is_null(table["outcome"]))
+        return pc.if_else(undecided, pa.scalar(None, pa.bool_()), unknown)
+
+    return holds(expression, leaf)
+
+
+def holds(
+    expression: Expression, leaf: Callable[[Comparison | IsUnknown], pa.ChunkedArray]
+) -> pa.ChunkedArray:
+    """Return the value of an expression for each row, by Kleene's logic.
+
+    Args:
+        expression: the expression.
+        leaf: returns the value of a comparison for each row.
+    """
     match expression:
-        case Comparison():
-            return _compare(expression, table, aborted)
-        case IsUnknown(field):
-            unknown = pc.is_null(_values(field, table, aborted)[0])
-            if field in SELECTED_BY:
-                return unknown
-            undecided = pc.and_(unknown, pc.is_null(table["outcome"]))
-            return pc.if_else(undecided, pa.scalar(None, pa.bool_()), unknown)
+        case Comparison() | IsUnknown():
+            return leaf(expression)
         case Not(operand):
-            return pc.invert(_holds(operand, table, aborted))
+            return pc.invert(holds(operand, leaf))
         case And(operands):
-            found = [_holds(operand, table, aborted) for operand in operands]
-            return _folded(pc.and_kleene, found)
+            return _folded(pc.and_kleene, [holds(operand, leaf) for operand in operands])
         case Or(operands):
-            found = [_holds(operand, table, aborted) for operand in operands]
-            return _folded(pc.or_kleene, found)
+            return _folded(pc.or_kleene, [holds(operand, leaf) for operand in operands])
 
 
 def _folded(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArray:
@@ -194,7 +207,7 @@ def _until_it_left(
 def _compare(comparison: Comparison, table: pa.Table, aborted: pa.ChunkedArray) -> pa.ChunkedArray:
     values, running = _values(comparison.field, table, aborted)
     threshold = pa.scalar(comparison.value, values.type)
-    compared = _FUNCTIONS[comparison.operator](values, threshold)
+    compared = FUNCTIONS[comparison.operator](values, threshold)
     if running is None:
         return compared
     settles = pc.greater_equal if comparison.operator in ("<", ">=") else pc.greater

@@ -21,7 +21,7 @@ from alerts.notify.channels import Channel
 from alerts.notify.compose import compose
 from alerts.notify.hangs import Hangs, open_hangs
 from alerts.notify.message import Transition, dumps, loads
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodEvents, Objective
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import (
     Delivery,
@@ -97,7 +97,7 @@ class Notifier:
         self._hangs.enqueue(now_s)
         still_open = set()
         for objective in expanded(self._engine, self._objectives):
-            if not isinstance(objective.indicator, Goodput):
+            if not isinstance(objective.indicator, GoodEvents):
                 continue
             outbox: Outbox = {
                 (row.severity, row.fired_unix_s, row.transition, row.channel): row
@@ -126,7 +126,7 @@ class Notifier:
     def _begun(
         self,
         objective: Objective,
-        goodput: Goodput,
+        goodput: GoodEvents,
         incident: IncidentRow,
         outbox: Outbox,
         now_s: int,
@@ -158,7 +158,7 @@ class Notifier:
     def _ended(
         self,
         objective: Objective,
-        goodput: Goodput,
+        goodput: GoodEvents,
         incident: IncidentRow,
         outbox: Outbox,
         now_s: int,
@@ -180,7 +180,7 @@ class Notifier:
     def _message(
         self,
         objective: Objective,
-        goodput: Goodput,
+        goodput: GoodEvents,
         incident: IncidentRow,
         at_s: int,
         likely_cause: str | None,

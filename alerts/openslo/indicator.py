@@ -8,16 +8,18 @@ from typing import Final
 from alerts import expression
 from alerts.errors import ExpressionError, shown
 from alerts.expression import Expression, Vocabulary
-from alerts.fields import GOOD, GROUPING, WHERE
+from alerts.fields import GOOD, GROUPING, PROBE_GOOD, PROBE_GROUPING, PROBE_WHERE, WHERE
 from alerts.groups import OTHER, PLACES, Group
-from alerts.objectives import Goodput, Indicator, Query, QueryRatio, RawRatio
+from alerts.objectives import GoodProbes, Goodput, Indicator, Query, QueryRatio, RawRatio
 from alerts.openslo.metadata import METADATA, RESERVED, name_of
 from alerts.prometheus.promql import read_query, read_ratio
 from alerts.strict_yaml import Reader
 
 TYPES: Final = ("tailspan", "prometheus", "Tailspan", "Prometheus")
 ALL: Final = "all"
-"""The value of `where` that selects every request. OpenSLO requires a non-empty spec."""
+"""The value of `where` that selects every event. OpenSLO requires a non-empty spec."""
+EVENTS: Final = ("requests", "probes")
+"""What a tailspan source can count."""
 
 
 SLI: Final = ("description", "ratioMetric", "thresholdMetric")
@@ -83,14 +85,18 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
 
         return QueryRatio(_query(total, counts), _query(part, counts), part_key == "bad", by)
     if part_key == "bad":
-        raise ratio.error("bad", "a tailspan source defines good requests; allowed: good")
-    selection = total.inner("spec", ("where", "by", "reserved"))
+        raise ratio.error("bad", "a tailspan source defines good events; allowed: good")
+    selection = total.inner("spec", ("events", "where", "by", "reserved"))
     promise = part.inner("spec", ("good",))
+    probes = selection.choice("events", EVENTS) == "probes" if "events" in selection else False
     where = None
     if "where" in selection and selection.text("where").strip() != ALL:
-        where = _expression(selection, "where", WHERE)
-    by = selection.choices("by", GROUPING) if "by" in selection else ()
-    return Goodput(where, _expression(promise, "good", GOOD), by, _reserved(selection, by))
+        where = _expression(selection, "where", PROBE_WHERE if probes else WHERE)
+    grouping = PROBE_GROUPING if probes else GROUPING
+    by = selection.choices("by", grouping) if "by" in selection else ()
+    good = _expression(promise, "good", PROBE_GOOD if probes else GOOD)
+    counted = GoodProbes if probes else Goodput
+    return counted(where, good, by, _reserved(selection, by))
 
 
 def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:

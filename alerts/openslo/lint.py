@@ -5,7 +5,8 @@ from typing import Final
 
 from alerts.explorer_links import LATENCIES
 from alerts.expression import And, Comparison, Expression, Or, render
-from alerts.objectives import Goodput, Objective
+from alerts.fields import PROBE_DURATIONS
+from alerts.objectives import GoodEvents, Objective
 
 LONGEST_LIMIT_S: Final = 600.0
 """Highest plausible latency limit in seconds. OpenAI's clients time out after ten minutes, so no
@@ -15,7 +16,7 @@ default timeout of openai-python."""
 
 def notes(objective: Objective) -> Iterator[str]:
     """Yield a note for each latency limit that is inverted or too high."""
-    if not isinstance(objective.indicator, Goodput):
+    if not isinstance(objective.indicator, GoodEvents):
         return
     for limit in _limits(objective.indicator.good):
         if limit.operator in (">", ">="):
@@ -36,5 +37,5 @@ def _limits(good: Expression) -> Iterator[Comparison]:
         case And(operands) | Or(operands):
             for operand in operands:
                 yield from _limits(operand)
-        case Comparison(field=field) if field in LATENCIES:
+        case Comparison(field=field) if field in LATENCIES or field in PROBE_DURATIONS:
             yield good

@@ -6,7 +6,7 @@ line. Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and an
 
 from alerts import vocabulary
 from alerts.burnrate import Pair
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodEvents, GoodProbes, Objective
 from alerts.prometheus.rulefile import label_text, literal, quoted
 from telemetry import durations
 
@@ -58,7 +58,11 @@ def fired_by(objective: Objective, pair: Pair) -> str:
 
     whole, tenths = 'printf "%.0f"', 'printf "%.1f"'
     alerting = queried(objective, alerting_burn(objective, pair))
-    unit = "" if objective.counted_in in ("requests", "events") else f" {objective.counted_in}"
+    unit = (
+        ""
+        if objective.counted_in in ("requests", "probes", "events")
+        else f" {objective.counted_in}"
+    )
     return (
         f"{{{{ with {alerting} }}}}Fired by the last {long} and {short}:"
         f" {value(vocabulary.bad_events(long), whole)} of"
@@ -84,13 +88,18 @@ def budget_left(objective: Objective) -> str:
 
 def first_step(objective: Objective) -> str:
     """Return the sentence with the first action for the reader of the alert."""
-    if objective.by and isinstance(objective.indicator, Goodput):
+    if isinstance(objective.indicator, GoodProbes):
+        return (
+            "First: open dashboard_url, or run `tailspan outside`. Both show which regions and"
+            " endpoints are affected, and why probes fail."
+        )
+    if objective.by and isinstance(objective.indicator, GoodEvents):
         # A tenant's name must not be in a command that a user may paste into a shell.
         return (
             "First: open dashboard_url, or run `tailspan explain --incident` with the group's name"
             " from `tailspan slo status`. Both show the likely cause."
         )
-    if isinstance(objective.indicator, Goodput):
+    if isinstance(objective.indicator, GoodEvents):
         return (
             "First: open dashboard_url, or run `tailspan explain --incident"
             f" {objective.name}`. Both show the likely cause and what to change."

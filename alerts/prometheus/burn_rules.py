@@ -239,12 +239,12 @@ class _Rules:
                 vocabulary.ALERT_BLIND,
                 condition,
                 {"severity": "ticket", "reason": reason},
-                f"{self._objective.name}: requests arrive, but they are not counted",
+                f"{self._objective.name}: {self._objective.rows} arrive, but they are not counted",
                 [
                     f"Until this is corrected, a burn cannot be detected: {REASONS[reason].why}.",
                     f"To do: {REASONS[reason].remedy}.",
                     what(self._objective),
-                    "If no such requests are expected, set alertWhenNoData: false.",
+                    f"If no such {self._objective.rows} are expected, set alertWhenNoData: false.",
                 ],
                 for_=BLIND_FOR,
             )

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodEvents, Objective
 from alerts.prometheus.burn_rules import burn_groups
 from alerts.prometheus.indicators import Counted, of_tailspan, of_vllm
 from alerts.prometheus.latency_rules import latency_group
@@ -36,7 +36,7 @@ def tailspan_rules(
             current year on. None uses the system clock.
     """
     groups = _objectives(objectives, of_tailspan, explorer_url, selector, now_s)
-    if not objectives or any(isinstance(each.indicator, Goodput) for each in objectives):
+    if not objectives or any(isinstance(each.indicator, GoodEvents) for each in objectives):
         others = [
             latency_group(explorer_url),
             *symptom_groups(explorer_url),
@@ -77,6 +77,6 @@ def _objectives(
             counted = Sliced(counted, each.indicator.slices)
         groups = burn_groups(each, counted, explorer_url, now_s)
         # Users' queries are not changed, because they contain their own matchers.
-        ours = isinstance(each.indicator, Goodput)
+        ours = isinstance(each.indicator, GoodEvents)
         made += matched_groups(groups, selector) if ours else groups
     return made

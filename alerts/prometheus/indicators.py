@@ -10,10 +10,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from alerts import vocabulary
-from alerts.blindness import EXPECTED, HIDING, LEAST_LEFT_OUT, LOOKED_AT_S, NONE_SELECTED
+from alerts.blindness import (
+    EXPECTED,
+    HIDING,
+    LEAST_LEFT_OUT,
+    LOOKED_AT_S,
+    NO_PROBE,
+    NONE_SELECTED,
+)
 from alerts.errors import RuleError
 from alerts.expression import Comparison, Expression, conjuncts, render
-from alerts.objectives import Goodput, Objective, QueryRatio, RawRatio
+from alerts.objectives import GoodEvents, GoodProbes, Goodput, Objective, QueryRatio, RawRatio
 from alerts.prometheus.query_indicators import Queries, Seconds, summed
 from alerts.prometheus.rulefile import quoted
 from alerts.prometheus.vllm_metrics import HISTOGRAMS, MODEL_LABEL, Histogram
@@ -116,6 +123,21 @@ class OwnCounters:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeCounters(OwnCounters):
+    """Tailspan's own counters of an objective on probes."""
+
+    about: str = "Tailspan compares each probe with the exact threshold."
+
+    @property
+    def blind(self) -> Mapping[str, str]:
+        """The condition of `alerts.blindness.blind_to_probes`."""
+        window = durations.render(LOOKED_AT_S)
+        results = f"sum(increase({vocabulary.PROBES}[{window}]))"
+        events = OwnCounters(self.slo).events(window)
+        return {NO_PROBE: f"{results} > {LEAST_LEFT_OUT - 0.5}\nand {events} == 0\n"}
+
+
+@dataclass(frozen=True, slots=True)
 class Buckets:
     """A vLLM histogram, split at one of its bounds."""
 
@@ -158,6 +180,8 @@ class Buckets:
 
 def of_tailspan(objective: Objective) -> Counted:
     """Return the indicator for a Prometheus that scrapes Tailspan."""
+    if isinstance(objective.indicator, GoodProbes):
+        return ProbeCounters(objective.name, objective.by)
     return _query_counts(objective) or OwnCounters(objective.name, objective.by)
 
 
@@ -172,6 +196,11 @@ def of_vllm(objective: Objective) -> Counted:
         return queried
     where = f"{objective.file}:{objective.line}: {objective.name}"
     goodput = objective.indicator
+    if isinstance(goodput, GoodProbes):
+        raise RuleError(
+            f"{where}: vLLM's histograms have no probes; allowed: objectives on requests, or rules"
+            " for Tailspan"
+        )
     assert isinstance(goodput, Goodput)
     if goodput.by:
         raise RuleError(
@@ -189,7 +218,7 @@ def _query_counts(objective: Objective) -> Counted | None:
             return Queries(queries, objective.name)
         case RawRatio() as ratio:
             return Seconds(ratio)
-        case Goodput():
+        case GoodEvents():
             return None
 
 

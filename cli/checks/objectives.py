@@ -12,7 +12,7 @@ from alerts.burnrate import Counts
 from alerts.errors import AlertsError
 from alerts.evaluation.counting import by_second, read_tally
 from alerts.evaluation.group_places import expanded
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodEvents, GoodProbes, Objective
 from alerts.openslo.reader import OBJECTIVES, load
 from analysis.blind_objectives import blind_reason
 from cli.checks.clocks import LEAD, SLO_LATE_S
@@ -22,6 +22,7 @@ from cli.checks.own_metrics import own_series
 from exporters.totals.slo import LATE
 from server import probes
 from server.client_access import OPEN, Access
+from store.probes import probe_count
 from store.queries import Window, request_count
 from telemetry.printable import printable
 
@@ -66,8 +67,10 @@ def objectives(
     late = {slo: reason for slo, reason in exported.items() if reason is not None}
     for name, reason in late.items():
         yield _blind(name, "on /metrics since Tailspan started", reason)
-    if seeing := sorted(found.keys() - blind.keys() - late.keys()):
-        yield Finding("objectives", True, f"requests are counted for: {', '.join(seeing)}")
+    seeing = sorted(found.keys() - blind.keys() - late.keys())
+    for rows in ("requests", "probes"):
+        if names := [each.name for each in looked_at if each.rows == rows and each.name in seeing]:
+            yield Finding("objectives", True, f"{rows} are counted for: {', '.join(sorted(names))}")
 
 
 def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
@@ -99,18 +102,21 @@ def _reasons(
 ) -> Mapping[str, str | None]:
     """Return the reason for each blind objective, and None for each other objective.
 
-    The result is empty if no request was received in the last hour.
+    Objectives on requests are left out if no request was received in the last hour, and objectives
+    on probes if no probe was due.
     """
     from_s = at_s - LOOKED_AT_S
-    if not request_count(engine, Window(from_s * 10**9, at_s * 10**9)):
-        return {}
+    hour = Window(from_s * 10**9, at_s * 10**9)
+    requests, probes = request_count(engine, hour), probe_count(engine, hour)
     count = by_second()
     found: dict[str, str | None] = {}
     for objective in objectives:
+        if not (probes if isinstance(objective.indicator, GoodProbes) else requests):
+            continue
         tallies = [
             read_tally(engine, each.indicator, from_s, at_s, count)
             for each in expanded(engine, [objective])
-            if isinstance(each.indicator, Goodput)
+            if isinstance(each.indicator, GoodEvents)
         ]
         if tallies:
             found[objective.name] = blind_reason(engine, objective, tallies, at_s)

@@ -16,7 +16,7 @@ from alerts.burnrate import State
 from alerts.errors import AlertsError, DocumentError, ExpressionError
 from alerts.evaluation.counting import by_second
 from alerts.evaluation.status import Status
-from alerts.objectives import Goodput
+from alerts.objectives import GoodEvents
 from alerts.openslo.reader import OBJECTIVES, inspect, load
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.prometheus.selectors import read_selector
@@ -232,7 +232,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
     paging = bool(hung)
     count = by_second()
     for objective in objectives:
-        if not isinstance(objective.indicator, Goodput):
+        if not isinstance(objective.indicator, GoodEvents):
             click.echo(
                 f"{objective.name}: Prometheus counts this objective, not Tailspan", err=True
             )
@@ -336,15 +336,19 @@ _SAID: Final = {
 }
 
 
+def _said(found: Status, state: State) -> str:
+    return _SAID[state].replace("requests", found.objective.rows)
+
+
 def _print_group(found: Status) -> None:
     """Print one line, with the alerts that fire, or would fire if there were enough data."""
-    left = "no requests counted yet"
+    left = f"no {found.objective.rows} counted yet"
     if found.budget_left is not None:
         left = f"{float(found.budget_left):.1%} of the budget left"
     burning = found.burns[found.burning_s]
     pace = "unknown" if burning is None else f"{float(burning):.2f}"
     alerts = "".join(
-        f"; {pair.severity} ({durations.render(pair.long_s)}): {_SAID[state]}"
+        f"; {pair.severity} ({durations.render(pair.long_s)}): {_said(found, state)}"
         for pair, state in found.states.items()
         if state not in (State.QUIET, State.NO_DATA)
     )
@@ -359,7 +363,9 @@ def _print(found: Status) -> None:
     click.echo(f"{objective.name}: {objective.display_name}")
     period = objective.period_text
     if found.since_s is None or found.budget_left is None:
-        click.echo(f"  target {objective.target_written} over {period}; no requests counted yet\n")
+        click.echo(
+            f"  target {objective.target_written} over {period}; no {objective.rows} counted yet\n"
+        )
         return
     since = time_text.moment(found.since_s * 10**9)
     good = found.period.events - found.period.bad
@@ -386,7 +392,7 @@ def _print(found: Status) -> None:
             f"{float(pair.factor):.3g}",
             _burn(found, pair.long_s),
             _burn(found, pair.short_s),
-            _SAID[state],
+            _said(found, state),
         ]
         for pair, state in found.states.items()
     ]

@@ -70,11 +70,11 @@ class ProbeTotals:
         self._recent = RecentIds()
         self._unlisted = 0
 
-    def add(self, probes: Sequence[Probe]) -> None:
-        """Add results."""
+    def add(self, probes: Sequence[Probe]) -> list[Probe]:
+        """Add results, and return those that were not added before."""
         ids, spans = [each.trace_id for each in probes], [each.span_id for each in probes]
-        for place in self._recent.new_among(ids, spans):
-            probe = probes[place]
+        new = [probes[place] for place in self._recent.new_among(ids, spans)]
+        for probe in new:
             key = (probe.region or "", probe.endpoint, probe.model or "")
             known = self._endpoints.get(key)
             if known is None:
@@ -83,6 +83,7 @@ class ProbeTotals:
                     continue
                 known = self._endpoints[key] = _Endpoint()
             known.add(probe)
+        return new
 
     def families(self, now_unix_ns: int) -> list[Family]:
         """Return the families, or none before the first result."""

@@ -1,4 +1,5 @@
-"""Good events and all events per objective, compared with the exact threshold when requests arrive.
+"""Good events and all events per objective, compared with the exact threshold when requests and
+probes arrive.
 
 The counters are 0 from the start. Otherwise Prometheus would miss the first event. A request that
 was received long after its end (in a replay, or after a sender was interrupted) is counted as
@@ -18,6 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from alerts.evaluation.in_flight_verdicts import columns_of_reports, newly_bad, was_bad_in_flight
+from alerts.evaluation.probe_verdicts import (
+    columns_of_probes,
+    judge_probes,
+    lasted_s,
+    table_of_probes,
+)
 from alerts.evaluation.request_verdicts import EXCLUDED, Verdict
 from alerts.evaluation.table_verdicts import (
     NOT_SELECTED,
@@ -27,9 +34,10 @@ from alerts.evaluation.table_verdicts import (
     table_of,
 )
 from alerts.groups import Group, other, places_in
-from alerts.objectives import Goodput
+from alerts.objectives import GoodEvents, GoodProbes, Goodput
 from exporters.totals.request_batch import BoolArray, RequestBatch
 from telemetry.in_flight import InFlightRequest
+from telemetry.probes import Probe
 from telemetry.sketches import IntArray
 
 LATE: Final = "late"
@@ -69,7 +77,7 @@ Key = tuple[str, Group]
 
 
 class SloCounts:
-    """Counts requests for every objective.
+    """Counts requests and probes for every objective.
 
     Args:
         objectives: by name.
@@ -78,8 +86,8 @@ class SloCounts:
 
     def __init__(
         self,
-        objectives: Mapping[str, Goodput],
-        placed: Callable[[Goodput], tuple[Group, ...]],
+        objectives: Mapping[str, GoodEvents],
+        placed: Callable[[GoodEvents], tuple[Group, ...]],
     ) -> None:
         self._objectives = dict(objectives)
         self._placed = placed
@@ -89,6 +97,8 @@ class SloCounts:
         """Count requests for the objectives that apply to them."""
         late = _late(bulk.now_unix_ns, bulk.ended_unix_ns)
         for name, goodput in self._objectives.items():
+            if not isinstance(goodput, Goodput):
+                continue
             columns = (*columns_of(goodput.where, goodput.good), *goodput.by)
             table = table_of(bulk.rows, dict.fromkeys(columns))
             codes = judge_table(goodput.where, goodput.good, table)
@@ -99,19 +109,34 @@ class SloCounts:
         """Count reports that are the first to show that their request missed an objective."""
         late = _late(now_unix_ns, np.array([each.seen_unix_ns for each in reports], np.int64))
         for name, goodput in self._objectives.items():
+            if not isinstance(goodput, Goodput):
+                continue
             bad = newly_bad(goodput, reports)
             if bad.any():
                 table = pa.table(columns_of_reports(reports, goodput.by))
                 self._add(name, goodput, table, np.where(bad, _BAD, NOT_SELECTED), late)
 
+    def add_probes(self, probes: Sequence[Probe], now_unix_ns: int) -> None:
+        """Count probes for the objectives that apply to them."""
+        for name, indicator in self._objectives.items():
+            if not isinstance(indicator, GoodProbes) or not probes:
+                continue
+            columns = (*columns_of_probes(indicator.where, indicator.good), *indicator.by)
+            table = table_of_probes(probes, ["at_unix_ns", *dict.fromkeys(columns)])
+            codes = judge_probes(indicator.where, indicator.good, table)
+            lasted_ns = (lasted_s(table).to_numpy() * 1e9).astype(np.int64)
+            late = _late(now_unix_ns, table["at_unix_ns"].to_numpy() + lasted_ns)
+            self._add(name, indicator, table, codes, late)
+
     def _add(
-        self, name: str, goodput: Goodput, table: pa.Table, codes: IntArray, late: BoolArray
+        self, name: str, goodput: GoodEvents, table: pa.Table, codes: IntArray, late: BoolArray
     ) -> None:
-        """Count an objective's requests in their groups.
+        """Count an objective's requests or probes in their groups.
+
         Args:
             name: the name of the objective.
             goodput: the objective.
-            table: the requests, with the fields of `by`.
+            table: the rows, with the fields of `by`.
             codes: (n,) indices in `VERDICTS`, or `NOT_SELECTED`.
             late: (n,).
         """
@@ -130,7 +155,7 @@ class SloCounts:
         self._totals = {key: self._totals.get(key, SloTotals()) for key in keys}
         return {key: totals.copy() for key, totals in self._totals.items()}
 
-    def _places(self, goodput: Goodput) -> tuple[Group, ...]:
+    def _places(self, goodput: GoodEvents) -> tuple[Group, ...]:
         """Return the groups. The group of all other requests is first."""
         return (other(goodput.by), *self._placed(goodput)) if goodput.by else ((),)
 

@@ -24,6 +24,8 @@ STEP_S: Final = 15
 _STEP_NS: Final = STEP_S * SECOND_NS
 _CENTURY_S: Final = 100 * 365 * 86_400
 _LATEST: Final = np.iinfo(np.int64).max
+PROBE_SOURCE: Final = "probe"
+"""The source of the marks of probes."""
 _AT_ONCE: Final = 500
 """Number of marks in one DELETE statement."""
 

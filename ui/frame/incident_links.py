@@ -11,8 +11,14 @@ from typing import NamedTuple
 from sqlalchemy import Engine
 
 from alerts.evaluation.group_places import expanded
-from alerts.objectives import Objective
-from analysis.incident import incident_at, read_questions, split_incident_name
+from alerts.explorer_links import PROBE_FILTERS, required
+from alerts.objectives import GoodProbes, Objective
+from analysis.incident import (
+    LEAST_EXPLAINED_S,
+    incident_at,
+    read_questions,
+    split_incident_name,
+)
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.queries import Window
 from ui.frame.view import View
@@ -48,6 +54,13 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
     row = incident_at(read_incidents(engine, name), at_s)
     if row is None:
         return _none(view, f"SLO {name} has no such incident")
+    if isinstance(objective.indicator, GoodProbes):
+        began_ns = (row.began_unix_s - LEAST_EXPLAINED_S) * SECOND_NS
+        ended_ns = now_unix_ns if row.ended_unix_s is None else row.ended_unix_s * SECOND_NS
+        seen = view.between(max(0, began_ns), max(began_ns + SECOND_NS, ended_ns))
+        chosen = required(objective.indicator.where, PROBE_FILTERS)
+        incident = f"{name}@{row.fired_unix_s}"
+        return Found(replace(seen, incident=incident, page="outside", **chosen), row)
     asked = read_questions(engine, objective, row, now_unix_ns // SECOND_NS)
     window, baseline = (
         Window(each.from_unix_ns, each.to_unix_ns) for each in (asked.window, asked.baseline)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from alerts.errors import AlertsError
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodEvents, Goodput, Objective
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo.reader import OBJECTIVES, files_of, inspect_texts
 
@@ -33,10 +33,10 @@ class Objectives:
 
     @property
     def counted(self) -> list[Objective]:
-        """The objectives whose requests Tailspan counts. Prometheus queries count all other
-        objectives.
+        """The objectives whose requests or probes Tailspan counts. Prometheus queries count all
+        other objectives.
         """
-        return [each for each in self.parsed if isinstance(each.indicator, Goodput)]
+        return [each for each in self.parsed if isinstance(each.indicator, GoodEvents)]
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:

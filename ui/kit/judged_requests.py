@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from alerts.burnrate import Counts
 from alerts.evaluation.counting import counts_between
 from alerts.expression import And, Comparison
-from alerts.objectives import Goodput
+from alerts.objectives import GoodEvents, Goodput
 from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
 
@@ -26,8 +26,8 @@ def judged_window(engine: Engine, window: Window) -> Window:
     return Window(window.to_unix_ns - length_ns * MOST_JUDGED // number, window.to_unix_ns)
 
 
-def judged(engine: Engine, goodput: Goodput, window: Window) -> Counts:
-    """Count the requests that ended in a range, which is extended to whole seconds."""
+def judged(engine: Engine, goodput: GoodEvents, window: Window) -> Counts:
+    """Count the requests or probes that ended in a range, which is extended to whole seconds."""
     from_s, to_s = window.from_unix_ns // SECOND_NS, -(-window.to_unix_ns // SECOND_NS)
     if from_s >= to_s:
         return Counts(0, 0)
@@ -37,6 +37,7 @@ def judged(engine: Engine, goodput: Goodput, window: Window) -> Counts:
 def narrowed(goodput: Goodput, equals: Mapping[str, str]) -> Goodput:
     """Return the indicator restricted to requests that match the filters."""
     whole = goodput.part.whole if goodput.part else goodput
+    assert isinstance(whole, Goodput)
     filters = [Comparison(label, "==", value, f'"{value}"') for label, value in equals.items()]
     which = (*([whole.where] if whole.where is not None else []), *filters)
     return replace(whole, where=which[0] if len(which) == 1 else And(which), by=(), reserved=())

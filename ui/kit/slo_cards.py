@@ -37,7 +37,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
     period = objective.period_text
     left = status.budget_left
     if left is None:
-        nothing = f"{blind(each)}<p class='note'>No requests counted yet over {period}.</p>"
+        nothing = f"{blind(each)}<p class='note'>No {objective.rows} counted yet over {period}.</p>"
         return _framed(each, named, label, nothing)
     shown = max(0.0, min(1.0, float(left)))
     told = wording.exact_percent(float(left))
@@ -97,7 +97,7 @@ def _label(each: SloState, silent_s: float | None) -> str:
         return "<span class='state near'>alert on hold</span>"
     if each.status.period.events:
         return "<span class='state fine'>within budget</span>"
-    return "<span class='state'>no requests</span>"
+    return f"<span class='state'>no {each.objective.rows}</span>"
 
 
 def _lasts(each: SloState) -> str:
@@ -106,7 +106,7 @@ def _lasts(each: SloState) -> str:
     if status.budget_left is not None and status.budget_left <= 0:
         return "spent"
     if status.burns[status.burning_s] is None:
-        return f"no requests ({pace})"
+        return f"no {each.objective.rows} ({pace})"
     if not status.burns[status.burning_s]:
         return f"not burning ({pace})"
     if status.exhausted_in_s is None or status.lasts_the_period:
@@ -167,7 +167,9 @@ def _window(each: SloState, pair: Pair, state: State) -> str:
     )
     factor = wording.fold(float(pair.factor))
     over = f"{durations.render(pair.long_s)} and {durations.render(pair.short_s)}"
-    said = f"<b>{SAYS[state]}</b>" if state is State.FIRING else SAYS[state]
+    said = SAYS[state].replace("requests", each.objective.rows)
+    if state is State.FIRING:
+        said = f"<b>{said}</b>"
     return (
         f"<tr><td>{pair.severity}</td><td>{over}</td><td>{both}</td><td>{factor}</td>"
         f"<td>{said}</td></tr>"

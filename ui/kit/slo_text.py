@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from alerts.expression import And, Comparison, Expression, render
-from alerts.objectives import Goodput, Objective, RawRatio
+from alerts.objectives import GoodEvents, Objective, RawRatio
 from ui.kit import wording
 
 _LIMITS: Final = {
@@ -15,6 +15,9 @@ _LIMITS: Final = {
     "e2e_s": "whole answer {}",
     "queue_s": "queue {}",
     "itl_max_s": "longest gap between tokens {}",
+    "wait_s": "whole wait {}",
+    "first_content_s": "first content {}",
+    "first_event_s": "first event {}",
 }
 _SIGNS: Final = {"<=": "≤", "<": "<", ">=": "≥", ">": ">"}
 
@@ -24,15 +27,15 @@ def target(objective: Objective) -> str:
     over = f"over {objective.period_text}"
     each = f", for each {', '.join(objective.by)}" if objective.by else ""
     indicator = objective.indicator
-    if not isinstance(indicator, Goodput):
+    if not isinstance(indicator, GoodEvents):
         what = "of the time" if isinstance(indicator, RawRatio) else "of events"
         return f"{objective.target_written} {what} good{each}, {over}"
     whole = indicator.part.whole if indicator.part else indicator
     which = f" with {where(whole.where)}" if whole.where is not None else ""
-    requests = f"requests{which}: {criterion(whole.good)}"
+    events = f"{whole.rows}{which}: {criterion(whole.good)}"
     if slices := whole.slices:
-        requests = f"slices of {slices.length} with {slices.target_written} of {requests}"
-    return f"{objective.target_written} of {requests}{each}, {over}"
+        events = f"slices of {slices.length} with {slices.target_written} of {events}"
+    return f"{objective.target_written} of {events}{each}, {over}"
 
 
 def criterion(good: Expression) -> str:

@@ -9,6 +9,7 @@ from alerts.prometheus.latency_rules import latency_group
 from alerts.prometheus.probe_rules import probe_group
 from alerts.prometheus.rulefile import Alert, render
 from alerts.prometheus.symptom_rules import symptom_groups
+from tests.alerts.probe_objective import objective as probe_objective
 from tests.alerts.prometheus.rule_test import Run, expect, expect_alerts, slo_counters
 
 pytestmark = pytest.mark.real
@@ -318,6 +319,40 @@ def test_an_objective_that_counts_nothing_alerts_with_its_reason(
     samples = {} if reason is None else {f'{{reason="{reason}"}}': 1}
     rules = tailspan_rules([objective()], EXPLORER_URL)
     promtool(rules, series, [expect(blind, "100m", samples)])
+
+
+PROBES = 'tailspan_probe_results_total{region="eu",endpoint="chat",model="m",outcome="stop"}'
+
+
+@pytest.mark.parametrize(
+    ("events", "results", "reason"),
+    [
+        ("0+10x120", "0+10x120", None),
+        ("0x120", "0+10x120", "no_probe"),
+        ("0x120", "0x120", None),  # no prober runs
+    ],
+)
+def test_an_objective_on_probes_that_counts_none_alerts(
+    promtool: Run, events: str, results: str, reason: str | None
+) -> None:
+    blind = 'count by (reason) (ALERTS{alertname="TailspanObjectiveBlind",alertstate="firing"})'
+    samples = {} if reason is None else {f'{{reason="{reason}"}}': 1}
+    rules = tailspan_rules([probe_objective()], EXPLORER_URL)
+    series = {**slo_counters(events, events, 'slo="outside"'), PROBES: results}
+    promtool(rules, series, [expect(blind, "100m", samples)])
+
+
+def test_an_objective_on_probes_pages_by_region(promtool: Run) -> None:
+    rules = tailspan_rules([probe_objective(where="where: all, by: [region]")], EXPLORER_URL)
+    series = {
+        **slo_counters("0+2x120", "0+2x60 120+0x60", 'slo="outside",region="eu"'),
+        **slo_counters("0+2x120", "0+2x120", 'slo="outside",region="us"'),
+    }
+    paging = (
+        'count by (region) (ALERTS{alertname="TailspanBudgetBurn",severity="page",'
+        'alertstate="firing"})'
+    )
+    promtool(rules, series, [expect(paging, "59m"), expect(paging, "80m", {'{region="eu"}': 1})])
 
 
 def _probe(region: str, name: str, values: str, phase: str = "") -> dict[str, str]:

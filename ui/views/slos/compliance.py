@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
 from alerts.evaluation.counting import step_counts
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodEvents, Objective
 from store.queries import Window
 from ui.kit import charts, colours, wording
 from ui.kit.time_bins import SECOND_NS
@@ -33,7 +33,7 @@ class Step:
 
 
 def read(
-    engine: Engine, objective: Objective, goodput: Goodput, at_s: int, zone: tzinfo, by: str
+    engine: Engine, objective: Objective, goodput: GoodEvents, at_s: int, zone: tzinfo, by: str
 ) -> tuple[Step, ...]:
     """Return the steps with counts, oldest first: the days of a period, or hours.
 

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
 from alerts.errors import AlertsError, DocumentError
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodEvents, Objective
 from analysis.slo_states import SloState, instant_s, slo_states, worst_first
 from store.queries import Window, newest_unix_ns
 from ui.frame import navigation, selection
@@ -120,16 +120,19 @@ def _objectives(context: Context, found: Found) -> None:
 def _facts(objective: Objective, standing: SloState | None) -> str:
     indicator = objective.indicator
     facts = []
-    if isinstance(indicator, Goodput):
+    if isinstance(indicator, GoodEvents):
         facts += [
-            ("requests", slo_text.where(indicator.where) if indicator.where else "all"),
+            (indicator.rows, slo_text.where(indicator.where) if indicator.where else "all"),
             ("good", slo_text.criterion(indicator.good)),
         ]
     else:
         facts.append(("counted by", "Prometheus queries"))
     if slices := indicator.slices:
         facts.append(
-            ("good slice", f"{slices.length} with at least {slices.target_written} good requests")
+            (
+                "good slice",
+                f"{slices.length} with at least {slices.target_written} good {objective.rows}",
+            )
         )
     if objective.by:
         facts.append(("budget for each", ", ".join(objective.by)))
@@ -165,7 +168,7 @@ def _files(objectives: Objectives) -> str:
 
 def _history(context: Context, objective: Objective) -> None:
     indicator = objective.indicator
-    if not isinstance(indicator, Goodput):
+    if not isinstance(indicator, GoodEvents):
         return
     at_s = context.window.to_unix_ns // SECOND_NS
     by, zone = context.view.by, context.zone
@@ -265,7 +268,7 @@ def _effect(context: Context, tried: Objectives) -> None:
 
 def _counts(engine: Engine, change: Change, window: Window) -> tuple[Counts | None, Counts | None]:
     def of(objective: Objective | None) -> Counts | None:
-        if objective is None or not isinstance(objective.indicator, Goodput):
+        if objective is None or not isinstance(objective.indicator, GoodEvents):
             return None
         goodput = objective.indicator
         return shared(

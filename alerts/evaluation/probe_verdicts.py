@@ -1,0 +1,102 @@
+"""Verdicts on probes: whether an objective selects a probe, and whether the probe was good.
+
+- A probe that was not sent (`missed`, `over_budget`) is not selected.
+- A probe that the prober stopped (`abort`) is excluded.
+- Any other probe without a complete answer is bad, also if the server refused it (4xx). This is the
+  same condition as that of `tailspan_probe_success`.
+- If `good` is unknown, for example the first content of an answer of reasoning alone, the probe is
+  excluded.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alerts.evaluation.request_verdicts import Verdict
+from alerts.evaluation.table_verdicts import FUNCTIONS, NOT_SELECTED, VERDICTS, holds
+from alerts.expression import Comparison, Expression, IsUnknown, comparisons
+from alerts.fields import WAIT, WAIT_PARTS
+from store.schema import arrow_type
+from telemetry.probes import Probe, ProbeOutcome
+
+_CODE: Final = {verdict: place for place, verdict in enumerate(VERDICTS)}
+_ANSWERED: Final = pa.array([each.value for each in ProbeOutcome if each.succeeded])
+_NOT_SENT: Final = pa.array([each.value for each in ProbeOutcome if not each.sent])
+
+
+def columns_of_probes(*expressions: Expression | None) -> tuple[str, ...]:
+    """Return the columns of probes that the verdicts on these expressions need."""
+    named = [leaf.field for each in expressions if each for leaf in comparisons(each)]
+    return tuple(dict.fromkeys(["outcome", *WAIT_PARTS, *(each for each in named if each != WAIT)]))
+
+
+def table_of_probes(probes: Sequence[Probe], columns: Sequence[str]) -> pa.Table:
+    """Return probes, which need not be stored, as a table."""
+    return pa.table(
+        {
+            name: pa.array([getattr(each, name) for each in probes], arrow_type(name, Probe))
+            for name in columns
+        }
+    )
+
+
+def lasted_s(table: pa.Table) -> pa.ChunkedArray:
+    """Return the time from the intended start of each probe to its end or failure.
+
+    Args:
+        table: has `WAIT_PARTS`.
+    """
+    first, *rest = (pc.fill_null(table[name], 0.0) for name in WAIT_PARTS)
+    for each in rest:
+        first = pc.add(first, each)
+    return first
+
+
+def _wait_s(table: pa.Table) -> pa.ChunkedArray:
+    """Return the whole wait of each probe: unknown if its connection was never ready."""
+    return pc.if_else(pc.is_null(table["e2e_s"]), pa.scalar(None, pa.float64()), lasted_s(table))
+
+
+def judge_probes(where: Expression | None, good: Expression, table: pa.Table) -> np.ndarray:
+    """Return the verdict on each probe.
+
+    Args:
+        where: selects the probes; None for all.
+        good: the condition that a good probe meets.
+        table: has the columns of `columns_of_probes(where, good)`.
+
+    Returns:
+        (n,) int8: indices into VERDICTS, or NOT_SELECTED.
+    """
+
+    def leaf(part: Comparison | IsUnknown) -> pa.ChunkedArray:
+        values = _wait_s(table) if part.field == WAIT else table[part.field]
+        if isinstance(part, IsUnknown):
+            return pc.is_null(values)
+        kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+        return FUNCTIONS[part.operator](values, pa.scalar(part.value, kind))
+
+    outcome = table["outcome"].cast(pa.string())
+    met = holds(good, leaf)
+    codes = np.select(
+        [
+            _mask(pc.equal(outcome, ProbeOutcome.ABORT.value)),
+            _mask(pc.invert(pc.is_in(outcome, _ANSWERED))),
+            _mask(pc.fill_null(pc.invert(met), False)),
+            _mask(pc.fill_null(met, False)),
+        ],
+        [_CODE[Verdict.ABORTED], _CODE[Verdict.BAD], _CODE[Verdict.BAD], _CODE[Verdict.GOOD]],
+        _CODE[Verdict.UNKNOWN],
+    ).astype(np.int8)
+    selected = _mask(pc.invert(pc.is_in(outcome, _NOT_SENT)))
+    if where is not None:
+        selected &= _mask(pc.fill_null(holds(where, leaf), False))
+    codes[~selected] = NOT_SELECTED
+    return codes
+
+
+def _mask(values: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=bool)
