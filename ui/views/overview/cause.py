@@ -8,8 +8,8 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from analysis.explain import joined_evidence, windows_of
 from analysis.incident import incident_verdict
-from analysis.slo_states import SloState
 from analysis.outside.network_evidence import network_evidence, with_network_evidence
+from analysis.slo_states import SloState
 from analysis.thresholds import thresholds
 from analysis.unfinished_requests import with_unfinished_requests
 from diagnosis.explain import explain

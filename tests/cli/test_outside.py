@@ -1,0 +1,83 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import tailspan
+from cli.questions.explorer_pages import page_link
+from telemetry.requests import RequestTimeline
+from tests.analysis.outside.probed import (
+    LENGTH_S,
+    NS,
+    REFUSED,
+    START_S,
+    failed,
+    probes,
+    rows,
+    store,
+)
+
+RANGE = ("--from", str(START_S), "--to", str(START_S + LENGTH_S))
+
+
+@pytest.fixture
+def url(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> str:
+    found = f"sqlite:///{tmp_path}/probed.db"
+    results = list(probes())
+    store(found, results, rows(request_row, results))
+    return found
+
+
+def _run(url: str, *words: str) -> Result:
+    return CliRunner().invoke(
+        tailspan, ["outside", *words, "--database", url], catch_exceptions=False
+    )
+
+
+def test_regions_and_endpoints_are_rows(url: str) -> None:
+    printed = _run(url, *RANGE).stdout
+    lines = [each.split() for each in printed.splitlines()]
+    assert ["claude", "tiny", "ap-south", "managed", "120", "110", "91.67%"] in [
+        each[:7] for each in lines
+    ]
+    assert f"claude tiny ap-south: 10 failed, last 2025-11-20 11:19:30: connect: {REFUSED}" in (
+        printed
+    )
+    assert "mean wait" in printed
+    assert "network P50" in printed
+
+
+def test_the_json_is_one_object_with_phases_that_sum(url: str) -> None:
+    found = json.loads(_run(url, *RANGE, "--format", "json", "--where", "region=eu-west").stdout)
+    assert [each["endpoint"] for each in found["places"]] == ["chat", "claude"]
+    for each in found["places"]:
+        assert sum(each["phases_s"].values()) == pytest.approx(each["wait_mean_s"])
+
+
+def test_without_probes_it_says_what_to_do(url: str, tmp_path: Path) -> None:
+    earlier = _run(url, "--from", "1763000000", "--to", "1763000900")
+    assert "The latest was due 2025-11-20 11:19:30 UTC" in earlier.stderr
+    nothing = _run(url, *RANGE, "--where", "region=moon\x1b[31m").stderr
+    assert "Start a prober: tailspan probe probes.yaml" in nothing
+    assert "\x1b" not in nothing
+    wrong = _run(url, "--where", "tenant=acme")
+    assert wrong.exit_code == 2
+    assert "allowed: region, endpoint, model" in wrong.stderr
+
+
+def test_hostile_names_and_reasons_are_printed_as_plain_text(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/h.db"
+    hostile = "\x1b]0;owned\x07" + "w" * 200
+    bad = failed(1, at_unix_ns=START_S * NS, region=hostile, endpoint=hostile, error=hostile)
+    store(url, [bad], [])
+    printed = _run(url, *RANGE).stdout
+    assert "\x1b" not in printed
+    assert max(map(len, printed.splitlines())) < 500
+
+
+def test_a_link_opens_the_page_with_the_same_filters() -> None:
+    given = [("from", "1"), ("to", "2"), ("where", "region=eu"), ("where", "model=m")]
+    link = page_link("http://127.0.0.1:8501", "outside", given)
+    assert link == "http://127.0.0.1:8501/?page=outside&from=1&to=2&region=eu"
