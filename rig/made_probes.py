@@ -10,7 +10,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from probe.otlp_spans import message
 from telemetry.probes import Probe, ProbeOutcome
@@ -55,7 +55,7 @@ def _probe(region: str, endpoint: str, chance: random.Random) -> Probe:
     way_s = REGIONS[region] * chance.uniform(1, 1.2)
     first_s = way_s + chance.uniform(0.05, 0.15)
     answered = chance.randrange(FAILS_ONE_IN) > 0
-    known = {
+    known: dict[str, Any] = {
         "trace_id": f"{chance.getrandbits(128):032x}",
         "span_id": f"{chance.getrandbits(64):016x}",
         "at_unix_ns": time.time_ns() - int((3 * way_s + first_s + 1) * 1e9),

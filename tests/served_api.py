@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import httpx
@@ -31,6 +31,7 @@ from store.database import open_database
 from store.rollups.building import settle
 from store.rollups.marks import begin
 from store.writer import Writer
+from tests.probe.results import EXAMPLE
 
 PAST_S: Final = 1_200
 FLOOD_S: Final = 300
@@ -55,8 +56,11 @@ def store_fleet(url: str, *, flooded: bool = True) -> int:
     engine = open_database(url)
     try:
         begin(engine)
+        probe = replace(EXAMPLE, at_unix_ns=(end_s - 30) * 10**9)
         with Writer(engine) as writer:
-            writer.submit(found.requests, found.samples, found.starts, found.gpus).result(60)
+            writer.submit(
+                found.requests, found.samples, found.starts, found.gpus, probes=[probe]
+            ).result(60)
         settle(engine, end_s)
         Evaluator(engine, load([OBJECTIVES]).objectives).evaluate(end_s)
     finally:

@@ -69,8 +69,10 @@ def objectives(
         yield _blind(name, "on /metrics since Tailspan started", reason)
     seeing = sorted(found.keys() - blind.keys() - late.keys())
     for rows in ("requests", "probes"):
-        if names := [each.name for each in looked_at if each.rows == rows and each.name in seeing]:
-            yield Finding("objectives", True, f"{rows} are counted for: {', '.join(sorted(names))}")
+        if own := sorted(
+            each.name for each in looked_at if each.rows == rows and each.name in seeing
+        ):
+            yield Finding("objectives", True, f"{rows} are counted for: {', '.join(own)}")
 
 
 def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:

@@ -60,7 +60,9 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
         seen = view.between(max(0, began_ns), max(began_ns + SECOND_NS, ended_ns))
         chosen = required(objective.indicator.where, PROBE_FILTERS)
         incident = f"{name}@{row.fired_unix_s}"
-        return Found(replace(seen, incident=incident, page="outside", **chosen), row)
+        region, endpoint = (chosen.get(label, "") for label in PROBE_FILTERS)
+        seen = replace(seen, page="outside", region=region, endpoint=endpoint)
+        return Found(replace(seen, incident=incident), row)
     asked = read_questions(engine, objective, row, now_unix_ns // SECOND_NS)
     window, baseline = (
         Window(each.from_unix_ns, each.to_unix_ns) for each in (asked.window, asked.baseline)

@@ -35,7 +35,7 @@ Answer = Callable[..., OutsideAnswer]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Callable[..., Engine]]:
-    engines = []
+    engines: list[Engine] = []
 
     def open_(results: list[Probe], server: list[RequestTimeline] | None = None) -> Engine:
         url = f"sqlite:///{tmp_path}/{len(engines)}.db"
@@ -192,13 +192,12 @@ def test_a_long_window_is_a_sample_with_all_failures(
     opened: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fixed schedule of the probes does not decide which of them are read."""
-    monkeypatch.setattr(store_probes, "MOST_ROWS", 2_000)
     monkeypatch.setattr(
-        outside, "probe_sample", lambda *args: store_probes.probe_sample(*args, most_rows=2_000)
+        outside, "probe_sample", lambda *args: store_probes.probe_sample(*args, 2_000)
     )
     rng = np.random.default_rng(11)
     long = Window(START_S * NS, (START_S + 86_400) * NS)
-    results = []
+    results: list[Probe] = []
     for step in range(86_400 // 16):
         for endpoint in ("a", "b"):
             number = len(results)
@@ -221,9 +220,7 @@ def test_a_long_window_is_a_sample_with_all_failures(
         assert place.phases_s["late"] == pytest.approx(0.1, rel=0.15)
         assert place.cache is not None
         assert place.cache.pairs > 200
-    monkeypatch.setattr(
-        outside, "probe_sample", lambda *args: store_probes.probe_sample(*args, most_rows=4)
-    )
+    monkeypatch.setattr(outside, "probe_sample", lambda *args: store_probes.probe_sample(*args, 4))
     outage = [replace(each, outcome=ProbeOutcome.ERROR) for each in results[:1_000]]
     found = answer_outside(opened(outage), OutsideQuestion(long, {}))
     assert found.read < 1_000

@@ -1,6 +1,7 @@
 """The Outside page: endpoints as users of each region see them, measured by probes."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import streamlit as st
@@ -106,14 +107,16 @@ def _filters(context: Context, found: Found) -> None:
                 label.capitalize(),
                 offered if value in offered else [*offered, value],
                 key=f"outside_{label}",
-                format_func=lambda value, label=label: (
-                    wording.plain(value, 60) if value else f"all {label}s"
-                ),
+                format_func=partial(_option, label),
                 label_visibility="collapsed",
                 width=240,
                 on_change=_chosen,
                 args=(label,),
             )
+
+
+def _option(label: str, value: str) -> str:
+    return wording.plain(value, 60) if value else f"all {label}s"
 
 
 def _nothing(context: Context, found: Found) -> None:

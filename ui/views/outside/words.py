@@ -101,7 +101,7 @@ def _against(places: Sequence[Place]) -> str:
 
 def endpoints(places: Sequence[Place], at_unix_ns: int) -> str:
     """Return one row per endpoint and region."""
-    heads = ("endpoint", "region", "model", "hosting", "probes", "answered", "first content P50")
+    heads = ["endpoint", "region", "model", "hosting", "probes", "answered", "first content P50"]
     heads += ("P95", "whole wait P50", "P95", "network P50", "latest")
     rows = []
     for p in places:
@@ -135,7 +135,7 @@ def failures(places: Sequence[Place], zone: tzinfo) -> str:
 
 def network_and_cache(places: Sequence[Place]) -> str:
     """Return network times and the effect of the prefix cache; "" if both are unknown."""
-    heads = ("endpoint", "region", "network P50", "P99", "paired probes", "new prompt")
+    heads = ["endpoint", "region", "network P50", "P99", "paired probes", "new prompt"]
     heads += ("repeated", "difference", "pairs", "cached")
     rows = []
     for p in places:
