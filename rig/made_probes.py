@@ -17,7 +17,7 @@ from telemetry.probes import Probe, ProbeOutcome
 
 REGIONS: Final = {"eu-west": 0.02, "ap-south": 0.18}
 """Seconds of one way and back, by region."""
-ENDPOINTS: Final = {"chat": None, "claude": 0.0004}
+ENDPOINTS: Final = {"claude": 0.0004, "llama": None}
 """List price of one probe in US dollars, by endpoint."""
 EVERY_S: Final = 1.0
 FAILS_ONE_IN: Final = 40

@@ -29,12 +29,12 @@ def test_the_filter_survives_back_and_reload(
         page.locator(".headline", has_text=f"{probes} probes").wait_for()
         chart = page.locator(".st-key-chart_outside_phases")
         chart.locator(".ytick", has_text="chat from").nth(bars - 1).wait_for()
-        chart.locator(".legend", has_text="transfer").wait_for()
+        chart.locator(".legend", has_text="transfer").first.wait_for()
         page.wait_for_function("document.querySelector('.stMain').scrollWidth <= 400")
         assert page.locator("[data-testid=stException]").count() == 0
 
     drawn("480", 2)
-    page.locator("[class*=st-key-outside_region] [data-baseweb=select]").click()
+    page.get_by_role("combobox", name=re.compile("Region")).click()
     page.get_by_role("option", name="eu-west").click()
     page.wait_for_url(re.compile("region=eu-west"))
     drawn("240", 1)
