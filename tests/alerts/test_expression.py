@@ -131,7 +131,7 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
 
 
 def test_results_cannot_select_and_labels_cannot_judge() -> None:
-    """An objective over fast requests only would always be met."""
+    """An objective that selects only fast requests would always be met."""
     with pytest.raises(ExpressionError, match="use it in good"):
         parse("ttft_s < 1", WHERE)
     with pytest.raises(ExpressionError, match="use it in where"):

@@ -39,7 +39,7 @@ def test_a_tenant_takes_the_place_of_a_name_that_came_once() -> None:
 
 
 def test_a_tenant_of_working_days_keeps_its_place_over_the_weekend() -> None:
-    """No name can be active in more than twice as many hours of one day."""
+    """A new name takes a place only with more than twice as many active hours, of 24 per day."""
     day = candidates({"new": 24})
     assert give(day, {("acme",): 12}, places=1).removed == ()
     assert give(day, {("acme",): 11}, places=1).removed == (("acme",),)

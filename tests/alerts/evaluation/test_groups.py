@@ -51,8 +51,10 @@ def store(engine: Engine, rows: Sequence[RequestTimeline]) -> None:
 
 
 def day(row: Row, **tenants: int) -> list[RequestTimeline]:
-    """Store four hours of requests of each tenant at its interval in seconds; acme's are slow for
-    half an hour.
+    """Store four hours of requests of each tenant, and return the engine.
+
+    The value of each tenant is the interval of its requests in seconds. The requests of acme are
+    slow for half an hour.
     """
     return [
         row(
@@ -115,7 +117,7 @@ def test_a_group_that_comes_later_is_in_other_until_it_has_a_place(
 
 
 def test_made_up_tenants_stay_within_the_places(engine: Engine, request_row: Row) -> None:
-    """50 of the thousands of names have a place, no other is stored, and every request counts."""
+    """Of the thousands of names, only 50 are stored, but every request is counted."""
     rows = day(request_row, acme=5)
     rows += [
         request_row(received_unix_ns=(START_S + at) * S, tenant=f"x{at}", ttft_s=9.0)
@@ -172,7 +174,7 @@ def test_a_reserved_group_has_a_place_before_its_first_request(
 def test_before_the_first_evaluation_groups_are_found_in_the_rows(
     engine: Engine, request_row: Row
 ) -> None:
-    """`tailspan slo status` needs this for a new objective."""
+    """For a new objective, `tailspan slo status` needs this."""
     store(engine, day(request_row, acme=5, globex=5))
     found = stored(engine, own(), 0, END_S + 15)
     assert found == recounted(engine, own(), 0, END_S + 15)

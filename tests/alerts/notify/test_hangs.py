@@ -38,14 +38,14 @@ def channel(
 
 
 class Scene:
-    """Samples, and the outbox that follows from them."""
+    """Stores samples and returns the outbox that results from them."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.channels: Sequence[Channel] = [channel()]
 
     def sample(self, at_s: int, step_age_s: float | None, **about: Any) -> None:
-        """Store a front end's sample. None: nothing is in flight."""
+        """Store a front end's sample; with `step_age_s=None`, no request is in flight."""
         plain: dict[str, Any] = {
             "replica": "chat-0",
             "engine": 0,
@@ -106,7 +106,7 @@ def test_the_end_of_its_requests_is_its_end(scene: Scene) -> None:
 
 
 def test_a_replica_that_is_silent_is_gone_after_a_while(scene: Scene) -> None:
-    """Tailspan itself may have been away, so it does not end at once."""
+    """A missing sample does not end a hang, because Tailspan itself may have been stopped."""
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)
     assert scene.at(NOW_S + SILENT_S - 1) == [FIRING]
@@ -142,7 +142,7 @@ def test_only_channels_for_pages_get_a_hang_and_a_new_channel_gets_the_open_one(
 
 
 def test_a_fleet_that_hangs_sends_a_bounded_number_of_pages(scene: Scene) -> None:
-    """A sender of samples could invent any number of replicas."""
+    """A sender could invent any number of replicas."""
     for number in range(MOST_OPEN + 5):
         scene.sample(NOW_S, HUNG_S + 1, replica=f"r{number}")
     assert len(scene.at(NOW_S)) == MOST_OPEN

@@ -85,7 +85,7 @@ CALENDAR = "calendar: {startTime: '2022-01-01 12:00:00', timeZone: America/New_Y
 
 
 def test_a_calendar_period_is_read(document: Document) -> None:
-    """Its burn rates are those of a rolling period of its nominal length."""
+    """The burn rates of a calendar period are those of a rolling period of its nominal length."""
     about = {"period": "1M", "window": CALENDAR}
     (objective,) = inspect_texts({"a.yaml": document(**about)}).spec.objectives
     (rolling,) = inspect_texts({"a.yaml": document()}).spec.objectives
@@ -217,7 +217,7 @@ def test_documents_beside_an_slo_are_read_as_strictly(
 
 
 def test_a_policy_may_be_written_within_its_slo() -> None:
-    """Without alertAfter, the short window is a twelfth of the long one."""
+    """Without alertAfter, the short window is a twelfth of the long window."""
     inline = (
         "[{kind: AlertPolicy, metadata: {name: own}, spec: {conditions: [{kind: AlertCondition,"
         " metadata: {name: c}, spec: {severity: ticket, condition: {kind: burnrate,"
@@ -261,7 +261,7 @@ def test_a_file_may_be_a_sequence_of_documents(document: Document) -> None:
 
 
 def test_an_objective_that_is_inserted_renames_no_other() -> None:
-    """Histories are stored by name."""
+    """Stored histories use the objectives' names."""
     more = ELSEWHERE.replace("[{displayName: strict", "[{target: 0.97}, {displayName: strict")
     names = [each.name for each in inspect_texts({"a.yaml": more}).spec.objectives]
     assert names == ["http-97", "http-99-9", "http-95"]
@@ -330,7 +330,7 @@ def test_all_errors_are_reported_at_once(document: Document) -> None:
 
 
 def test_two_objectives_of_one_name_are_refused(document: Document) -> None:
-    """Their counts would be added up."""
+    """The counts of two objectives with one name would be added."""
     findings = inspect_texts({"a.yaml": document(), "b.yaml": document()})
     assert "'chat': a.yaml:8 has this name too" in str(findings.errors[0])
 

@@ -69,13 +69,13 @@ def test_the_queries_of_sloths_examples_are_counted(text: str) -> None:
     ],
 )
 def test_what_cannot_be_counted_is_refused_with_its_reason(text: str, wanted: str) -> None:
-    """Also texts that would crash the recursive parser."""
+    """Some texts would crash a recursive parser without limits."""
     with pytest.raises(ExpressionError, match=wanted):
         read_query(text)
 
 
 def test_the_most_brackets_that_are_allowed_are_parsed() -> None:
-    """The parser still works at this limit."""
+    """The parser works at this limit."""
     depth = MAX_PARTS - 1
     assert read_query(f"{'(' * (depth - 3)}rate(x[{{{{.window}}}}]){')' * (depth - 3)}").per_second
 
