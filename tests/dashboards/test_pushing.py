@@ -1,5 +1,6 @@
-"""Pushing, against a fake of Grafana 11's documented HTTP API, because no Grafana can be installed
-here. A real Grafana may still refuse what the fake accepts.
+"""Tests of `dashboards push` with a fake of the HTTP API that Grafana 11 documents.
+
+No Grafana was available. A real Grafana may refuse requests that the fake accepts.
 """
 
 import json
@@ -22,7 +23,7 @@ Answer = tuple[int, Any]
 
 @dataclass
 class Grafana:
-    """Stores what it gets, records requests and fails on demand."""
+    """A fake Grafana that stores dashboards, records requests and fails on demand."""
 
     port: int = 0
     prefix: str = ""
@@ -31,7 +32,7 @@ class Grafana:
     boards: dict[str, Any] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     failures: dict[str, Answer] = field(default_factory=dict)
-    """By method and path."""
+    """The failures, by method and path."""
 
     @property
     def url(self) -> str:
@@ -39,7 +40,7 @@ class Grafana:
 
     @property
     def written(self) -> list[str]:
-        """Return the requests that change something."""
+        """Return the requests that change data."""
         return [each for each in self.asked if not each.startswith("GET")]
 
     def answer(self, method: str, path: str, token: str, body: Any) -> Answer:
@@ -62,7 +63,7 @@ class Grafana:
             case "GET", ["datasources", "uid", uid]:
                 return _or_404(self.sources.get(uid), "Data source not found")
             case "POST", ["datasources"]:
-                # Grafana adds the keys that it was not given.
+                # Grafana adds missing keys.
                 self.sources[body["uid"]] = {**body, "id": 1, "orgId": 1, "readOnly": False}
                 return 200, {"datasource": self.sources[body["uid"]], "message": "Datasource added"}
             case "PUT", ["datasources", "uid", uid]:
@@ -92,7 +93,7 @@ def _or_404(found: Any, message: str) -> Answer:
 
 @pytest.fixture
 def grafana() -> Iterator[Grafana]:
-    """An empty Grafana."""
+    """Return an empty Grafana."""
     here = Grafana()
 
     def answer(asked: Asked) -> Reply:
@@ -175,7 +176,7 @@ def test_without_prometheus_data_sources_are_left_alone(grafana: Grafana) -> Non
 
 
 def test_a_grafana_may_live_under_a_path(grafana: Grafana) -> None:
-    """As behind a proxy."""
+    """For example behind a proxy."""
     grafana.prefix = "/grafana"
     assert push(grafana).exit_code == 0
     grafana.prefix = "/grafana/"

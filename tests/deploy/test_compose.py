@@ -15,7 +15,7 @@ each_service = pytest.mark.parametrize("name", sorted(SERVICES))
 
 
 def _users(service: dict[str, Any]) -> str:
-    """Return the user of each service, from here or from its stage of our Dockerfile."""
+    """Return the user of a service, from the Compose file or its stage in the Dockerfile."""
     if "user" in service:
         return str(service["user"])
     stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
@@ -73,7 +73,7 @@ def test_no_file_has_a_password() -> None:
 
 
 def test_grafana_and_prometheus_have_the_same_interval() -> None:
-    """`$__rate_interval` is derived from it."""
+    """Grafana derives `$__rate_interval` from the interval."""
     prometheus = yaml.safe_load((ROOT / "deploy" / "prometheus.yaml").read_text())
     sources = yaml.safe_load((ROOT / "deploy" / "grafana" / "datasources.yaml").read_text())
     datasource = {each["uid"]: each for each in sources["datasources"]}["tailspan-prometheus"]
@@ -81,7 +81,7 @@ def test_grafana_and_prometheus_have_the_same_interval() -> None:
 
 
 def test_clickhouse_is_of_the_tested_version_and_makes_its_user() -> None:
-    """The tests run that version's engine in their own process (chdb)."""
+    """The tests run the same version of the engine in their own process (chdb)."""
     pins = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()[1:]
     )
@@ -121,7 +121,7 @@ def test_docker_compose_takes_it(profile: str) -> None:
 
 @pytest.mark.real
 def test_prometheus_and_alertmanager_take_their_configuration(tmp_path: Path) -> None:
-    """Their own tools check it; container paths are replaced by local ones."""
+    """promtool and amtool check the files, with local paths instead of the container's."""
     for program in ("promtool", "amtool"):
         if shutil.which(program) is None:
             pytest.skip(f"there is no {program}: make test-real installs it")
@@ -138,7 +138,7 @@ def test_prometheus_and_alertmanager_take_their_configuration(tmp_path: Path) ->
 
 
 def test_the_image_has_every_part_and_nothing_else() -> None:
-    """The sources of the wheel are copied into the image and sent to the builder."""
+    """The wheel's sources are copied into the image and sent to the builder."""
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

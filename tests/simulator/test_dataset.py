@@ -36,7 +36,7 @@ EVERYTHING = FleetConfig(
     duration_s=60.0,
     started_unix_ns=START_UNIX_NS,
 )
-"""Every kind of telemetry, a restart and a change of arguments among it."""
+"""A fleet with every kind of telemetry, a restart and a change of the engine's arguments."""
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,7 @@ def test_every_request_is_told_once_and_its_phases_sum_to_its_time(
         elif record.outcome == "error":
             assert (record.error_type, record.output_tokens) == ("engine_silent", None)
         elif record.outcome == "abort" and record.output_tokens is None:
-            assert "retry_storm" in causes  # the client left before the first token
+            assert "retry_storm" in causes  # the client disconnected before the first token
         else:
             assert record.output_tokens is not None
             assert record.output_tokens >= 1
@@ -79,7 +79,7 @@ def test_every_request_is_told_once_and_its_phases_sum_to_its_time(
             assert names.TTFT in attributes or not record.streamed
     last = seconds[-1].replicas
     if "retry_storm" in causes:
-        return  # some tokens were computed for clients that had left
+        return  # some tokens were computed for clients that had disconnected
     if any(record.preemptions or record.outcome == "error" for record in records):
         return  # some tokens were computed twice, or never
     prompts = sum(record.prompt_tokens or 0 for record in records)
@@ -161,7 +161,7 @@ def test_few_blocks_bring_preemptions_and_every_request_still_ends() -> None:
 
 
 def test_a_prompt_longer_than_the_model_takes_is_refused_at_the_door() -> None:
-    """As a 400, like vLLM's."""
+    """The server refuses the prompt with status 400, as vLLM does."""
     engine = EngineConfig(max_model_len=256)
     records = _records(list(simulate(replace(_config(20.0), engine=engine))))
     assert {r.outcome for r in records if (r.output_tokens is None)} == {"rejected"}

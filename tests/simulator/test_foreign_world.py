@@ -1,4 +1,4 @@
-"""A foreign world: steps that the fitted step model does not explain."""
+"""Tests of simulated steps that do not follow the fitted step model."""
 
 from dataclasses import replace
 

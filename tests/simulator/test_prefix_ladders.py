@@ -10,7 +10,7 @@ def request(prompt_tokens: int = 900, **changed: Any) -> Request:
 
 
 def shared(one: str | None, other: str | None) -> int:
-    """The number of rungs that two ladders share, from the start."""
+    """Return the number of rungs that two ladders share, from the start."""
     found = read_ladders([one, other])
     rungs, others = found.rungs[: found.offsets[1]], found.rungs[found.offsets[1] :]
     pairs = [a == b for a, b in zip(rungs.tolist(), others.tolist(), strict=False)]
@@ -22,7 +22,7 @@ def test_requests_share_the_rungs_of_their_prefix() -> None:
     one, other = (ladder(request(prefix=system), 16, own) for own in "ab")
     assert one is not None
     assert is_ladder(one)
-    assert shared(one, other) == 1 + 17  # up to 40 blocks
+    assert shared(one, other) == 1 + 17  # 17 rungs reach 40 blocks
     assert shared(one, ladder(request(), 16, "c")) == 1
     assert shared(one, ladder(request(prefix=system, lora="l"), 16, "d")) == 1
     assert shared(one, ladder(request(prefix=Prefix("x", 640)), 16, "e")) == 1

@@ -38,7 +38,7 @@ def test_clients_give_up_at_their_timeout() -> None:
 
 
 def test_the_same_prompt_comes_again_at_once() -> None:
-    """Same tenant, same length and, as far as both are known, the same prefix ladder."""
+    """A retry has the same tenant, the same length and, if known, the same prefix ladder."""
     rows = run(FLEET).requests
     again = 0
     for row in aborted(rows):
@@ -52,7 +52,7 @@ def test_the_same_prompt_comes_again_at_once() -> None:
 
 
 def test_a_client_gives_up_for_good_after_its_retries() -> None:
-    """Four retries at severity 1, so no prompt is sent more than five times."""
+    """At severity 1, a client retries four times, so a prompt is sent at most five times."""
     config = world_of(FLEET)
     requests = list(islice(burst(STORM, config, random.Random("x")), 5))
     assert {request.retries for request in requests} == {4}
@@ -60,7 +60,7 @@ def test_a_client_gives_up_for_good_after_its_retries() -> None:
     for row in aborted(run(FLEET).requests):
         key = row.tenant, row.prompt_tokens
         times[key] = times.get(key, 0) + 1
-    assert max(times.values()) < 20  # a few prompts of a tenant have the same length
+    assert max(times.values()) < 20  # a few prompts of one tenant have equal lengths
 
 
 def test_without_the_fault_no_client_gives_up_early() -> None:

@@ -11,7 +11,7 @@ from tailspan_vllm.request.record import RequestRecord
 from simulator.sending import Batch, OtlpExport, Requests, Samples, Sender, Sent
 
 HTTP2_SETTINGS = bytes.fromhex("000000040000000000")
-"""The first frame of a gRPC server."""
+"""The first frame of a gRPC server, HTTP/2 SETTINGS."""
 ACCEPTED = Outcome(Verdict.ACCEPTED)
 UNREACHABLE = Outcome(Verdict.UNREACHABLE)
 RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "sim-0", names.SIMULATED: True})
@@ -103,7 +103,7 @@ def test_a_refused_export_is_repeated_until_it_is_taken(collector) -> None:  # t
 
 
 def test_why_a_collector_takes_nothing_is_said(stranger: Callable[..., str]) -> None:
-    """For example, the address is that of its gRPC port."""
+    """For example, the address may have the collector's gRPC port."""
     said: list[str] = []
     sent = Sent()
     export = OtlpExport(stranger(HTTP2_SETTINGS), sent)
@@ -115,7 +115,7 @@ def test_why_a_collector_takes_nothing_is_said(stranger: Callable[..., str]) -> 
 
 
 def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore[no-untyped-def]
-    """A collector that has stored it already stores it once."""
+    """A collector that already stored the spans then stores them once."""
     export = OtlpExport(collector.url, Sent())
     send = export.prepare(_requests(1))
     assert send() == ACCEPTED
@@ -152,7 +152,7 @@ def test_a_collector_that_comes_back_gets_the_rest() -> None:
     for _ in range(3):
         sender.offer(_requests(1))
     _finish(sender)
-    # Each turn of events once: it fails, what that costs, it is over.
+    # Each change is reported once: the failure, the lost data, the recovery.
     assert len(said) == 3
     assert "1 requests and 0 samples dropped so far" in said[-1]
     assert sent == Sent(requests=2, dropped_requests=1)

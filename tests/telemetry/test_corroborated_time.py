@@ -23,7 +23,7 @@ START_NS = 1_790_000_000 * SECOND_NS
 
 @dataclass
 class World:
-    """The true time, and a system clock that is off by `error_ns`."""
+    """A simulated true time, and a system clock that differs from it by `error_ns`."""
 
     true_ns: int = START_NS
     error_ns: int = 0
@@ -84,7 +84,7 @@ def test_a_jump_for_two_minutes_leaves_no_trace(world: World, jump_ns: int, send
 
 
 def test_a_jump_that_witnesses_contradict_is_ignored_while_it_lasts(world: World) -> None:
-    """Senders on our own machine are no witnesses."""
+    """A sender on the same machine is not a witness, because it has the same clock."""
     world.right("a")
     world.same("b", "c", "d")
     world.error_ns = 8 * DAY_NS
@@ -98,7 +98,7 @@ def test_a_jump_that_witnesses_contradict_is_ignored_while_it_lasts(world: World
 
 
 def test_a_jump_that_witnesses_confirm_is_accepted_at_once() -> None:
-    """The machine was paused, or its clock was corrected."""
+    """Either the machine was paused, or its clock was corrected."""
     world = World(error_ns=-40 * MINUTE_NS)
     world.right("a", "b")
     world.error_ns = 0
@@ -108,7 +108,7 @@ def test_a_jump_that_witnesses_confirm_is_accepted_at_once() -> None:
 
 
 def test_a_jump_without_witnesses_is_accepted_after_five_minutes(world: World) -> None:
-    """Otherwise a corrected clock would count as wrong for ever."""
+    """Otherwise, a corrected clock would be treated as wrong for ever."""
     world.same("a")
     world.error_ns = DAY_NS
     world.same("a")
@@ -121,7 +121,7 @@ def test_a_jump_without_witnesses_is_accepted_after_five_minutes(world: World) -
 
 
 def test_a_sender_that_is_new_since_the_jump_has_no_vote(world: World) -> None:
-    """Anyone can make up names."""
+    """Senders can invent names."""
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")
@@ -214,7 +214,7 @@ def test_a_start_eight_days_ahead_of_what_is_stored_deletes_no_faster_than_time_
     )
 )
 def test_whatever_the_clock_does(steps: list[tuple[int, int, str]]) -> None:
-    """Deleting never goes back, and advances at most twice as fast as time."""
+    """The time for deletion never decreases, and advances at most twice as fast as real time."""
     world = World()
     before_ns, deletable_ns, waited_ns = world.clock(), world.clock.deletable_unix_ns, 0
     for wait_ns, error_s, who in steps:
@@ -235,7 +235,7 @@ def test_whatever_the_clock_does(steps: list[tuple[int, int, str]]) -> None:
         assert deletable_ns <= world.clock.deletable_unix_ns
         deletable_ns = world.clock.deletable_unix_ns
         assert deletable_ns <= START_NS + PACE * waited_ns
-    # After a long correct time, all is as before.
+    # After a long period with the correct time, the jump has no effect.
     world.error_ns = 0
     world.right("a", "b")
     world.wait(WITNESS_NS + STEPOUT_NS)

@@ -61,6 +61,6 @@ def test_measures_travel_with_their_rows() -> None:
 
 
 def test_a_later_cost_is_no_measure() -> None:
-    """A cost is added to a row whose measures exist already."""
+    """The cost is added to a row after the row's measures were set."""
     assert "cost_usd" not in MEASURES
     assert FIELDS[PLACE["cost_usd"] :] == ("cost_usd", "priced_by")

@@ -40,7 +40,7 @@ def test_a_call_that_our_wrapper_can_take_is_fine(make_tree: MakeTree, call: str
 
 
 def test_a_call_by_a_keyword_that_our_wrapper_lacks_is_found(make_tree: MakeTree) -> None:
-    """Such a call would raise in vLLM's process."""
+    """Such a call would raise an exception in vLLM's process."""
     tree = make_tree(_outputs("self._finished(req_state=s, why=r)"))
     finding = FINISHED.check(tree, ("a.py",))
     assert finding.status == "different"
@@ -66,7 +66,7 @@ def test_a_missing_method_or_class_is_missing(make_tree: MakeTree, text: str) ->
 
 
 def test_a_return_annotation_is_compared(make_tree: MakeTree) -> None:
-    """`list[str]` became `None`: what we read is gone."""
+    """With `None` instead of `list[str]`, the plugin would have nothing to read."""
     need = Method("A", "abort", returns="list[str]")
     tree = make_tree({"a.py": "class A:\n    def abort(self) -> None: ..."})
     assert need.check(tree, ("a.py",)).status == "different"
@@ -76,7 +76,7 @@ def test_a_return_annotation_is_compared(make_tree: MakeTree) -> None:
     ("body", "status"), [("return 1", "different"), ("return super().schedule()", "ok")]
 )
 def test_an_override_must_call_what_we_wrap(make_tree: MakeTree, body: str, status: str) -> None:
-    """A vLLM subclass that replaces the method would bypass our wrapper."""
+    """A vLLM subclass that replaces the method would bypass the plugin's wrapper."""
     tree = make_tree(
         {
             "s/base.py": "class Scheduler:\n    def schedule(self): ...",
@@ -122,7 +122,7 @@ def test_a_class_that_closes_itself_is_different(make_tree: MakeTree) -> None:
     ],
 )
 def test_a_constant_holds_only_expected_values(make_tree: MakeTree, text: str, status: str) -> None:
-    """Fewer values are fine; a new one needs a look."""
+    """Fewer values are accepted; a new value must be reviewed."""
     need = Constant("REASONS", ("stop", "length"))
     assert need.check(make_tree({"a.py": text}), ("a.py",)).status == status
 

@@ -71,7 +71,7 @@ def test_a_class_that_inherits_from_itself_ends(make_tree: MakeTree) -> None:
     ],
 )
 def test_instances_that_take_no_attributes_are_known(make_tree: MakeTree, text: str) -> None:
-    """The plugin attaches its flight to vLLM's objects."""
+    """The plugin sets an attribute on vLLM's objects."""
     assert not _class(make_tree({"a.py": text}), "a.py", "S").takes_new_attributes
 
 
@@ -88,7 +88,7 @@ def test_parameters_leave_self_and_keyword_only_ones_out(make_tree: MakeTree) ->
 
 
 def test_process_names_are_read_from_both_branches(make_tree: MakeTree) -> None:
-    """Computed parts show as {}."""
+    """A computed part of a name is written as {}."""
     module = make_tree(
         {"a.py": 'Process(target=f, name=f"Engine_DP{i}" if dp else "Engine")\nThread(name=n)'}
     ).module("a.py")

@@ -94,7 +94,7 @@ def test_a_source_is_preferred_to_a_wheel(order: int) -> None:
 
 
 def test_an_empty_index_is_no_answer() -> None:
-    """pip reports an unreachable index as an empty one."""
+    """pip reports an unreachable index as an empty index."""
     with pytest.raises(NoSourceError, match="is reachable"):
         _index().releases()
 
@@ -140,7 +140,7 @@ def test_a_fetched_version_is_not_fetched_again(tmp_path: Path) -> None:
         (b"no archive", "was not read"),
         (_tar({"vllm-0.12.0/vllm/v1/request.py": MODULE * 99})[:70], "was not read"),
     ],
-    # An archive holds its creation time, and a test's id must be equal in all workers.
+    # An archive contains its creation time, but all test workers need the same test ids.
     ids=["another's", "none", "cut short"],
 )
 def test_an_archive_that_is_none_leaves_nothing(tmp_path: Path, content: bytes, why: str) -> None:
@@ -159,7 +159,7 @@ def test_an_archive_of_another_digest_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_error_names_no_host(tmp_path: Path) -> None:
-    """The docs may quote the reason of a failure."""
+    """The docs may quote the reason for a failure."""
 
     class Broken:
         def get(self, url: str, **_: Any) -> None:
