@@ -91,7 +91,7 @@ def test_without_a_good_token_nothing_is_taken(
 def test_each_token_is_accepted_by_both_transports(
     now_unix_ns: int, trace_message: Message, token: str
 ) -> None:
-    """A token can be changed while the old one is still in use."""
+    """While a token is replaced, the old and the new token are valid."""
     body = trace_message().SerializeToString()
     with _collector(now_unix_ns, tokens=Tokens([TOKEN, ANOTHER], "test")) as (collector, sink):
         assert _post(collector, body, {"Authorization": f"bearer {token}"})[0] == 200
@@ -148,7 +148,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_gate_leaves_health_open() -> None:
-    """An orchestrator has no token."""
+    """An orchestrator that checks health has no token."""
 
     async def ok(request: object) -> PlainTextResponse:
         return PlainTextResponse("ok")
@@ -183,7 +183,7 @@ def test_a_gate_leaves_health_open() -> None:
 
 
 def _exporters(collector: Collector) -> list[Any]:
-    """OpenTelemetry's own exporters, configured by its environment variables."""
+    """Return OpenTelemetry's exporters, configured by its environment variables."""
     return [
         GrpcSpanExporter(endpoint=f"https://127.0.0.1:{collector.grpc_port}", timeout=1),
         HttpSpanExporter(endpoint=f"https://127.0.0.1:{collector.http_port}/v1/traces", timeout=1),
@@ -192,7 +192,7 @@ def _exporters(collector: Collector) -> list[Any]:
 
 @pytest.fixture
 def exported(span: Callable[..., ReadableSpan]) -> Callable[[Collector], list[bool]]:
-    """Send a span by both exporters, and return which of them succeed."""
+    """Send a span with both exporters, and return which of them succeed."""
 
     def export(collector: Collector) -> list[bool]:
         results = []
@@ -207,7 +207,7 @@ def exported(span: Callable[..., ReadableSpan]) -> Callable[[Collector], list[bo
 @pytest.fixture
 def standard(monkeypatch: pytest.MonkeyPatch, ca: Path) -> Callable[..., None]:
     """Set OpenTelemetry's standard variables, as in a server's environment."""
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # to `requests` they go before ours
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # `requests` prefers these variables
         monkeypatch.delenv(name, raising=False)
 
     def set_them(**variables: object) -> None:
@@ -291,7 +291,7 @@ def test_old_protocols_are_not_spoken(now_unix_ns: int, issue: Issue, ca: Path) 
         old = ssl.create_default_context(cafile=ca)
         old.set_ciphers("ALL:@SECLEVEL=0")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # which is why
+            warnings.simplefilter("ignore", DeprecationWarning)  # TLS 1.0 and 1.1 are deprecated
             old.minimum_version = ssl.TLSVersion.TLSv1
             old.maximum_version = ssl.TLSVersion.TLSv1_1
         for port in (collector.http_port, collector.grpc_port):

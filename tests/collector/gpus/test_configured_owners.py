@@ -19,7 +19,7 @@ def test_a_gpu_goes_by_several_names_the_exact_one_first() -> None:
 
 
 def test_numbers_are_this_machines_and_an_exporters_go_by_host() -> None:
-    """Two machines have a GPU 0 each."""
+    """Each machine has a GPU 0."""
     claims = configured_owners_of(["0=here", "*=here", "there/0=yonder"])
     assert claims.assigned(of_dcgm(Hostname="there")) == "yonder"
     assert claims.assigned(of_dcgm(Hostname="elsewhere")) is None

@@ -32,7 +32,7 @@ def test_it_is_read_up_to_the_first_that_is_none(variable: str, seen: list[str])
 
 
 def test_numbers_are_not_read_among_gpus_of_several_models() -> None:
-    """CUDA orders GPUs by speed, the driver by slot."""
+    """CUDA numbers GPUs by speed, the driver by slot."""
     mixed = [*GPUS, reading("GPU-d", index=3, model_name="NVIDIA L4")]
     assert visible("0,1", mixed) == []
     assert visible("GPU-d", mixed) == ["GPU-d"]

@@ -16,7 +16,7 @@ Make = Callable[..., GpuSampler]
 
 
 class Answers:
-    """A reader that gives these answers in order, and repeats the last."""
+    """A reader that returns these readings in order, and repeats the last."""
 
     def __init__(self, *answers: Reading | Exception) -> None:
         self.answers = list(answers)
@@ -31,7 +31,7 @@ class Answers:
 
 
 class Kept:
-    """Takes samples, or refuses them."""
+    """A sink that stores samples, or refuses them."""
 
     def __init__(self) -> None:
         self.samples: list[GpuSample] = []
@@ -60,7 +60,7 @@ def sampler(proc: FakeProc, kept: Kept) -> Make:
 
 
 def ask(sampler: GpuSampler, *readers: GpuReader) -> None:
-    """Ask each reader once, in order."""
+    """Read each reader once, in order."""
 
     async def run() -> None:
         for reader in readers:
@@ -70,7 +70,7 @@ def ask(sampler: GpuSampler, *readers: GpuReader) -> None:
 
 
 def absent(why: Why) -> ReaderError:
-    """A reader without a GPU."""
+    """Return the error of a reader without a GPU."""
     return ReaderError(Absence(why))
 
 

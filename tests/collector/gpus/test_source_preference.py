@@ -19,7 +19,7 @@ EXPORTER = replace(of_dcgm(), values=BANDWIDTH)
 
 
 def kept(*gpus: GpuReading) -> list[bool]:
-    """Return which of the readings are used."""
+    """Return which readings are used."""
     preference = SourcePreference()
     return [preference.keeps(gpu) for gpu in gpus]
 
@@ -29,7 +29,7 @@ def test_a_source_with_bandwidth_is_preferred() -> None:
 
 
 def test_of_two_with_bandwidth_the_driver_is_preferred() -> None:
-    """It is read every second, and already with its first reading."""
+    """The driver is read every second, and has values in its first reading."""
     assert kept(EXPORTER, FIRST, EXPORTER, HOPPER, FIRST, EXPORTER) == [
         True,
         True,

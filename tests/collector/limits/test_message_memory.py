@@ -34,7 +34,7 @@ def test_bytes_are_limited_by_sender_and_in_all() -> None:
 
 
 def test_messages_are_limited_by_sender_and_in_all() -> None:
-    """Also those that hold no bytes yet."""
+    """The limit includes messages that have received no bytes yet."""
     rooms = _rooms(Counters())
     held = [rooms.enter("a"), rooms.enter("a")]
     with pytest.raises(BusyError, match="2 messages from this address wait"):

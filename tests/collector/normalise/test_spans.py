@@ -63,7 +63,7 @@ def test_a_request_arrives_as_it_was_recorded(trace_message: Factory, now_unix_n
 
 
 def test_phases_that_never_began_stay_unknown(trace_message: Factory, now_unix_ns: int) -> None:
-    """A client that left the queue waited, and its decode is None, not 0."""
+    """If a client disconnects in the queue, decode is None, not 0."""
     message = trace_message(
         outcome="abort", scheduled=None, first_token=None, first_byte=None, last_token=None
     )
@@ -77,7 +77,7 @@ def test_phases_that_never_began_stay_unknown(trace_message: Factory, now_unix_n
 def test_simulated_telemetry_is_never_taken_for_real(
     trace_message: Factory, now_unix_ns: int, wanted: dict[str, Any]
 ) -> None:
-    """The flag is a boolean, or text from an environment variable."""
+    """The flag is a boolean, or text if an environment variable sets it."""
     message = trace_message()
     message.resource_spans[0].resource.attributes.append(
         KeyValue(key=names.SIMULATED, value=AnyValue(**wanted))
@@ -175,7 +175,7 @@ def _attribute(name: str, **value: Any) -> Callable[[Message], None]:
 def test_a_wrong_request_is_refused_and_the_one_beside_it_kept(
     trace_message: Factory, now_unix_ns: int, spoil: Callable[[Message], None], reason: Refusal
 ) -> None:
-    """The sender gets the reason."""
+    """The response contains the reason."""
     message, good = trace_message(), trace_message()
     spoil(message)
     message.resource_spans[0].scope_spans[0].spans.append(_span(good))

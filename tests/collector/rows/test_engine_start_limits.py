@@ -30,7 +30,7 @@ def a_start(replica: str = "a", at_unix_ns: int = NOW_NS, engine: int = 0) -> En
 
 
 def kept(limits: EngineStartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -> list[EngineStart]:
-    """Return what is kept of a message."""
+    """Return the starts of a message that the limit accepts."""
     batch = Batch(starts=list(starts), accepted=len(starts))
     limits(batch, at_ns)
     refused = batch.refused[Refusal.TOO_MANY_STARTS]
@@ -40,7 +40,7 @@ def kept(limits: EngineStartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -
 
 
 def test_real_starts_are_kept() -> None:
-    """Also a repeated start, whose answer was lost, and a new configuration."""
+    """A start that is sent again without a response, and a new configuration, are also accepted."""
     limits = EngineStartLimits()
     starts = [a_start(f"replica-{number}", engine=number % 4) for number in range(1_000)]
     assert kept(limits, *starts) == starts
@@ -52,7 +52,7 @@ def test_real_starts_are_kept() -> None:
 
 
 def test_a_repeat_at_another_instant_is_kept_once() -> None:
-    """An engine takes longer than that to start."""
+    """Two starts of one engine are further apart."""
     limits = EngineStartLimits()
     assert len(kept(limits, *(a_start(at_unix_ns=NOW_NS + number) for number in range(1_000)))) == 1
 
@@ -67,7 +67,7 @@ def test_a_replica_has_so_many_at_once_and_more_with_time() -> None:
 
 
 def test_names_are_no_way_around() -> None:
-    """60,000 replicas in one message; an hour later new ones are accepted again."""
+    """60,000 replicas share one limit; an hour later, new replicas are accepted."""
     limits = EngineStartLimits()
     several = [a_start(f"made-up-{number}") for number in range(60_000)]
     assert len(kept(limits, *several)) == ALL_BURST

@@ -23,7 +23,7 @@ NOW_UNIX_NS = 1_790_000_000 * SECOND_NS
 
 
 def request(ended_s: float, replica: str | None = "a") -> RequestTimeline:
-    """A request of 2 s that ended so long after now by its sender's clock."""
+    """Return a request of 2 s that ended this long after now by its sender's clock."""
     return RequestTimeline(
         trace_id="1" * 32,
         span_id="2" * 16,
@@ -38,7 +38,7 @@ def request(ended_s: float, replica: str | None = "a") -> RequestTimeline:
 
 
 def sample(at_s: float) -> EngineSample:
-    """A sample of so long after now, counting since a minute before."""
+    """Return a sample from this long after now, with totals since a minute earlier."""
     at_unix_ns = NOW_UNIX_NS + int(at_s * 1e9)
     return EngineSample(
         replica="a",
@@ -52,7 +52,7 @@ def sample(at_s: float) -> EngineSample:
 def arrives(
     clocks: SenderClocks, *rows: RequestTimeline, after_s: float = 0
 ) -> list[RequestTimeline]:
-    """Return what is kept of a message that arrives so long after now."""
+    """Return the accepted rows of a message that arrives this long after now."""
     batch = Batch(requests=RequestRows.of(rows))
     clocks(batch, NOW_UNIX_NS + int(after_s * 1e9))
     return list(batch.requests)
@@ -66,7 +66,7 @@ def test_a_time_before_arrival_is_unchanged(ended_s: float) -> None:
 
 
 def test_a_future_time_is_set_back_by_a_recorded_amount() -> None:
-    """The original time can be restored."""
+    """The correction is stored, so the original time can be restored."""
     sent = request(42.0)
     (kept,) = arrives(SenderClocks(), sent)
     assert kept.clock_ahead_s == 42.0
@@ -75,7 +75,7 @@ def test_a_future_time_is_set_back_by_a_recorded_amount() -> None:
 
 
 def test_all_that_a_fast_sender_sends_is_set_back_by_the_same() -> None:
-    """Three messages must agree."""
+    """The correction starts after three messages with the same error."""
     clocks = SenderClocks()
     for number in range(3):
         batch = Batch(
@@ -118,7 +118,7 @@ def test_a_client_corrects_no_clock(broken_s: float, replica: str | None) -> Non
 
 
 def test_samples_ahead_of_those_beside_them_are_refused() -> None:
-    """Corrected one by one, they would all fall on one instant."""
+    """If each sample were corrected separately, all samples would have the same time."""
     batch = Batch(
         samples=[sample(-0.2), sample(-0.1), sample(5000.0), sample(5001.0)],
         sample_points=[3, 3, 4, 5],
@@ -164,10 +164,10 @@ def test_where_our_own_clock_jumps_senders_keep_their_instants(jump_s: float) ->
 
 
 def test_a_repeated_row_is_corrected_as_the_first_time() -> None:
-    """The time is part of the key, so another correction would make a second row."""
+    """The time is part of the key, so another correction would create a second row."""
     clocks = SenderClocks()
     first = arrives(clocks, request(42.0), request(12.0))
-    # Meanwhile its sender is seen to be further ahead, or right again.
+    # Meanwhile, the sender's clock is further ahead, or correct again.
     for lead_s in (60.0, 60.0, 60.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0):
         arrives(clocks, request(lead_s))
         assert arrives(clocks, request(42.0), request(12.0), after_s=1.5) == first
@@ -188,7 +188,7 @@ def test_other_senders_are_unchanged() -> None:
 
 
 def test_the_amount_stays_while_it_is_about_right() -> None:
-    """Samples count since an instant that must not change."""
+    """The start of the totals must not change between samples."""
     clocks = SenderClocks()
     sent = [
         arrives(clocks, request(after + 42.0 - wait), after_s=after)[0].clock_ahead_s
@@ -198,7 +198,7 @@ def test_the_amount_stays_while_it_is_about_right() -> None:
 
 
 def test_one_broken_span_does_not_move_its_senders_clock() -> None:
-    """The median of the messages decides."""
+    """The correction is the median over several messages."""
     clocks = SenderClocks()
     for after_s in range(5):
         arrives(clocks, request(after_s - 0.2), after_s=after_s)
@@ -229,7 +229,7 @@ def test_a_clock_that_was_set_is_left_alone_again() -> None:
 
 
 def test_senders_without_a_name_are_judged_by_each_message() -> None:
-    """They may be many clients with many clocks."""
+    """Rows without a sender's name may come from clients with different clocks."""
     clocks = SenderClocks()
     (fast,) = arrives(clocks, request(42.0, None))
     (right,) = arrives(clocks, request(-1.0, None))
@@ -238,7 +238,7 @@ def test_senders_without_a_name_are_judged_by_each_message() -> None:
 
 
 def test_a_slow_clock_is_reported_and_not_corrected() -> None:
-    """It may also be a queue."""
+    """A queue in front of the collector has the same effect as a slow clock."""
     clocks = SenderClocks()
     (kept,) = arrives(clocks, request(-90.0))
     assert kept == request(-90.0)

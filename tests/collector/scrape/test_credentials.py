@@ -30,7 +30,7 @@ async def guarded(
     client_ca: Path | None = None,
     body_sent: bytes = BODY,
 ) -> AsyncIterator[int]:
-    """A server with this certificate that wants this token; yields its port."""
+    """Run a server with this certificate that requires this token, and yield its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -60,7 +60,7 @@ async def guarded(
 
 
 async def asked(port: int, access: Access, scheme: str = "https") -> bytes | Reason:
-    """Return the answer, or why there is none."""
+    """Return the response, or the reason why there is none."""
     clients = Clients()
     try:
         client = clients.of(access)
@@ -152,7 +152,7 @@ def test_a_token_goes_nowhere_that_others_can_read_it(given: str) -> None:
 
 
 def test_each_address_of_a_name_is_asked_for_the_names_certificate() -> None:
-    """An address has no certificate of its own."""
+    """The certificate is for the name, not for the addresses of the name."""
     (target, *_) = asyncio.run(place("dns+https://localhost:8000").targets())
     assert target.access == Access(server_name="localhost")
 
@@ -241,8 +241,10 @@ def test_wrong_credentials_are_named(tmp_path: Path) -> None:
 
 
 def test_files_that_a_file_of_targets_names_lie_in_its_folder(tmp_path: Path) -> None:
-    """An author of targets must not be able to send another file to a target: not by `..`, an
-    absolute path or a link. `secrets` sets another folder.
+    """The author of a targets file must not be able to send other files to a target.
+
+    A file outside the folder is refused: by `..`, an absolute path or a link. `secrets` sets
+    another folder.
     """
     for folder in ("targets", "secrets", "other"):
         (tmp_path / folder).mkdir()

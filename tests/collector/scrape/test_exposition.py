@@ -20,7 +20,7 @@ def by_engine(name: str) -> dict[int, dict[str, Any]]:
 
 
 def reason(body: bytes) -> Reason:
-    """Return why an answer has no sample."""
+    """Return the reason why a response gives no sample."""
     with pytest.raises(ScrapeError) as raised:
         exposition.read(body)
     return raised.value.reason
@@ -90,7 +90,7 @@ def test_a_tgi_has_no_model_and_no_cache() -> None:
 
 
 def test_a_tritons_cache_use_is_computed_from_blocks() -> None:
-    """Its own `fraction` is another quantity."""
+    """Triton's own `fraction` is another quantity."""
     assert by_engine("triton-trtllm.txt") == {
         0: {
             "model": "tensorrt_llm",
