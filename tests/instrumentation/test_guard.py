@@ -47,7 +47,7 @@ def functions(module: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def test_a_wrapper_holds_the_call_of_the_original_and_guarded_steps_alone() -> None:
-    """Every other statement could raise in vLLM."""
+    """Any other statement could raise an exception in vLLM."""
     bodies = [
         "\n".join(map(ast.unparse, node.body))
         for node in functions("guard.py")
@@ -156,7 +156,7 @@ def test_failing_hooks_are_switched_off(where: str, caplog: pytest.LogCaptureFix
     works = hooks.around(lambda: 4, "works", before=lambda *_: ran.append("working"))
     caplog.set_level("WARNING", "vllm.tailspan")
     for _ in range(guard.LIMIT - 1):
-        assert (fails(), works()) == (3, 4)  # another hook's success does not reset this one
+        assert (fails(), works()) == (3, 4)  # each hook has its own count
     assert [hooks.off] == [False]
     for _ in range(200):
         assert (fails(), works()) == (3, 4)
@@ -199,10 +199,10 @@ def test_a_log_that_raises_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_argument_is_found_however_it_is_given() -> None:
     def positional(self: Any, other: Any, request: Any = 5) -> None:
-        """As vLLM may have it."""
+        """Return nothing; the request is a positional argument."""
 
     def keyword(self: Any, *, new: Any = 1, request: Any) -> None:
-        """As it may have it, too."""
+        """Return nothing; the request is a keyword argument."""
 
     read = argument(positional, 1, "request")
     assert read((0, 1, 2), {}) == 2

@@ -165,7 +165,7 @@ def test_the_answer_passes_unchanged() -> None:
 
 
 def test_a_complete_answer_is_no_abort() -> None:
-    """uvicorn reports a disconnect after a stream's last message."""
+    """uvicorn reports a disconnect after the last message of a stream."""
     capture = _Recording()
     capture.sees_engine = False
 
@@ -239,7 +239,7 @@ def test_a_hostile_traceparent_makes_a_root(header: bytes) -> None:
 
 
 def test_an_unauthenticated_client_has_no_tenant() -> None:
-    """Anyone may claim a tenant; such requests have a small quota."""
+    """Any client may send any tenant's name. Such requests have a small quota."""
     capture = _Recording()
     tenant = [(b"x-tenant-id", b"acme")]
     asyncio.run(_call(capture, "/v1/messages", tenant))
@@ -251,7 +251,7 @@ def test_an_unauthenticated_client_has_no_tenant() -> None:
 
 
 def test_no_header_and_no_path_is_kept_whole() -> None:
-    """An exchange may wait for long and must not hold megabytes."""
+    """An exchange may wait for a long time, so it must not contain megabytes."""
     capture = _Recording()
     exchanges: list[Exchange] = []
     ended = capture.exchange_ended
@@ -303,7 +303,7 @@ def test_our_failures_leave_the_answer(broken: str, monkeypatch: pytest.MonkeyPa
     asyncio.run(TimingMiddleware(application, capture)(scope, receive, send))
     assert [message.get("body") for message in sent] == [None, None, b"answer"]
     assert sum(guard.failures.values()) > before
-    asyncio.run(TimingMiddleware(application, capture)({}, receive, send))  # it has no type
+    asyncio.run(TimingMiddleware(application, capture)({}, receive, send))  # the scope has no type
     assert len(sent) == 6
 
 

@@ -48,10 +48,10 @@ class Vllm:
 
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> Vllm:
-    """A vLLM in a process without the plugin."""
+    """Return a vLLM in a process without the plugin."""
     monkeypatch.setattr(plugin, "_installed", False)
     monkeypatch.setattr(capture_module, "_capture", None)
-    # Set it first, so that monkeypatch removes it whoever sets it.
+    # After this, monkeypatch removes the variable in any case.
     monkeypatch.setenv(TOKEN_VARIABLE, "t")
     monkeypatch.delenv(TOKEN_VARIABLE)
     monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)

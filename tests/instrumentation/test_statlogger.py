@@ -23,11 +23,11 @@ class StatLoggerBase(ABC):
 
     @abstractmethod
     def record(self, scheduler_stats: Any, iteration_stats: Any) -> None:
-        """As it is."""
+        """Record statistics, as in current versions."""
 
     @abstractmethod
     def record_something_new(self, what: Any) -> None:
-        """As it may come to be."""
+        """Record something, as a later version may require."""
 
 
 CONFIG = SimpleNamespace(model_config=SimpleNamespace(served_model_name=["m"]))
@@ -35,7 +35,7 @@ CONFIG = SimpleNamespace(model_config=SimpleNamespace(served_model_name=["m"]))
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module with its own capture, which starts no thread."""
+    """Return the module with a new capture that starts no thread."""
     fake.modules(monkeypatch, vllm__v1__metrics__loggers={"StatLoggerBase": StatLoggerBase})
     monkeypatch.delitem(sys.modules, "tailspan_vllm.statlogger", raising=False)
     monkeypatch.setattr(capture_module, "_capture", None)
@@ -62,7 +62,7 @@ def state_of(engine: int = 0) -> Any:
 
 
 def test_a_vllm_that_asks_for_more_methods_starts_all_the_same(module: Any) -> None:
-    """An unknown abstract method would raise at the server's start."""
+    """Without the method, the server could not start."""
     logger = module.TailspanStatLogger(CONFIG, 3, something="new")
     logger.record(*a_step(), None, engine_idx=3, more=1)
     logger.record(iteration_stats=None, scheduler_stats=None)
@@ -108,7 +108,7 @@ def test_a_stopped_thread_loses_steps_that_are_counted(module: Any) -> None:
 def test_statistics_that_do_not_fit_are_no_zeros(
     module: Any, lacking: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Totals that stand still would look like an idle engine."""
+    """Totals that do not change would look like an idle engine."""
     guard.failures.pop("add_steps", None)
     logger = module.TailspanStatLogger(CONFIG)
     for _ in range(3):

@@ -17,7 +17,7 @@ REQUEST, SAMPLE, GPU, PROBE = (
     on_the_wire(noun) for noun in (RequestTimeline, EngineSample, GpuSample, Probe)
 )
 NO_NAMES = {names.SCOPE, names.PROBE_SCOPE, names.PROVIDER_VLLM, names.UNAUTHENTICATED}
-"""Strings of names.py that are values."""
+"""Strings in names.py that are values, not names."""
 
 FULL = RequestRecord(
     received=1.0,
@@ -62,7 +62,7 @@ FULL = RequestRecord(
     running_at_arrival=0,
     kv_usage_at_arrival=0.0,
 )
-"""A record of which everything is known."""
+"""A record with all fields."""
 
 
 TABLES = (

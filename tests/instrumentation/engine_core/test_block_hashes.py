@@ -13,7 +13,7 @@ EMPTY = b"\xee" * 32
 
 
 def request(tokens: int, **changed: Any) -> Any:
-    """A request whose n-th block has the hash n n n …"""
+    """Return a request whose n-th block has the hash n n n …"""
     hashed = [bytes([1 + number % 250]) * 32 for number in range(tokens // 16)]
     return SimpleNamespace(
         **{"request_id": "r", "num_tokens": tokens, "block_hashes": hashed, **changed}

@@ -68,7 +68,7 @@ def test_who_was_never_seen_has_no_parts() -> None:
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision of the scheduler, some time after the previous one."""
+    """A decision of the scheduler; `after` is the time since the previous decision."""
 
     after: int
     coming: int
@@ -95,7 +95,7 @@ DECISIONS = st.lists(
 @given(DECISIONS)
 def test_sums_agree_with_going_through_the_decisions(decisions: list[Decision]) -> None:
     queue, now = Queue(), 0.0
-    waits: dict[str, list[float]] = {}  # seats, kv, budget, held, step; of those waiting
+    waits: dict[str, list[float]] = {}  # seconds of each waiting request, by obstacle
     in_force: tuple[Obstacle | None, frozenset[str]] = (None, NOBODY)
     came: dict[str, float] = {}
     for number, each in enumerate(decisions):

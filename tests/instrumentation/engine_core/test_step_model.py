@@ -13,7 +13,7 @@ def truth_s(work: Work) -> float:
 
 
 def some_work(draw: random.Random) -> Work:
-    """Mostly decodes, and a prefill now and then, like a serving engine."""
+    """Return a step's work as in a serving engine: mostly decodes, and sometimes a prefill."""
     decodes = draw.randint(0, 32)
     tokens = draw.choice((0, 0, 0, draw.randint(1, 2048)))
     start = draw.randint(0, 4096)
@@ -22,7 +22,7 @@ def some_work(draw: random.Random) -> Work:
 
 
 def trained(noise: float, stall_every: int = 0, steps: int = 3000) -> StepModel:
-    """A model that has seen noisy steps, and a long stall now and then."""
+    """Return a model that was fitted to noisy steps, some with a long stall."""
     draw, model = random.Random(7), StepModel()
     for number in range(steps):
         work = some_work(draw)
@@ -78,7 +78,7 @@ def test_it_follows_a_machine_that_became_slower() -> None:
 
 
 def slowed(times: float, steps: int) -> tuple[StepModel, list[float]]:
-    """A machine that became slower, and the stalls found in its steps."""
+    """Return a model of a machine that became slower, and the stalls found in its steps."""
     model, draw, stalls = trained(noise=0.05), random.Random(9), []
     for _ in range(steps):
         work = some_work(draw)

@@ -59,7 +59,7 @@ def test_a_config_of_another_form_is_harmless(platform: SimpleNamespace) -> None
 def test_no_platform_starts_cuda(
     platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without NVML the name costs 500 MB of GPU memory in each process."""
+    """Without NVML, reading the device name would use 500 MB of GPU memory in each process."""
 
     class NonNvmlCudaPlatform:
         def get_device_name(self) -> str:

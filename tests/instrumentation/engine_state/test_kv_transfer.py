@@ -57,5 +57,5 @@ def test_what_is_not_known_is_left_out(stats: Any) -> None:
     )
 )
 def test_whatever_it_is_nothing_raises(stats: Any) -> None:
-    """`record` runs on the server's event loop."""
+    """`record` runs on the server's event loop, where an exception would do harm."""
     assert transferred(stats) == {}

@@ -7,7 +7,7 @@ from tailspan_vllm.engine_state.step_statistics import add_steps, load_of
 
 
 def scheduler(running: int, **more: Any) -> SimpleNamespace:
-    """The scheduler statistics of a step that every version has."""
+    """Return the scheduler statistics of a step that every vLLM version has."""
     return SimpleNamespace(
         num_waiting_reqs=2,
         num_running_reqs=running,

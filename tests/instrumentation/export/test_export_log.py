@@ -46,7 +46,7 @@ def test_a_busy_collector_is_not_absent(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_a_refusal_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
-    """Only the status code is compared: the text may differ each time."""
+    """Only the status code is compared, because the text may differ each time."""
     log = Log(caplog)
     for number in range(50):
         log.reports.note("traces", Outcome(Verdict.REFUSED, f"INVALID_ARGUMENT: span {number}"))

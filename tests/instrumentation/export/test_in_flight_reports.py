@@ -31,7 +31,7 @@ STATE = SimpleNamespace(
 
 
 class Collector:
-    """Accepts reports or not, at a time that the test sets."""
+    """A collector that accepts or refuses reports; the test sets the time."""
 
     def __init__(self, *answers: Verdict) -> None:
         self.now = time.monotonic()
@@ -48,14 +48,14 @@ class Collector:
         self.reports.send(in_flight, TELLER.in_flight, RESOURCE)
 
     def told(self) -> list[Any]:
-        ahead_ns = time.time_ns() + 86_400 * 10**9  # they are not due yet
+        ahead_ns = time.time_ns() + 86_400 * 10**9  # the reports carry future times
         batch = normalise_events(self.messages[-1].SerializeToString(), ahead_ns)
         assert not batch.refused
         return batch.in_flight
 
 
 def a_flight(age_s: float, **headers: bytes) -> Flight:
-    """A chat request that the engine has had for this long."""
+    """Return a chat request that the engine received this long ago."""
     given = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
     scope = {"method": "POST", "path": "/v1/chat/completions", "headers": given}
     exchange = Exchange(scope, {b"x-tenant-id", b"traceparent"})

@@ -10,7 +10,7 @@ POISON = "poison"
 
 
 class Setting:
-    """An outbox for strings, with a scripted collector and a clock set by hand."""
+    """An outbox for strings, with a scripted collector and a fake clock."""
 
     def __init__(self, batch_limit: int = 512) -> None:
         self.now = 0.0
@@ -56,7 +56,7 @@ def test_one_refused_item_costs_no_other(refused: set[int]) -> None:
     assert setting.accepted == [item for item in items if item != POISON]
     assert setting.dropped == {"refused": len(refused)}
     setting.outbox.send(deque(map(str, range(600))))
-    assert len(setting.posted[-1]) >= 88  # sizes grow again
+    assert len(setting.posted[-1]) >= 88  # message sizes grow again
 
 
 def test_an_item_that_cannot_be_encoded_costs_no_other() -> None:

@@ -44,7 +44,7 @@ def closed() -> Iterator[None]:
 
 
 class Waiting:
-    """A reader whose backlog holds a request that has just ended."""
+    """A reader whose backlog has a request that has just ended."""
 
     def __init__(self, **changes: Any) -> None:
         self.drops = Drops()

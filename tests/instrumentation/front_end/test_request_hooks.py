@@ -30,7 +30,7 @@ def an_event(kind: str) -> Any:
 
 
 class Server:
-    """A front end with hooks, and what was captured of it."""
+    """A front end with hooks, and the records that they captured."""
 
     def __init__(self, calls: fake.Calls | None = None, processor: Any = None) -> None:
         self.calls = calls or fake.Calls()
@@ -84,7 +84,7 @@ class Server:
             self.calls.check(self.manager, "record_admission_rejection", None, "queue full")
         finally:
             current.reset(token)
-        exchange.refused = None  # it was answered nevertheless
+        exchange.refused = None  # the request was answered in spite of the rejection
         exchange.answered({"type": "http.response.start", "status": 200, "headers": []})
         exchange.first_byte = exchange.delivered = time.monotonic()
         guard.harmless("exchange_end")(self.capture.exchange_ended)(exchange)
@@ -92,7 +92,7 @@ class Server:
 
 
 def test_a_call_without_faults_counts_no_failure() -> None:
-    """Otherwise the tests below would prove nothing."""
+    """Without this check, the tests below would prove nothing."""
     server, before = Server(), failures()
     server.serve()
     assert server.missing == []
@@ -150,7 +150,7 @@ def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, chan
             return
         if change is not None:
             setattr(thing, attribute, change())
-        elif attribute != "request_id":  # the original needs it
+        elif attribute != "request_id":  # the original function needs this attribute
             vars(thing).pop(attribute, None)
 
     server = Server()
@@ -164,7 +164,7 @@ def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, chan
 
 
 def test_an_iterator_among_the_arguments_or_results_is_left_alone() -> None:
-    """It can be read only once."""
+    """An iterator can be read only once."""
     server, before = Server(), failures()
     events = iter([an_event("PREEMPTED")])
     state = server.add("one")
@@ -220,7 +220,7 @@ def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
 @pytest.mark.parametrize("name", ["add_request", "_update_stats_from_finished"])
 def test_without_a_method_only_the_http_edge_reports(name: str) -> None:
     async def coroutine(self: Any) -> None:
-        """Its result would be another."""
+        """Return a coroutine, which is not the result that the hook expects."""
 
     for replacement in (None, coroutine):
         calls = fake.Calls()
@@ -263,7 +263,7 @@ def test_a_failed_request_is_reported_by_the_http_edge(monkeypatch: pytest.Monke
 
 
 def test_many_prompts_of_one_call_cost_their_number_and_not_its_square() -> None:
-    """A client chooses the number, and may leave."""
+    """A client chooses the number of prompts, and may disconnect."""
     server = Server()
     exchange = Exchange({"type": "http", "method": "POST", "path": "/v1/completions"})
     token = current.set(exchange)
@@ -280,7 +280,7 @@ def test_many_prompts_of_one_call_cost_their_number_and_not_its_square() -> None
     assert len(server.told) == len(ids)
     assert not getattr(server.processor, OPEN)
     assert not exchange.flights
-    assert time.monotonic() - begun < 20  # 0.5 s; quadratic time took minutes
+    assert time.monotonic() - begun < 20  # 0.5 s; with quadratic time, minutes
 
 
 def test_requests_with_unseen_ends_are_dropped() -> None:

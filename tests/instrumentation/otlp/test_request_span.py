@@ -16,7 +16,7 @@ RESOURCE = Resource({"service.name": "vllm"})
 
 
 def a_record(**given: object) -> RequestRecord:
-    """An answered request of 1 s that began 100 s after the clock's zero."""
+    """Return the record of a request of 1 s that began 100 s after the clock's zero."""
     fields: dict[str, object] = {
         "received": 100.0,
         "delivered": 101.0,
@@ -50,7 +50,7 @@ def test_ttft_is_from_received_to_the_first_byte() -> None:
 
 
 def test_an_answer_that_never_began_has_no_ttft() -> None:
-    """The bytes of an error message are no first token."""
+    """The first byte of an error message is not a first token."""
     refused = a_record(
         outcome="rejected", queued=None, scheduled=None, first_token=None, last_token=None
     )
