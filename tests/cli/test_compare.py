@@ -20,7 +20,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
-    """Ask about a database with two windows; the second server is 20 % slower."""
+    """Run `tailspan compare` on two windows; in the second, the server is 20 % slower."""
     url = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
     store(url)
 

@@ -97,7 +97,7 @@ def test_an_empty_window_has_a_hint(fill: Fill, run: Run) -> None:
 
 
 def test_one_request_has_its_parts_and_its_delayers(fill: Fill, request_row: Row, run: Run) -> None:
-    """Seconds of others' prefill are divided among the requests that prefilled then."""
+    """Each second of others' prefill is divided among the requests in prefill at that time."""
     phases: dict[str, Any] = {"frontend_s": 0.0, "queue_s": 0.0, "delivery_s": 0.0}
     victim = request_row(
         0,
@@ -198,7 +198,7 @@ def test_wrong_usage_names_the_option_and_what_is_allowed(
 
 
 def test_every_cause_of_the_catalogue_has_a_detector() -> None:
-    """The ids are part of the CLI's contract."""
+    """The causes' ids are part of the CLI's contract."""
     assert sorted(DETECTORS) == sorted(
         (
             *("retry_storm", "engine_hang"),
@@ -226,7 +226,7 @@ def test_a_growth_that_keeps_the_objective_is_explained_by_size_alone(
 
 
 def test_a_filter_leaves_the_evidence_whole(queued: Callable[[float], None], run: Run) -> None:
-    """The counts are of the filtered requests, the cause is found in all of them."""
+    """The counts are of the filtered requests, but the cause is found from all requests."""
     queued(2.0)
     for where in ("tenant=acme", "source=instrumentation", "streamed=true"):
         printed = json.loads(
@@ -237,7 +237,7 @@ def test_a_filter_leaves_the_evidence_whole(queued: Callable[[float], None], run
 
 
 def test_stale_data_is_reported_first(queued: Callable[[float], None], run: Run) -> None:
-    """Only for a range that ends now."""
+    """This applies only to a range that ends now."""
     queued(2.0)
     for verb in ("explain", "stats", "requests"):
         now = run(verb, "--last", "5000d", window=False)

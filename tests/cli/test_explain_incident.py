@@ -17,7 +17,7 @@ START_S = 1_763_634_000
 
 
 def an_incident(began_s: int, ended_s: int | None) -> IncidentRow:
-    """An incident of `chat` that alerted a minute after it began."""
+    """Return an incident of `chat` that alerted a minute after its start."""
     return IncidentRow(
         slo="chat",
         severity="page",
@@ -35,7 +35,7 @@ def an_incident(began_s: int, ended_s: int | None) -> IncidentRow:
 def explain(
     tmp_path: Path, url: str, queued: Callable[[float], None], run: Run
 ) -> Callable[..., Result]:
-    """Explain an incident in which requests waited for blocks, or an earlier one."""
+    """Explain an incident in which requests waited for blocks, or an earlier incident."""
     queued(2.0)
     engine = open_database(url)
     rows = [an_incident(START_S - 9_000, START_S - 8_000), an_incident(START_S, START_S + 600)]
@@ -72,7 +72,7 @@ def test_the_text_begins_with_the_incident(explain: Callable[..., Result]) -> No
 
 
 def test_an_earlier_one_is_found_by_its_time(explain: Callable[..., Result]) -> None:
-    """Its requests are deleted, which is too little data and no error."""
+    """The requests of the earlier incident are deleted; this is too little data, not an error."""
     result = explain(f"chat@{START_S - 8_500}")
     assert result.exit_code == 0
     assert "Too little data" in result.stdout

@@ -30,7 +30,7 @@ PATIENCE_S = 30.0
 
 
 class Up:
-    """A running Tailspan in this process, with its output."""
+    """A Tailspan that runs in this process, and its output."""
 
     def __init__(self, stack: Stack, printed: list[str]) -> None:
         self.stack = stack
@@ -41,7 +41,7 @@ class Up:
         return "\n".join(self._printed)
 
     async def waits_for(self, words: str) -> None:
-        """Wait until it has printed this."""
+        """Wait until the output contains this text."""
         deadline = time.monotonic() + PATIENCE_S
         while words not in self.printed:
             assert time.monotonic() < deadline, self.printed
@@ -55,7 +55,7 @@ class Up:
 
 @pytest.fixture
 def up(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Run Tailspan, do something with it, end it as Ctrl-C does, and return its output."""
+    """Run Tailspan and an action, stop Tailspan as Ctrl-C does, and return its output."""
     engine = open_database(url)
     printed: list[str] = []
     monkeypatch.setattr(foreground, "say", lambda text, err=False: printed.append(text))
@@ -93,7 +93,7 @@ def explorer_is(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 async def nothing(_: Up) -> None:
-    """Stop at once."""
+    """Return at once, so that Tailspan stops."""
 
 
 def test_it_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
@@ -114,9 +114,7 @@ def test_it_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
     ]
     assert places == sorted(places)
     assert "Explorer" not in printed
-    assert (
-        "No GPU at hand" not in printed
-    )  # a collector beside servers is not where one looks around
+    assert "No GPU at hand" not in printed  # `collect` runs beside servers, not for a first look
 
 
 @pytest.mark.parametrize(
@@ -227,7 +225,7 @@ def test_a_simulation_is_announced(up: RunUp, monkeypatch: pytest.MonkeyPatch) -
 def test_a_defect_in_the_output_does_not_stop_the_collector(
     up: RunUp, monkeypatch: pytest.MonkeyPatch, request_row: Row
 ) -> None:
-    """It is raised after everything else has stopped."""
+    """The exception is raised after all other parts have stopped."""
     monkeypatch.setattr(foreground, "label", lambda _: 1 // 0)
 
     async def play(up: Up) -> None:

@@ -1,4 +1,4 @@
-"""`tailspan mcp` as a process of its own."""
+"""`tailspan mcp` in a separate process."""
 
 import asyncio
 import os

@@ -106,7 +106,7 @@ def test_json_has_every_field_of_a_request(run: Run, fill: Fill, request_row: Re
 
 
 def test_unknown_is_null(run: Run, fill: Fill, request_row: Requests) -> None:
-    """Every key is present."""
+    """Each object has every key."""
     fill(request_row(1))
     (found,) = objects(run("requests", "--format", "json"))
     known = {"request_id", "trace_id", "span_id", "started_at", "outcome", "basis", "source"}
@@ -222,7 +222,7 @@ def test_wrong_usage_exits_2_naming_the_value_and_what_is_allowed(
 
 
 def test_a_database_that_is_not_there_exits_2_and_is_not_made(run: Run, tmp_path: Path) -> None:
-    """Reading never changes anything."""
+    """A command that reads never creates a file."""
     result = run("requests")
     assert result.exit_code == 2
     assert "there is no database at" in result.stderr
@@ -251,7 +251,7 @@ def test_without_a_window_it_is_the_last_quarter_of_an_hour(
 def test_a_reader_that_has_seen_enough_ends_it_quietly(
     url: str, fill: Fill, request_row: Requests
 ) -> None:
-    """`tailspan requests --format json | head -1` is no failure."""
+    """`tailspan requests --format json | head -1` is not a failure."""
     fill(*(request_row(i % 500, span_id=f"{i:016x}") for i in range(5_000)))
     words = ["requests", "--from", "1763634000", "--format", "json", "--database", url]
     with subprocess.Popen(

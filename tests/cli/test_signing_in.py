@@ -24,7 +24,7 @@ allow: ["@example.org"]
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A valid sign-in file without secrets in variables."""
+    """Return a valid sign-in file; the variables of its secrets are not set."""
     monkeypatch.delenv("TAILSPAN_SIGN_IN", raising=False)
     path = tmp_path / "sign-in.yaml"
     path.write_text(WHOLE)

@@ -15,7 +15,7 @@ from simulator.sending import Sent
 
 @dataclass
 class Runs:
-    """The plans that would be run."""
+    """Records the plans that would run."""
 
     plans: list[Plan] = field(default_factory=list)
 

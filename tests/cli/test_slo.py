@@ -38,7 +38,7 @@ spec:
 
 
 def slo(*words: str) -> Result:
-    """Run it."""
+    """Run `tailspan slo`."""
     return CliRunner().invoke(tailspan, ["slo", *words], catch_exceptions=False)
 
 
@@ -107,7 +107,10 @@ def test_what_cannot_be_made_into_rules_is_a_finding(file: Path) -> None:
 
 @pytest.fixture
 def asked(file: Path, url: str, fill: Fill, request_row: Row) -> Callable[..., Result]:
-    """Return `status` after two hours: good for one, then so many of ten bad."""
+    """Return a function that runs `slo status` after two hours.
+
+    In the first hour all requests are good; in the second, `bad` of ten are bad.
+    """
 
     def ask(bad: int, *words: str, target: str = "0.99") -> Result:
         file.write_text(OBJECTIVE.replace("0.99", target))
@@ -149,7 +152,7 @@ def test_a_burn_that_pages_is_a_finding(asked: Asked) -> None:
 def test_an_objective_that_counts_no_request_has_a_reason(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """vLLM's native spans do not report whether an answer was streamed."""
+    """vLLM's native spans do not contain whether a response was streamed."""
     file.write_text(OBJECTIVE.replace("spec: {where: all}", "spec: {where: streamed == true}"))
     fill(*(request_row(10 * n, streamed=None) for n in range(200)))
     at = ["--at", str(START_S + 2_000), "--database", url]
@@ -162,7 +165,7 @@ def test_an_objective_that_counts_no_request_has_a_reason(
 def test_an_objective_with_groups_is_blind_as_a_whole(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """Each group lacks too few values to be blind by itself."""
+    """Each group alone has too few requests to count as blind."""
     file.write_text(OBJECTIVE.replace("where: all", "where: all, by: [tenant]"))
     fill(*(request_row(10 * n, tenant=f"t{n % 40}", ttft_s=None) for n in range(120)))
     at = ["--at", str(START_S + 2_000), "--database", url]

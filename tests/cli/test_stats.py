@@ -55,7 +55,7 @@ def test_each_group_has_its_own_counts_rates_and_percentiles(
     }  # fmt: skip
     assert b["e2e_s"]["p50"] == 0.5
     assert b["e2e_s"]["p99_low"] is None  # too few requests
-    assert set(a["ttft_s"].values()) == {None}  # no request had one
+    assert set(a["ttft_s"].values()) == {None}  # no request has a TTFT
 
 
 def test_without_labels_all_is_one_group(run: Run, fill: Fill, request_row: Requests) -> None:
@@ -67,7 +67,7 @@ def test_without_labels_all_is_one_group(run: Run, fill: Fill, request_row: Requ
 
 
 def many(request_row: Requests) -> list[RequestTimeline]:
-    """Requests of two tenants; some lack a latency, some failed."""
+    """Store requests of two tenants; some have no latency, and some failed."""
     return [
         request_row(
             i,

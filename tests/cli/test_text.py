@@ -45,7 +45,7 @@ def test_unknown_is_shown_as_such_and_nothing_as_0() -> None:
 
 @given(st.text())
 def test_a_label_cannot_command_the_terminal_nor_fill_it(text: str) -> None:
-    """Labels come from clients."""
+    """Clients choose labels."""
     shown = label(text)
     assert shown.isprintable()
     assert len(shown) <= WIDEST
@@ -130,7 +130,7 @@ def test_a_window_is_shown_with_its_length_and_zone() -> None:
 
 
 def test_an_action_moves_no_cursor() -> None:
-    """An action contains the tenant's name."""
+    """The text of an action contains the tenant's name."""
     lever = Lever(f"limit the rate of {HOSTILE} at the gateway")
     cause = Cause(id="tenant_flood", share=1.0, evidence=(), levers=[lever], where={})
     assert all(line.isprintable() for line in _cause(cause, "TTFT"))

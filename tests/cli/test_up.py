@@ -1,4 +1,4 @@
-"""`tailspan up` as a process of its own."""
+"""`tailspan up` in a separate process."""
 
 import json
 import os
@@ -38,7 +38,7 @@ ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def children_of(running: Program) -> list[int]:
-    """Return the processes that it started."""
+    """Return the child processes of a process."""
     return [
         int(status.parent.name)
         for status in Path("/proc").glob("[0-9]*/stat")
@@ -47,7 +47,7 @@ def children_of(running: Program) -> list[int]:
 
 
 def parent_of(status: Path) -> int | None:
-    """Return the parent in /proc/PID/stat; None where that process has ended."""
+    """Return the parent in /proc/PID/stat; None if that process has ended."""
     try:
         state, parent = status.read_text().rpartition(")")[2].split()[:2]
     except OSError:
@@ -56,7 +56,7 @@ def parent_of(status: Path) -> int | None:
 
 
 def gone(process: int) -> bool:
-    """Whether a process ends soon."""
+    """Wait for a process to end, and return whether it did."""
     deadline = time.monotonic() + PATIENCE_S
     while parent_of(Path("/proc", str(process), "stat")) is not None:
         if time.monotonic() > deadline:
@@ -67,7 +67,7 @@ def gone(process: int) -> bool:
 
 @pytest.fixture
 def up(tmp_path: Path, url: str) -> Iterator[Callable[..., Tailspan]]:
-    """Start `tailspan up`."""
+    """Return a function that starts `tailspan up`."""
     with ExitStack() as running:
 
         def start(*words: str) -> Tailspan:
@@ -77,7 +77,7 @@ def up(tmp_path: Path, url: str) -> Iterator[Callable[..., Tailspan]]:
 
 
 def send(port: int, spans: list[ReadableSpan]) -> bool:
-    """Send spans over HTTP once; return whether they were acknowledged."""
+    """Send spans over HTTP once, and return whether they were acknowledged."""
     exporter = OTLPSpanExporter(f"http://127.0.0.1:{port}/v1/traces", timeout=30)
     try:
         return exporter.export(spans) is SpanExportResult.SUCCESS
@@ -130,7 +130,7 @@ def test_what_was_acknowledged_is_kept_however_it_ends(
     status: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("CRITICAL")  # the senders lose their collector and log it
+    caplog.set_level("CRITICAL")  # the senders log that the collector is gone
     running = up("--no-explorer")
     port = running.port("http")
     acknowledged: set[str] = set()
@@ -188,7 +188,7 @@ def test_a_second_one_exits_and_names_the_first(
     ("words", "wanted"),
     [
         (["--simulate", "--vllm", "http://gpu-host:8000"], ["use one of them"]),
-        # A typing error must not delete a month.
+        # A typing error must not delete a month of data.
         (["--keep-rows", "7"], ["'--keep-rows'", "'7' is not a duration", "or forever"]),
         (["--keep-hours", "30d"], ["--keep-hours 30d", "--keep-minutes 90d"]),
         (["--forward", "tempo:4318"], ["write http://HOST:4318"]),
@@ -204,7 +204,7 @@ def test_wrong_options_are_refused(words: list[str], wanted: list[str], url: str
 
 
 def test_a_closed_output_stops_nothing(span: MakeSpan, url: str, tmp_path: Path) -> None:
-    """As in `tailspan up | head -1`."""
+    """This happens with `tailspan up | head -1`."""
     read, write = os.pipe()
     command = tailspan_command("up", "--database", url, *FREE_PORTS, "--no-explorer")
     with subprocess.Popen(command, cwd=tmp_path, stdout=write, stderr=write) as process:
@@ -254,7 +254,7 @@ def test_a_second_ctrl_c_ends_it_at_once(up: RunUp) -> None:
 @ON_LINUX
 def test_it_ends_with_its_terminal(url: str, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    # The first terminal that the leader of a session opens becomes the session's own.
+    # The first terminal that a session leader opens becomes the session's controlling terminal.
     shell = f'exec "$@" <>{os.ttyname(theirs)} >&0 2>&1'
     command = tailspan_command("up", "--database", url, *FREE_PORTS, "--explorer-port=0")
     running = Program(tmp_path, "sh", "-c", shell, "sh", *command, start_new_session=True)

@@ -24,7 +24,7 @@ START_S = CONFIG.started_unix_ns / 1e9
 
 @pytest.fixture
 def ask(url: str) -> Callable[..., Result]:
-    """Ask about a simulated replica, which the database holds."""
+    """Run `tailspan what-if` on a database with a simulated replica."""
     data = simulate(CONFIG)
     engine = open_database(url)
     with Writer(engine) as writer:

@@ -14,7 +14,7 @@ Pairs = list[tuple[str, str]]
 
 
 def _range() -> Pairs:
-    """A range that does not depend on when each of two commands runs."""
+    """Return a range that does not depend on when each of two commands runs."""
     now = int(time.time())
     return [("from", str(now - 900)), ("to", str(now))]
 
@@ -49,7 +49,7 @@ def test_the_status_of_objectives_is_what_the_command_prints(of_fleet: str) -> N
     here = [json.loads(line) for line in answered("slo", [("at", at)]).text.splitlines()]
     there = [json.loads(line) for line in printed.stdout.splitlines()]
     for each in (*here, *there):
-        each.pop("no_data_for_s")  # it grows between the two
+        each.pop("no_data_for_s")  # the value is larger in the second result
     assert here == there
 
 
@@ -133,7 +133,7 @@ def test_more_parameters_than_allowed_are_refused() -> None:
         ("explain", [("baseline", "1763634000/1763634600")], True),
         ("stats", [("precision", "exact")], True),
         ("stats", [("by", "http_status")], True),
-        ("stats", [], False),  # many requests are read as rollups
+        ("stats", [], False),  # many requests are read from rollups
         ("slo", [], False),
         ("cost", [], False),
         ("requests", [("limit", "3")], False),
