@@ -33,7 +33,7 @@ GIVEN: dict[str, Any] = {
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """Return a token file, and a certificate for loopback with its authority; unset the variables."""
+    """Return a token file and a certificate for loopback with its authority; unset variables."""
     for name in ("TAILSPAN_TOKENS", "TAILSPAN_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     paths = {name: tmp_path / name for name in ("token_file", "tls_cert", "tls_key", "ca")}
