@@ -14,14 +14,14 @@ from telemetry.requests import RequestTimeline
 
 
 def test_a_new_database_is_made_with_its_folder(tmp_path: Path) -> None:
-    """`make run` on a fresh clone needs no preparation."""
+    """`make run` on a new clone needs no preparation."""
     engine = open_database(f"sqlite:///{tmp_path}/var/deep/tailspan.db")
     assert newest_unix_ns(engine) is None
     engine.dispose()
 
 
 def test_readers_are_let_in_while_one_writes(sqlite: Engine) -> None:
-    """WAL mode, with commits that survive a power cut."""
+    """The database uses WAL mode, with commits that survive a power failure."""
     with sqlite.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL

@@ -180,13 +180,13 @@ def test_an_unknown_column_is_refused(engine: Engine, hostile: str) -> None:
     [("engine", "zero"), ("engine", "1" * 30), ("engine", "1 OR 1"), ("streamed", "1")],
 )
 def test_an_impossible_label_value_is_refused(engine: Engine, label: str, value: str) -> None:
-    """An empty answer would read as "no such requests"."""
+    """An empty result would look like "no such requests"."""
     with pytest.raises(ValueError, match=f"{label} = '{value}': must be"):
         request_table(engine, EVER, equals={label: value})
 
 
 def test_a_negative_limit_is_refused(engine: Engine, write: Write, request_row: Requests) -> None:
-    """SQL would read a negative limit as "all"."""
+    """SQL would interpret a negative limit as "all"."""
     write(request_row(1))
     assert request_table(engine, EVER, limit=0).num_rows == 0
     with pytest.raises(ValueError, match="not -1"):

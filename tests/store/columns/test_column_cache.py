@@ -16,14 +16,14 @@ from telemetry.requests import RequestTimeline, Source
 
 COLUMNS = ("received_unix_ns", "tenant", "ttft_s", "output_tokens", "streamed")
 AT = 2_939_390
-"""A stretch; others are counted from here."""
+"""The chunk from which the tests number the other chunks."""
 
 Write = Callable[..., None]
 Row = Callable[..., RequestTimeline]
 
 
 class Reading:
-    """Reads a database's requests, and counts the windows it was asked for."""
+    """A reader of a database's requests that records the windows it reads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -113,7 +113,7 @@ def test_a_late_row_has_its_stretch_reread(
 
 
 def test_a_better_source_elsewhere_wins(engine: Engine, write: Write, row: Row) -> None:
-    """The server's row replaces a client's, also from another stretch."""
+    """The server's row replaces a client's row, even in another chunk."""
     write(row(0), row(1, source=Source.CLIENT, request_id="chatcmpl-x"))
     found = EvidenceCache(engine, COLUMNS)
     assert numbers(found.read(stretches(0, 1), {}).requests) == [0, 1]

@@ -32,7 +32,7 @@ def test_few_rows_are_all_read(engine: Engine, sample_row: Callable[..., EngineS
 
 
 def test_many_rows_are_sampled(engine: Engine, sample_row: Callable[..., EngineSample]) -> None:
-    """Slots keep neighbours, so that differences of totals stay exact."""
+    """Each slot keeps neighbouring rows, so the differences of totals stay exact."""
     rows = [sample_row(number, steps_total=number) for number in range(1200)]
     with Writer(engine) as writer:
         writer.submit([], rows).result()

@@ -20,7 +20,7 @@ Requests = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def away(postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
-    """A server that the test may stop; it runs again afterwards."""
+    """Stop the server for a test, and start it again afterwards."""
     yield postgresql
     postgresql.stop("immediate")
     postgresql.start()

@@ -14,7 +14,7 @@ Row = Callable[..., RequestTimeline]
 
 
 def test_a_value_stands_among_those_that_have_one(engine: Engine, request_row: Row) -> None:
-    """TTFT counts streamed answers only; ties are neither quicker nor slower."""
+    """Only streamed responses have a rank by TTFT; equal values are neither lower nor higher."""
     rows = [
         request_row(
             number,

@@ -143,7 +143,7 @@ def test_a_live_window_follows_the_clock_and_a_paused_one_does_not() -> None:
     ],
 )
 def test_old_links_open_the_same_pages(parameters: dict[str, str], page: str) -> None:
-    """Dashboards and sent messages hold such links."""
+    """Dashboards and sent messages contain such links."""
     assert address.parse(parameters)[0].page == page
     moved = address.moved(urlencode(parameters))
     assert (moved or "overview").partition("?")[0] == page

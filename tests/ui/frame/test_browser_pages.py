@@ -31,7 +31,7 @@ def settle(tab: Any) -> None:
 
 
 def test_every_page_escapes_labels_and_fits(browse: Any, incident: Any, fleet: Any) -> None:
-    """Also the pages that the names link to."""
+    """The linked pages of a label are tested too."""
     names = ("tenant", "route", "model", "replica", "request_id", "error_type")
     start_s = int(time.time()) - 1_800
     rows = incident(
@@ -49,7 +49,7 @@ def test_every_page_escapes_labels_and_fits(browse: Any, incident: Any, fleet: A
         page.locator(".headline").first.wait_for()
         settle(page)
         assert page.locator("[data-testid=stException]").count() == 0, title
-        # A table is wider until its own style arrives.
+        # A table is wider before its style has loaded.
         page.wait_for_function("document.querySelector('.stMain').scrollWidth <= 400")
         assert page.title() == f"{title} · Tailspan"
         assert page.locator("img[src=x]").count() == 0

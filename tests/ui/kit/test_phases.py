@@ -15,7 +15,7 @@ Seconds = st.one_of(st.none(), st.floats(0, 1e4))
 
 
 def table(**columns: Sequence[float | None]) -> pa.Table:
-    """A table of the columns that `layers` reads; missing ones are null."""
+    """Return a table of the columns that `layers` reads; missing values are null."""
     length = len(next(iter(columns.values())))
     return pa.table(
         {

@@ -25,7 +25,7 @@ WINDOW = Window(START_S * S, (START_S + 1_800) * S)
 
 @pytest.fixture(scope="module")
 def rolled_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Half an hour of requests, and their rollups."""
+    """Return a database with half an hour of requests and their rollups."""
     path = tmp_path_factory.mktemp("rolled-up") / "tailspan.db"
     url = f"sqlite:///{path}"
     fill(url, *make_fleet(6_000, START_S * S, 1_800))
@@ -37,7 +37,7 @@ def rolled_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def engine(rolled_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    """A copy of it, of which a page would read 100 requests."""
+    """Return a copy of the database, from which a page reads at most 100 requests."""
     shutil.copy(rolled_up, tmp_path / "tailspan.db")
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     monkeypatch.setattr(rollup_reads, "MOST_READ", 100)

@@ -48,7 +48,7 @@ def ask(routes: Routes, path: str, method: str = "GET") -> int:
 
 
 def test_every_route_of_streamlit_is_decided() -> None:
-    """A new route of Streamlit fails here, and answers 404 until it is listed."""
+    """If Streamlit adds a route, this test fails; until listed here, the route returns 404."""
     code = (
         "from streamlit.starlette import App; from ui.serving.process import _APP;"
         "app = App(_APP)._build_starlette_app();"
@@ -145,7 +145,7 @@ def test_pages_are_limited_for_one_address_and_for_all() -> None:
 
 
 def test_streamlit_sees_the_host_that_the_browser_sees() -> None:
-    """Otherwise Streamlit asks a server on the internet for its address."""
+    """Otherwise Streamlit asks a server on the internet for its own address."""
     seen: list[bytes] = []
 
     async def app(scope: Scope, _receive: Receive, _send: Send) -> None:

@@ -14,7 +14,7 @@ BEFORE = f"{START_S}/{START_S + SECONDS}"
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A database with two windows; the second server is 20 % slower."""
+    """Return a database with two windows; in the second, the server is 20 % slower."""
     found = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
     store(found)
     return found

@@ -26,11 +26,11 @@ from ui.views.cost.read import Step
 
 HOUR_NS = 3_600 * 10**9
 HOUR: Any = SimpleNamespace(uptime=SimpleNamespace(up_s=1_800.0))
-"""A bill of half an hour in which an engine was up."""
+"""A bill in which an engine was up for half an hour."""
 
 
 def line(**changes: float | None) -> Line:
-    """An hour of one engine: half of it for requests, of which a tenth was lost."""
+    """Return an hour of one engine: half is for requests, and a tenth of these were lost."""
     plain = Line(
         replica="", hour_unix_s=0, engines=1, requests=100, wall_s=3_600, busy_s=2_700,
         bill_usd=4.0, requests_usd=2.0, lost_usd=0.2, wasted_usd=0.4, idle_usd=1.0,
@@ -89,7 +89,7 @@ def test_the_dearest_have_colours_of_their_own_and_the_rest_is_one() -> None:
 
 
 def test_partly_unpriced_requests_have_no_token_price() -> None:
-    """It would be too low."""
+    """The token price would be too low."""
     group = Group(("acme",), requests=10, usd=1.0, prompt_tokens=1_000, in_usd=0.5, out_usd=0.5)
     whole = words.payers([group], "tenant", View(page="cost"), HOUR, {("acme",): 0.7})
     partly = words.payers([replace(group, unpriced=4)], "tenant", View(page="cost"), HOUR, {})
@@ -175,7 +175,7 @@ def test_loading_is_a_part_of_the_sentence_and_of_the_chart() -> None:
 
 
 def test_the_table_of_groups_has_dollars_an_hour_and_the_managed_price() -> None:
-    """Empty where unknown."""
+    """Unknown values are empty cells."""
     groups = [Group(("acme",), requests=2, usd=1.0), Group(("blue",), requests=1)]
     head, acme, blue = charts.table_rows(groups, "tenant", HOUR, {("acme",): 0.7})
     assert head[-2:] == ["usd_per_hour", "managed_usd"]

@@ -105,7 +105,7 @@ def test_shares_are_of_what_rose_together() -> None:
 
 
 def test_gpus_have_mean_bandwidth_and_lowest_clock() -> None:
-    """One throttled card is what the reader looks for."""
+    """The reader looks for a single throttled card."""
     rows = [
         {
             "replica": "a",

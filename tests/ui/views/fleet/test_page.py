@@ -35,7 +35,7 @@ def table_of(test: AppTest) -> str:
 
 
 def samples(*replicas: str, from_unix_ns: int = START_NS) -> list[EngineSample]:
-    """Five minutes of engines, sampled every 5 s; the last one has a queue."""
+    """Return five minutes of engine samples, 5 s apart; the last engine has a queue."""
     return [
         EngineSample(
             replica=name,

@@ -72,7 +72,7 @@ def test_unknown_values_are_no_problem() -> None:
 
 
 def requests(slow_on_b: float, number: int = 3_000) -> tuple[Labels, np.ndarray]:
-    """Requests of two replicas; on b a share of them takes ten times as long."""
+    """Return requests of two replicas; on b, a share of them takes ten times as long."""
     draw = np.random.default_rng(5)
     codes = (np.arange(number) % 2).astype(np.int32)
     ttft_s = draw.lognormal(-2.0, 0.3, number)
@@ -108,7 +108,7 @@ def test_a_little_more_often_is_nobodys_trouble() -> None:
 
 
 def test_a_tail_that_is_slower_by_little_is_nobodys_trouble() -> None:
-    """1.8 times as often among the slowest, with an equal P99, is no growth."""
+    """A replica is not reported for 1.8 times as many slow requests if its P99 is equal."""
     draw = np.random.default_rng(5)
     codes = (np.arange(6_000) % 2).astype(np.int32)
     ttft_s = draw.lognormal(-2.0, 0.3, 6_000)

@@ -101,9 +101,9 @@ def test_its_parts_sum_to_the_whole_in_the_table(request_rows: Rows, one_request
 
 
 def test_delays_are_told_by_tenant() -> None:
-    """Prefills and decodes apart and in all; a tenant's name is foreign; the rest is summed."""
+    """The table has prefill, decode and their sum; names are escaped; small tenants are summed."""
     many = [TenantDelay(f"t{number}", 1, 0.01, 0.0) for number in range(9)]
     said = words.tenant_delays([TenantDelay("<b>acme", 3, 0.4, 0.2), *many])
     assert "&lt;b&gt;acme</td><td>3</td><td>+400 ms</td><td>+200 ms</td><td><b>+600 ms" in said
-    assert "<td>–</td>" in said  # their decodes delayed nothing
+    assert "<td>–</td>" in said  # the decodes caused no delay
     assert "2 more tenants delayed it by 20.0 ms in all." in said

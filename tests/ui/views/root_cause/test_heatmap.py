@@ -71,7 +71,7 @@ def test_a_mark_is_named_where_there_is_room(at_s: int, side: str) -> None:
 
 
 def test_the_baseline_is_shaded_as_far_as_it_is_drawn() -> None:
-    """With its name; one that lies elsewhere has no place on the chart."""
+    """The shaded baseline has a label. A baseline outside the chart is not drawn."""
     figure = drawn()
     assert "baseline" in {each.text for each in figure.layout.annotations}
     elsewhere = drawn(baseline=Window(0, S))

@@ -21,7 +21,7 @@ LINK = {"page": "root-cause", "from": str(START_S + 600), "to": str(START_S + 12
 
 @pytest.fixture
 def loose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An objective that all of these requests meet."""
+    """Write an objective that all of these requests meet."""
     file = tmp_path / "loose.yaml"
     file.write_text(
         EXAMPLE.replace("ttft_s <= 0.5 and tpot_s <= 0.05", "ttft_s <= 60").replace(
@@ -243,7 +243,7 @@ def test_a_stretch_that_is_dragged_over_is_asked_about(
 def test_the_question_of_the_incident_itself_is_one_press_away(
     page: Open, database: Database, incident: Any
 ) -> None:
-    """Where the range begins before the incident; not where it shows the incident already."""
+    """The link appears if the range begins before the incident, but not within the incident."""
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (START_S + 600, None))
     wider = {**LINK, "from": str(START_S + 300), "to": str(START_S + 1_200)}

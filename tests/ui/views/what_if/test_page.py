@@ -31,7 +31,7 @@ def data() -> Dataset:
 
 @pytest.fixture
 def url(database: Database) -> str:
-    """A database with a simulated replica."""
+    """Return a database with a simulated replica."""
     found = database()
     fill(found, data().requests, data().samples, data().starts)
     return found
