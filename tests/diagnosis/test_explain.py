@@ -52,7 +52,7 @@ def test_the_parts_growth_sums_to_the_gap(seed: int, metric: Metric) -> None:
 
 @pytest.mark.parametrize("factor", [0.1, 1e3])
 def test_scaling_all_times_scales_all_excesses(factor: float) -> None:
-    """Shares have no unit: a fleet a thousand times slower has the same causes."""
+    """Shares have no unit: a fleet that is a thousand times slower has the same causes."""
     requests = later(quiet(), queue_kv_s=lambda s: s + 0.4, frontend_s=lambda s: s + 0.2)
     scaled = summed(
         replace(
@@ -63,7 +63,7 @@ def test_scaling_all_times_scales_all_excesses(factor: float) -> None:
             },
         )
     )
-    # TTFT's own millisecond of delivery is not scaled by `summed`: the queue has none.
+    # `summed` adds an unscaled millisecond of delivery to TTFT, but not to the queue.
     plain, large = asked(requests, Metric.QUEUE), asked(scaled, Metric.QUEUE)
     assert large.excess_s == pytest.approx((plain.excess_s or 0) * factor)
     assert [cause.id for cause in plain.causes] == [cause.id for cause in large.causes]
@@ -84,7 +84,7 @@ def test_shuffled_labels_are_no_finding(seed: int) -> None:
             numbers={
                 **requests.numbers,
                 "queue_kv_s": np.where(slow, 1.0, 0.0),
-                # Sizes are labels too.
+                # Lengths are compared like labels.
                 "prompt_tokens": np.full(len(requests), 100.0),
                 "output_tokens": np.full(len(requests), 10.0),
             },
@@ -123,7 +123,7 @@ def test_the_kind_that_is_hit_is_named_with_its_risk() -> None:
 def test_a_part_that_grows_alone_is_its_cause(
     changed: dict[str, object], metric: Metric, cause: str
 ) -> None:
-    """Where nothing else changed, the latency's parts alone name the cause."""
+    """If nothing else changed, the part of the latency indicates the cause."""
     answer = asked(later(quiet(), **changed), metric)
     assert answer.verdict is Verdict.INCIDENT
     assert answer.causes[0].id == cause
@@ -212,7 +212,7 @@ def test_a_queue_is_blamed_on_nothing_that_did_not_grow() -> None:
 
 
 def test_a_queue_after_a_stall_is_the_stalls() -> None:
-    """The engine stood still for a tenth of the time; as many requests came as before."""
+    """The engine stalled for a tenth of the time, and the request rate did not change."""
     stalled = later(
         quiet(),
         queue_seats_s=0.5,
@@ -257,7 +257,7 @@ def test_a_growth_that_began_before_the_window_has_no_onset() -> None:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_holes_in_the_columns_are_survived(seed: int) -> None:
-    """Rows of mixed sources lack some columns."""
+    """Rows from different sources lack different columns."""
     draw = np.random.default_rng(seed)
     requests = later(quiet(2_500, seed), queue_seats_s=0.5)
     holed = {
@@ -299,7 +299,7 @@ def test_the_hit_group_is_searched_within_the_filter() -> None:
 
 
 def test_traffic_of_other_models_is_no_evidence() -> None:
-    """More requests for one of two models, on its own servers, are a higher load and no skew."""
+    """More requests for one of two models, on its own servers, are a higher load and not a skew."""
     requests = quiet(12_000)
     there = at_replica(requests, "r1")
     models = labels(np.where(there, "large", "small").tolist())
@@ -317,7 +317,7 @@ def test_traffic_of_other_models_is_no_evidence() -> None:
 def test_shares_lie_between_nothing_and_all_and_sum_to_at_most_all(
     seed: int, metric: Metric
 ) -> None:
-    """Also where one request's part shrank while the mean of all grew."""
+    """This holds even if the part of one request shrank while the mean of all grew."""
     draw = np.random.default_rng(seed)
 
     def changed(old: FloatArray) -> FloatArray:

@@ -21,7 +21,7 @@ from telemetry.engines import EngineSample
 from telemetry.requests import Outcome, RequestTimeline
 from tests.exporters.format.prometheus_messages import native_counts, read
 
-OPENMETRICS: Any = parser  # its functions are not typed
+OPENMETRICS: Any = parser  # the functions have no type annotations
 Get = Callable[..., tuple[int, dict[str, str], bytes]]
 
 
@@ -44,7 +44,7 @@ def readiness() -> dict[str, bool]:
 
 @pytest.fixture
 def failing() -> tuple[list[str], list[str]]:
-    """The failing parts: the vital ones, and the rest."""
+    """Return the names of the failing parts: the vital parts, and the others."""
     return [], []
 
 
@@ -90,7 +90,7 @@ def test_metrics_come_as_protobuf_where_asked(get: Get) -> None:
     families = {family.name: family for family in read(body)}
     text = get("/metrics")[2].decode()
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
-    # Each scrape reports the one before it.
+    # The size and duration of a scrape are reported in the next scrape.
     assert named - set(families) <= {series.SCRAPE_SECONDS.name, series.SCRAPE_BYTES.name}
     assert set(families) <= named
     [metric] = families["tailspan_ttft_seconds"].metric
@@ -131,7 +131,7 @@ def test_promtool_finds_nothing_to_complain_of(get: Get) -> None:
 
 
 def test_a_part_that_fails_is_named(get: Get, failing: tuple[list[str], list[str]]) -> None:
-    """Readiness fails only if telemetry is lost without the part."""
+    """The service is unready only if telemetry is lost without the part."""
     vital, degraded = failing
     degraded.append("evaluator (KeyError)")
     assert get("/readyz")[::2] == (200, b"ready; degraded: evaluator (KeyError)\n")
@@ -160,7 +160,7 @@ def test_scrapes_at_once_share_one_that_began_after_they_asked() -> None:
         first = asyncio.create_task(scrapes.read(Format.PLAIN, False))
         await asyncio.to_thread(slow.began.acquire, timeout=20)
         others = [asyncio.create_task(scrapes.read(Format.PLAIN, False)) for _ in range(99)]
-        others[0].cancel()  # who leaves takes nothing from the others
+        others[0].cancel()  # a client that disconnects does not affect the others
         slow.go.release()
         await asyncio.to_thread(slow.began.acquire, timeout=20)
         slow.go.release()

@@ -215,7 +215,7 @@ def test_scrapes_and_counting_run_at_once(exporter: PrometheusExporter, request_
 def test_a_request_of_two_sources_counts_once(
     exporter: PrometheusExporter, request_row: Row, first: Source
 ) -> None:
-    """Two choices of one request from one source count as two."""
+    """Two spans from one source with one request id are two choices, so they count as two."""
     both = (Source.INSTRUMENTATION, Source.NATIVE)
     for number, source in enumerate(both if first is both[0] else reversed(both)):
         for choice in range(2):

@@ -30,7 +30,7 @@ FIVE_MINUTES = Span(1_440 * S, 1_740 * S)
 
 
 def queued_at(begin_s: float) -> Requests:
-    """For a hundred seconds from then on, all requests at r0 wait for a slot."""
+    """Return requests; for 100 s from a given time, those at r0 wait for a slot."""
     requests = quiet(12_000)
     at_s = requests.received_unix_ns / S
     waits = at_replica(requests, "r0") & (at_s >= begin_s) & (at_s < begin_s + 100)
@@ -73,7 +73,7 @@ def test_of_two_starts_the_one_that_delayed_requests_is_named() -> None:
 
 
 def test_misses_that_another_server_shows_too_are_not_the_starts() -> None:
-    """r0 starts with an empty cache, but r1 misses as much and did not restart."""
+    """r0 starts with an empty cache, but r1 has as many misses and did not restart."""
     requests = well_cached(queued_at(START_S))
     own_s = 0.005 + ALPHA_S * requests.numbers["prompt_tokens"]
     missed = later(
@@ -89,7 +89,7 @@ def test_misses_that_another_server_shows_too_are_not_the_starts() -> None:
 
 
 def test_what_another_server_carries_meanwhile_is_the_starts_too() -> None:
-    """r1 gets all requests while r0 is away; that is no imbalance of the router."""
+    """r1 gets all requests while r0 restarts, so the router is not imbalanced."""
     requests = asking_for_adapters(3)
     since_s = requests.received_unix_ns / S - START_S
     away = (since_s > -25) & (since_s < 0)

@@ -27,12 +27,12 @@ from tests.diagnosis.making import (
 
 
 def deployed(requests: Requests) -> Requests:
-    """All requests of the window have a new configuration."""
+    """Change the configuration of all requests in the window."""
     return labelled(requests, "config", "c0", "c1")
 
 
 def fewer_places(before: int, now: int, waiting_until_s: int = 900) -> Servers:
-    """The arguments of both replicas before and after the deploy; a queue until the window ends."""
+    """Return the arguments of both replicas before and after the deploy, and a queue."""
     starts = [
         started(at_s, config, replica, scheduler__max_num_seqs=places)
         for at_s, config, places in ((0.0, "c0", before), (890.0, "c1", now))
@@ -89,7 +89,7 @@ def test_a_load_that_comes_with_a_deploy_has_its_own_share() -> None:
 
 
 def test_a_deploy_that_makes_everything_a_little_slower_is_lasting() -> None:
-    """The slowest requests change little where all take longer, so the median decides."""
+    """If all requests take longer, the slowest change little, so the median is compared."""
     slower = deployed(later(quiet(), queue_step_s=lambda old: old + 0.02))
     found = asked(slower, Metric.TTFT, fewer_places(256, 128))
     assert found.causes[0].id == "config_change"

@@ -21,11 +21,11 @@ from tests.diagnosis.making import (
 )
 
 BEGIN_S = 1_500
-"""One replica takes no step from here to the end of the window."""
+"""From this second to the end of the window, one replica takes no step."""
 
 
 def unfinished(outcome: str = "abort") -> Requests:
-    """Requests of the hung replica have waited until the end of the window."""
+    """Return requests of the hung replica that wait until the end of the window."""
     requests = quiet()
     hung = at_replica(requests, "r0") & (requests.received_unix_ns >= BEGIN_S * S)
     numbers = dict(requests.numbers)
@@ -66,7 +66,7 @@ def test_requests_that_a_hung_engine_does_not_end(metric: Metric, outcome: str) 
 
 
 def test_requests_that_end_late_are_a_stall() -> None:
-    """The engine continued, so its requests were answered."""
+    """The engine continued, so its requests got responses."""
     requests = quiet()
     late = at_replica(requests, "r0") & (requests.received_unix_ns >= BEGIN_S * S)
     found = shares(

@@ -19,7 +19,7 @@ from tests.diagnosis.making import (
 
 
 def fetched(requests: Requests) -> Requests:
-    """Every prompt has some keys and values from outside, before and now."""
+    """Give every prompt some external keys and values, in both ranges."""
     outside = {"external_cached_tokens": np.full(len(requests), 128.0)}
     return replace(requests, numbers={**requests.numbers, **outside})
 
@@ -59,7 +59,12 @@ def test_a_request_with_an_adapter_may_wait_for_a_transfer() -> None:
 
 
 def over_the_link(prompts: float, pace: float) -> Requests:
-    """All of a prompt is transferred: so many times the tokens, each so many times as slow."""
+    """Return requests whose whole prompts are transferred.
+
+    Args:
+        prompts: the factor of the prompt tokens.
+        pace: the factor of the time per token.
+    """
     requests = working(quiet(), prompts=prompts)
     tokens = requests.numbers["prompt_tokens"]
     outside = {"external_cached_tokens": tokens, "queue_held_s": 1e-5 * tokens}

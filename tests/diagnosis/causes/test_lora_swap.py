@@ -13,7 +13,7 @@ from tests.diagnosis.making import (
 
 
 def loading(now: float) -> Servers:
-    """So many requests wait for an adapter; there are four slots."""
+    """Return samples in which this number of requests waits for one of four adapter slots."""
     usual = {"waiting_loras": 0.0, "deferred": 0}
     return fleet({"waiting_loras": now, "deferred": 6}, usual, lora__max_loras=4)
 
@@ -27,7 +27,7 @@ def test_more_adapters_than_places_are_swapped() -> None:
 
 
 def test_requests_without_an_adapter_wait_for_none() -> None:
-    """They are held back for an unknown reason."""
+    """The requests are held back for an unknown reason."""
     found = asked(later(quiet(), queue_held_s=1.0), servers=loading(3.0))
     assert "lora_swap" not in shares(found)
 

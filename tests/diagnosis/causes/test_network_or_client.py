@@ -13,7 +13,7 @@ def test_an_answer_that_is_ready_and_not_taken_is_the_clients() -> None:
 
 
 def test_a_busy_front_end_is_no_slow_client() -> None:
-    """Where reading a request also takes longer, the server is slow, not the client."""
+    """If reading a request also takes longer, the server is slow, not the client."""
     found = shares(asked(later(quiet(), frontend_s=40.0, delivery_s=30.0), Metric.E2E))
     assert list(found) == ["frontend_cpu"]
 

@@ -45,7 +45,7 @@ def test_places_that_the_evicted_keep_are_waited_for_by_preemption() -> None:
 
 
 def waiting_for_blocks(outputs: float) -> tuple[Requests, Servers]:
-    """A queue for KV blocks, of which a leak has left half."""
+    """Add a queue for KV blocks, after a leak of half of the blocks."""
     servers = fleet(
         {"preemptions_total": 1.0, "kv_usage_ratio": 1.0, "running": 20},
         {"preemptions_total": 0.0, "kv_usage_ratio": 0.2, "running": 20},

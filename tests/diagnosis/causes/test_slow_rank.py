@@ -15,7 +15,7 @@ from tests.diagnosis.making import (
 
 
 def ranks(*active_now: float) -> Servers:
-    """GPUs of both replicas, equally busy, except r0's in the window."""
+    """Return GPU samples of both replicas, all equally busy except those of r0 in the window."""
     each = [
         sampled_each_second(
             {"r0": {"sm_active_ratio": active}},

@@ -41,7 +41,7 @@ def test_a_row_of_the_edge_alone_is_unsplit() -> None:
 
 
 def test_an_answer_that_was_cut_short_is_not_a_quick_one() -> None:
-    """Aborts have no E2E and no TPOT; they have a TTFT if a byte arrived."""
+    """Aborted requests have no E2E and no TPOT; they have a TTFT if a byte arrived."""
     requests = quiet(2)
     cut = Requests(
         requests.received_unix_ns,
@@ -62,7 +62,7 @@ def test_one_token_has_no_time_per_token() -> None:
 
 
 def test_an_answer_sent_whole_has_no_ttft_to_explain() -> None:
-    """Its first byte is its last."""
+    """The first byte of the response is its last."""
     requests = quiet(1)
     whole = Requests(requests.received_unix_ns, {**requests.numbers, "streamed": np.zeros(1)})
     assert np.isnan(latency_s(whole, Metric.TTFT)).all()

@@ -20,7 +20,7 @@ def test_help_describes_the_measurement() -> None:
 
 
 def test_bounds_ascend_and_hold_the_customary_thresholds() -> None:
-    """They are exact doubles, so that `le` reads as written."""
+    """The bounds are exact doubles, so `le` is written without rounding."""
     for histogram in HISTOGRAMS:
         bounds = histogram.bounds_s
         assert list(bounds) == sorted(set(bounds))

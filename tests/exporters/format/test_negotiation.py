@@ -12,7 +12,7 @@ PROTOBUF = (
 @pytest.mark.parametrize(
     "accept",
     [
-        # Prometheus 2.42, 2.55 and 3 with native histograms.
+        # The headers of Prometheus 2.42, 2.55 and 3 with native histograms.
         "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily;"
         " encoding=delimited,application/openmetrics-text; version=1.0.0; q=0.8,"
         "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
@@ -33,7 +33,7 @@ def test_who_asks_for_protobuf_gets_it(accept: str) -> None:
     "accept",
     [
         "application/openmetrics-text; version=0.0.1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-        # It would take protobuf, and likes a text better.
+        # The client accepts protobuf, but prefers a text format.
         f"application/openmetrics-text;version=1.0.0;q=0.5,{PROTOBUF};q=0.4",
         f"{PROTOBUF};q=0,application/openmetrics-text",
     ],

@@ -11,7 +11,7 @@ def test_values_beyond_the_cap_become_other() -> None:
 
 
 def test_pairs_are_capped_too() -> None:
-    """Two labels within their caps could still multiply."""
+    """The product of two limited labels could still be large."""
     labels = Labels(combined_limit=2)
     pairs = [labels.pair("llama", f"r{n}", 0) for n in range(3)]
     assert pairs == [("llama", "r0"), ("llama", "r1"), (OTHER, OTHER)]
@@ -47,7 +47,7 @@ def test_engines_beyond_the_cap_are_left_out() -> None:
 
 
 def test_repeated_ids_are_found_within_the_memory() -> None:
-    """The memory holds between `capacity` and twice as many ids."""
+    """The memory contains between `capacity` and twice as many ids."""
     recent = RecentIds(capacity=3)
     ids = [f"{n:032x}" for n in range(8)]
     span = ["0" * 15 + "1"]

@@ -102,7 +102,7 @@ def test_only_what_is_a_latency_counts(
     about: dict[str, Any],
     told: set[str],
 ) -> None:
-    """The first byte of an unstreamed answer is its last; an aborted request was not fast."""
+    """An unstreamed response has its first byte at its end, and an aborted request was not fast."""
     exporter.on_stored([request_row(**_ended(clock, **about)) for _ in range(10)], [])
     names = {each.name for each in RECENT}
     found = {family.name for family in exporter.collect()} & names

@@ -25,7 +25,7 @@ def exporter(clock: Any) -> PrometheusExporter:
 
 
 def priced(row: Row, billed_s: float, **changes: Any) -> RequestTimeline:
-    """A request with its cost, priced by the ledger by default."""
+    """Return a request with a cost; by default, the ledger's account is priced."""
     about: dict[str, Any] = {"engine": 0, "priced_by": PricedBy.LEDGER, "wasted_s": 0.0}
     return row(billed_s=billed_s, cost_usd=billed_s * PRICE, **{**about, **changes})
 
@@ -74,7 +74,7 @@ def test_what_has_no_price_has_no_series(clock: Any, request_row: Row, sample_ro
 
 
 def test_costs_start_at_zero_with_a_price(exporter: PrometheusExporter, sample_row: Sample) -> None:
-    """Otherwise `rate` would miss the first request."""
+    """Otherwise `rate` would not include the first request."""
     exporter.on_stored([], [sample_row()])
     assert value(exporter, "tailspan_priced_requests_total", **LEDGER) == 0
     assert value(exporter, "tailspan_wasted_cost_usd_total", **PAIR) == 0

@@ -61,7 +61,7 @@ def test_a_rejected_request_is_counted_and_not_timed(request_row: Factory) -> No
 
 
 def test_an_expected_pair_stands_at_zero_for_every_outcome() -> None:
-    """A counter that first appears at 1 loses that event to `rate`."""
+    """`rate` does not include the first event of a counter that first appears at 1."""
     totals = RequestTotals()
     totals.expect(PAIR)
     assert totals.copy()[PAIR].counts.outcomes == dict.fromkeys(Outcome, 0)

@@ -111,7 +111,7 @@ def test_an_idle_engine_is_absent(clock: Any, sample_row: Factory) -> None:
 
 
 def test_starts_are_asked_for_now_and_then(clock: Any, sample_row: Factory) -> None:
-    """A scrape must not query the store each time, nor fail with it."""
+    """A scrape must not query the store each time, or fail with the store."""
     asked: list[int] = []
 
     def starts(replicas: Collection[str]) -> Sequence[EngineStart]:
@@ -188,7 +188,7 @@ def test_a_wrong_clock_affects_one_engine(astray_s: int, clock: Any, sample_row:
 
 
 def _work_of(told: RooflineMetrics, clock: Any, sample_row: Factory, replicas: list[str]) -> None:
-    """Replica n starts n seconds later, and has less context to read than the one before."""
+    """Add samples of replicas; replica n starts n seconds late and reads n tenths less context."""
     for second in range(12):
         for replica in replicas:
             number = int(replica[1:])
