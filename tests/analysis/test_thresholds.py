@@ -19,7 +19,7 @@ THREE = Requests(
 
 
 def objective(folder: Path, good: str, where: str = "streamed == true") -> Objective:
-    """An objective that calls this good."""
+    """Return an objective with this condition for a good request."""
     file = folder / "chat.yaml"
     file.write_text(chat_openslo(good, where))
     (found,) = load([file]).objectives
@@ -37,7 +37,7 @@ def test_each_latency_has_its_own_threshold(tmp_path: Path) -> None:
 
 
 def test_an_alternative_is_no_threshold(tmp_path: Path) -> None:
-    """A request may be slow and still good."""
+    """A slow request may still be good."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1 or e2e_s <= 9")], Metric.TTFT)
     assert not thresholds([objective(tmp_path, "ttft_s >= 1")], Metric.TTFT)
 
@@ -63,5 +63,5 @@ def test_only_the_requests_it_is_about_are_counted(
 
 
 def test_an_objective_about_a_column_that_is_not_read_has_no_threshold(tmp_path: Path) -> None:
-    """It would count the wrong requests."""
+    """A threshold on the other columns would count the wrong requests."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1", "engine == 1")], Metric.TTFT)

@@ -109,7 +109,7 @@ def test_too_few_seats_are_said_to_saturate() -> None:
 
 
 def test_a_full_queue_is_reported_as_saturated() -> None:
-    """The queueing time does not grow any more, because further requests are rejected."""
+    """The queueing time stops growing when further requests are rejected."""
     whole = recorded()
     (one,) = whole.engines
     engine = replace(one.model.engine, max_num_queued_reqs=40)

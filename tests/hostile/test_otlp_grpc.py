@@ -24,7 +24,7 @@ def _channel(collector: Collector) -> grpc.Channel:
 
 
 def _never(over: threading.Event) -> Iterator[bytes]:
-    """A message that does not arrive during the test."""
+    """Return a message that does not arrive during the test."""
     over.wait(20)
     yield from ()
 

@@ -42,7 +42,7 @@ def _send(
 
 
 def _unknown(size: int) -> bytes:
-    """A message with one unknown OTLP field: it holds nothing to store."""
+    """Return a message with one unknown OTLP field and nothing to store."""
     head = bytes([15 << 3 | 2, (size - 4) & 127 | 128, (size - 4) >> 7 & 127 | 128, size - 4 >> 14])
     return head + bytes(size - 4)
 
@@ -99,7 +99,7 @@ def test_a_body_that_does_not_arrive_is_given_up(
 
 
 def test_endless_empty_gzip_members_are_refused(collect: Collect) -> None:
-    """100,000 of them decompress to nothing and take a second."""
+    """100,000 empty members decompress to nothing, but take a second."""
     collector = collect()
     members = gzip.compress(b"")
     assert _send(collector, members * 100_000, **{"Content-Encoding": "gzip"}).status == 413
@@ -143,7 +143,7 @@ def test_decompressed_bytes_use_memory(collect: Collect, trace_message: Callable
 
 
 class _Gate(LocalReader):
-    """A reader that waits for the test, and records whose message it read."""
+    """A reader that waits for the test, and records the senders of its messages."""
 
     def __init__(self) -> None:
         self.started, self.go = threading.Event(), threading.Event()
@@ -170,7 +170,7 @@ def test_a_message_waits_for_one_of_each_other_sender() -> None:
             for number, name in enumerate((b"b", b"c"))
         ]
         for _ in range(10):
-            await asyncio.sleep(0)  # until all are queued
+            await asyncio.sleep(0)  # wait until all messages are queued
         gate.go.set()
         await asyncio.gather(*sent)
         await taking.stop(1)

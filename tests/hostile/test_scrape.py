@@ -103,7 +103,8 @@ def test_each_bad_target_costs_itself_alone(tmp_path: Path, serve: Callable[[Man
                 running.said,
             )
             time.sleep(0.2)
-        # Targets with impossible values are still scraped: the instant of success moves.
+        # Targets with impossible values are still scraped, so the time of the last success
+        # advances.
         name = "tailspan_scrape_last_success_timestamp_seconds"
         before = samples_of(metrics, name)
         while samples_of(metrics, name)[urls["infinite"], ""] <= before[urls["infinite"], ""]:

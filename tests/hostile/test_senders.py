@@ -50,9 +50,9 @@ NUMBERS: Final = (float("nan"), float("inf"), float("-inf"), -1.0, -1e308, 1e308
 
 
 AT_ONCE = 5_000
-"""Starts in a message: each is three parts of 16,384 (collector/normalise/otlp_envelope.py)."""
+"""Starts per message: each has three of the 16,384 parts (collector/normalise/otlp_envelope.py)."""
 FEW_AT_ONCE = 300
-"""Samples, which have a part for each number."""
+"""Samples per message; each sample has one part per number."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Tailspan:
     scraped: TestClient
 
     def series(self, name: str) -> dict[tuple[str, ...], float]:
-        """The values of a scraped metric, by the values of its labels."""
+        """Return the values of a scraped metric, by the values of its labels."""
         text = self.scraped.get("/metrics").text
         lines = [line for line in text.splitlines() if line.startswith(name)]
         families = text_string_to_metric_families("\n".join([*lines, ""]))
@@ -134,7 +134,7 @@ def test_made_up_engine_starts_are_few_soon_go_and_hide_no_real_engine(tailspan:
     assert [each.replica for each in in_force(tailspan.engine, replicas={"real"})] == ["real"]
     tailspan.series("tailspan_engine_info")
     assert {replica for replica, _ in tailspan.rooflines._starts} == {"real"}
-    # After an hour, engines without samples are gone.
+    # After an hour, engines without samples are removed.
     delete_starts(tailspan.engine, 7 * DAY_NS, 400 * DAY_NS, NOW_NS)
     assert [each.replica for each in in_force(tailspan.engine)] == ["real"]
 
@@ -294,7 +294,7 @@ def test_what_is_older_than_rows_are_kept_does_not_come_in(tailspan: Tailspan) -
 
 
 def test_parts_longer_than_their_request_are_refused(tailspan: Tailspan) -> None:
-    """A first token after a day would be in every quantile."""
+    """If accepted, a first token after a day would be in every quantile."""
     spoilt = []
     for name, seconds in (("ttft", 86_400.0), ("itl_max", 4.5)):
         message = spans([record(NOW_NS - S, itl_max_s=0.1)], "a")

@@ -25,7 +25,7 @@ SOON_S = 8 * GRACE_S
 
 
 class _Stuck(LocalReader):
-    """Reads until it is closed, like a process that is killed."""
+    """A reader that blocks until it is closed, like a process that is killed."""
 
     def __init__(self) -> None:
         self.started, self.closed = threading.Event(), threading.Event()
@@ -81,7 +81,7 @@ def _waiting(collector: Collector, messages: int) -> None:
 
 
 def test_queued_messages_are_answered_as_retryable(loop: asyncio.AbstractEventLoop) -> None:
-    """OTLP forbids resending after a 500."""
+    """OTLP forbids a retry after status 500."""
     reading = _Stuck()
     collector = _start(loop, MemorySink(), reading)
     with ThreadPoolExecutor(16) as pool:

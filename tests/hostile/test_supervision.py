@@ -33,7 +33,7 @@ def until(holds: Callable[[], bool], running: Tailspan) -> None:
 
 
 def children_of(parent: int, word: bytes) -> list[int]:
-    """The child processes whose command line holds a word."""
+    """Return the child processes whose command line contains a word."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -81,6 +81,6 @@ def test_a_span_reader_that_is_killed_again_and_again_loses_nothing(tmp_path: Pa
         assert probes.post(where, b"", PROTOBUF, 20.0).ok
         assert failures(running.address("metrics"), "message reader") == 3
         assert probes.get(running.address("metrics") + "/readyz").body == "ready\n"
-        # A malformed message is no failure of the reader.
+        # A malformed message is not a failure of the reader.
         assert probes.post(where, b"\xff" * 9, PROTOBUF, 20.0).status == 400
         assert failures(running.address("metrics"), "message reader") == 3

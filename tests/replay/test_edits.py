@@ -74,7 +74,7 @@ def test_a_rate_adds_or_drops_whole_conversations(factor: float) -> None:
     assert set(found.prefixes.keys[::2].tolist()) == {0}
     talks = found.prefixes.keys[1::2]
     assert set(np.unique(talks, return_counts=True)[1].tolist()) == {turns}
-    # Turns keep their order, except near the ends of the recording.
+    # The turns keep their order, except near the ends of the recording.
     in_order = [(np.diff(rows[talks == talk]) > 0).mean() for talk in np.unique(talks)]
     assert np.mean(in_order) > 0.95
 

@@ -49,7 +49,7 @@ def test_a_child_is_asked_to_end(with_child: Callable[..., None]) -> None:
         await child.stop()
         assert await child.wait() == 7
         assert child.last_words() == "begun\nended"
-        await child.stop()  # idempotent
+        await child.stop()  # a second stop has no effect
         assert not child.running
 
     code = (
@@ -74,7 +74,7 @@ def test_a_child_that_will_not_end_is_made_to(with_child: Callable[..., None]) -
 
 
 def test_ctrl_c_reaches_a_child_through_us_alone(with_child: Callable[..., None]) -> None:
-    """The child's own session gets no signals of the terminal."""
+    """The child has its own session, which gets no signals of the terminal."""
 
     async def play(child: Child) -> None:
         await said(child, "session")
@@ -130,7 +130,7 @@ def test_a_log_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 def test_no_local_program_of_that_name_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The working directory may hold another `cli`."""
+    """The working directory may contain another `cli`."""
     (tmp_path / "cli").mkdir()
     (tmp_path / "cli" / "main.py").write_text("def main(): print('another program')")
     (tmp_path / "cli" / "__init__.py").touch()
@@ -175,7 +175,7 @@ asyncio.run(main())
 
 @ON_LINUX
 def test_a_child_of_an_ended_parent_does_not_start() -> None:
-    """The kernel reports only an end still to come."""
+    """The kernel signals only the end of a parent that is still running."""
     leash = Path(children.__file__).with_name("leash.py")
     asked = [sys.executable, str(leash), str(os.getpid() + 1), *python("print('began')")]
     done = subprocess.run(asked, capture_output=True, check=False)

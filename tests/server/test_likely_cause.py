@@ -41,7 +41,7 @@ def _incident(**changed: Any) -> IncidentRow:
 
 
 class Asked:
-    """An explainer with a fixed answer that records its questions."""
+    """An explainer with a fixed result that records its questions."""
 
     def __init__(self, causes: int = 1) -> None:
         self.questions: list[Question] = []
@@ -106,7 +106,7 @@ def test_no_cause_is_no_sentence(engine: Engine, objective: Callable[[str], Obje
 
 
 class Apart:
-    """An explainer that answers when the test lets it, and counts."""
+    """An explainer that counts its questions, and returns when the test allows it."""
 
     def __init__(self) -> None:
         self.answer: str | Exception | None = "tenant a sends more"

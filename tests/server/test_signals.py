@@ -27,7 +27,7 @@ asyncio.run(main())
 
 
 def run(first: int, second: int = 0, wish: float = 0, before: str = "") -> tuple[int, list[str]]:
-    """Run a program that sends itself two signals; 0 is none."""
+    """Run a program that sends itself two signals; 0 means no signal."""
     code = PROGRAM.format(first=int(first), second=int(second), wish=wish, before=before)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout.split("\n")[:-1]

@@ -10,7 +10,7 @@ from telemetry.tasks import Task
 
 
 class Enough(Exception):  # noqa: N818 -- named for the condition
-    """Ends a loop once the test has seen enough."""
+    """Raised to end a loop."""
 
 
 def pauses_of(
@@ -21,7 +21,7 @@ def pauses_of(
     every_s: float | None = None,
     chance: float = 1.0,
 ) -> list[float]:
-    """The first pauses between attempts of a part's work."""
+    """Return the first pauses between attempts of a part's work."""
     paused: list[float] = []
 
     async def run() -> None:
@@ -47,14 +47,14 @@ async def failing() -> None:
 
 
 def test_pauses_double_up_to_a_minute_and_are_jittered() -> None:
-    """At least half of the pause, so that many do not retry at once."""
+    """A pause is at least half of its nominal length, and jitter spreads the retries."""
     assert pauses_of(failing, 9, Task("a")) == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert pauses_of(failing, 3, Task("a"), chance=0.0) == [0.5, 1, 2]
     assert (FIRST_PAUSE_S, LONGEST_PAUSE_S) == (1, 60)
 
 
 def test_a_failure_is_counted_and_named_until_the_next_success() -> None:
-    """Only by its type: a message may hold parts of a request."""
+    """The type is logged without the message, which may contain parts of a request."""
     task = Task("evaluator")
     seen: list[str | None] = []
 

@@ -7,7 +7,7 @@ from analysis.compare.shared_work import Instants, shared_work
 
 
 def instants(*rows: tuple[float, float, float, float, int, int]) -> Instants:
-    """Requests of one engine: received, scheduled, first token, last token, prompt, output."""
+    """Return requests: (received, scheduled, first token, last token, prompt, output)."""
     columns = np.array(rows, dtype=np.float64).reshape(-1, 6).T
     return Instants(
         engine=np.zeros(columns.shape[1], dtype=np.int64),
