@@ -39,7 +39,7 @@ seconds = st.floats(0, 900, allow_nan=False)
 def test_the_parts_sum_to_the_bill_for_any_data(
     fleet: list[tuple[int, int, float, list[tuple[int, float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """By replica, by hour and in total, to 1e-9; and price × time is the bill."""
+    """The sum is equal by replica, by hour and in total, to 1e-9; price × time is the bill."""
     samples, rows = {}, []
     for number, (begins, lasts, share, requests) in enumerate(fleet):
         samples[f"r{number}", 0] = busy(begins, begins + lasts, share)
@@ -66,9 +66,7 @@ def test_the_parts_sum_to_the_bill_for_any_data(
 
 
 def test_requests_waste_idle_and_the_rest_are_named() -> None:
-    """An engine is up for 1,000 s and busy for 600: 500 s for requests, 40 s repeated, 60 s of
-    neither.
-    """
+    """In 1,000 s, an engine is busy for 600 s: 500 s for requests, 40 s repeated, 60 s other."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.6)}),
         cells(
@@ -124,7 +122,7 @@ def test_a_gap_in_an_engines_samples_is_not_billed() -> None:
 
 
 def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:
-    """A cached token weighs an eighth of a computed one, an output token 1.75."""
+    """A cached token weighs an eighth of a computed one, and an output token 1.75."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.4)}),
         cells(
@@ -145,7 +143,7 @@ def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:
 
 
 def test_without_busy_time_the_whole_time_is_billed_to_requests() -> None:
-    """Idle time is then unknown, not zero."""
+    """The idle time is unknown, not zero."""
     points = [(at, None) for at in range(0, 1_001, 5)]
     made = accounts(
         engine_stretches({("r", 0): points}),
@@ -181,7 +179,7 @@ def test_a_replica_can_be_priced_by_name() -> None:
 
 
 def test_tokens_in_and_out_share_a_requests_cost_by_the_step_model() -> None:
-    """α·P = 3 s of prefill and δ·N = 1 s of decodes, so three quarters are input."""
+    """α·P is 3 s of prefill, and δ·N is 1 s of decodes, so three quarters are input."""
     counts = {
         "steps_total": [0.0, 0.0, 0.0],
         "scheduled_prefill_tokens_total": [0.0, 0.0, 3_000.0],

@@ -78,7 +78,7 @@ def test_what_a_request_of_an_earlier_hour_costs_is_split_as_that_hours_steps_ar
 
 
 def test_the_requests_of_a_replica_are_counted_once_however_many_engines_it_has() -> None:
-    """Two engines with half the steps each are split as one with all of them."""
+    """Two engines with half of the steps each have the same split as one engine with all steps."""
     fit = dict(
         zip(
             ("step_model_base_s", "step_model_per_prefill_token_s",

@@ -24,7 +24,7 @@ def unpriced(endpoint: Endpoint, tokens: Tokens) -> float | None:
 
 @dataclass
 class Script:
-    """What a server answers, and what it was asked."""
+    """The responses of a server, and the requests that it received."""
 
     parts: Sequence[Part] = ()
     status: str = "200 OK"

@@ -1,4 +1,4 @@
-"""Streams in the shapes of the managed APIs, written from their public documentation."""
+"""Streams in the formats of the managed APIs, written from their public documentation."""
 
 import json
 from binascii import crc32
@@ -255,4 +255,4 @@ REFUSALS = {
         {"error": {"code": 429, "message": "too many requests", "status": "RESOURCE_EXHAUSTED"}}
     ],
 }
-"""The body of a 429 of each protocol."""
+"""The body of a 429 in each protocol."""

@@ -1,4 +1,4 @@
-"""Each bad file has an error that names the key, the value and what is allowed."""
+"""Each invalid file has an error with the key, the value and the allowed values."""
 
 from pathlib import Path
 

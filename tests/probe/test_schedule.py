@@ -1,4 +1,4 @@
-"""Every intended instant has exactly one result."""
+"""Every scheduled time has exactly one result."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ def _run(
 def test_a_slow_endpoint_is_probed_as_often_as_a_fast_one(
     prober: Prober, endpoint: Endpoint
 ) -> None:
-    """Each instant has a result, also if the endpoint never answers."""
+    """Each scheduled time has a result, even if the endpoint never responds."""
     results = _run(prober, (endpoint,), Script(CHAT[:2], end="silent"), 5.5 * EVERY_S)
     at = [each.at_unix_ns for each in results]
     gaps = [(b - a) / 1e9 for a, b in pairwise(at)]
@@ -56,7 +56,7 @@ def test_the_twin_of_a_prompt_follows_it(prober: Prober, endpoint: Endpoint) -> 
 
 
 def test_a_prompt_without_an_answer_has_no_twin(prober: Prober, endpoint: Endpoint) -> None:
-    """No cache may contain it."""
+    """Without a response, the prompt cannot be in a cache."""
     script = Script(status="500 Oops")
     results = _run(prober, (endpoint,), script, 2.5 * EVERY_S)
     assert [each.twin for each in results] == [False] * 3

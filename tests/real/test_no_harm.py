@@ -57,7 +57,7 @@ def test_with_every_hook_raising_serving_goes_on_and_the_failures_are_counted(
 def test_a_dead_engine_leaves_a_row_for_every_request_it_took_along(
     vllm: Any, tailspan: Any
 ) -> None:
-    """SIGKILL of the engine core in mid-answer ends the server."""
+    """SIGKILL of the engine core during a response ends the server."""
     calls = [
         Call(prompt=f"request {index}", max_tokens=1500, begun=threading.Event())
         for index in range(4)
@@ -81,7 +81,7 @@ def test_a_dead_engine_leaves_a_row_for_every_request_it_took_along(
 
 @pytest.mark.ends_its_server
 def test_what_was_captured_is_sent_before_the_server_ends(crowded: Any, tailspan: Any) -> None:
-    """SIGTERM right after the last answer."""
+    """SIGTERM follows directly after the last response."""
     seen = send_all(crowded.port, mixed(20, seed=33), concurrency=8)
     crowded.ends(signal.SIGTERM)
     assert len(tailspan.rows({timed.trace_id for timed in seen})) == 20

@@ -5,7 +5,7 @@ from roofline.arrow import EngineKey, engines_of, gpus_of
 
 
 def a_table(**columns: object) -> pa.Table:
-    """Samples of two engines of one replica and one of another."""
+    """Return samples of two engines of one replica and one engine of another."""
     return pa.table(
         {
             "replica": pa.array(["b", "a", "a", "a"]).dictionary_encode(),

@@ -58,7 +58,7 @@ def test_known_terms_have_a_verdict_that_their_shares_bear_out(
 
 
 def found(**changes: Any) -> tuple[Finding, ...]:
-    """Findings of a window bound by memory, with these changes."""
+    """Return the findings of a memory-bound window, with these changes."""
     return findings_of(
         **{
             "verdict": Verdict.MEMORY_BOUND,
@@ -93,7 +93,7 @@ def test_more_than_the_device_can_is_a_finding() -> None:
 
 
 def test_the_residual_is_of_the_nearer_end_of_what_is_modelled() -> None:
-    """It is unknown how much of the activations stays on the chip."""
+    """It is unknown which share of the activations stays on the chip."""
     assert residual_of(1.0e12, 2.0e12, 2.5e12) == pytest.approx(0.25)
     assert residual_of(1.0e12, 2.0e12, 0.7e12) == pytest.approx(-0.3)
     assert residual_of(1.0e12, 2.0e12, 1.1e12) == 0.0
