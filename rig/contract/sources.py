@@ -123,7 +123,7 @@ class Index:
             NoSourceError: the index does not return the archive, or its digest differs.
         """
         if release.digest_name not in ("sha256", "sha384", "sha512"):
-            raise NoSourceError(f"vLLM {release.version}: the index gives no digest to check.")
+            raise NoSourceError(f"vLLM {release.version}: the index has no digest of the archive.")
         digest = hashlib.new(release.digest_name)
         # Send the same headers as pip, because the HTTP layer must not unpack the archive before it
         # is hashed.
@@ -208,7 +208,7 @@ def open_index() -> Iterator[Index]:
         # Suppress warnings about configured indexes that have no vLLM.
         logging.getLogger("pip").setLevel(logging.ERROR)
     except (ImportError, AttributeError) as error:
-        raise NoSourceError(f"sources are fetched with pip's client, not found: {error}") from error
+        raise NoSourceError(f"pip is needed to fetch sources, but was not found: {error}") from error
     with command.main_context():
         session = command._build_session(options)
         try:

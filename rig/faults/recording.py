@@ -102,7 +102,7 @@ class RunningServer:
         self.process = _start(self.port, self.otlp_port, self.log, arguments)
 
     def warm_up(self) -> None:
-        """Send requests that cause all kinds of steps, so that the server can fit its step model."""
+        """Send requests with all kinds of steps, so that the server can fit its step model."""
         long = [Call(chat=False, prompt="long " * size, max_tokens=4) for size in (60, 120, 180)]
         # The engine compiles some kernels at their first use, which this request causes.
         rare = [Call(chat=False, prompt="rare", max_tokens=4, body={"logprobs": 20})]
