@@ -39,7 +39,7 @@ UNITS = {
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-def test_a_fields_name_says_its_unit(noun: type) -> None:
+def test_a_fields_name_contains_its_unit(noun: type) -> None:
     for field in fields_of(noun):
         ends = [end for end in UNITS if field.name.endswith(end)]
         if ends:

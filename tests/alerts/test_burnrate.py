@@ -111,7 +111,7 @@ def test_a_start_takes_as_long_to_detect_as_a_change(
 
 
 @given(counts, counts, shares)
-def test_burn_of_two_stretches_lies_between_theirs(
+def test_the_burn_rate_of_two_ranges_is_between_their_burn_rates(
     one: Counts, two: Counts, budget: Fraction
 ) -> None:
     assume(one.events and two.events)

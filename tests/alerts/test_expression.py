@@ -130,7 +130,7 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
     assert parse(render(expression), WORDS) == expression
 
 
-def test_results_cannot_select_and_labels_cannot_judge() -> None:
+def test_results_cannot_select_requests_and_labels_cannot_judge_them() -> None:
     """An objective that selects only fast requests would always be met."""
     with pytest.raises(ExpressionError, match="use it in good"):
         parse("ttft_s < 1", WHERE)

@@ -18,7 +18,9 @@ buckets = st.lists(
 
 
 @given(buckets, st.integers(-5, 105), st.integers(0, 110))
-def test_a_window_holds_what_lies_in_it(each: list[Bucket], from_s: int, length_s: int) -> None:
+def test_a_window_contains_the_buckets_within_it(
+    each: list[Bucket], from_s: int, length_s: int
+) -> None:
     to_s = from_s + length_s
     inside = [bucket.counts for bucket in each if from_s < bucket.until_s <= to_s]
     total = sum(inside, Counts(0, 0))

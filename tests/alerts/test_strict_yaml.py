@@ -64,7 +64,7 @@ def test_an_unknown_key_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("text", ["a:", "a: ''", "a: null", "a: ~"])
-def test_nothing_is_not_a_text(text: str) -> None:
+def test_a_null_is_not_a_text(text: str) -> None:
     with pytest.raises(DocumentError, match="a: is empty"):
         Reader(only(text), "f.yaml", "", ("a",)).text("a")
 

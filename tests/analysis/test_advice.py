@@ -51,7 +51,7 @@ def test_more_seats_are_the_first_advice_where_seats_bind() -> None:
     assert first.gain.low <= (first.gain.value or 0) <= first.gain.high < 0
 
 
-def test_where_nothing_queues_more_seats_do_not_help() -> None:
+def test_without_a_queue_more_batch_slots_do_not_help() -> None:
     by_name = {each.lever.name: each for each in advised("ttft_s", seats=256).advice}
     assert not by_name["larger batch"].helps
     assert not by_name["smaller batch"].helps
@@ -81,7 +81,7 @@ def test_a_fleet_gets_advice_on_its_router() -> None:
     assert {"routing by load", "routing by prefix", "one replica fewer"} <= names
 
 
-def test_what_a_replay_cannot_judge_is_listed() -> None:
+def test_levers_that_a_replay_cannot_test_are_listed() -> None:
     unknown = " ".join(advised("e2e_s").unknown)
     for lever in ("smaller model", "placement", "speculative decoding", "priority"):
         assert lever in unknown

@@ -21,7 +21,7 @@ def test_neighbouring_stretches_are_read_as_one() -> None:
     assert windows_of(question(97)) == [Window(97 * HOUR, 101 * HOUR)]
 
 
-def test_what_lies_between_after_a_long_incident_is_not_read() -> None:
+def test_the_range_between_baseline_and_window_is_not_read() -> None:
     """Otherwise the comparison of two hours would read a day of requests."""
     assert windows_of(question(70)) == [
         Window(70 * HOUR, 71 * HOUR),
@@ -29,7 +29,7 @@ def test_what_lies_between_after_a_long_incident_is_not_read() -> None:
     ]
 
 
-def test_what_was_read_apart_is_joined() -> None:
+def test_tables_that_were_read_separately_are_joined() -> None:
     """Rows are in the order of time, even if dictionaries differ, and each start appears once."""
     start = EngineStart(replica="r0", engine=0, process=1, at_unix_ns=5, config="c", arguments="{}")
 

@@ -48,7 +48,9 @@ def test_the_share_is_that_of_the_past_up_to_the_newest_request(
     assert arriving(engine, PAST, (TO_S + 5) * NS) == Arriving(1_000, 1.0)
 
 
-def test_it_has_arrived_once_it_is_evaluated(engine: Engine, store: Callable[[int], None]) -> None:
+def test_the_past_is_complete_when_it_is_evaluated(
+    engine: Engine, store: Callable[[int], None]
+) -> None:
     """An evaluation from an earlier run does not count, because its incidents are different."""
     store(TO_S - 1)
     keep_evaluation(engine, "chat", FROM_S, [])

@@ -195,7 +195,7 @@ def test_a_segment_ends_where_the_cache_stopped_finding() -> None:
     assert not before.any()
 
 
-def test_what_was_cached_before_the_recording_is_known() -> None:
+def test_prefixes_cached_before_the_recording_are_detected() -> None:
     ladders = ladders_of((1, 2), (1, 2), (5,))
     _, before = prefixes_of(ladders, np.array([32, 32, 0]))
     assert before.tolist() == [True, False, False]

@@ -94,7 +94,7 @@ def test_a_trace_is_predicted_as_the_same_fleet_measures_it(rate_per_s: float) -
     assert 0 < (found.objectives[0].good_ratio.value or 0) <= 1
 
 
-def test_what_the_window_did_not_have_is_listed() -> None:
+def test_lengths_beyond_the_window_are_listed() -> None:
     arrivals, _ = trace(2.0)
     arrivals = replace(
         arrivals,

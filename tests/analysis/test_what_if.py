@@ -101,7 +101,7 @@ def test_a_change_is_predicted_as_the_changed_fleet_measures_it(
         )
 
 
-def test_too_few_seats_are_said_to_saturate() -> None:
+def test_too_few_batch_slots_are_reported_as_saturated() -> None:
     found = answer(Edits(arguments={"max_num_seqs": "4"}))
     assert found.saturated
     assert found.binds == "seats"

@@ -29,14 +29,14 @@ HANG, _, DOWN = OUTAGES
         (20, 0, 0, False),
     ],
 )
-def test_a_page_is_deserved_by_the_users_hurt(
+def test_a_page_is_correct_if_many_users_are_affected(
     steps: int, arrived: int, hurt: int, deserves: bool
 ) -> None:
     """A page is correct if more than a tenth of the requests of five minutes are bad."""
     assert users_hurt(np.full(steps, arrived), np.full(steps, hurt)) is deserves
 
 
-def test_a_handful_of_requests_deserves_no_page() -> None:
+def test_few_bad_requests_need_no_page() -> None:
     """Nine failures of nine requests in an hour need no page; ten of ten do."""
     arrived = np.zeros(240, dtype=np.int64)
     arrived[::26][:9] = 1
@@ -46,7 +46,7 @@ def test_a_handful_of_requests_deserves_no_page() -> None:
     assert users_hurt(arrived, arrived)
 
 
-def test_a_hang_is_counted_when_it_ends_and_an_absence_never() -> None:
+def test_a_hang_is_counted_at_its_end_and_an_absence_is_not_counted() -> None:
     """Both outages need a page while the requests arrive."""
     for kind in (HANG, DOWN):
         days = two_days((1, 2), [kind], 4.0)

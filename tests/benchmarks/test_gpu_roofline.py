@@ -13,7 +13,7 @@ from store.writer import Writer
 from telemetry.request_rows import RequestRows
 
 
-def test_measured_and_modelled_stand_side_by_side_with_what_a_request_costs(tmp_path: Path) -> None:
+def test_the_table_has_measured_and_modelled_values_and_the_cost(tmp_path: Path) -> None:
     case = run(FleetConfig(duration_s=40.0, replicas=2, seed=3))
     pricing = Pricing(load_prices())
     pricing.update(case.starts, case.samples, case.gpus)

@@ -112,7 +112,7 @@ def test_an_empty_range_is_undecided_and_passes(ask: Callable[..., Result]) -> N
         ([*SIDES, "--objectives", "/no/such/file"], "--objectives: "),
     ],
 )
-def test_wrong_usage_says_what_is_allowed(
+def test_wrong_usage_prints_the_allowed_values(
     ask: Callable[..., Result], words: list[str], reason: str
 ) -> None:
     result = ask(*words)

@@ -100,7 +100,7 @@ def test_all_is_well(
     assert all(finding["ok"] is True and finding["mend"] is None for finding in every)
 
 
-def test_nothing_is_up(doctor: Doctor, nowhere: list[str]) -> None:
+def test_every_check_fails_if_nothing_runs(doctor: Doctor, nowhere: list[str]) -> None:
     result = doctor(
         *nowhere, "--vllm", f"http://127.0.0.1{nowhere[0][-6:].replace('=', ':')}", "--format=json"
     )
@@ -357,7 +357,7 @@ def test_late_telemetry_of_all_senders_delays_alerts(exported: Exported) -> None
         assert "check the clock of the collector's machine first" in str(finding.mend)
 
 
-def test_where_all_clocks_are_ahead_ours_is_looked_at_first(exported: Exported) -> None:
+def test_if_all_clocks_are_ahead_our_own_clock_is_suspected(exported: Exported) -> None:
     """One clock that is behind is more likely than several that are ahead."""
     shown = "".join(
         f'tailspan_clock_{what}_seconds{{source="{name}"}} 42.0\n'

@@ -66,7 +66,7 @@ def test_the_text_has_the_sentence_the_reason_and_the_way_out(
     assert reason < shown.index("Try: store the KV cache in 8 bits, --kv-cache-dtype fp8.")
 
 
-def test_the_text_says_where_the_shares_come_from(
+def test_the_text_states_the_source_of_the_shares(
     queued: Callable[[float], None], run: Run
 ) -> None:
     queued(2.0)
@@ -75,7 +75,7 @@ def test_the_text_says_where_the_shares_come_from(
     assert "Shares: from the step ledger, without intervals.\n" in run("explain", "--fast").stdout
 
 
-def test_nothing_to_find_is_an_answer(queued: Callable[[float], None], run: Run) -> None:
+def test_no_incident_is_a_result(queued: Callable[[float], None], run: Run) -> None:
     queued(0.0)
     result = run("explain")
     assert result.exit_code == 0

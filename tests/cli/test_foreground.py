@@ -96,7 +96,7 @@ async def nothing(_: Up) -> None:
     """Return at once, so that Tailspan stops."""
 
 
-def test_it_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
+def test_up_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
     printed = up(nothing)
     places = [
         printed.index(words)
@@ -126,7 +126,7 @@ def test_it_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
         (None, "health check (Connection refused)"),
     ],
 )
-def test_it_waits_for_the_server_to_watch(
+def test_up_waits_for_the_server_to_watch(
     up: RunUp, stranger: Callable[..., str], free_port: int, answer: bytes | None, words: str
 ) -> None:
     vllm = stranger(answer) if answer is not None else f"http://127.0.0.1:{free_port}"
@@ -172,7 +172,7 @@ def test_many_servers_are_summed_up(up: RunUp, request_row: Row) -> None:
     assert up(play).count("Telemetry arrives from") == MOST_NAMED
 
 
-def test_an_explorer_that_dies_is_reported_and_the_rest_goes_on(
+def test_a_dead_explorer_is_reported_and_the_other_parts_continue(
     up: RunUp, explorer_is: Callable[[str], None]
 ) -> None:
     explorer_is("import sys; sys.exit('no such page')")
@@ -186,7 +186,7 @@ def test_an_explorer_that_dies_is_reported_and_the_rest_goes_on(
     assert "explorer.log):\nno such page" in printed
 
 
-def test_a_child_that_dies_is_started_again_and_named_meanwhile(
+def test_a_dead_child_is_reported_and_restarted(
     up: RunUp, explorer_is: Callable[[str], None]
 ) -> None:
     explorer_is("import sys; sys.exit('no such page')")

@@ -266,7 +266,7 @@ def test_samples_are_sent_until_it_is_stopped(
         (Outcome(Verdict.ACCEPTED), 1, "1 did not fit in the queue"),
     ],
 )
-def test_what_is_dropped_is_counted(
+def test_dropped_samples_are_counted(
     install: Install,
     monkeypatch: pytest.MonkeyPatch,
     capsys: Any,
@@ -314,7 +314,7 @@ def test_a_lost_collector_and_its_return_are_reported_once(
     assert printed is None or printed in str(news)
 
 
-def test_what_still_waits_at_the_end_is_dropped_too() -> None:
+def test_samples_that_wait_at_the_end_are_dropped() -> None:
     """The collector reads every byte and never responds."""
     results = {"sent": 2, "expired": 0, "full": 0, "refused": 0}
     printed = gpu_agent.summary(48, 6, results)
@@ -397,7 +397,7 @@ def test_the_doctor_asks_a_running_tailspan_for_its_readers(
             assert "\x1b" not in down.detail
 
 
-def test_a_setup_of_nothing_has_nothing_to_ask() -> None:
+def test_an_empty_gpu_setup_has_no_readers() -> None:
     """Tests and simulations have no GPU readers."""
     assert not GpuSetup().any
     assert GpuSetup().configured == ConfiguredOwners()

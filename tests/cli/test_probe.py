@@ -107,7 +107,7 @@ def test_a_budget_in_dollars_needs_a_price(model: str, tmp_path: Path) -> None:
     assert "budget.usd_per_day: the price of tiny at" in result.output
 
 
-def test_what_does_not_fit_the_budget_is_not_sent(model: str, tmp_path: Path) -> None:
+def test_a_probe_above_the_budget_is_not_sent(model: str, tmp_path: Path) -> None:
     path = _plan(tmp_path, model, more="budget: {tokens_per_day: 20}\n")
     state = tmp_path / "spent"
     result = CliRunner().invoke(

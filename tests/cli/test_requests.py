@@ -177,7 +177,7 @@ def test_a_clients_label_does_not_reach_the_terminal_as_a_command(
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_nothing_found_has_a_hint_and_is_no_failure(
+def test_an_empty_result_has_a_hint_and_is_not_a_failure(
     run: Run, fill: Fill, request_row: Requests, form: str
 ) -> None:
     def wanted(*words: str, window: bool = True) -> str:

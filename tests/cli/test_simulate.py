@@ -33,7 +33,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     return seen
 
 
-def test_it_opens_with_an_hour_of_past_and_an_incident_under_way(runs: Runs) -> None:
+def test_a_simulation_starts_with_an_hour_of_past_and_an_open_incident(runs: Runs) -> None:
     result = CliRunner().invoke(simulate, [])
     assert result.exit_code == 0, result.output
     (plan,) = runs.plans

@@ -97,7 +97,7 @@ def test_rules_of_one_environment_say_which(file: Path) -> None:
     assert "allowed: matchers as within" in done.output
 
 
-def test_what_cannot_be_made_into_rules_is_a_finding(file: Path) -> None:
+def test_an_objective_without_possible_rules_is_a_finding(file: Path) -> None:
     assert slo("rules", str(file), "--explorer-url", "javascript:alert(1)").exit_code == 2
     file.write_text(OBJECTIVE.replace("0.5", "0.4"))
     result = slo("rules", str(file), "--for", "vllm")
@@ -189,7 +189,7 @@ def test_rules_that_promtool_refuses_are_a_finding(
     assert f"{file}:8: promtool rejects it:" in result.stdout
 
 
-def test_nothing_counted_is_null_and_not_zero(file: Path, url: str, fill: Fill) -> None:
+def test_no_counted_requests_are_null_not_zero(file: Path, url: str, fill: Fill) -> None:
     fill()
     result = slo("status", str(file), "--database", url)
     assert result.exit_code == 0

@@ -170,7 +170,7 @@ def test_wrong_labels_exit_2_with_those_allowed(run: Run, fill: Fill, by: str, w
     assert wanted in result.stderr
 
 
-def test_nothing_found_has_a_hint(run: Run, fill: Fill) -> None:
+def test_an_empty_result_has_a_hint(run: Run, fill: Fill) -> None:
     fill()
     result = run("stats", "--format", "json")
     assert (result.exit_code, result.stdout) == (0, "")

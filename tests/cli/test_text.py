@@ -44,7 +44,7 @@ def test_unknown_is_shown_as_such_and_nothing_as_0() -> None:
 
 
 @given(st.text())
-def test_a_label_cannot_command_the_terminal_nor_fill_it(text: str) -> None:
+def test_a_label_cannot_control_or_fill_the_terminal(text: str) -> None:
     """Clients choose labels."""
     shown = label(text)
     assert shown.isprintable()

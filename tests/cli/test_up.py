@@ -95,7 +95,7 @@ def stored(url: str) -> set[str]:
     return set(table.column("request_id").to_pylist())
 
 
-def test_what_the_sdk_sends_is_stored_exported_and_listed(
+def test_spans_of_the_sdk_are_stored_exported_and_listed(
     up: RunUp, span: MakeSpan, run: Callable[..., Result]
 ) -> None:
     running = up("--no-explorer")
@@ -122,7 +122,7 @@ def test_what_the_sdk_sends_is_stored_exported_and_listed(
 
 
 @pytest.mark.parametrize(("number", "status"), [(SIGINT, 0), (SIGKILL, -SIGKILL)])
-def test_what_was_acknowledged_is_kept_however_it_ends(
+def test_acknowledged_rows_survive_every_kind_of_end(
     up: RunUp,
     span: MakeSpan,
     url: str,
@@ -221,7 +221,7 @@ def test_a_closed_output_stops_nothing(span: MakeSpan, url: str, tmp_path: Path)
 
 
 @ON_LINUX
-def test_its_children_end_with_it_even_where_it_is_killed(up: RunUp, tmp_path: Path) -> None:
+def test_children_of_up_end_with_it_even_after_sigkill(up: RunUp, tmp_path: Path) -> None:
     """The children are the explorer, the simulator and the span reader."""
     running = up("--simulate", "--explorer-port=0")
     page = running.says(r"  Explorer   (http://\S+)")
@@ -252,7 +252,7 @@ def test_a_second_ctrl_c_ends_it_at_once(up: RunUp) -> None:
 
 
 @ON_LINUX
-def test_it_ends_with_its_terminal(url: str, tmp_path: Path) -> None:
+def test_up_ends_with_its_terminal(url: str, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     # The first terminal that a session leader opens becomes the session's controlling terminal.
     shell = f'exec "$@" <>{os.ttyname(theirs)} >&0 2>&1'

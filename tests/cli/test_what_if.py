@@ -98,7 +98,7 @@ def test_too_many_requests_are_refused_before_they_are_read(
         (["--replicas", "0"], "replicas: 0; allowed: 1 to"),
     ],
 )
-def test_wrong_usage_says_what_is_allowed(
+def test_wrong_usage_prints_the_allowed_values(
     ask: Callable[..., Result], words: list[str], reason: str
 ) -> None:
     result = ask(*words)

@@ -104,7 +104,7 @@ def test_ports_and_sizes_match_our_endpoints(given: Any) -> None:
     assert batch["min_size"] <= batch["max_size"] <= exporter["sending_queue"]["queue_size"]
 
 
-def test_nothing_is_given_up_or_dropped(given: Any) -> None:
+def test_the_gateway_retries_for_ever_and_drops_no_data(given: Any) -> None:
     """The queue is on disk, and a full queue blocks senders."""
     (exporter,) = given["exporters"].values()
     assert exporter["retry_on_failure"]["max_elapsed_time"] == "0s"

@@ -286,7 +286,7 @@ def test_plaintext_against_tls_is_refused_and_the_next_one_served(
         connection.close()
 
 
-def test_old_protocols_are_not_spoken(now_unix_ns: int, issue: Issue, ca: Path) -> None:
+def test_old_tls_versions_are_refused(now_unix_ns: int, issue: Issue, ca: Path) -> None:
     with _collector(now_unix_ns, tls=Tls(*issue())) as (collector, _):
         old = ssl.create_default_context(cafile=ca)
         old.set_ciphers("ALL:@SECLEVEL=0")

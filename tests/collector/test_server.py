@@ -209,7 +209,7 @@ def test_the_sdks_metrics_reach_sink_and_listener(
     assert _count(collector, "metrics", "stored", "") == 12
 
 
-def test_nothing_is_acknowledged_before_the_commit(
+def test_no_message_is_acknowledged_before_the_commit(
     now_unix_ns: int, collector_of: Make, trace_message: Message
 ) -> None:
     sink, listener = MemorySink(held=True), _Listener()

@@ -157,7 +157,7 @@ def test_without_busy_time_the_whole_time_is_billed_to_requests() -> None:
     assert total.busy_s is None
 
 
-def test_what_has_no_price_is_named_and_never_free() -> None:
+def test_an_engine_without_a_price_is_named_and_not_free() -> None:
     made = accounts(
         engine_stretches({("r", 0): busy(0, 100, 0.5)}),
         cells({"replica": "r", "requests": 7, "billed_s": 5.0}),
@@ -203,7 +203,7 @@ def test_tokens_in_and_out_share_a_requests_cost_by_the_step_model() -> None:
     assert group.usd_per_1k_out == pytest.approx(0.001)
 
 
-def test_of_hours_whose_samples_are_gone_only_requests_and_waste_are_in_the_bill() -> None:
+def test_hours_without_samples_have_only_requests_and_waste_in_the_bill() -> None:
     made = replace(
         accounts(
             engine_stretches({("r", 0): busy(3_600, 7_200, 0.5)}),

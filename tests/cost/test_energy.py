@@ -60,7 +60,7 @@ def test_idle_energy_is_what_the_gpu_draws_without_work() -> None:
     assert found.co2_g == pytest.approx(found.joules / 3.6e6 * 1.5 * 100)
 
 
-def test_minutes_that_are_all_alike_split_energy_by_time() -> None:
+def test_with_equal_minutes_energy_is_divided_by_time() -> None:
     made = fleet([0.5] * 20, [200.0] * 20)
     found = energy(made, PRICES, uptime_of(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
     assert not found.fitted

@@ -15,7 +15,7 @@ managed:
 )
 
 
-def test_tokens_are_priced_as_the_managed_api_does_cached_ones_apart() -> None:
+def test_cached_tokens_are_priced_separately_as_in_the_managed_api() -> None:
     one = compare("chat", Tokens(1, 1_000, 500, 100), MINE)
     ten = compare("chat", Tokens(10, 10_000, 5_000, 1_000), MINE)
     none_cached = compare("chat", Tokens(1, 1_000, 0, 100), MINE)
@@ -71,11 +71,11 @@ def test_break_even_counts_only_up_to_the_rate_that_keeps_the_objective(
     assert found.reachable is reachable
 
 
-def test_nothing_compared_breaks_even_nowhere() -> None:
+def test_without_a_comparison_there_is_no_break_even() -> None:
     assert break_even(10.0, [], SustainableRate(0, None)) is None
 
 
-def test_what_was_refused_is_not_part_of_the_mix() -> None:
+def test_refused_requests_are_not_part_of_the_mix() -> None:
     """Refused requests reached no engine, and a managed API would not bill them."""
     made = cells(
         {

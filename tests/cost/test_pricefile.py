@@ -45,7 +45,7 @@ def test_devices_are_known_by_the_names_that_drivers_give_them(device: str, name
 
 
 @pytest.mark.parametrize("device", ["cpu", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA L40", None])
-def test_what_is_not_in_the_list_has_no_price(device: str | None) -> None:
+def test_a_device_that_is_not_listed_has_no_price(device: str | None) -> None:
     """A CPU, a slice of a GPU and a similar model have no price, instead of the nearest price."""
     assert load_prices().rate(device=device) is None
 

@@ -183,7 +183,7 @@ def test_loading_beside_a_serving_process_of_the_same_name_is_not_billed() -> No
     assert total.loading_usd == 0
 
 
-def test_a_pod_that_replaces_another_is_not_counted_beside_it() -> None:
+def test_a_pod_that_replaces_another_is_not_counted_twice() -> None:
     day = 24 * HOUR_S
     one = bill(steady({"pod-a": (0, day)}, 0, day), PRICES)
     rolled = bill(steady({"pod-a": (0, day // 2), "pod-b": (day // 2, day)}, 0, day), PRICES)

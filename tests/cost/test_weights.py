@@ -61,7 +61,7 @@ def test_the_rates_of_a_window_are_those_of_its_parts_weighted_by_what_they_cost
     assert whole.out_usd == pytest.approx(sum(each.out_usd for each in parts), rel=1e-9)
 
 
-def test_what_a_request_of_an_earlier_hour_costs_is_split_as_that_hours_steps_are() -> None:
+def test_an_earlier_hours_requests_are_split_by_that_hours_steps() -> None:
     work = {
         "steps_total": [0.0, 0.0, 0.0],
         "scheduled_prefill_tokens_total": [0.0, 0.0, 1_000.0],

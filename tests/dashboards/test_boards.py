@@ -26,12 +26,12 @@ each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.ui
 
 
 @each_board
-def test_what_is_committed_is_what_would_be_generated(board: Board) -> None:
+def test_the_committed_dashboards_equal_the_generated_ones(board: Board) -> None:
     """If this test fails, run make generate."""
     assert (GENERATED / f"{board.uid}.json").read_text() == text(board), "run make generate"
 
 
-def test_nothing_else_is_committed() -> None:
+def test_only_generated_dashboards_are_committed() -> None:
     assert {file.stem for file in GENERATED.iterdir()} == {board.uid for board in BOARDS}
 
 

@@ -122,7 +122,7 @@ def push(grafana: Grafana, *words: str, token: str = TOKEN) -> Result:
 PROMETHEUS = ("--prometheus", "http://prometheus:9090")
 
 
-def test_an_empty_grafana_gets_all_of_it(grafana: Grafana) -> None:
+def test_an_empty_grafana_gets_every_dashboard(grafana: Grafana) -> None:
     done = push(grafana, *PROMETHEUS)
     assert done.exit_code == 0, done.output
     assert set(grafana.folders) == {FOLDER_UID}

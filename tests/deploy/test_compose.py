@@ -55,7 +55,7 @@ def test_every_service_has_a_health_check_or_a_reason(name: str) -> None:
 
 
 @each_service
-def test_what_is_mounted_is_there(name: str) -> None:
+def test_mounted_files_exist(name: str) -> None:
     for volume in SERVICES[name].get("volumes", []):
         source = volume.split(":")[0]
         if source.startswith("./"):
@@ -110,7 +110,7 @@ def test_the_gateways_queue_is_on_a_disk_that_it_may_write() -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("profile", ["", *PROFILES])
-def test_docker_compose_takes_it(profile: str) -> None:
+def test_docker_compose_accepts_the_configuration(profile: str) -> None:
     program = shutil.which("docker-compose")
     if program is None:
         pytest.skip("there is no docker-compose: apt-get install docker-compose")

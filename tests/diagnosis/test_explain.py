@@ -203,7 +203,7 @@ def test_a_growth_that_no_evidence_explains_is_left_unexplained() -> None:
     assert answer.unexplained == pytest.approx(1.0)
 
 
-def test_a_queue_is_blamed_on_nothing_that_did_not_grow() -> None:
+def test_a_queue_is_not_attributed_to_a_cause_that_did_not_grow() -> None:
     """Traffic, prompts and machine are unchanged, so a wait for batch slots has no cause."""
     answer = asked(later(quiet(), queue_seats_s=0.5), Metric.QUEUE)
     assert answer.verdict is Verdict.INCIDENT
@@ -211,7 +211,7 @@ def test_a_queue_is_blamed_on_nothing_that_did_not_grow() -> None:
     assert answer.unexplained == pytest.approx(1.0)
 
 
-def test_a_queue_after_a_stall_is_the_stalls() -> None:
+def test_a_queue_after_a_stall_is_attributed_to_the_stall() -> None:
     """The engine stalled for a tenth of the time, and the request rate did not change."""
     stalled = later(
         quiet(),
@@ -284,7 +284,7 @@ def test_a_filter_selects_the_latency_and_not_the_evidence(tenant: str) -> None:
     assert answer.requests < asked(_flood()).requests
 
 
-def test_a_healthy_replica_is_not_blamed_for_anothers_fault() -> None:
+def test_a_healthy_replica_is_not_blamed_for_another_replicas_fault() -> None:
     requests = quiet()
     there = at_replica(requests, "r1")
     queued = later(requests, queue_kv_s=np.where(there, 2.0, 0.0))

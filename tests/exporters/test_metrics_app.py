@@ -181,5 +181,5 @@ def test_scrapes_at_once_share_one_that_began_after_they_asked() -> None:
         ("gzip;q=0, *", False),
     ],
 )
-def test_an_answer_is_compressed_for_who_asks_for_it(header: str, wanted: bool) -> None:
+def test_a_response_is_compressed_on_request(header: str, wanted: bool) -> None:
     assert takes_gzip(header) is wanted

@@ -43,7 +43,7 @@ def test_a_request_counts_under_its_labels(exporter: PrometheusExporter, request
     assert _value(exporter, "tailspan_output_tokens_total", **PAIR) == 20
 
 
-def test_what_was_never_seen_has_no_series(exporter: PrometheusExporter, request_row: Row) -> None:
+def test_an_unseen_value_has_no_series(exporter: PrometheusExporter, request_row: Row) -> None:
     text = generate_latest(exporter.registry).decode()
     assert "tailspan_ttft_seconds" not in text
     assert "tailspan_engine_waiting_requests" not in text
@@ -224,6 +224,6 @@ def test_a_request_of_two_sources_counts_once(
     assert _value(exporter, "tailspan_requests_total", **PAIR, outcome="stop") == 2
 
 
-def test_a_clients_word_is_not_counted(exporter: PrometheusExporter, request_row: Row) -> None:
+def test_a_clients_report_is_not_counted(exporter: PrometheusExporter, request_row: Row) -> None:
     exporter.on_stored([request_row(source=Source.CLIENT)], [])
     assert _value(exporter, "tailspan_requests_total", **PAIR, outcome="stop") is None

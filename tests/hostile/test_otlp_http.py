@@ -121,7 +121,7 @@ def test_bodies_leave_the_event_loop(collect: Collect, monkeypatch: pytest.Monke
     assert where == ["collector-reading_0"]
 
 
-def test_what_was_decompressed_counts_for_the_rate(collect: Collect) -> None:
+def test_decompressed_bytes_count_for_the_rate_limit(collect: Collect) -> None:
     collector = collect(max_peer_bytes_per_s=100 * KIB)
     packed = gzip.compress(_unknown(1000 * KIB))
     assert _send(collector, packed, **{"Content-Encoding": "gzip"}).status == 200

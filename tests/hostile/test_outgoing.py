@@ -92,7 +92,7 @@ def test_a_simulation_without_a_collector_gives_up() -> None:
     assert "not delivered: 0 requests" not in result.stderr
 
 
-def test_a_collector_that_dies_half_way_costs_exit_status_2() -> None:
+def test_a_collector_that_dies_during_a_run_gives_exit_status_2() -> None:
     statuses = iter([200, 200])
     with answering(lambda _: Reply(next(statuses, 503))) as server:
         result = _simulate(server.url, "--backfill", "2m", "--duration", "1s")
@@ -100,7 +100,7 @@ def test_a_collector_that_dies_half_way_costs_exit_status_2() -> None:
     assert "not delivered: " in result.stderr.splitlines()[-1]
 
 
-def test_what_the_collector_rejects_is_counted_and_costs_exit_status_2() -> None:
+def test_rejected_items_are_counted_and_give_exit_status_2() -> None:
     sink = MemorySink()
     with collecting(sink, keep_ns=60 * 10**9) as collector:
         url = f"http://127.0.0.1:{collector.http_port}"

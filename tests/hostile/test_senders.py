@@ -286,7 +286,7 @@ def test_samples_out_of_order_and_twice_and_counters_that_reset(tailspan: Tailsp
         assert max(tailspan.series("tailspan_engine_steps_total").values()) == expected
 
 
-def test_what_is_older_than_rows_are_kept_does_not_come_in(tailspan: Tailspan) -> None:
+def test_rows_beyond_the_retention_are_rejected(tailspan: Tailspan) -> None:
     old = [record(NOW_NS - 8 * DAY_NS), record(EARLIEST_UNIX_NS + 5 * S), record(NOW_NS - S)]
     told = send_spans(tailspan.collector, old, "a").partial_success
     assert told.rejected_spans == 2

@@ -111,7 +111,7 @@ def test_a_stalled_body_is_retryable(loop: asyncio.AbstractEventLoop, connect: C
         assert read_head(connection).startswith(b"HTTP/1.1 503")
 
 
-def test_what_is_not_committed_is_answered_as_retryable(
+def test_uncommitted_messages_get_a_retryable_response(
     loop: asyncio.AbstractEventLoop, trace_message: Callable[..., Any]
 ) -> None:
     """The rows may still be stored, and then arrive twice."""
@@ -131,7 +131,7 @@ def test_what_is_not_committed_is_answered_as_retryable(
         assert by_grpc.result() is grpc.StatusCode.UNAVAILABLE
 
 
-def test_what_is_committed_in_time_is_acknowledged(
+def test_messages_committed_in_time_are_acknowledged(
     loop: asyncio.AbstractEventLoop, trace_message: Callable[..., Any]
 ) -> None:
     sink = MemorySink(held=True)

@@ -68,7 +68,7 @@ def test_a_wrapper_holds_the_call_of_the_original_and_guarded_steps_alone() -> N
 @pytest.mark.parametrize(
     "module", ["front_end/request_hooks.py", "engine_core/scheduler_hooks.py", "plugin.py"]
 )
-def test_what_is_put_in_the_place_of_a_method_is_made_by_the_guard(module: str) -> None:
+def test_every_replaced_method_is_a_wrapper_of_the_guard(module: str) -> None:
     tree = ast.parse((OURS / module).read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):

@@ -124,7 +124,7 @@ def test_statistics_that_do_not_fit_are_no_zeros(
 
 
 @pytest.mark.parametrize("given", [(), (None,), (3, "text"), (object(), object(), object())])
-def test_whatever_it_is_given_nothing_is_raised(module: Any, given: tuple[Any, ...]) -> None:
+def test_no_argument_of_the_stat_logger_raises(module: Any, given: tuple[Any, ...]) -> None:
     for arguments in (given, (CONFIG, 0)):
         logger = module.TailspanStatLogger(*arguments)
         for _ in range(2):

@@ -46,7 +46,7 @@ def test_a_slow_endpoint_is_probed_as_often_as_a_fast_one(
     assert [each.outcome for each in results] == [ProbeOutcome.TIMEOUT] * 5 + [ProbeOutcome.ABORT]
 
 
-def test_the_twin_of_a_prompt_follows_it(prober: Prober, endpoint: Endpoint) -> None:
+def test_a_repeated_prompt_follows_its_first_probe(prober: Prober, endpoint: Endpoint) -> None:
     script = Script(CHAT[5:])
     results = _run(prober, (endpoint,), script, 3.5 * EVERY_S)
     bodies = [body for _, _, body in script.asked]
@@ -55,7 +55,7 @@ def test_the_twin_of_a_prompt_follows_it(prober: Prober, endpoint: Endpoint) -> 
     assert bodies[1] != bodies[2] == bodies[3]
 
 
-def test_a_prompt_without_an_answer_has_no_twin(prober: Prober, endpoint: Endpoint) -> None:
+def test_a_prompt_without_a_response_is_not_repeated(prober: Prober, endpoint: Endpoint) -> None:
     """Without a response, the prompt cannot be in a cache."""
     script = Script(status="500 Oops")
     results = _run(prober, (endpoint,), script, 2.5 * EVERY_S)

@@ -102,7 +102,7 @@ def test_no_panel_is_without_data(fleet: Watched) -> None:
     assert len(_complete_answers(fleet)) > 40
 
 
-def test_every_variable_is_heeded_and_leaves_data(fleet: Watched) -> None:
+def test_every_dashboard_variable_has_an_effect_and_data(fleet: Watched) -> None:
     found = _complete_answers(fleet, one=True)
     for name in ("model", "region", "replica", "tenant", "slo"):
         assert any(name in board.variables for board in BOARDS)

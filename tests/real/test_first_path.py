@@ -115,7 +115,7 @@ def test_no_prompt_is_kept(vllm: Any, tailspan: Any) -> None:
         assert secret.encode() not in file.read_bytes()
 
 
-def test_ladders_show_which_requests_begin_alike(vllm: Any, tailspan: Any) -> None:
+def test_ladders_show_common_prefixes(vllm: Any, tailspan: Any) -> None:
     """The rungs are equal up to the tokens that vLLM found in its cache for the second prompt."""
     shared = "the merchants of haarlem met at the inn " * 60
     prompts = (f"{shared} and one left", f"{shared} but another stayed", f"no, {shared}")

@@ -94,9 +94,7 @@ def a_foreign_connection(name: str, served: Callable[[], None]) -> bytes:
             return b""
 
 
-def test_an_id_of_300_kilobytes_and_another_users_process_cost_nobody_an_account(
-    vllm: Any, tailspan: Any
-) -> None:
+def test_a_huge_id_and_a_foreign_process_lose_no_account(vllm: Any, tailspan: Any) -> None:
     send_all(vllm.port, mixed(80, seed=1), concurrency=8)  # the step model needs these requests
     before = send_all(vllm.port, mixed(20, seed=2), concurrency=8)
     done = threading.Event()

@@ -115,7 +115,7 @@ def assert_complete(rows: list[RequestTimeline], seen: list[Timed]) -> None:
     assert {row.outcome for row in rows} <= {"stop", "length"}
 
 
-def test_with_the_collector_away_serving_goes_on_and_one_line_says_so(unheard: Any) -> None:
+def test_without_a_collector_serving_continues_and_one_line_is_logged(unheard: Any) -> None:
     well_behaved(unheard.port, 40, 32, lambda: None)
     time.sleep(12)
     assert unheard.said.count("tailspan: no collector") == 1

@@ -147,7 +147,7 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(learnt: Any, tailsp
         assert row["itl_max_s"] == pytest.approx(1.0, abs=0.25)
 
 
-def test_preemption_is_told_with_its_seconds(crowded: Any, tailspan: Any) -> None:
+def test_preemptions_are_reported_with_their_seconds(crowded: Any, tailspan: Any) -> None:
     """With few KV blocks and long responses, requests are evicted."""
     before = crowded.own_metrics()
     calls = [Call(prompt=f"request {index} ", max_tokens=500) for index in range(16)]
@@ -172,9 +172,7 @@ def test_preemption_is_told_with_its_seconds(crowded: Any, tailspan: Any) -> Non
             assert row["itl_max_s"] >= 0.5 * preempted_s / row["preemptions"]
 
 
-def test_who_gives_up_in_the_queue_is_told_to_have_waited_there(
-    crowded: Any, tailspan: Any
-) -> None:
+def test_a_request_aborted_in_the_queue_has_queue_time(crowded: Any, tailspan: Any) -> None:
     busy = [
         Call(prompt=f"request {index} ", max_tokens=900, begun=threading.Event())
         for index in range(8)
@@ -227,7 +225,7 @@ def test_two_api_servers_lose_and_double_nothing(
     assert share_of_queue(rows, "budget") > 0.8
 
 
-def test_two_engines_behind_one_door_each_keep_their_own_ledger(
+def test_two_engines_behind_one_server_have_separate_ledgers(
     start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
     """With `--data-parallel-size 2`, every request names its engine."""

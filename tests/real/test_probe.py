@@ -73,7 +73,7 @@ def test_a_real_vllm_answers_in_each_protocol_that_it_serves(vllm: Any, kind: st
     ],
     ids=["cut", "reset", "closed", "stall"],
 )
-def test_a_spoilt_answer_of_a_real_vllm_is_a_failure(
+def test_a_disturbed_response_of_a_real_vllm_is_a_failure(
     vllm: Any, spoiling: Spoiling, outcome: ProbeOutcome, error_type: str
 ) -> None:
     (result,) = _spoilt(vllm.port, spoiling, max_tokens=200, within_s=3.0)

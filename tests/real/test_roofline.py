@@ -102,7 +102,7 @@ def only(values: Any) -> float:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_shape_that_a_real_vllm_tells_is_that_of_its_config(name: str, told: Any) -> None:
+def test_the_shape_that_a_real_vllm_reports_is_that_of_its_config(name: str, told: Any) -> None:
     shape = read_shape(json.dumps(told[name]["shape"]))
     assert shape == shape_of(whole(name))
 

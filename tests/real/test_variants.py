@@ -65,7 +65,7 @@ def warm_up(server: Any, **body: Any) -> None:
     send_all(server.port, calls, concurrency=8)
 
 
-def test_what_an_outside_cache_held_is_told_apart(laden: Any, tailspan: Any) -> None:
+def test_tokens_from_an_external_cache_are_counted_separately(laden: Any, tailspan: Any) -> None:
     """The prompt is new, then in the engine's cache, then in the connector's cache."""
     before = laden.own_metrics()
     call = Call(chat=False, prompt="a cache outside " * 40, max_tokens=8)
@@ -125,7 +125,7 @@ def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) ->
     assert max(sample["waiting_loras"] or 0 for sample in told) > 0
 
 
-def test_what_is_refused_before_the_engine_is_a_row_with_its_status(
+def test_a_request_refused_before_the_engine_is_a_row_with_its_status(
     laden: Any, tailspan: Any
 ) -> None:
     calls = [
@@ -163,7 +163,7 @@ def test_a_server_that_sends_both_has_one_row_a_request(laden: Any, tailspan: An
     assert [row["source"] for row in rows if row["trace_id"] in wanted] == ["instrumentation"] * 3
 
 
-def test_its_configuration_can_be_held_against_anothers(
+def test_the_configurations_of_two_servers_can_be_compared(
     laden: Any, guessing: Any, tailspan: Any
 ) -> None:
     done = tailspan.run("config", "--format", "json")
@@ -186,7 +186,7 @@ def test_its_configuration_can_be_held_against_anothers(
     assert "/" not in done.stdout.replace("/v1", "")
 
 
-def test_speculation_is_told_and_the_numbers_still_agree(guessing: Any, tailspan: Any) -> None:
+def test_speculation_is_reported_and_the_sums_still_agree(guessing: Any, tailspan: Any) -> None:
     """One step may generate several tokens."""
     warm_up(guessing, temperature=0)
     time.sleep(2)

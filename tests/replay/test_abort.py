@@ -53,7 +53,7 @@ def test_a_running_job_is_aborted_at_the_end_of_the_step() -> None:
     assert (other.made_tokens, other.aborted) == (200, None)
 
 
-def test_a_job_that_has_not_reached_its_first_token_has_none() -> None:
+def test_a_job_aborted_before_its_first_token_has_none() -> None:
     engine = Engine(SMALL, "seed")
     engine.submit(job(0, prompt=5_000))
     engine.advance(0.02)

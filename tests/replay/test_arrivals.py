@@ -112,7 +112,7 @@ def test_a_changed_rate_is_a_changed_column() -> None:
         ({"prefixes": OF_THREE}, r"prefixes\.offsets: 4; allowed: 5"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused(columns: dict[str, Any], message: str) -> None:
+def test_invalid_arrivals_are_refused(columns: dict[str, Any], message: str) -> None:
     """The error names the column and the allowed values."""
     with pytest.raises(ValueError, match=message):
         _arrivals(**columns)

@@ -225,7 +225,7 @@ def _queue(config: EngineConfig, *jobs: Job) -> QueueParts:
     return QueueParts(*(waited_s / sum(jobs[-1].queue) for waited_s in jobs[-1].queue))
 
 
-def test_the_queue_is_told_by_what_stood_in_the_way() -> None:
+def test_queue_time_is_divided_by_reason() -> None:
     running = Job(0, 100, 200, 0.0)
     seats = _queue(replace(ROOMY, max_num_seqs=1), running, Job(1, 100, 2, 0.5))
     assert seats.seats > 0.99

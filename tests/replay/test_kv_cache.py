@@ -118,7 +118,7 @@ def test_a_hit_that_stops_before_the_cached_end_fills_no_segment() -> None:
     assert kv.free == 100
 
 
-def test_what_was_used_last_is_evicted_last() -> None:
+def test_the_most_recently_used_block_is_evicted_last() -> None:
     kv = KvCache(20)
     _run_through(kv, Lease(1, (("old", 8),)), 8)
     _run_through(kv, Lease(2, (("new", 8),)), 8)
@@ -148,7 +148,7 @@ def test_a_block_begun_is_a_block() -> None:
     assert [blocks_for(tokens) for tokens in (0, 1, 16, 17)] == [0, 1, 1, 2]
 
 
-def test_lost_blocks_are_nobody_s_until_they_are_found() -> None:
+def test_lost_blocks_in_use_are_pinned_when_they_are_freed() -> None:
     kv = KvCache(10)
     lease = Lease(1)
     assert kv.admit(lease, 0, 6)

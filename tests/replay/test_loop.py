@@ -219,7 +219,7 @@ def test_a_slower_server_slows_its_closed_clients_down() -> None:
         assert max(each.sum() for each in in_flight) <= 4
 
 
-def test_what_binds_is_what_kept_the_queue() -> None:
+def test_the_reported_limit_is_the_reason_for_the_queue() -> None:
     """The reason is slots, blocks, the budget of a step, or none."""
     traffic = _traffic(received_s=np.zeros(200))
     roomy = EngineConfig(max_model_len=2048)
@@ -234,7 +234,7 @@ def test_what_binds_is_what_kept_the_queue() -> None:
 
 
 @pytest.mark.parametrize("edit", [{"max_loras": 2, "max_cpu_loras": 2}, {"kv_connector": True}])
-def test_what_the_loop_does_not_have_is_refused(edit: dict[str, Any]) -> None:
+def test_an_unsupported_option_is_refused_by_the_loop(edit: dict[str, Any]) -> None:
     """The error names the argument and its value."""
     model = ServerModel(engine=replace(EngineConfig(), **edit))
     with pytest.raises(loop.NotReplayedError, match=next(iter(edit))):

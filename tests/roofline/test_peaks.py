@@ -37,7 +37,7 @@ def test_driver_names_identify_devices(name: str, bytes_per_s: float, bf16: floa
 
 
 @pytest.mark.parametrize("name", [None, "", "cpu", "NVIDIA A10G", "NVIDIA H100", "NVIDIA L40"])
-def test_what_is_not_known_is_not_guessed(name: str | None) -> None:
+def test_an_unknown_device_has_no_guessed_peak(name: str | None) -> None:
     """An A10G is not an A10, and there are several models of H100."""
     assert device_named(name) is None
 
@@ -57,7 +57,7 @@ def test_every_peak_has_its_source_and_its_date() -> None:
         assert 0.001 < device.memory_bytes / device.bytes_per_s < 0.1
 
 
-def test_what_was_not_found_in_a_copy_of_its_source_is_known_as_that() -> None:
+def test_peaks_without_a_checked_source_are_listed() -> None:
     """If you find a source, add it to `checked`, and remove the name here."""
     unchecked = {
         name

@@ -161,7 +161,9 @@ def test_mixtures_in_some_layers_only() -> None:
         ({"num_experts": 8}, "num_experts_per_tok"),
     ],
 )
-def test_what_cannot_be_known_is_refused_by_its_key(changes: dict[str, Any], key: str) -> None:
+def test_an_unsupported_configuration_is_refused_with_its_key(
+    changes: dict[str, Any], key: str
+) -> None:
     with pytest.raises(UnknownShapeError) as refused:
         shape_of(configs.llama_3_8b(**changes))
     assert refused.value.key == key
@@ -169,7 +171,7 @@ def test_what_cannot_be_known_is_refused_by_its_key(changes: dict[str, Any], key
 
 
 @pytest.mark.parametrize("told", ["", "[]", "3", "{", '{"a": 1, "a.b": 2}', "{}"])
-def test_what_is_no_shape_is_refused(told: str) -> None:
+def test_an_invalid_shape_is_refused(told: str) -> None:
     with pytest.raises(UnknownShapeError):
         read_shape(told)
 

@@ -65,7 +65,7 @@ def test_a_row_a_token_is_gathered_of_a_table() -> None:
     assert of(work_of(divided, step(prefill_tokens=8_192)).table_bytes) == 8_192 * 4_096 * 2 / 4
 
 
-def test_what_is_seen_has_activations() -> None:
+def test_traffic_bytes_include_activations() -> None:
     work = work_of(LLAMA, step(prefill_tokens=8192, prefill_attention=8192**2 / 2))
     moved = of(work.traffic_bytes)
     assert moved == pytest.approx(of(work.bytes) + of(work.activation_bytes), rel=1e-9)

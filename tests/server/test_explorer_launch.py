@@ -7,7 +7,7 @@ import pytest
 from server.explorer_launch import launch
 
 
-def test_it_listens_on_loopback_and_calls_no_host() -> None:
+def test_the_explorer_listens_on_loopback_and_calls_no_host() -> None:
     started = launch(port=8601, database_url="sqlite:///x.db")
     assert started.command[:4] == (sys.executable, "-P", "-m", "ui.serving.process")
     assert {
@@ -62,6 +62,6 @@ def test_the_allowed_hosts_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_the_explorer_knows_the_past_that_a_simulator_sends() -> None:
+def test_the_explorer_gets_the_range_of_the_simulated_past() -> None:
     """The explorer shows progress until the past has arrived."""
     assert launch(simulated_past_s=(60, 180)).environment == {"TAILSPAN_SIMULATED_PAST": "60/180"}

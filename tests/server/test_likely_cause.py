@@ -147,7 +147,7 @@ def test_a_cause_is_found_in_the_background(
     assert apart.times == 1
 
 
-def test_it_is_asked_once(apart: Apart, objective: Callable[[str], Objective]) -> None:
+def test_the_explainer_is_asked_once(apart: Apart, objective: Callable[[str], Objective]) -> None:
     """A diagnosis reads every request of half an hour."""
     causes, chat = LikelyCauses(apart, apart.answered.release), objective("ttft_s <= 0.5")
     causes(chat, _incident(), BEGAN_S)

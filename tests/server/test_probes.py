@@ -25,7 +25,7 @@ def test_a_refusal_is_an_answer(
     )
 
 
-def test_what_is_posted_arrives(
+def test_a_posted_body_arrives(
     stranger: Callable[..., str], http_answer: Callable[..., bytes]
 ) -> None:
     url = stranger({"/v1/traces": http_answer()})
@@ -81,7 +81,7 @@ def test_an_endless_answer_is_read_only_so_far(
 @pytest.mark.parametrize(
     "url", ["", "gpu-host", "file:///etc/passwd", "http://[::1", "http://a..b/", "http://x:99999"]
 )
-def test_what_is_no_address_is_no_answer(url: str) -> None:
+def test_an_invalid_address_gives_no_response(url: str) -> None:
     assert probes.get(url).status is None
 
 

@@ -47,6 +47,6 @@ def test_a_repeated_signal_counts_once() -> None:
     assert run(SIGINT, SIGINT, wish=60) == (0, ["asked", "stopped"])
 
 
-def test_under_nohup_the_end_of_the_terminal_is_not_heeded() -> None:
+def test_under_nohup_sighup_is_ignored() -> None:
     ignored = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
     assert run(SIGHUP, before=ignored) == (0, ["not asked", "stopped"])

@@ -29,7 +29,7 @@ DELIVERED = 'tailspan_notification_attempts_total{channel="hook",result="deliver
 EVER = Window(0, 2**63 - 1)
 
 
-def test_it_serves_while_it_runs_and_not_afterwards(engine: Engine, url: str) -> None:
+def test_the_stack_serves_only_while_it_runs(engine: Engine, url: str) -> None:
     async def run() -> list[int]:
         async with Stack(engine, url, "127.0.0.1", FREE, explorer=False) as stack:
             ready = stack.metrics_url.replace("/metrics", "/readyz")

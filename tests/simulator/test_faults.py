@@ -70,7 +70,7 @@ def test_every_cause_can_be_injected() -> None:
         ("config_change", 4),
     ],
 )
-def test_a_fault_raises_the_tail_and_the_excess_lies_where_it_should(cause: str, seed: int) -> None:
+def test_a_fault_raises_the_tail_in_the_expected_parts(cause: str, seed: int) -> None:
     injection = INJECTIONS[cause]
     faulty = replace(_faulty(cause), seed=seed)
     hurts = injection.hurt_by(faulty.faults[0], faulty)
@@ -99,7 +99,7 @@ def test_no_fault_lets_the_queue_grow_without_end(cause: str) -> None:
     assert second.at_s < 200.0  # the queue is empty soon after the last request
 
 
-def test_what_surrounds_a_slow_server_tells_why() -> None:
+def test_the_gpus_samples_distinguish_causes_of_slow_steps() -> None:
     """Low clock, foreign process and slow rank are three causes of the same slow steps."""
 
     def gpus(cause: str) -> tuple[set[str | None], set[int | None], float]:
@@ -156,7 +156,7 @@ def test_the_front_end_s_processor_is_busy_where_it_is_the_cause() -> None:
     assert (after.busy_s_total or 0.0) - (before.busy_s_total or 0.0) < 90.0
 
 
-def test_the_step_model_is_learnt_as_a_real_engine_learns_it() -> None:
+def test_the_step_model_is_fitted_as_in_a_real_engine() -> None:
     quiet = [s for s in _run(QUIET).samples if s.replica == "sim-0"][-1]
     step = QUIET.engine.step
     assert quiet.step_model_base_s == pytest.approx(step.base_s, rel=0.05)
@@ -205,7 +205,7 @@ def test_conditions_change_in_order_and_are_as_before_at_the_end(cause: str) -> 
     assert all(value == usual.get(key, 1.0) for (_, key), value in last.items())
 
 
-def test_stalls_have_no_end_where_the_fault_has_none() -> None:
+def test_stalls_have_no_end_if_the_fault_has_none() -> None:
     inject = INJECTIONS["engine_stall"].stalls
     assert inject is not None
     fault = Fault(cause="engine_stall", start_s=10.0)

@@ -65,7 +65,7 @@ def test_the_past_arrives_at_once_and_the_present_second_by_second(collector) ->
     assert said[-1] == (f"sent {sent.requests} requests and {sent.samples} samples; all delivered")
 
 
-def test_every_replica_and_second_has_one_sample_that_says_it_is_simulated(collector) -> None:  # type: ignore[no-untyped-def]
+def test_every_replica_and_second_has_one_sample_marked_simulated(collector) -> None:  # type: ignore[no-untyped-def]
     sent, _ = _run(_plan(collector.url, 60.0, 0.0), Clock())
     seen = []
     for export in collector.metrics:

@@ -38,5 +38,5 @@ def test_a_turn_has_all_rungs_of_the_one_before() -> None:
     assert turns[1].startswith(turns[0][:-4])
 
 
-def test_a_prompt_below_a_block_has_none() -> None:
+def test_a_prompt_shorter_than_a_block_has_no_ladder() -> None:
     assert ladder(request(15), 16, "a") is None

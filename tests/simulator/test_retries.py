@@ -70,7 +70,7 @@ def test_without_the_fault_no_client_gives_up_early() -> None:
     assert len(at_timeout) < 5
 
 
-def test_the_storm_outlasts_the_burst_that_began_it() -> None:
+def test_the_retry_storm_continues_after_the_burst() -> None:
     rows = run(FLEET).requests
     late = [row for row in aborted(rows) if 80 * 10**9 < row.received_unix_ns < 100 * 10**9]
     assert len(late) > 50

@@ -59,7 +59,7 @@ def _finish(sender: Sender) -> None:
     sender.close(5.0, lambda: None)
 
 
-def test_spans_and_samples_arrive_as_they_were_told(collector) -> None:  # type: ignore[no-untyped-def]
+def test_spans_and_samples_arrive_unchanged(collector) -> None:  # type: ignore[no-untyped-def]
     export = OtlpExport(collector.url, Sent(dropped_requests=7))
     assert export.prepare(_requests(2))() == ACCEPTED
     assert export.prepare(_samples())() == ACCEPTED
@@ -77,7 +77,7 @@ def test_spans_and_samples_arrive_as_they_were_told(collector) -> None:  # type:
     assert metrics[names.SPANS_DROPPED].sum.data_points[0].as_int == 7
 
 
-def test_each_replica_tells_once_what_it_was_started_with(collector) -> None:  # type: ignore[no-untyped-def]
+def test_each_replica_sends_its_start_once(collector) -> None:  # type: ignore[no-untyped-def]
     export = OtlpExport(collector.url, Sent())
     state = EngineState(0, 10**18, "m", "c0ffee00", {names.WAITING: 3})
     samples = Samples([(state, RESOURCE, 10**18 + 5), (state, RESOURCE, 10**18 + 6)])
@@ -102,7 +102,7 @@ def test_a_refused_export_is_repeated_until_it_is_taken(collector) -> None:  # t
     assert sent == Sent(requests=3)
 
 
-def test_why_a_collector_takes_nothing_is_said(stranger: Callable[..., str]) -> None:
+def test_the_reason_for_a_collectors_refusal_is_logged(stranger: Callable[..., str]) -> None:
     """For example, the address may have the collector's gRPC port."""
     said: list[str] = []
     sent = Sent()
@@ -124,7 +124,7 @@ def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore
     assert collector.traces[0] == collector.traces[1]
 
 
-def test_what_is_never_taken_is_dropped_and_counted() -> None:
+def test_batches_that_are_never_accepted_are_dropped_and_counted() -> None:
     tries = 0
 
     def refuse() -> Outcome:

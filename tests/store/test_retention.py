@@ -35,7 +35,7 @@ def pauses() -> tuple[list[None], Callable[[], None]]:
 
 
 @BY_SQL
-def test_what_is_older_than_is_kept_is_removed_and_the_rest_stays(
+def test_only_rows_beyond_the_retention_are_deleted(
     engine: Engine, write: Write, request_row: Requests, sample_row: Samples, gpu_row: Gpus
 ) -> None:
     write(
@@ -65,7 +65,9 @@ def test_deletion_pauses_in_batches(engine: Engine, write: Write, request_row: R
 
 
 @BY_SQL
-def test_nothing_old_is_nothing_done(engine: Engine, write: Write, request_row: Requests) -> None:
+def test_without_old_rows_nothing_is_deleted(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
     taken, pause = pauses()
     assert delete_older(engine, S, START_NS, pause=pause) == 0
     write(request_row(1))

@@ -104,7 +104,7 @@ SERVERS = [
 
 
 @pytest.mark.parametrize(("new_url", "examples"), [("sqlite", 40), *SERVERS], indirect=["new_url"])
-def test_what_is_written_is_what_is_read(new_url: Callable[[], str], examples: int) -> None:
+def test_rows_are_read_as_they_were_written(new_url: Callable[[], str], examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(
         rows_of(RequestTimeline, "received_unix_ns"),
@@ -157,7 +157,7 @@ def test_many_threads_write_while_others_read(engine: Engine, request_row: Reque
     assert request_count(engine, EVER) == 300
 
 
-def test_nothing_to_write_is_done_at_once(engine: Engine) -> None:
+def test_an_empty_submission_is_done_at_once(engine: Engine) -> None:
     with Writer(engine) as writer:
         assert writer.submit([], []).done()
 

@@ -27,7 +27,7 @@ def test_everything_else_may_be_anywhere(host: str | None) -> None:
         ("https://collector", False),
     ],
 )
-def test_what_is_not_encrypted_is_read_on_the_way(url: str, exposed: bool) -> None:
+def test_only_an_unencrypted_address_off_loopback_is_exposed(url: str, exposed: bool) -> None:
     assert exposes(url) is exposed
 
 

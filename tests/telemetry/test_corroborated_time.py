@@ -213,7 +213,7 @@ def test_a_start_eight_days_ahead_of_what_is_stored_deletes_no_faster_than_time_
         max_size=40,
     )
 )
-def test_whatever_the_clock_does(steps: list[tuple[int, int, str]]) -> None:
+def test_for_any_clock_time_for_deletion_advances_slowly(steps: list[tuple[int, int, str]]) -> None:
     """The time for deletion never decreases, and advances at most twice as fast as real time."""
     world = World()
     before_ns, deletable_ns, waited_ns = world.clock(), world.clock.deletable_unix_ns, 0

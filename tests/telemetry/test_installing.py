@@ -15,7 +15,7 @@ def test_a_source_folder_is_named_where_there_is_one(tmp_path: Path) -> None:
     assert install_extra("gpu", tmp_path).endswith(f"'{tmp_path}[gpu]'")
 
 
-def test_what_is_missing_names_the_extra() -> None:
+def test_a_missing_package_error_names_the_extra() -> None:
     require("json", "gpu", "tailspan gpus")
     with pytest.raises(MissingExtra, match=r"tailspan gpus needs the extra gpu: pip install .*gpu"):
         require("no_such_library", "gpu", "tailspan gpus")

@@ -149,7 +149,7 @@ def test_summed_rows_of_bins_are_the_merge(shards: list[list[float]], q: float) 
     assert quantile_s(grouped, q) == whole.quantile_s(q)
 
 
-def test_what_is_no_duration_is_counted_apart() -> None:
+def test_an_invalid_duration_is_counted_separately() -> None:
     odd = [-1.0, float("nan"), float("inf"), -float("inf"), 1e10, 0.0, 2.0]
     held = sketch(odd)
     assert (held.number, held.negative, held.unusable) == (2, 2, 3)
@@ -157,7 +157,7 @@ def test_what_is_no_duration_is_counted_apart() -> None:
     assert held.quantile_s(0.5) == 0
 
 
-def test_nothing_has_no_quantile() -> None:
+def test_an_empty_sketch_has_no_quantile() -> None:
     empty = Sketch()
     assert empty.quantile_s(0.5) is None
     assert quantiles_s({}, (0.5, 0.9)) == []

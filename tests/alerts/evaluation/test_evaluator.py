@@ -162,7 +162,7 @@ def test_late_requests_of_a_stopped_process_are_counted_by_the_next(
     engine.dispose()
 
 
-def test_an_incident_is_simulated_if_real_requests_alone_would_not_have_made_it(
+def test_an_incident_is_simulated_unless_real_requests_alone_would_cause_it(
     tmp_path: Path, objective: MakeObjective, request_row: Row
 ) -> None:
     """An incident that continues with real requests alone becomes real."""

@@ -20,7 +20,7 @@ def test_a_free_place_goes_to_the_group_that_was_active_for_longest() -> None:
     assert len(placed) == 3
 
 
-def test_of_equally_active_groups_the_one_with_more_requests_has_the_place() -> None:
+def test_of_equally_active_groups_that_with_more_requests_gets_the_place() -> None:
     made = candidates({f"x{at}": 1 for at in range(100)})
     made.add(("tenant",), 0, 40)
     assert give(made, {}, places=1).placed == (("tenant",),)

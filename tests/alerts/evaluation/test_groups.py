@@ -137,9 +137,7 @@ def test_made_up_tenants_stay_within_the_places(engine: Engine, request_row: Row
     assert found["acme"] == Counts(360, 4 * HOUR_S // 5)
 
 
-def test_a_group_that_loses_its_place_takes_no_request_with_it(
-    engine: Engine, request_row: Row
-) -> None:
+def test_a_group_that_loses_its_place_loses_no_request(engine: Engine, request_row: Row) -> None:
     rows = [
         request_row(received_unix_ns=(START_S + at) * S, tenant=f"x{at:03}") for at in range(60)
     ]

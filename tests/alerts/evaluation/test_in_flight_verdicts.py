@@ -206,7 +206,9 @@ def test_requests_of_a_server_that_died_stay_bad_as_of_their_last_report(
         assert bad(engine, now_s) == 1
 
 
-def test_simulated_requests_in_flight_are_counted_apart(engine: Engine, request_row: Row) -> None:
+def test_simulated_requests_in_flight_are_counted_separately(
+    engine: Engine, request_row: Row
+) -> None:
     rows = [request_row(source=source) for source in (Source.SIMULATOR, Source.INSTRUMENTATION)]
     reports = [replace(report_of(row, 20.0), ttft_s=None) for row in rows]
     with Writer(engine) as writer:

@@ -77,7 +77,7 @@ def test_good_hours_have_no_incident(pages_of: PagesOf) -> None:
     assert pages_of((HOUR_S, HOUR_S + 60)) == []
 
 
-def test_what_a_burn_spent_is_a_share_of_the_period(objective: MakeObjective) -> None:
+def test_the_budget_spent_by_a_burn_is_a_share_of_the_period(objective: MakeObjective) -> None:
     """Time without data counts as good."""
     history = History(0, [Bucket(at, Counts(1, 1)) for at in range(1, 1001)], 0)
     incident = Incident("chat", "page", 500, 600, 1000, Fraction(20), 600)

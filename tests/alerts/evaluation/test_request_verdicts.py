@@ -111,7 +111,7 @@ def test_an_abort_during_an_answer_is_judged_by_what_was_sent(
         ("decode_s <= 1", {"decode_s": 0.5, "output_tokens": 9}, Verdict.ABORTED),
     ],
 )
-def test_what_an_abort_cannot_change_is_decided(
+def test_a_verdict_that_an_abort_cannot_change_is_decided(
     request_row: Make, good: str, about: dict[str, object], verdict: Verdict
 ) -> None:
     """Without the abort, a running phase would have been longer."""

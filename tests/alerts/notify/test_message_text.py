@@ -54,7 +54,7 @@ def test_the_facts_of_an_end(message: Make) -> None:
     assert "Fired by" not in found
 
 
-def test_what_is_unknown_is_left_out(message: Make) -> None:
+def test_unknown_values_are_omitted(message: Make) -> None:
     unknown = message(
         bad=None, events=None, budget_left=None, budget_spent=None, peak_burn=None, link=None
     )

@@ -92,7 +92,7 @@ def scene(engine: Engine, objective: Callable[..., Objective]) -> Scene:
     return Scene(engine, [objective()])
 
 
-def test_a_page_goes_once_to_each_channel_for_pages(scene: Scene) -> None:
+def test_a_page_is_sent_once_to_each_channel_for_pages(scene: Scene) -> None:
     assert scene.at(BEGAN_S) == []
     paged = scene.at(BEGAN_S + 1_500)
     assert paged == [("page", "firing", "pager"), ("page", "firing", "team")]
@@ -120,7 +120,7 @@ def test_the_message_has_the_figures_of_when_it_fired(scene: Scene) -> None:
     assert sent.link == f"{EXPLORER}/?page=root-cause&incident=chat@{sent.fired_unix_s}"
 
 
-def test_an_end_goes_once_to_the_channels_that_got_the_beginning(scene: Scene) -> None:
+def test_an_end_is_sent_once_to_the_channels_that_got_the_start(scene: Scene) -> None:
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
     scene.deliver()
@@ -209,7 +209,7 @@ def test_an_outbox_is_deleted_with_its_simulation(scene: Scene) -> None:
     assert scene.rows == []
 
 
-def test_a_page_goes_out_first_and_its_cause_follows_once(scene: Scene) -> None:
+def test_a_page_is_sent_first_and_its_cause_once_afterwards(scene: Scene) -> None:
     """Each channel that received the page without a cause receives the cause in the same alert."""
     scene.at(BEGAN_S + 1_200)
     (page,) = (row for row in scene.rows if row.channel == "pager")

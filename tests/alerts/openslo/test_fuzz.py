@@ -246,7 +246,7 @@ def conditions(*more: dict[str, str]) -> str:
     return dumped(document)
 
 
-def test_a_page_and_a_ticket_on_one_long_window_alert_apart() -> None:
+def test_a_page_and_a_ticket_on_one_long_window_alert_separately() -> None:
     text = conditions({"severity": "ticket", "threshold": "2", "alertAfter": "20m"})
     assert held(text) == 1
     (objective,) = inspect_texts({FILE: text}).spec.objectives

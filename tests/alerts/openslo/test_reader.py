@@ -270,7 +270,7 @@ def test_an_objective_that_is_inserted_renames_no_other() -> None:
     assert "'http-99-9': a.yaml:18 has this name too" in str(error)
 
 
-def test_where_all_is_every_request(document: Document) -> None:
+def test_where_all_selects_every_request(document: Document) -> None:
     (every,) = inspect_texts({"a.yaml": document(where="where: all")}).spec.objectives
     (nothing,) = inspect_texts({"a.yaml": document()}).spec.objectives
     assert every.indicator == nothing.indicator

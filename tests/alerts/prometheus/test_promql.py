@@ -68,7 +68,7 @@ def test_the_queries_of_sloths_examples_are_counted(text: str) -> None:
         ("x" + " or x" * 1_500, "1,500 brackets and operators; allowed: at most 150"),
     ],
 )
-def test_what_cannot_be_counted_is_refused_with_its_reason(text: str, wanted: str) -> None:
+def test_an_unsupported_query_is_refused_with_the_reason(text: str, wanted: str) -> None:
     """Some texts would crash a recursive parser without limits."""
     with pytest.raises(ExpressionError, match=wanted):
         read_query(text)
@@ -167,7 +167,9 @@ def test_a_ratio_is_counted_by_seconds(text: str, bad: bool) -> None:
         ("topk(1, rate(x[{{.window}}]))", "several series"),
     ],
 )
-def test_what_is_no_ratio_of_one_series_over_the_window_is_refused(text: str, wanted: str) -> None:
+def test_a_query_that_is_not_a_single_ratio_over_the_window_is_refused(
+    text: str, wanted: str
+) -> None:
     with pytest.raises(ExpressionError, match=wanted):
         read_ratio(text)
 

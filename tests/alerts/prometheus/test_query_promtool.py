@@ -210,7 +210,7 @@ def test_one_failure_of_ten_does_not_page(promtool: Run) -> None:
 
 
 @pytest.mark.parametrize("way", EVERY_WAY)
-def test_both_kinds_of_rules_count_it_alike(way: str) -> None:
+def test_both_kinds_of_rules_count_equally(way: str) -> None:
     burns = yaml.safe_load(tailspan_rules([EVERY_WAY[way]], EXPLORER_URL))["groups"]
     alone = yaml.safe_load(vllm_rules([EVERY_WAY[way]], EXPLORER_URL))["groups"]
     assert burns[: len(alone)] == alone

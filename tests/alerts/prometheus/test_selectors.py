@@ -62,7 +62,7 @@ def selectors_of(tree: promql.Expr) -> Iterator[promql.VectorSelector]:
         ('env="prod" # why\n', 'env="prod"'),
     ],
 )
-def test_matchers_are_written_anew(text: str, written: str) -> None:
+def test_matchers_are_written_in_canonical_form(text: str, written: str) -> None:
     assert read_selector(text) == written
 
 
@@ -86,7 +86,7 @@ def test_matchers_are_written_anew(text: str, written: str) -> None:
         'env="' + "a" * 1_000 + '"',
     ],
 )
-def test_what_is_not_matchers_alone_is_refused(text: str) -> None:
+def test_a_selector_with_more_than_matchers_is_refused(text: str) -> None:
     with pytest.raises(ExpressionError, match="allowed"):
         read_selector(text)
 

@@ -337,7 +337,7 @@ def test_an_endpoint_that_gives_no_answer_pages_after_ten_minutes(promtool: Run)
     )
 
 
-def test_slow_from_one_region_only_is_told_from_slow_everywhere(promtool: Run) -> None:
+def test_slow_from_one_region_differs_from_slow_everywhere(promtool: Run) -> None:
     usual, slow = "0.5x400", "0.5x360 1.5x40"
     for eu, us, fires in (
         (slow, usual, ["TailspanProbeSlowFromOneRegion"]),

@@ -128,7 +128,7 @@ def test_too_many_requests_are_refused_before_they_are_read(
         ({"after": Side(AFTER, {"colour": "blue"})}, "unknown label 'colour'; allowed: trace_id"),
     ],
 )
-def test_a_wrong_question_says_what_is_allowed(change: dict[str, object], reason: str) -> None:
+def test_a_wrong_question_lists_the_allowed_values(change: dict[str, object], reason: str) -> None:
     about: dict[str, object] = {"before": Side(BEFORE), "after": Side(AFTER), **change}
     with pytest.raises(CompareError, match=reason):
         CompareQuestion(**about)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ def instants(*rows: tuple[float, float, float, float, int, int]) -> Instants:
     )
 
 
-def test_a_request_alone_shares_its_engine_with_nobody() -> None:
+def test_a_single_request_shares_its_engine_with_no_other() -> None:
     found = shared_work(instants((0, 0.1, 0.2, 1.2, 100, 11)))
     assert found.running[0] == 0
     assert found.waiting[0] == 0

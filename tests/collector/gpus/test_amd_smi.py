@@ -68,7 +68,7 @@ def test_names_of_older_gpus_and_versions_are_read(smi: AmdSmi, amd: AmdSmiReade
     assert gpu.absent["throttle_reasons"].why is Why.VERSION_MISMATCH
 
 
-def test_what_is_not_applicable_is_unknown(smi: AmdSmi, amd: AmdSmiReader) -> None:
+def test_a_value_that_is_not_applicable_is_unknown(smi: AmdSmi, amd: AmdSmiReader) -> None:
     """The library reports such values as N/A."""
     smi.answers["amdsmi_get_gpu_activity"] = {"gfx_activity": 250, "umc_activity": "N/A"}
     smi.answers["amdsmi_get_violation_status"] = {"active_ppt_pwr": "N/A"}

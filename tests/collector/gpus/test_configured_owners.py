@@ -18,7 +18,7 @@ def test_a_gpu_goes_by_several_names_the_exact_one_first() -> None:
     assert ConfiguredOwners().assigned(reading("GPU-1", index=1)) is None
 
 
-def test_numbers_are_this_machines_and_an_exporters_go_by_host() -> None:
+def test_gpu_numbers_mean_this_machine_and_host_numbers_an_exporters() -> None:
     """Each machine has a GPU 0."""
     claims = configured_owners_of(["0=here", "*=here", "there/0=yonder"])
     assert claims.assigned(of_dcgm(Hostname="there")) == "yonder"
@@ -36,7 +36,7 @@ def test_a_template_makes_a_name_from_labels() -> None:
 
 
 @pytest.mark.parametrize("given", ["GPU-1", "=chat", "0=", " = "])
-def test_a_malformed_claim_says_what_is_allowed(given: str) -> None:
+def test_the_error_of_a_malformed_claim_lists_the_allowed_forms(given: str) -> None:
     with pytest.raises(ValueError, match="GPU=REPLICA, where GPU is a UUID"):
         configured_owners_of([given])
 

@@ -106,7 +106,7 @@ def test_counters_that_are_not_asked_for_are_named() -> None:
         ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "-1", "energy_j_total"),
     ],
 )
-def test_what_cannot_be_is_unknown(name: str, value: str, field: str) -> None:
+def test_an_impossible_value_is_unknown(name: str, value: str, field: str) -> None:
     [gpu] = gpus(exposition({name: value}))
     assert field not in gpu.values
     assert gpu.absent[field].why is Why.IMPOSSIBLE

@@ -173,7 +173,7 @@ def test_a_metric_that_fails_costs_itself(
     }
 
 
-def test_a_hair_over_the_whole_is_the_whole(
+def test_a_share_slightly_above_one_is_one(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
     """The driver and the reader measure time with different clocks."""
@@ -329,7 +329,7 @@ def test_a_gpu_without_a_mig_mode_is_whole(
         assert set(only(reading).values) == EVERYTHING
 
 
-def test_an_older_driver_lacks_what_it_lacks(
+def test_missing_functions_of_an_older_driver_are_unknown(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
     """An older driver lacks functions, and uses the older name for throttle reasons."""

@@ -48,7 +48,7 @@ def own(owners: Owners, *gpus: GpuReading) -> dict[str, tuple[str, int | None]]:
     return {each.gpu: (each.replica, each.foreign_processes) for each in owners.assign(gpus)}
 
 
-def test_a_gpu_is_the_replicas_whose_workers_compute_on_it(owners: Owners) -> None:
+def test_a_gpu_belongs_to_the_replica_whose_workers_use_it(owners: Owners) -> None:
     owners.on_stored([], [engine("gpu-host:8000", 60), engine("gpu-host:8001", 80)])
     first, last = owners.assign(
         [reading("GPU-1", processes=frozenset({61})), reading("GPU-2", processes=frozenset({81}))]
@@ -58,7 +58,7 @@ def test_a_gpu_is_the_replicas_whose_workers_compute_on_it(owners: Owners) -> No
     assert (last.replica, last.gpu, last.power_w) == ("gpu-host:8001", "GPU-2", 300.0)
 
 
-def test_who_else_computes_on_it_is_counted(owners: Owners, proc: FakeProc) -> None:
+def test_foreign_processes_on_a_gpu_are_counted(owners: Owners, proc: FakeProc) -> None:
     proc.add(62, 60)
     proc.add(99, 50)
     owners.on_stored([], [engine("gpu-host:8000", 60), engine("gpu-host:8001", 80)])
@@ -146,7 +146,7 @@ def test_a_gpu_that_two_replicas_see_has_no_owner(owners: Owners, proc: FakeProc
     assert own(owners, gpu) == {"GPU-1": ("chat-1", 0)}
 
 
-def test_what_a_container_sees_is_numbered_by_itself(owners: Owners, proc: FakeProc) -> None:
+def test_a_container_has_its_own_gpu_numbers(owners: Owners, proc: FakeProc) -> None:
     """A container numbers its GPUs itself: its GPU 0 may be the host's GPU 5."""
     proc.add(70, 50, own_pid=70, visible="0", hostname="chat-0")
     owners.on_stored([], [engine("chat-0", 70)])

@@ -50,7 +50,7 @@ def test_this_machine_goes_before_a_chosen_name() -> None:
     assert whose(WORKER, *known) == "gpu-host:8000"
 
 
-def test_of_two_chosen_names_neither_is_sure() -> None:
+def test_two_matching_configured_names_give_no_replica() -> None:
     """No owner is better than a wrong owner."""
     known = [EngineProcess("chat-0", 70, COUNTS_NS), EngineProcess("chat-1", 70, COUNTS_NS)]
     assert whose(WORKER, *known) is None
@@ -61,7 +61,7 @@ LAUNCHED = [process(90), process(80), process(60), process(50, program="bash")]
 
 
 @pytest.mark.parametrize("own_pid", [None, 7], ids=["here", "in a container"])
-def test_an_engine_is_its_sisters_replica(own_pid: int | None) -> None:
+def test_an_engine_has_the_replica_of_its_sibling_api_server(own_pid: int | None) -> None:
     """With several API servers, the launcher sends no samples, but its other children do."""
     servers = [process(70, own_pid), process(71, own_pid and 8), process(80)]
     known = by_process([EngineProcess("chat-0", own_pid or 70, COUNTS_NS)])
@@ -83,7 +83,7 @@ def test_an_engine_is_its_sisters_replica(own_pid: int | None) -> None:
     ],
     ids=["a shell", "hidden", "another program", "another time", "unknown time"],
 )
-def test_what_merely_has_the_same_parent_is_no_sister(launcher: Process, sister: Process) -> None:
+def test_a_shell_as_common_parent_makes_no_sibling(launcher: Process, sister: Process) -> None:
     """Two servers may have the same parent: a shell or a supervisor."""
     known = by_process([EngineProcess("chat-0", 70, None)])
     chain = [process(90), process(80), launcher]
@@ -115,7 +115,7 @@ def test_a_container_is_known_by_its_name(replica: str) -> None:
     assert whose(pod, *known, container=None) is None
 
 
-def test_a_container_that_cannot_be_seen_into_is_the_only_one_it_can_be() -> None:
+def test_without_a_container_name_only_a_configured_name_matches() -> None:
     pod = [process(900, 12), process(880, 1)]
     assert whose(pod, EngineProcess("chat-0", 1, COUNTS_NS)) == "chat-0"
     assert whose(pod, EngineProcess("elsewhere:8000", 1, COUNTS_NS)) is None

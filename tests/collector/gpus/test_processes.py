@@ -61,7 +61,7 @@ def test_one_variable_is_read_and_no_other(proc: FakeProc) -> None:
     assert processes.visible_devices(62) is None
 
 
-def test_what_is_forbidden_is_unknown(proc: FakeProc) -> None:
+def test_values_of_an_unreadable_process_are_unknown(proc: FakeProc) -> None:
     proc.add(60, 50, hostname="chat-0")
     assert proc.processes().hostname(60) == "chat-0"
     assert proc.processes().hostname(50) is None

@@ -6,7 +6,7 @@ from collector.gpus.throttle_reasons import IDLE, REASONS, reasons_of
 from telemetry.gpus import THROTTLE_REASONS
 
 
-def test_every_bit_of_the_package_has_its_word() -> None:
+def test_every_throttle_bit_of_the_package_has_a_name() -> None:
     known = {
         getattr(pynvml, name)
         for name in dir(pynvml)

@@ -63,7 +63,7 @@ def test_results_and_errors_reach_the_waiting_caller() -> None:
     assert not queue._senders
 
 
-def test_what_is_refused_or_cancelled_is_not_done() -> None:
+def test_refused_or_cancelled_work_is_not_done() -> None:
     queue, done = FairQueue(), list[int]()
     cancelled = queue.put("a", lambda: done.append(1))
     assert cancelled.cancel()

@@ -131,7 +131,7 @@ def test_an_endless_text_is_cut(events_message: Message, now_unix_ns: int) -> No
 
 
 @given(st.binary(max_size=200))
-def test_whatever_decodes_is_kept_skipped_or_refused(body: bytes) -> None:
+def test_every_decodable_event_is_stored_skipped_or_refused(body: bytes) -> None:
     message = ExportLogsServiceRequest()
     try:
         message.MergeFromString(body)

@@ -60,7 +60,7 @@ def test_data_points_are_items_too(scope: str) -> None:
 
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
 @pytest.mark.parametrize("body", [b"\x0a", b"\xff" * 9, b"\x0a\x02\x12\x05"])
-def test_what_is_not_whole_is_malformed(signal: Signal, body: bytes) -> None:
+def test_an_incomplete_message_is_malformed(signal: Signal, body: bytes) -> None:
     with pytest.raises(MalformedError):
         signal.read(body, 0)
 

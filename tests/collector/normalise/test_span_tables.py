@@ -167,7 +167,7 @@ def test_without_a_token_there_was_no_first_one() -> None:
     assert (request.queue_s, request.e2e_s) == (0.01, 0.1)
 
 
-def test_an_answer_that_reached_its_limit_ended_by_it() -> None:
+def test_a_response_at_the_token_limit_has_the_outcome_length() -> None:
     """vLLM's span has no finish reason."""
     assert one(span()).outcome is Outcome.STOP
     assert one(span(**{"gen_ai.request.max_tokens": 6})).outcome is Outcome.LENGTH
@@ -254,7 +254,7 @@ def test_no_prompt_and_no_answer_is_kept(name: str) -> None:
 
 
 @pytest.mark.parametrize("operation", ["execute_tool", "invoke_agent", "embeddings", ""])
-def test_what_makes_no_tokens_is_no_request(operation: str) -> None:
+def test_a_span_without_tokens_is_not_a_request(operation: str) -> None:
     """A tool call or an agent's turn contains requests, but is not a request."""
     batch = normalise_spans(
         client(**{"gen_ai.operation.name": operation}).SerializeToString(), NOW_UNIX_NS
@@ -339,7 +339,7 @@ NAMES = st.sampled_from(
     scope=st.sampled_from(["vllm.tracing.otel", "sglang server", "x"]),
     changes=st.dictionaries(NAMES, VALUES, max_size=5),
 )
-def test_nothing_that_can_be_decoded_raises(
+def test_no_decodable_span_raises(
     make: Callable[..., Any], scope: str, changes: dict[str, Any]
 ) -> None:
     message = make(**changes)

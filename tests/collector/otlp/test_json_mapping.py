@@ -37,7 +37,7 @@ def _hexadecimal(given: Any) -> Any:
 
 
 @pytest.mark.parametrize("snake", [False, True], ids=["camelCase", "snake_case"])
-def test_a_message_in_json_is_read_alike(
+def test_a_json_message_gives_the_same_rows(
     trace_message: Message, now_unix_ns: int, snake: bool
 ) -> None:
     message = trace_message()

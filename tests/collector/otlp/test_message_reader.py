@@ -167,7 +167,7 @@ def test_a_process_that_cannot_be_started_may_be_another_time(
     assert apart.task.problem is None
 
 
-def test_it_ends_with_its_input(
+def test_the_reader_process_ends_with_its_input(
     apart: ProcessReader, trace_message: Message, now_unix_ns: int
 ) -> None:
     apart.read(TRACES, trace_message().SerializeToString(), False, now_unix_ns)

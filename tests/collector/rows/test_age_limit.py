@@ -25,7 +25,7 @@ def aged(ago_ns: int) -> RequestTimeline:
     return replace(request(0.0), received_unix_ns=NOW_UNIX_NS - ago_ns)
 
 
-def test_what_is_older_than_rows_are_kept_is_refused_by_itself() -> None:
+def test_only_rows_beyond_the_retention_are_refused() -> None:
     batch = Batch(
         requests=RequestRows.of([aged(9 * DAY_NS), aged(6 * DAY_NS), aged(8 * DAY_NS)]), accepted=3
     )
@@ -61,7 +61,7 @@ def test_each_point_of_a_sample_counts(metrics: Callable[..., Any]) -> None:
     assert (batch.accepted, batch.refused) == (0, {Refusal.TOO_OLD: points})
 
 
-def test_what_is_too_old_follows_what_is_deleted() -> None:
+def test_the_age_limit_follows_the_deletion() -> None:
     """A clock that is ahead deletes nothing at first, so it also refuses nothing."""
     batch = Batch(requests=RequestRows.of([aged(8 * DAY_NS), aged(6 * DAY_NS)]), accepted=2)
     AgeLimit(7 * DAY_NS, lambda: NOW_UNIX_NS - 8 * DAY_NS)(batch, NOW_UNIX_NS)

@@ -66,7 +66,7 @@ def test_a_replica_has_so_many_at_once_and_more_with_time() -> None:
     assert len(kept(limits, a_start("b"), at_ns=later_ns)) == 1
 
 
-def test_names_are_no_way_around() -> None:
+def test_new_replica_names_do_not_raise_the_limit() -> None:
     """60,000 replicas share one limit; an hour later, new replicas are accepted."""
     limits = EngineStartLimits()
     several = [a_start(f"made-up-{number}") for number in range(60_000)]
@@ -76,7 +76,7 @@ def test_names_are_no_way_around() -> None:
     assert len(kept(limits, *real, at_ns=NOW_NS + HOUR_NS)) == HOUR_NS // ALL_REFILL_NS
 
 
-def test_what_is_remembered_of_a_replica_is_bounded() -> None:
+def test_the_memory_per_replica_is_bounded() -> None:
     limits = EngineStartLimits()
     for number in range(2 * MOST_REMEMBERED):
         at_ns = NOW_NS + number * HOUR_NS

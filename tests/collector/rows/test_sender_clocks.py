@@ -144,7 +144,7 @@ def test_made_up_names_do_not_evict_a_senders_clock() -> None:
 
 
 @pytest.mark.parametrize("jump_s", [8 * 86_400.0, -8 * 86_400.0, 1800.0, -1800.0])
-def test_where_our_own_clock_jumps_senders_keep_their_instants(jump_s: float) -> None:
+def test_a_jump_of_our_own_clock_moves_no_senders_rows(jump_s: float) -> None:
     jump_ns, world = 0, 0
     own = CorroboratedClock(lambda: NOW_UNIX_NS + world + jump_ns, lambda: world)
     clocks = SenderClocks(own)
@@ -173,7 +173,7 @@ def test_a_repeated_row_is_corrected_as_the_first_time() -> None:
         assert arrives(clocks, request(42.0), request(12.0), after_s=1.5) == first
 
 
-def test_what_was_set_back_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_corrections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fleet with a fast clock must not fill the memory."""
     monkeypatch.setattr("collector.rows.sender_clocks.MOST_REPEATS", 3)
     clocks = SenderClocks()
@@ -219,7 +219,7 @@ def test_a_message_that_was_late_does_not_hide_a_fast_clock() -> None:
     assert kept.clock_ahead_s == 42.0
 
 
-def test_a_clock_that_was_set_is_left_alone_again() -> None:
+def test_a_corrected_clock_is_no_longer_corrected() -> None:
     clocks = SenderClocks()
     for after_s in range(5):
         arrives(clocks, request(after_s + 42.0), after_s=after_s)
@@ -256,7 +256,7 @@ def test_a_silent_sender_is_forgotten() -> None:
 
 
 @given(st.lists(st.lists(st.floats(-1e5, 8e4), min_size=1, max_size=5), max_size=30))
-def test_nothing_is_kept_that_ends_after_it_came(messages: list[list[float]]) -> None:
+def test_no_stored_row_ends_after_its_arrival(messages: list[list[float]]) -> None:
     clocks = SenderClocks()
     for ends in messages:
         for kept in arrives(clocks, *(request(end) for end in ends)):

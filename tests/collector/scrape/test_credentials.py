@@ -142,7 +142,7 @@ def test_a_server_without_tls_is_reported_as_such() -> None:
         "http://localhost.example:8000",
     ],
 )
-def test_a_token_goes_nowhere_that_others_can_read_it(given: str) -> None:
+def test_a_token_is_sent_only_over_https_or_to_loopback(given: str) -> None:
     with pytest.raises(ValueError, match="others could read the token") as raised:
         place(given, Access(token=TOKEN))
     assert TOKEN not in str(raised.value)
@@ -204,7 +204,7 @@ def test_a_file_of_targets_that_cannot_be_followed_is_refused_by_place(
     assert TOKEN not in str(raised.value)
 
 
-def test_a_scraper_gets_in_and_its_log_holds_no_token(
+def test_a_scraper_with_a_token_is_admitted_and_logs_no_token(
     tmp_path: Path, ca: Path, issue: Issue, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = MemorySink()

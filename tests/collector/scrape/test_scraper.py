@@ -69,7 +69,7 @@ def test_an_answer_becomes_a_sample_with_its_source(stranger: Stranger) -> None:
     assert (state.up, state.software, state.failures) == (True, "vLLM", {})
 
 
-def test_a_total_that_goes_back_counts_anew(stranger: Stranger) -> None:
+def test_a_total_that_decreases_restarts_the_count(stranger: Stranger) -> None:
     """The server may not report its start time."""
     sink, _ = asyncio.run(scraped(stranger, [exposed(10), exposed(20), exposed(3), exposed(4)]))
     since = [(each.started_unix_ns - NOW_UNIX_NS) // 10**9 for each in sink.samples]

@@ -64,7 +64,7 @@ def test_a_queue_long_after_a_start_is_not_the_starts() -> None:
     assert "cold_start" not in shares(found)
 
 
-def test_of_two_starts_the_one_that_delayed_requests_is_named() -> None:
+def test_only_the_start_that_delayed_requests_is_named() -> None:
     harmless = started(START_S + 150.0, replica="r1")
     usual = servers(START_S)
     both = replace(usual, starts=[*usual.starts, harmless])
@@ -72,7 +72,7 @@ def test_of_two_starts_the_one_that_delayed_requests_is_named() -> None:
     assert (first.id, first.where) == ("cold_start", {"replica": "r0"})
 
 
-def test_misses_that_another_server_shows_too_are_not_the_starts() -> None:
+def test_cache_misses_also_at_another_server_are_not_the_starts() -> None:
     """r0 starts with an empty cache, but r1 has as many misses and did not restart."""
     requests = well_cached(queued_at(START_S))
     own_s = 0.005 + ALPHA_S * requests.numbers["prompt_tokens"]
@@ -88,7 +88,7 @@ def test_misses_that_another_server_shows_too_are_not_the_starts() -> None:
     assert found["prefix_cache_miss"] == pytest.approx(0.5, abs=0.1)
 
 
-def test_what_another_server_carries_meanwhile_is_the_starts_too() -> None:
+def test_load_moved_to_another_server_is_attributed_to_the_start() -> None:
     """r1 gets all requests while r0 restarts, so the router is not imbalanced."""
     requests = asking_for_adapters(3)
     since_s = requests.received_unix_ns / S - START_S

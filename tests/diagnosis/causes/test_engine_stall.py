@@ -44,7 +44,7 @@ def test_steps_that_are_all_slower_are_no_stall() -> None:
     assert "engine_stall" not in found
 
 
-def test_a_queue_while_the_engine_stands_still_is_the_stalls() -> None:
+def test_a_queue_during_a_stall_is_attributed_to_the_stall() -> None:
     requests = quiet()
     meets = requests.received_unix_ns // S % 100 >= 97
     queued = later(requests, queue_step_s=np.where(meets, 2.0, 0.0))

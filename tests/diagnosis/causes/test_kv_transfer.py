@@ -79,6 +79,6 @@ def test_longer_prompts_share_the_price_of_a_slower_link() -> None:
     assert min(found["kv_transfer"], found["longer_prompts"]) > 0.3
 
 
-def test_a_slower_link_alone_has_all_of_it() -> None:
+def test_a_slower_link_alone_has_the_whole_share() -> None:
     found = shares(asked(over_the_link(1.0, 4.0), servers=connectors(3.0)))
     assert found["kv_transfer"] > 0.9

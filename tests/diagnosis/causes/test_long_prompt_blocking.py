@@ -64,7 +64,7 @@ def test_a_few_huge_ones_among_prompts_that_are_all_longer_have_their_part() -> 
     assert min(found["long_prompt_blocking"], found["longer_prompts"]) > 0.2
 
 
-def test_many_long_prompts_of_one_tenant_are_not_everybodys() -> None:
+def test_long_prompts_of_one_tenant_are_not_longer_prompts_of_all() -> None:
     """They are half of the traffic, so the median prompt grew, but only because of one tenant."""
     requests = busier(quiet(), 4, tenant="acme")
     long = requests.label("tenant").is_value("acme")

@@ -36,7 +36,7 @@ def test_a_cause_whose_requests_are_not_among_the_slowest_is_named() -> None:
     assert found.unexplained == pytest.approx(0.0, abs=0.02)
 
 
-def test_what_the_slowest_show_is_not_hidden() -> None:
+def test_a_cause_among_the_slowest_is_not_hidden() -> None:
     found = asked(delayed(evicted_s=60.0, stalled_s=30.0, apart=False), Metric.E2E)
     assert shares(found) == {
         "preemption": pytest.approx(2 / 3, abs=0.05),
@@ -61,7 +61,7 @@ def test_a_bad_minute_is_an_incident() -> None:
     assert found.causes[0].id == "engine_stall"
 
 
-def test_a_bad_second_is_none() -> None:
+def test_a_single_bad_second_is_not_an_incident() -> None:
     requests = quiet()
     since = (requests.received_unix_ns - WINDOW.from_unix_ns) / S
     met = (since > 300) & (since < 302)

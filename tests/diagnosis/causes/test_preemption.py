@@ -17,7 +17,7 @@ from tests.diagnosis.making import (
 
 
 @pytest.mark.parametrize("metric", [Metric.TPOT, Metric.ITL_MAX, Metric.E2E])
-def test_what_is_evicted_and_computed_again_is_preempted(metric: Metric) -> None:
+def test_evicted_and_recomputed_requests_are_preempted(metric: Metric) -> None:
     servers = fleet(
         {"preemptions_total": 0.5, "kv_usage_ratio": 1.0},
         {"preemptions_total": 0.0, "kv_usage_ratio": 0.7},

@@ -46,7 +46,7 @@ def test_misses_that_stretch_the_decodes_are_no_interference() -> None:
     assert list(shares(asked(stretched, Metric.TPOT))) == ["prefix_cache_miss"]
 
 
-def test_a_mechanism_names_the_tenant_that_drives_it() -> None:
+def test_a_mechanism_names_the_tenant_that_causes_it() -> None:
     """One tenant sent most of the added prompt tokens, so its limit is the first lever."""
     requests = busier(quiet(12_000), 5, tenant="acme")
     stretched = later(requests, decode_others_prefill_s=lambda old: old * 12)
@@ -57,7 +57,7 @@ def test_a_mechanism_names_the_tenant_that_drives_it() -> None:
     assert first.levers[0].action == "limit the rate of acme at the gateway"
 
 
-def test_what_all_tenants_bring_alike_is_driven_by_none() -> None:
+def test_equal_growth_of_all_tenants_names_no_tenant() -> None:
     stretched = later(busier(quiet(), 3), decode_others_prefill_s=lambda old: old * 12)
     first = asked(stretched, Metric.TPOT).causes[0]
     assert (first.id, first.where) == ("prefill_interference", {})

@@ -41,7 +41,7 @@ def test_longer_prompts_with_as_many_hits_are_no_misses() -> None:
     assert "prefix_cache_miss" not in found
 
 
-def test_what_others_misses_cost_is_the_misses_too() -> None:
+def test_the_prefill_of_others_misses_is_attributed_to_misses() -> None:
     missed = later(working(well_cached(quiet()), hits=0.0), prefill_others_prefill_s=0.8)
     assert shares(asked(missed))["prefix_cache_miss"] > 0.9
 

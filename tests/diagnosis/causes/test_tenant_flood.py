@@ -35,7 +35,7 @@ def test_one_tenant_of_five_times_its_traffic_floods_the_others() -> None:
     assert any("acme" in lever.action for lever in first.levers)
 
 
-def test_tenants_that_grow_alike_are_no_flood() -> None:
+def test_equal_growth_of_all_tenants_is_not_a_flood() -> None:
     found = shares(asked(queued(busier(quiet(), 2))))
     assert next(iter(found)) == "load_exceeds_capacity"
     assert "tenant_flood" not in found

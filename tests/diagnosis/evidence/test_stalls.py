@@ -66,7 +66,7 @@ def test_stalls_of_all_engines_do_not_add_up() -> None:
     assert found == pytest.approx([4.0, 4.0, 4.0])
 
 
-def test_the_start_of_another_engine_is_not_ones_own() -> None:
+def test_the_start_of_another_engine_is_ignored() -> None:
     """Until the other engine has started, its requests are additional load."""
     start = EngineStart(
         replica="dp", engine=3, process=1, at_unix_ns=-600 * S, config="c", arguments="{}"

@@ -14,7 +14,7 @@ def test_a_backlog_begins_with_the_first_request_after_an_empty_queue() -> None:
     assert since(6, (2.2, 4.0), (3.5, 6.1), (6.0, 8.0)) == [2, 3, 4, 5, 6]
 
 
-def test_a_pause_ends_it() -> None:
+def test_a_pause_ends_a_backlog() -> None:
     assert since(6, (2.2, 4.0), (5.5, 6.1), (6.0, 8.0)) == [5, 6]
 
 

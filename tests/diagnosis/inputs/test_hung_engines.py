@@ -60,7 +60,7 @@ def test_an_engine_hangs_while_another_of_the_replica_takes_steps() -> None:
     assert hangs(samples(*ages(100, 180), *other)) == [Hang("r0", 100 * S, 179 * S)]
 
 
-def test_two_hangs_of_two_replicas_are_reported_apart() -> None:
+def test_hangs_of_two_replicas_are_reported_separately() -> None:
     found = hangs(samples(*ages(0, 70), *ages(200, 300), *ages(200, 300, replica="r1", process=7)))
     assert found == [
         Hang("r0", 0, 69 * S),

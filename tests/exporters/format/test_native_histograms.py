@@ -124,7 +124,7 @@ def test_prometheus_finds_quantiles_within_a_bucket(scraped: Scraped, request_ro
     assert all(len(each["labels"]["trace_id"]) == 32 for each in told["exemplars"])
 
 
-def test_a_restart_is_a_reset_and_no_more(scraped: Scraped, request_row: Factory) -> None:
+def test_a_restart_is_only_a_reset(scraped: Scraped, request_row: Factory) -> None:
     scraped.serve(request_row, [0.2] * 10)
     scraped.exporter.now = PrometheusExporter()
     scraped.exporter.now.on_stored([request_row(ttft_s=3.0)] * 1, [])

@@ -74,13 +74,13 @@ def test_far_apart_values_are_two_spans() -> None:
     assert list(far.positive_delta) == [1, 0]
 
 
-def test_what_has_only_short_ones_is_a_native_histogram_too() -> None:
+def test_short_durations_alone_make_a_native_histogram() -> None:
     [histogram] = _told([0.0, 0.001])
     assert (histogram.zero_count, histogram.zero_threshold) == (2, 2**-7)
     assert not histogram.positive_span
 
 
-def test_it_has_a_start_and_exemplars() -> None:
+def test_a_native_histogram_has_a_start_and_exemplars() -> None:
     """Prometheus also uses the exemplar of a bucket for the native histogram."""
     [histogram] = _told([0.5])
     assert histogram.created_timestamp.seconds + histogram.created_timestamp.nanos / 1e9 == (

@@ -126,7 +126,7 @@ def test_the_price_goes_when_the_engine_falls_silent(sample_row: Sample, clock: 
 @given(
     st.lists(st.tuples(st.floats(0.1, 90), st.floats(0, 2), st.booleans()), min_size=1, max_size=30)
 )
-def test_nothing_ever_goes_back(told: list[tuple[float, float, bool]]) -> None:
+def test_no_counter_ever_decreases(told: list[tuple[float, float, bool]]) -> None:
     """Prometheus would treat a decrease as a reset."""
     now = 1_790_000_000 * NS
     bills = EngineBills(lambda: now, lambda replica, engine: 0.25)

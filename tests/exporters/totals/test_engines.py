@@ -174,7 +174,7 @@ def test_without_a_restart_no_total_goes_back(told: list[tuple[int, int, int | N
         last = now
 
 
-def test_what_all_processes_see_whole_is_not_added_up(
+def test_machine_wide_values_are_not_summed_over_processes(
     engines: EngineTotals, sample_row: Factory
 ) -> None:
     """Each API server reports the CPU time of the whole machine."""
@@ -185,7 +185,7 @@ def test_what_all_processes_see_whole_is_not_added_up(
     assert (totals["host_cpu_busy_s_total"], totals["process_cpu_s_total"]) == (50.0, 4.0)
 
 
-def test_a_sample_of_the_future_blocks_none(
+def test_a_sample_from_the_future_blocks_no_other(
     engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
     engines.add(sample_row(at_unix_ns=clock() + 8 * 86_400 * S, steps_total=10, waiting=9))

@@ -31,7 +31,7 @@ def test_a_value_long_silent_makes_way() -> None:
     assert not labels.holds_pair(old)
 
 
-def test_what_is_seen_again_stays() -> None:
+def test_a_label_value_that_returns_keeps_its_place() -> None:
     cap: LabelCap[str] = LabelCap(2)
     for value, at in (("a", 0), ("b", 1), ("a", 2)):
         assert cap.admits(value, at)

@@ -106,7 +106,7 @@ def test_each_value_is_in_one_bucket(request_row: Factory, told: list[tuple[floa
         assert abs(ttft.sum_s - sum(values)) <= 1e-9 * sum(values)
 
 
-def test_requests_of_several_labels_are_counted_apart(request_row: Factory) -> None:
+def test_requests_with_different_labels_are_counted_separately(request_row: Factory) -> None:
     rows = [
         request_row(replica=f"r{n % 3}", tenant=f"t{n % 2}", ttft_s=0.1 * n, cached_tokens=n)
         for n in range(12)

@@ -94,7 +94,7 @@ def test_an_unknown_device_has_bytes_and_no_utilisation(clock: Any, sample_row: 
     assert read(told, "mbu") is None
 
 
-def test_a_silent_engine_goes(clock: Any, sample_row: Factory) -> None:
+def test_a_silent_engines_series_end(clock: Any, sample_row: Factory) -> None:
     told = metrics(clock, a_start())
     work(told, clock, sample_row)
     clock.advance(61)

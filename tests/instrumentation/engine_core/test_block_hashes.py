@@ -54,7 +54,7 @@ def test_hashes_that_are_not_of_all_blocks_are_not_read() -> None:
         (SimpleNamespace(block_size=10**9), "block_size"),
     ],
 )
-def test_what_is_missing_is_named(scheduler: Any, named: str, hashing: Any) -> None:
+def test_missing_hash_attributes_are_named(scheduler: Any, named: str, hashing: Any) -> None:
     with pytest.raises(LookupError, match=named):
         HashReader(scheduler)
     del hashing.NONE_HASH

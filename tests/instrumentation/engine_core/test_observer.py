@@ -170,7 +170,7 @@ def billed(server: Server) -> float:
     return sum(sum(bill) for bill in bills if bill is not None)
 
 
-def test_who_leaves_during_a_step_pays_for_it_and_did_not_live_to_see_it(server: Server) -> None:
+def test_a_request_aborted_during_a_step_is_billed_for_it_but_gets_no_token(server: Server) -> None:
     server.add("left", 100)
     server.add("stays", 100)
     began = server.now
@@ -185,7 +185,7 @@ def test_who_leaves_during_a_step_pays_for_it_and_did_not_live_to_see_it(server:
     assert billed(server) == pytest.approx(0.03)
 
 
-def test_who_leaves_during_the_first_step_has_a_bill_and_no_parts(server: Server) -> None:
+def test_a_request_aborted_in_its_first_step_has_a_bill_and_no_parts(server: Server) -> None:
     server.add("gone", 100)
     server.step(leaving=["gone"])
     account = server.front.accounts["gone"]
@@ -194,7 +194,7 @@ def test_who_leaves_during_the_first_step_has_a_bill_and_no_parts(server: Server
     assert account.bill.billed_s == pytest.approx(0.01)
 
 
-def test_a_step_scheduled_ahead_is_paid_for_by_who_was_in_it(server: Server) -> None:
+def test_a_step_scheduled_ahead_is_billed_to_its_requests(server: Server) -> None:
     """With asynchronous scheduling, the next step begins before the end of a request is known."""
     server.add("one", 100)
     server.add("other", 100)
@@ -241,7 +241,7 @@ def test_one_look_at_the_link_serves_many_steps(server: Server) -> None:
     assert server.front.flushes - before <= 12
 
 
-def test_what_came_from_outside_the_engine_is_in_the_account() -> None:
+def test_external_cached_tokens_are_in_the_account() -> None:
     """Up to vLLM 0.19, the request has the number; later, the prefill statistics have it."""
     server = Server()
     for name in ("older", "newer", "neither"):

@@ -78,7 +78,7 @@ def test_held_requests_are_found_in_every_version() -> None:
     assert QueueObstacles(scheduler(held)).held() == set()
 
 
-def test_where_all_are_held_nothing_else_stands_in_the_way() -> None:
+def test_if_all_requests_are_held_there_is_no_other_obstacle() -> None:
     held = request("held")
     newer = scheduler(held, running=4, deferred_waiting={"held": held}.values())
     older = scheduler(running=4, skipped_waiting=[held])

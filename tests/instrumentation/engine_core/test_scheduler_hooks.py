@@ -197,7 +197,7 @@ class _Behind:
 
 
 @pytest.mark.parametrize("results", [None, 3, iter(()), {0: None}, [1], Hostile()])
-def test_whatever_an_update_returns_is_returned(results: Any) -> None:
+def test_the_result_of_an_update_is_returned_unchanged(results: Any) -> None:
     engine = Engine()
     try:
         engine.run(changed=lambda what, thing: results if what == "results" else thing)
@@ -205,7 +205,7 @@ def test_whatever_an_update_returns_is_returned(results: Any) -> None:
         engine.close()
 
 
-def test_what_the_scheduler_raises_is_raised(engine: Engine) -> None:
+def test_exceptions_of_the_scheduler_are_passed_on(engine: Engine) -> None:
     engine.run()
     for name, arguments in (
         ("schedule", ()),

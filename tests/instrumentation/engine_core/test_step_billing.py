@@ -70,7 +70,7 @@ class Request:
 
 @given(st.integers(0, 2**32), st.integers(64, 400))
 @settings(max_examples=25, deadline=None)
-def test_what_requests_are_billed_is_what_the_steps_took(seed: int, steps: int) -> None:
+def test_the_requests_bill_equals_the_steps_duration(seed: int, steps: int) -> None:
     chance = random.Random(seed)
     run = Run(chance, Ledger())
     for number in range(steps):
@@ -97,7 +97,7 @@ def billing(steps: int, model: tuple[float, ...] = (0.0, 1.0, 0.0, 0.0, 1.0)) ->
     return made
 
 
-def test_what_is_computed_again_is_waste() -> None:
+def test_recomputed_tokens_are_waste() -> None:
     made = Billing()
     for step, tokens in enumerate((100, 100, 1, 200)):
         decodes = 1 if tokens == 1 else 0

@@ -43,7 +43,7 @@ def tracked(prefill: int, decodes: int) -> Track:
     )
 
 
-def test_alone_a_request_owns_all_of_it() -> None:
+def test_a_request_alone_has_only_own_time() -> None:
     ledger = Ledger(KnownModel())
     run(ledger, [Work(1000, 5e5, 0, 0), *(Work(0, 0, 1000 + k, 1) for k in range(1, 50))])
     account = ledger.settle(tracked(1000, 49))

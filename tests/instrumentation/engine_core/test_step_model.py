@@ -34,7 +34,7 @@ def trained(noise: float, stall_every: int = 0, steps: int = 3000) -> StepModel:
 
 
 @pytest.mark.parametrize("stall_every", [0, 50])
-def test_it_learns_the_coefficients_stalls_or_not(stall_every: int) -> None:
+def test_the_fit_finds_the_coefficients_with_and_without_stalls(stall_every: int) -> None:
     model = trained(noise=0.1, stall_every=stall_every)
     draw = random.Random(8)
     errors = []
@@ -48,7 +48,7 @@ def test_it_learns_the_coefficients_stalls_or_not(stall_every: int) -> None:
     assert model.r_squared > 0.98
 
 
-def test_a_stall_is_the_surplus_and_noise_is_none() -> None:
+def test_a_stall_is_the_additional_time_and_noise_is_no_stall() -> None:
     model = trained(noise=0.05)
     assert model.stall_of(0.013, 0.010) == 0.0
     assert model.stall_of(1.010, 0.010) == pytest.approx(1.0, rel=0.01)
@@ -68,7 +68,7 @@ def test_coefficients_are_never_negative() -> None:
     assert min(model.coefficients) >= 0.0
 
 
-def test_it_follows_a_machine_that_became_slower() -> None:
+def test_the_fit_follows_a_machine_that_became_slower() -> None:
     model, draw = trained(noise=0.02), random.Random(9)
     for _ in range(12000):
         work = some_work(draw)

@@ -58,7 +58,7 @@ def test_the_real_files_read_as_expected() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files are Linux's")
-def test_the_age_of_a_process_is_since_the_system_started_it(tmp_path: Path) -> None:
+def test_the_age_of_a_process_starts_at_its_creation(tmp_path: Path) -> None:
     assert 0 <= (own_age_s() or -1.0) < time.clock_gettime(time.CLOCK_BOOTTIME)
     assert own_age_s(tmp_path) is None
     (tmp_path / "self").mkdir()

@@ -38,7 +38,7 @@ def test_a_cpu_has_no_gpus(platform: SimpleNamespace) -> None:
     assert machine_of(a_config("cpu"))[:2] == ("cpu", None)
 
 
-def test_the_shape_of_the_model_goes_with_it(platform: SimpleNamespace) -> None:
+def test_the_hardware_report_contains_the_models_shape(platform: SimpleNamespace) -> None:
     assert machine_of(a_config()).shape["hidden_size"] == 4096
 
 

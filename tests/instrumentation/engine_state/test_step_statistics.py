@@ -73,7 +73,7 @@ def test_a_load_is_read_of_a_step_of_gauges_or_of_nothing() -> None:
     assert load_of({}) == load_of(None) == (None, None, None)
 
 
-def test_what_is_over_is_zero_again() -> None:
+def test_a_state_that_ended_is_reported_as_zero() -> None:
     state = EngineState(0, 0, arguments={"lora.max_loras": 2})
     fetching = scheduler(
         1, running_lora_adapters={"a": 1}, num_kv_fetch_reqs_by_stage={"in_progress": 1}

@@ -127,7 +127,7 @@ def test_each_report_has_the_age_at_the_previous_one() -> None:
     assert second.ttft_s == pytest.approx(22.0)
 
 
-def test_a_report_is_sent_until_it_is_accepted_and_no_other_meanwhile() -> None:
+def test_a_report_is_sent_until_it_is_accepted_before_the_next_one() -> None:
     collector = Collector(Verdict.UNREACHABLE, Verdict.BUSY)
     several = in_flight(a_flight(20))
     for _ in range(3):

@@ -101,7 +101,7 @@ def test_a_denied_sender_loses_one_batch_a_pause() -> None:
     assert setting.accepted == list("cdef")
 
 
-def test_what_a_collector_rejects_of_an_accepted_batch_is_counted() -> None:
+def test_items_rejected_in_an_accepted_batch_are_counted() -> None:
     setting = Setting()
     setting.answer = Outcome(Verdict.ACCEPTED, "partial success", rejected=10**9)
     queue = deque("abc")

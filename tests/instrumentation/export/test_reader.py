@@ -109,7 +109,7 @@ def test_a_request_without_an_account_does_not_wait() -> None:
     assert len(Waiting(awaits_account=False).complete()) == 1
 
 
-def test_what_cannot_be_completed_or_encoded_is_counted() -> None:
+def test_incomplete_or_unencodable_requests_are_counted() -> None:
     waiting = Waiting(delivered=float("nan"))
 
     def fails() -> RequestRecord:

@@ -178,7 +178,7 @@ def test_an_iterator_among_the_arguments_or_results_is_left_alone() -> None:
     assert failures() == before + 2
 
 
-def test_what_the_front_end_raises_is_raised() -> None:
+def test_exceptions_of_the_front_end_are_passed_on() -> None:
     server = Server()
     state = server.add("one")
     for owner, name, arguments in (
@@ -262,7 +262,7 @@ def test_a_failed_request_is_reported_by_the_http_edge(monkeypatch: pytest.Monke
         assert len(server.told) == 4
 
 
-def test_many_prompts_of_one_call_cost_their_number_and_not_its_square() -> None:
+def test_many_prompts_of_one_call_take_linear_time() -> None:
     """A client chooses the number of prompts, and may disconnect."""
     server = Server()
     exchange = Exchange({"type": "http", "method": "POST", "path": "/v1/completions"})

@@ -85,7 +85,7 @@ def test_half_a_character_is_replaced(hostile: str) -> None:
     assert set(told.value.string_value) == {"?"}
 
 
-def test_nothing_is_not_a_batch() -> None:
+def test_an_empty_batch_is_not_encoded() -> None:
     with pytest.raises(ValueError, match="no spans"):
         encode([])
 

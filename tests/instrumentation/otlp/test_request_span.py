@@ -68,7 +68,7 @@ def test_a_parent_is_kept_and_an_orphan_is_a_root() -> None:
     assert span_of(a_record(), RESOURCE).parent is None
 
 
-def test_what_is_encoded_is_valid_otlp() -> None:
+def test_encoded_spans_are_valid_otlp() -> None:
     span = span_of(a_record(), RESOURCE)
     ours = ExportTraceServiceRequest.FromString(encode([span]))
     theirs = encode_spans([span])

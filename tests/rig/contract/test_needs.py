@@ -147,7 +147,9 @@ def test_a_renamed_process_is_reported(make_tree: MakeTree) -> None:
         (Contains("A.g", ("load()",), never=True), "ok"),
     ],
 )
-def test_what_a_function_does_inside(make_tree: MakeTree, need: Need, status: str) -> None:
+def test_a_functions_source_is_checked_for_texts(
+    make_tree: MakeTree, need: Need, status: str
+) -> None:
     tree = make_tree({"a.py": "class A:\n    def f(self):\n        load()"})
     assert need.check(tree, ("a.py",)).status == status
 

@@ -30,7 +30,7 @@ def test_the_terminal_shows_what_differs() -> None:
     assert "BROKEN" in list(lines("0.12.0", _lacking(REQUIRED.what)))[1]
 
 
-def test_neighbouring_versions_that_differ_alike_share_a_line() -> None:
+def test_neighbouring_versions_with_equal_findings_share_a_line() -> None:
     lacking, whole = _lacking(REQUIRED.what), _findings()
     page = markdown({"0.12.0": lacking, "0.13.0": lacking, "0.14.0": whole, "0.15.0": lacking}, {})
     differences = page.partition("## Differences by version")[2]

@@ -71,7 +71,7 @@ ATTRIBUTES = [
 
 
 @pytest.mark.parametrize("hook", ATTRIBUTES, ids=lambda hook: hook.what)
-def test_what_may_be_missing_is_looked_for_first(hook: Hook) -> None:
+def test_an_optional_attribute_is_checked_before_it_is_read(hook: Hook) -> None:
     """An attribute that the plugin reads without a check is required."""
     assert isinstance(hook.need, Attributes)
     module = _parsed(hook)
@@ -131,7 +131,7 @@ def test_the_fingerprints_arguments_are_those_of_the_fingerprint() -> None:
     assert {part: names for part, (_, names) in ARGUMENTS.items()} == ours
 
 
-def test_what_is_scraped_and_traced_is_in_the_contract() -> None:
+def test_scraped_and_traced_names_are_in_the_contract() -> None:
     """Names from before 0.12 are not included, because no supported vLLM has them."""
     held = {hook.what.partition(": ")[2].removesuffix("_total") for hook in HOOKS}
     scraped = {name for name in NAMES if name.startswith("vllm:") and "gpu_" not in name[:9]}

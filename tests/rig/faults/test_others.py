@@ -16,7 +16,7 @@ def test_ours_are_all_that_descend_from_us() -> None:
     assert family({2: 1, 3: 2, 4: 3, 5: 1, 6: 9}, 2) == {2, 3, 4}
 
 
-def test_what_our_children_work_is_not_others_doing() -> None:
+def test_cpu_time_of_own_children_is_not_foreign() -> None:
     from rig.faults.others import _read
 
     child = subprocess.Popen(

@@ -31,7 +31,7 @@ def test_a_row_is_kept_as_it_is_now(engine: Engine) -> None:
     assert read_notifications(engine, "other") == []
 
 
-def test_what_is_due_is_given_in_order(engine: Engine) -> None:
+def test_due_notifications_are_returned_in_order(engine: Engine) -> None:
     older = replace(BEGUN, fired_unix_s=90, created_unix_s=90)
     keep_notifications(engine, [OVER, BEGUN, older])
     assert due_notifications(engine, "team", 99) == []
@@ -42,7 +42,7 @@ def test_what_is_due_is_given_in_order(engine: Engine) -> None:
     assert due_notifications(engine, "team", 300) == [older, OVER]
 
 
-def test_what_a_clock_that_was_ahead_put_there_is_due_at_once(engine: Engine) -> None:
+def test_notifications_from_a_clock_that_was_ahead_are_due_at_once(engine: Engine) -> None:
     waits = replace(BEGUN, created_unix_s=2_000, failures=3, next_unix_s=2_100)
     repeated = replace(waits, fired_unix_s=101, state=Delivery.DELIVERED)
     keep_notifications(engine, [waits, repeated])

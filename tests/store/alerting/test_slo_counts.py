@@ -22,12 +22,12 @@ from telemetry.requests import Source
 FIRST, SECOND = SloCount(60, 9, 1, 0, 0, 0), SloCount(120, 8, 0, 1, 2, 3)
 
 
-def test_nothing_was_counted_before_it_was(engine: Engine) -> None:
+def test_an_uncounted_objective_has_no_range(engine: Engine) -> None:
     assert counted(engine, "a") is None
     assert read_counts(engine, "a", 0, 1000) == []
 
 
-def test_what_is_kept_is_read_back_by_definition_and_stretch(engine: Engine) -> None:
+def test_counts_are_read_by_definition_and_range(engine: Engine) -> None:
     keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
     keep_counts(engine, "b", [], Counted(0, 60))
     assert counted(engine, "a") == Counted(0, 120)

@@ -114,7 +114,7 @@ def test_a_fleet_is_billed_to_the_last_second(sqlite: Engine, cause: str, gpus: 
         assert line.bill_usd == pytest.approx(line.wall_s * gpus * 3.99 / 3_600, rel=1e-9)
 
 
-def test_work_for_requests_that_died_with_their_engine_is_nobodys(sqlite: Engine) -> None:
+def test_work_for_requests_lost_with_their_engine_is_unbilled(sqlite: Engine) -> None:
     """A restart loses the accounts of running requests, so their busy time is unbilled."""
     total = fleets_bill(sqlite, "config_change").total
     assert total is not None

@@ -85,7 +85,7 @@ def test_any_window_is_answered_as_the_database_does(
         assert found.equals(plain), window
 
 
-def test_what_was_read_is_not_read_again(
+def test_cached_columns_are_not_read_again(
     engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
     write(*(row(number) for number in range(30)))
@@ -137,7 +137,7 @@ def test_no_more_is_kept_than_is_allowed(
     assert columns.table(Window(0, 2**63 - 1)) is None
 
 
-def test_what_is_kept_holds_on_to_nothing_else(
+def test_a_cached_chunk_keeps_no_other_memory_alive(
     engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
     write(*(row(number) for number in range(30)))

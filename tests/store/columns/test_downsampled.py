@@ -48,7 +48,7 @@ def test_many_rows_are_sampled(engine: Engine, sample_row: Callable[..., EngineS
     assert steps[-1] >= 1200 - every_s
 
 
-def test_requests_and_gpus_are_thinned_alike(
+def test_requests_and_gpus_are_sampled_equally(
     engine: Engine, request_row: Callable[..., RequestTimeline], gpu_row: Callable[..., GpuSample]
 ) -> None:
     requests = [request_row(number, tenant=("a", "b")[number % 2]) for number in range(600)]

@@ -21,7 +21,7 @@ def test_the_first_request_and_the_last_count_win() -> None:
     assert "row_version UInt64 MATERIALIZED toUInt64(" in statements(COUNTS, None)[0]
 
 
-def test_a_clusters_name_is_all_it_takes_to_replicate_and_to_spread() -> None:
+def test_a_cluster_name_replicates_and_distributes_the_tables() -> None:
     made, over, added, added_over = statements(REQUESTS, "fleet")
     assert made.startswith("CREATE TABLE IF NOT EXISTS requests_local ON CLUSTER fleet (")
     assert (

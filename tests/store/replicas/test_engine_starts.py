@@ -88,7 +88,9 @@ def test_a_start_that_cannot_be_kept_is_refused(keep: Callable[..., None]) -> No
         keep(a_start(config="\ud800"))
 
 
-def test_what_some_replicas_were_started_with(engine: Engine, keep: Callable[..., None]) -> None:
+def test_the_starts_of_some_replicas_are_selected(
+    engine: Engine, keep: Callable[..., None]
+) -> None:
     keep(a_start(), *(a_start(replica=f"made-up-{number}") for number in range(20)))
     assert in_force(engine, replicas={"a", "b"}) == [a_start()]
     assert in_force(engine, replicas=()) == []
@@ -114,7 +116,7 @@ def test_a_start_of_an_engine_that_was_never_sampled_goes_after_an_hour() -> Non
     assert gone(young, made_up, ended, seen="a") == []
 
 
-def test_a_start_goes_once_no_bill_rests_on_it() -> None:
+def test_a_start_is_deleted_when_no_bill_needs_it() -> None:
     first, newest, other = ago(450 * DAY_NS), ago(401 * DAY_NS), ago(410 * DAY_NS, engine=1)
     assert gone(first, newest, other, seen="a") == [first]
     assert gone(first, newest, other) == [first, other, newest]

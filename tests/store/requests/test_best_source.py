@@ -27,7 +27,7 @@ def network(engine: Engine) -> list[float | None]:
 
 
 @pytest.mark.parametrize("ours_first", [True, False])
-def test_the_instrumentations_word_comes_first(
+def test_the_instrumentations_row_takes_precedence(
     engine: Engine, write: Write, request_row: Row, ours_first: bool
 ) -> None:
     told = [

@@ -87,7 +87,7 @@ def test_a_trace_is_looked_for_in_the_index_alone(tmp_path: Path, request_row: R
     assert not any("SCAN" in plan for plan in plans)
 
 
-def test_of_two_sources_the_better_is_found(engine: Engine, request_row: Row) -> None:
+def test_the_row_of_the_better_source_is_found(engine: Engine, request_row: Row) -> None:
     trace = "ab" * 16
     fill(
         engine,

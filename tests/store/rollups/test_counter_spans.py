@@ -206,7 +206,7 @@ def kept(engine: Engine, width_s: int) -> int:
     return int(found or 0)
 
 
-def test_a_bill_outlives_the_samples_and_then_the_minutes(
+def test_a_bill_is_kept_after_samples_and_minutes_are_deleted(
     engine: Engine, write: Write, sample_row: Samples, gpu_row: Gpus
 ) -> None:
     write(*fleet(sample_row, gpu_row))

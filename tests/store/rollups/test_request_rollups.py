@@ -181,7 +181,7 @@ def test_a_bucket_waits_for_its_end(engine: Engine, write: Write, request_row: R
     assert counts(engine) == {(0,): 1}
 
 
-def test_who_was_overtaken_leaves_the_other_s_work(
+def test_a_slower_writer_does_not_overwrite_a_newer_rollup(
     sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two writers roll up one minute; the slower one read fewer rows."""

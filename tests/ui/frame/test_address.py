@@ -168,7 +168,7 @@ KEY = RequestKey(None, "ab" * 16, "cd" * 8)
         ("  ", None),
     ],
 )
-def test_what_is_pasted_is_a_link_a_key_or_words(text: str, meant: RequestKey | str | None) -> None:
+def test_pasted_text_is_a_link_a_key_or_words(text: str, meant: RequestKey | str | None) -> None:
     assert address.pasted(text) == meant
 
 

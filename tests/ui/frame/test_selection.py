@@ -18,7 +18,7 @@ LINK = {"page": "overview", "from": str(START), "to": str(START + 1_200)}
 Database = Callable[..., str]
 
 
-def test_a_box_is_a_stretch_of_time() -> None:
+def test_a_dragged_box_is_a_time_range() -> None:
     """The range is in the zone of the chart, and the direction of the drag does not matter."""
     zone = timezone(timedelta(hours=2))
     box = {"x": ["2025-11-20 12:25:00.4", "2025-11-20 12:20"], "y": [0.1, 1.0]}
@@ -38,7 +38,7 @@ def test_a_box_is_a_stretch_of_time() -> None:
         {"selection": {"box": [{"x": [1, None]}]}},
     ],
 )
-def test_what_is_no_stretch_changes_nothing(event: dict[str, Any]) -> None:
+def test_an_invalid_selection_changes_nothing(event: dict[str, Any]) -> None:
     """A short accidental drag, and events that no chart sends, are ignored."""
     assert selection.dragged_over(event, UTC) is None
 

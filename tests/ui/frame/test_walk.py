@@ -466,7 +466,7 @@ def test_every_page_dark_on_a_telephone(reader: Open, frozen: str, live: LiveFle
     assert not wrong
 
 
-def test_nothing_stale_is_green(reader: Open, live: LiveFleet) -> None:
+def test_no_stale_page_is_green(reader: Open, live: LiveFleet) -> None:
     live.stop()
     person = reader()
     person.open("?last=5m", "Overview")

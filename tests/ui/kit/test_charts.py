@@ -103,7 +103,7 @@ def test_points_are_drawn_where_a_line_would_not_be_seen_alone() -> None:
         assert figure.data[3].mode == "lines"
 
 
-def test_nothing_to_draw_is_still_a_figure(request_rows: Callable[..., pa.Table]) -> None:
+def test_an_empty_chart_is_still_a_figure(request_rows: Callable[..., pa.Table]) -> None:
     for figure in over_time(request_rows([])):
         json.loads(figure.to_json(), parse_constant=pytest.fail)
 

@@ -52,7 +52,7 @@ def test_a_heatmap_is_a_line_for_each_cell_that_is_known() -> None:
 @pytest.mark.parametrize(
     "text", ["=cmd|'/C calc'!A0", " =1+1", "\n=1+1", "\t=1+1", "+1", "-1+1", "@SUM(A1)", "＝1+1"]
 )
-def test_what_begins_as_a_formula_is_text(text: str) -> None:
+def test_a_cell_that_begins_like_a_formula_is_text(text: str) -> None:
     """The check also applies after spaces and line ends, and to full-width characters."""
     assert cell(text) == f"'{text}"
     assert cell(f"a{text}") == f"a{text}"

@@ -100,7 +100,7 @@ def test_the_largest_phase_is_that_of_the_slowest() -> None:
     assert first.share == 1.0
 
 
-def test_where_nothing_is_known_nothing_is_largest() -> None:
+def test_without_known_phases_no_phase_is_largest() -> None:
     made = table(e2e_s=[1.0, 2.0])
     assert phases.largest_of_slowest(made, phases.layers(made), "ttft_s") is None
 

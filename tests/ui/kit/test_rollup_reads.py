@@ -77,7 +77,7 @@ def test_the_slowest_are_the_slowest_of_all(engine: Engine, latency: str) -> Non
     assert found.num_rows < 6_000
 
 
-def test_what_is_gone_is_shown_without_its_requests(engine: Engine) -> None:
+def test_a_range_without_stored_requests_is_shown_from_rollups(engine: Engine) -> None:
     delete_older(engine, 86_400 * S, (START_S + 3 * 86_400) * S, pause=lambda: None)
     found = read_requests(engine, WINDOW, {})
     assert found.rolled is not None

@@ -72,18 +72,18 @@ def test_a_route_is_open_or_not_there(path: str, status: int, base_path: str) ->
 
 
 @pytest.mark.parametrize("path", ["/.git/config", "/static", "/_stcore/", "/a/index.html"])
-def test_what_is_not_listed_is_not_there(path: str) -> None:
+def test_an_unlisted_route_is_not_found(path: str) -> None:
     assert ask(Routes(streamlit), path) == 404
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_nothing_is_sent_to_the_explorer(method: str) -> None:
+def test_uploads_and_other_methods_are_refused(method: str) -> None:
     assert ask(Routes(streamlit), "/", method) == 405
     assert ask(Routes(streamlit), "/media/a", method) == 405
     assert ask(Routes(streamlit), "/_stcore/upload_file/a/b", method) == 404
 
 
-def test_who_has_not_signed_in_reaches_health_and_the_way_in() -> None:
+def test_without_a_sign_in_only_health_and_sign_in_respond() -> None:
     def nobody(_scope: Scope, _path: str) -> Response:
         return PlainTextResponse("sign in", 401)
 

@@ -40,7 +40,7 @@ def test_the_percentile_is_part_of_the_address(page: Open, url: str) -> None:
     assert again.segmented_control(key="quantile").value == "p50"
 
 
-def test_without_requests_before_the_page_says_what_to_do(page: Open, url: str) -> None:
+def test_without_earlier_requests_the_page_shows_what_to_do(page: Open, url: str) -> None:
     said = markup(page(url, **AFTER))
     assert "Undecided: 0 requests before" in said
     assert "Choose “vs. a custom range” above" in said

@@ -101,7 +101,7 @@ def test_filters_select_a_part_of_the_bill(page: Open, priced: Any) -> None:
     assert "1 engine at a time," in alone
 
 
-def test_what_has_no_price_is_never_free(page: Open, priced: Any) -> None:
+def test_an_engine_without_a_price_is_not_free(page: Open, priced: Any) -> None:
     test = page(priced("Abacus <b>9000"), **RANGE)
     said = markup(test)
     assert "The cost is unknown" in said
@@ -118,7 +118,7 @@ def test_a_model_without_a_managed_price_has_an_example(page: Open, priced: Any)
     assert len(test.get("plotly_chart")) == 3
 
 
-def test_prices_of_ones_own_go_first(
+def test_the_users_prices_take_precedence(
     page: Open, priced: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "prices.yaml"

@@ -67,7 +67,7 @@ def test_the_chart_of_the_bill_can_be_taken_away() -> None:
     assert any(row.startswith("bill,") and ",4.0," in row for row in told)
 
 
-def test_over_time_it_is_dollars_an_hour() -> None:
+def test_the_chart_over_time_is_in_dollars_per_hour() -> None:
     """Six minutes that cost $1 are $10 an hour."""
     step = Step(0, HOUR_NS // 10, line(bill_usd=1.0, requests_usd=1.0, lost_usd=0.0, wasted_usd=0.0,
                                        idle_usd=0.0, unbilled_usd=0.0), [])  # fmt: skip
@@ -114,11 +114,11 @@ def test_an_unknown_cost_is_a_dash_and_never_nothing() -> None:
         ({"wasted_usd": 0.0, "lost_usd": 0.3}, "not delivered"),
     ],
 )
-def test_what_stands_out_has_a_word_of_advice(changes: dict[str, float], word: str) -> None:
+def test_an_unusual_part_of_the_bill_has_advice(changes: dict[str, float], word: str) -> None:
     assert word in (words.advice(line(**changes)) or "")
 
 
-def test_nothing_stands_out_of_a_plain_bill() -> None:
+def test_a_usual_bill_has_no_advice() -> None:
     assert words.advice(line(wasted_usd=0.0, lost_usd=0.0)) is None
 
 

@@ -100,14 +100,14 @@ def test_an_even_load_is_reported() -> None:
     assert str(words.imbalance(found, 2)).startswith("Latency is even: no replica’s requests")
 
 
-def test_a_little_more_often_is_nobodys_trouble() -> None:
+def test_a_slightly_higher_share_of_slow_requests_is_not_reported() -> None:
     """With 100,000 requests, a ratio of 1.1× is significant, but too small to report."""
     found = imbalance_of(*requests(0.006, 100_000))
     assert found is not None
     assert found.hits == []
 
 
-def test_a_tail_that_is_slower_by_little_is_nobodys_trouble() -> None:
+def test_a_slightly_slower_tail_is_not_reported() -> None:
     """A replica is not reported for 1.8 times as many slow requests if its P99 is equal."""
     draw = np.random.default_rng(5)
     codes = (np.arange(6_000) % 2).astype(np.int32)
@@ -147,7 +147,7 @@ def test_the_tail_of_each_replica_comes_with_its_interval_where_there_are_enough
     assert "d" not in found
 
 
-def test_what_was_not_read_is_noted() -> None:
+def test_the_unread_share_is_noted() -> None:
     assert data_sources.thinned_samples(None) is words.thinned_requests(1) is None
     assert "read for 16 s in every 5 min 52 s" in str(data_sources.thinned_samples(352))
     assert "1 in 4 requests" in str(words.thinned_requests(4))

@@ -82,7 +82,7 @@ def test_the_baseline_is_yesterday(opened: Callable[..., Engine], one_request: A
     assert found.window == Window(START_NS - 900 * NS, START_NS - 300 * NS)
 
 
-def test_what_is_usual_needs_enough_bins(opened: Callable[..., Engine], fleet: Any) -> None:
+def test_the_usual_band_needs_enough_bins(opened: Callable[..., Engine], fleet: Any) -> None:
     engine = opened(fleet(3000, START_NS, 600)[0])
     usual = trends.read(engine, WINDOW, {}, 60 * NS).usual("ttft_s", "p50")
     assert usual is not None

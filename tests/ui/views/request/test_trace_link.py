@@ -24,6 +24,6 @@ def test_none_is_set() -> None:
 @pytest.mark.parametrize(
     "given", ["javascript:alert('{trace_id}')", "https://t/", "https://[", "x"]
 )
-def test_what_is_no_address_is_refused_with_what_is(given: str) -> None:
+def test_an_invalid_address_is_refused_with_an_example(given: str) -> None:
     with pytest.raises(ValueError, match=r"TAILSPAN_TRACE_URL is .*must begin with http"):
         trace_link.template({trace_link.KEY: given})

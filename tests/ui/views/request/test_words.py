@@ -64,7 +64,7 @@ def test_the_sentence_names_what_took_most(request_rows: Rows, one_request: Requ
         (LatencyRank(8, 7, 0), "too few similar requests to compare its"),
     ],
 )
-def test_it_is_placed_among_its_like(
+def test_the_request_is_ranked_among_similar_requests(
     request_rows: Rows, one_request: Request, place: LatencyRank, said: str
 ) -> None:
     row, _ = told(request_rows, one_request())
@@ -93,14 +93,16 @@ def test_unknown_parts_are_noted(
     assert found is said is None or (found is not None and said is not None and said in found)
 
 
-def test_its_parts_sum_to_the_whole_in_the_table(request_rows: Rows, one_request: Request) -> None:
+def test_the_parts_in_the_table_sum_to_the_latency(
+    request_rows: Rows, one_request: Request
+) -> None:
     row, its = told(request_rows, one_request())
     table = words.parts_table(its, row["e2e_s"])
     assert table.count("<tr>") == 1 + len(its.parts_s) + 1
     assert "<b>1.61 s</b>" in table
 
 
-def test_delays_are_told_by_tenant() -> None:
+def test_delays_are_listed_by_tenant() -> None:
     """The table has prefill, decode and their sum; names are escaped; small tenants are summed."""
     many = [TenantDelay(f"t{number}", 1, 0.01, 0.0) for number in range(9)]
     said = words.tenant_delays([TenantDelay("<b>acme", 3, 0.4, 0.2), *many])

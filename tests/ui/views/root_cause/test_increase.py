@@ -44,6 +44,6 @@ def test_small_parts_are_one_step_together() -> None:
     assert increase.figure(steps).data[1].text == ("−9.00 ms",)
 
 
-def test_nothing_at_all_is_drawn_as_nothing() -> None:
+def test_an_empty_increase_is_drawn_empty() -> None:
     assert increase.steps([PartGrowth(part, 0.0, 0.0) for part in PARTS]) == []
     assert increase.figure([]).data[0].text == ("+0 ms",)

@@ -240,7 +240,7 @@ def test_a_stretch_that_is_dragged_over_is_asked_about(
     assert asked.get("baseline") == (None if in_an_incident else f"{START_S}/{begun}")
 
 
-def test_the_question_of_the_incident_itself_is_one_press_away(
+def test_the_page_links_to_the_incident_itself(
     page: Open, database: Database, incident: Any
 ) -> None:
     """The link appears if the range begins before the incident, but not within the incident."""

@@ -99,7 +99,7 @@ def test_evidence_is_a_table_of_before_and_now() -> None:
     assert "no server reported a number" in words.evidence(bare, with_levers=False)
 
 
-def test_who_was_hit_comes_with_ratio_interval_and_n() -> None:
+def test_affected_groups_have_ratio_interval_and_number() -> None:
     said = words.hits(told())
     assert "requests on <b>r2</b>" in said
     assert "<b>4.1×</b>" in said
