@@ -57,7 +57,7 @@ def test_without_a_queue_more_batch_slots_do_not_help() -> None:
     assert not by_name["smaller batch"].helps
 
 
-def test_levers_that_help_stand_first() -> None:
+def test_levers_that_help_are_listed_first() -> None:
     helps = [each.helps for each in advised("ttft_s").advice]
     assert helps == sorted(helps, reverse=True)
 

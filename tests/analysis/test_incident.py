@@ -76,7 +76,7 @@ def test_an_incident_is_compared_with_the_time_before_it_and_before_others(tmp_p
     assert passed == Span((BEGAN_S - 2_700) * S, (BEGAN_S - 900) * S)
 
 
-def test_an_incident_is_found_by_when_it_alerted_before_any_that_was_under_way() -> None:
+def test_an_incident_is_found_by_the_time_of_its_alert() -> None:
     """The time of an alert is matched first; at the same time, a page is preferred to a ticket."""
 
     def row(severity: str, began_s: int, fired_s: int) -> IncidentRow:

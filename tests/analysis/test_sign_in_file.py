@@ -67,9 +67,7 @@ def test_the_issuer_may_be_its_discovery_address(tmp_path: Path) -> None:
         (WHOLE, "", ":1: 0 documents; allowed: exactly one"),
     ],
 )
-def test_an_error_is_named_with_its_key(
-    tmp_path: Path, line: str, instead: str, problem: str
-) -> None:
+def test_an_error_contains_the_key(tmp_path: Path, line: str, instead: str, problem: str) -> None:
     assert line in WHOLE
     with pytest.raises(DocumentError) as caught:
         load(tmp_path, WHOLE.replace(line, instead))

@@ -65,7 +65,7 @@ def requests(**grown: float) -> Requests:
     return Requests(at, columns)
 
 
-def test_each_cause_comes_as_often_as_the_others() -> None:
+def test_each_cause_is_drawn_equally_often() -> None:
     """Three of five cases have one fault, one has two, and one has none."""
     kinds = kinds_of(360, 4, None)
     assert Counter(kind for kind, _ in kinds) == {SINGLE: 216, PAIR: 72, NONE: 72}
@@ -74,7 +74,7 @@ def test_each_cause_comes_as_often_as_the_others() -> None:
     assert all(len(set(causes)) == 2 for kind, causes in kinds if kind == PAIR)
 
 
-def test_a_case_is_decided_by_the_seed_and_its_number() -> None:
+def test_a_case_depends_only_on_the_seed_and_its_number() -> None:
     assert drawn(3, 7, SINGLE, ("preemption",)) == drawn(3, 7, SINGLE, ("preemption",))
     assert (
         drawn(3, 7, SINGLE, ("preemption",)).config != drawn(3, 8, SINGLE, ("preemption",)).config
@@ -144,7 +144,7 @@ def test_the_table_names_the_wrong_answers() -> None:
         assert name in shown
 
 
-def test_a_kept_result_is_read_as_it_was() -> None:
+def test_a_stored_result_is_read_unchanged() -> None:
     """A benchmark that was stopped continues with the stored results."""
     for result in (A_RESULT, A_PAIR, NOTHING):
         assert read(json.dumps(asdict(result))) == result

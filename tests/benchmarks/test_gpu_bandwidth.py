@@ -42,7 +42,7 @@ def test_the_known_rate_is_of_the_copies_that_were_made(duty: float) -> None:
     assert measure(duty, copy, lambda: None, 1, COPY_BYTES, clock, wait) is None
 
 
-def test_the_bar_is_kept_or_missed() -> None:
+def test_the_target_value_is_met_or_missed() -> None:
     good, bad = Point(0.5, 1e12, 1.09e12), Point(1.0, 2e12, 1.7e12)
     assert table([good])[-1] == "bar: within 10%; the worst is 9.0% off: kept"
     assert table([good, bad])[-1] == "bar: within 10%; the worst is 15.0% off: MISSED"
@@ -157,7 +157,7 @@ def on(monkeypatch: pytest.MonkeyPatch, *cards: Card, uuid: str = UUID) -> Machi
     return machine
 
 
-def test_the_whole_of_it_measures_what_a_gpu_moved(
+def test_the_program_measures_the_bytes_of_a_gpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = on(monkeypatch, Card(uuid=f"GPU-{UUID}"), Card(uuid="GPU-other", gpm={}))

@@ -374,7 +374,7 @@ def test_if_all_clocks_are_ahead_our_own_clock_is_suspected(exported: Exported) 
     ("ahead_s", "problem"),
     [(-90.0, "its clock is behind its clients' by at least 90 s"), (0.0, None)],
 )
-def test_a_clock_that_is_not_its_clients_is_named(
+def test_a_clock_that_differs_from_its_clients_is_named(
     fill: Fill,
     request_row: Callable[..., RequestTimeline],
     doctor: Doctor,

@@ -212,7 +212,7 @@ def test_every_cause_of_the_catalogue_has_a_detector() -> None:
     )
 
 
-def test_a_growth_that_keeps_the_objective_is_explained_by_size_alone(
+def test_a_growth_that_meets_the_objective_can_be_explained_by_size(
     queued: Callable[[float], None], run: Run
 ) -> None:
     queued(0.2)
@@ -225,7 +225,7 @@ def test_a_growth_that_keeps_the_objective_is_explained_by_size_alone(
     assert "kv_cache_exhausted" in by_size.stdout
 
 
-def test_a_filter_leaves_the_evidence_whole(queued: Callable[[float], None], run: Run) -> None:
+def test_a_filter_does_not_restrict_the_evidence(queued: Callable[[float], None], run: Run) -> None:
     """The counts are of the filtered requests, but the cause is found from all requests."""
     queued(2.0)
     for where in ("tenant=acme", "source=instrumentation", "streamed=true"):

@@ -71,7 +71,7 @@ def test_the_text_begins_with_the_incident(explain: Callable[..., Result]) -> No
     assert first.startswith("chat (page): began 2025-11-20 10:20:00 UTC, alerted")
 
 
-def test_an_earlier_one_is_found_by_its_time(explain: Callable[..., Result]) -> None:
+def test_an_earlier_incident_is_found_by_its_time(explain: Callable[..., Result]) -> None:
     """The requests of the earlier incident are deleted; this is too little data, not an error."""
     result = explain(f"chat@{START_S - 8_500}")
     assert result.exit_code == 0
@@ -134,7 +134,7 @@ def test_the_verdict_is_the_same_whichever_latency_is_printed(
     assert by_default["verdict_sentence"] in explain("chat", "--metric", "e2e").stdout
 
 
-def test_inside_an_incident_the_time_before_it_is_compared_with(
+def test_within_an_incident_the_baseline_is_the_time_before_it(
     explain: Callable[..., Result], run: Run, url: str
 ) -> None:
     explain("chat")

@@ -221,7 +221,7 @@ def test_wrong_usage_exits_2_naming_the_value_and_what_is_allowed(
     assert wanted in result.stderr
 
 
-def test_a_database_that_is_not_there_exits_2_and_is_not_made(run: Run, tmp_path: Path) -> None:
+def test_a_missing_database_exits_2_and_is_not_created(run: Run, tmp_path: Path) -> None:
     """A command that reads never creates a file."""
     result = run("requests")
     assert result.exit_code == 2
@@ -248,9 +248,7 @@ def test_without_a_window_it_is_the_last_quarter_of_an_hour(
     assert len(objects(run("requests", "--format", "json", "--last", "2h", window=False))) == 2
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(
-    url: str, fill: Fill, request_row: Requests
-) -> None:
+def test_a_closed_output_pipe_is_not_an_error(url: str, fill: Fill, request_row: Requests) -> None:
     """`tailspan requests --format json | head -1` is not a failure."""
     fill(*(request_row(i % 500, span_id=f"{i:016x}") for i in range(5_000)))
     words = ["requests", "--from", "1763634000", "--format", "json", "--database", url]

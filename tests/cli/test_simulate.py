@@ -71,7 +71,7 @@ def test_faults_reach_the_plan(runs: Runs, tmp_path: Path) -> None:
     ]
 
 
-def test_a_fault_may_stand_beside_an_incident(runs: Runs) -> None:
+def test_a_fault_and_an_incident_can_be_simulated_together(runs: Runs) -> None:
     options = ["--incident", "cold_start", "--severity", "2", "--fault", "kv_transfer@10s"]
     assert CliRunner().invoke(simulate, options).exit_code == 0
     parts = [(f.cause, f.severity, f.start_s) for f in runs.plans[0].fleet.faults]

@@ -147,7 +147,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         Tokens.found(tmp_path / "none", {})
 
 
-def test_a_gate_leaves_health_open() -> None:
+def test_health_needs_no_token() -> None:
     """An orchestrator that checks health has no token."""
 
     async def ok(request: object) -> PlainTextResponse:

@@ -67,7 +67,7 @@ def test_with_equal_minutes_energy_is_divided_by_time() -> None:
     assert found.idle_j == pytest.approx(found.joules / 2, rel=0.01)
 
 
-def test_a_counter_that_begins_anew_loses_only_that_stretch() -> None:
+def test_a_counter_reset_loses_only_one_interval() -> None:
     """The driver was loaded again; neither the decrease nor the jump is energy."""
     made = fleet([0.5] * 4, [200.0] * 4)
     gpus = made.gpus

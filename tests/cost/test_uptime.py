@@ -206,7 +206,7 @@ def test_engines_that_are_up_together_are_added() -> None:
     assert found.usd_per_hour == pytest.approx(5.4)
 
 
-def test_a_sender_that_starts_anew_with_each_sample_is_added_up_in_linear_time() -> None:
+def test_many_restarts_of_a_sender_take_linear_time() -> None:
     """4,000 processes have 8,000 starts at once."""
     number = 8_000
     points: list[tuple[Count, list[tuple[float, float | None]]]] = [

@@ -42,7 +42,7 @@ traffic = st.tuples(st.floats(0.1, 5), st.floats(50, 5_000), st.floats(2, 900))
 
 @settings(deadline=None)
 @given(st.lists(traffic, min_size=2, max_size=6), st.data())
-def test_the_rates_of_a_window_are_those_of_its_parts_weighted_by_what_they_cost(
+def test_the_rates_of_a_window_are_cost_weighted_rates_of_its_parts(
     hours: Sequence[tuple[float, float, float]], data: st.DataObject
 ) -> None:
     fleet = {"a": (0, len(hours) * HOUR_S), "b": (0, HOUR_S)}

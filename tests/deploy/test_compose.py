@@ -24,7 +24,7 @@ def _users(service: dict[str, Any]) -> str:
 
 
 @each_service
-def test_a_port_is_published_on_loopback_alone(name: str) -> None:
+def test_ports_are_published_only_on_loopback(name: str) -> None:
     for port in SERVICES[name].get("ports", []):
         assert port.startswith("127.0.0.1:"), port
 
@@ -80,7 +80,7 @@ def test_grafana_and_prometheus_have_the_same_interval() -> None:
     assert datasource["jsonData"]["timeInterval"] == prometheus["global"]["scrape_interval"]
 
 
-def test_clickhouse_is_of_the_tested_version_and_makes_its_user() -> None:
+def test_clickhouse_has_the_tested_version_and_creates_its_user() -> None:
     """The tests run the same version of the engine in their own process (chdb)."""
     pins = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()[1:]

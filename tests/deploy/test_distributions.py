@@ -53,7 +53,7 @@ def test_a_dependency_has_a_lower_bound_that_the_tested_version_meets(needed: Re
     assert _constraints()[_name(needed.name)] in needed.specifier
 
 
-def test_all_takes_every_extra_of_users() -> None:
+def test_the_extra_all_includes_every_extra_of_users() -> None:
     extras = _project()["optional-dependencies"]
     assert extras["all"] == [f"tailspan[{','.join(EXTRAS)}]"]
     assert set(extras) == {*EXTRAS, "all", "chdb", "docs", "test"}

@@ -97,7 +97,7 @@ def test_shuffled_labels_are_no_finding(seed: int) -> None:
     assert not answer.dimensions
 
 
-def test_the_kind_that_is_hit_is_named_with_its_risk() -> None:
+def test_the_affected_kind_is_named_with_its_risk() -> None:
     requests = quiet()
     on_r1 = requests.label("replica").is_value("r1")
     now = requests.received_unix_ns >= 900 * S
@@ -120,7 +120,7 @@ def test_the_kind_that_is_hit_is_named_with_its_risk() -> None:
         ({"decode_others_decode_s": lambda s: s + 9.0}, Metric.TPOT, "decode_batch_growth"),
     ],
 )
-def test_a_part_that_grows_alone_is_its_cause(
+def test_a_part_that_grows_alone_indicates_the_cause(
     changed: dict[str, object], metric: Metric, cause: str
 ) -> None:
     """If nothing else changed, the part of the latency indicates the cause."""

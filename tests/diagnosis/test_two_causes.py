@@ -71,7 +71,7 @@ def test_longer_prompts_share_the_price_of_a_slower_front_end() -> None:
     assert min(found["frontend_cpu"], found["longer_prompts"]) > 0.3
 
 
-def test_a_slower_front_end_alone_has_it_all() -> None:
+def test_a_slower_front_end_alone_has_the_whole_share() -> None:
     found = shares(asked(through_the_front_end(1.0, 3.0)))
     assert found["frontend_cpu"] > 0.9
     assert "longer_prompts" not in found
@@ -80,7 +80,7 @@ def test_a_slower_front_end_alone_has_it_all() -> None:
 LOADING = fleet({"waiting_loras": 3}, {"waiting_loras": 0})
 
 
-def test_more_adapters_alone_are_lora_swaps() -> None:
+def test_only_more_adapters_are_lora_swaps() -> None:
     found = shares(asked(asking_for_adapters(30, 1.0), servers=LOADING))
     assert found["lora_swap"] > 0.9
 

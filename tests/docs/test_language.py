@@ -55,7 +55,7 @@ def found(source: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("folder", CLEAN)
-def test_a_clean_folder_stays_clean(folder: str) -> None:
+def test_folders_that_follow_the_rule_contain_no_listed_word(folder: str) -> None:
     """Use standard verbs: report, send, receive, return, store."""
     words = [
         f"{file.relative_to(ROOT)}:{word}"

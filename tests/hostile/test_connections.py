@@ -73,7 +73,7 @@ def test_an_idle_connection_is_closed(serve: Serve, connect: Connect) -> None:
     assert read_all(connect(serve(app, SHORT).port, GET)).endswith(b"fine")
 
 
-def test_a_body_that_goes_on_after_the_answer_is_closed(serve: Serve, connect: Connect) -> None:
+def test_a_body_that_continues_after_the_response_is_closed(serve: Serve, connect: Connect) -> None:
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 401, "headers": []})
         await send({"type": "http.response.body", "body": b""})

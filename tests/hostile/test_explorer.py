@@ -67,7 +67,7 @@ def refused(address: str, **options: Any) -> int:
 
 
 @pytest.mark.parametrize("base_path", ["", "ops/tail"])
-def test_a_page_that_rebinds_its_name_reads_nothing(
+def test_a_page_with_dns_rebinding_reads_no_data(
     explorer: Callable[..., str],
     database: Callable[..., str],
     outside: Callable[[], set[str]],

@@ -62,7 +62,7 @@ def test_names_that_public_dns_cannot_resolve_are_allowed_off_loopback(host: str
     assert not LOOPBACK.allow(host)
 
 
-def test_tokens_and_tls_make_every_name_good() -> None:
+def test_with_tokens_and_tls_every_host_name_is_allowed() -> None:
     """A rebound page has no token, and the certificate does not contain the page's name."""
     assert PROTECTED.allow("tailspan.example.org")
     assert not PROTECTED.allow("not a host")

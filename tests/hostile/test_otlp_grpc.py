@@ -89,7 +89,7 @@ def test_one_sender_has_so_many_calls_under_way(collect: Collect) -> None:
     assert collector.counters.report().messages["grpc", "traces", "busy"] == 1
 
 
-def test_a_call_that_is_cancelled_frees_its_room(collect: Collect) -> None:
+def test_a_cancelled_call_releases_its_memory(collect: Collect) -> None:
     collector, over = collect(), threading.Event()
     with _channel(collector) as channel:
         for _ in range(10):

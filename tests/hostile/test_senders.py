@@ -112,7 +112,9 @@ def many(messages: list[Any]) -> Any:
     return whole
 
 
-def test_made_up_engine_starts_are_few_soon_go_and_hide_no_real_engine(tailspan: Tailspan) -> None:
+def test_invented_engine_starts_are_limited_expire_and_hide_no_real_engine(
+    tailspan: Tailspan,
+) -> None:
     real = start(NOW_NS - 3 * UNSEEN_NS, "real")
     post(tailspan.collector, "/v1/logs", real.SerializeToString())
     post(tailspan.collector, "/v1/metrics", samples(NOW_NS, "real").SerializeToString())

@@ -46,7 +46,7 @@ def functions(module: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     return [node for node in ast.walk(tree) if isinstance(node, kinds)]
 
 
-def test_a_wrapper_holds_the_call_of_the_original_and_guarded_steps_alone() -> None:
+def test_a_wrapper_contains_only_the_original_call_and_guarded_steps() -> None:
     """Any other statement could raise an exception in vLLM."""
     bodies = [
         "\n".join(map(ast.unparse, node.body))
@@ -90,7 +90,7 @@ def test_every_replaced_method_is_a_wrapper_of_the_guard(module: str) -> None:
     assert bool(assigned) == (module == "plugin.py")
 
 
-def test_the_http_layer_holds_the_application_and_guarded_steps_alone() -> None:
+def test_the_http_layer_contains_only_the_application_and_guarded_steps() -> None:
     inside = {node.name: node for node in functions("http.py")}
     for name, body in (("__call__", EDGE), ("watched", RECEIVE)):
         lines = [each for each in inside[name].body if not is_docstring(each)]

@@ -151,7 +151,7 @@ def test_without_engine_hooks_the_http_edge_reports() -> None:
     assert capture.records[0].first_byte is not None
 
 
-def test_routes_that_make_no_request_make_no_row() -> None:
+def test_routes_without_a_request_to_the_engine_make_no_row() -> None:
     capture = _Recording()
     asyncio.run(_call(capture, "/other"))
     assert capture.records == []
@@ -250,7 +250,7 @@ def test_an_unauthenticated_client_has_no_tenant() -> None:
     assert capture.kinds == ["unauthenticated", "refused", "refused"]
 
 
-def test_no_header_and_no_path_is_kept_whole() -> None:
+def test_headers_and_paths_are_truncated() -> None:
     """An exchange may wait for a long time, so it must not contain megabytes."""
     capture = _Recording()
     exchanges: list[Exchange] = []

@@ -58,7 +58,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> Vllm:
     return Vllm(monkeypatch)
 
 
-def test_disabled_nothing_of_ours_is_there(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_disabled_no_hook_is_installed(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", " True ")
     monkeypatch.setattr(socket, "socket", fake.raising([], "socket"))
     threads = threading.active_count()

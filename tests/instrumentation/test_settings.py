@@ -104,7 +104,7 @@ def test_an_unusable_key_sends_no_ladders(
     assert [complaint in each for each in settings.complaints] == [True]
 
 
-def test_a_server_without_a_key_makes_one_for_its_processes() -> None:
+def test_a_server_without_a_key_creates_one_for_its_processes() -> None:
     one: dict[str, str] = {}
     other: dict[str, str] = {}
     given = {PREFIX_KEY_FILE: "key"}

@@ -74,7 +74,7 @@ def test_a_vllm_that_asks_for_more_methods_starts_all_the_same(module: Any) -> N
     assert (state.model, state.totals[names.DECODE_TOKENS]) == ("m", 2)
 
 
-def test_disabled_it_keeps_nothing(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_disabled_no_data_is_kept(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     threads = threading.active_count()
     logger = module.TailspanStatLogger(CONFIG, 0)
@@ -85,7 +85,7 @@ def test_disabled_it_keeps_nothing(module: Any, monkeypatch: pytest.MonkeyPatch)
     assert threading.active_count() == threads
 
 
-def test_steps_are_bounded_and_counted_exactly_where_no_thread_takes_them(module: Any) -> None:
+def test_without_a_reading_thread_queued_steps_are_bounded_and_counted(module: Any) -> None:
     logger = module.TailspanStatLogger(CONFIG)
     for _ in range(5 * module.STEPS_WAITING + 7):
         logger.record(*a_step())

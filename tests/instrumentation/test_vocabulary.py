@@ -111,7 +111,7 @@ def test_metrics_are_those_with_a_unit() -> None:
     assert set(GPU) == set(names.GPU_UNITS)
 
 
-def test_a_row_leaves_nothing_out() -> None:
+def test_a_row_has_every_field() -> None:
     for table in TABLES:
         for row in table:
             assert all(row), row.name

@@ -55,7 +55,7 @@ def test_the_budget_survives_a_restart_and_a_killed_probe(
         assert budget.reserve(endpoint, 100) is None
 
 
-def test_a_new_day_begins_anew_but_a_clock_set_back_does_not(
+def test_a_new_day_has_a_new_budget_but_a_clock_set_back_does_not(
     tmp_path: Path, endpoint: Endpoint
 ) -> None:
     limits = Limits(tokens_per_day=200)

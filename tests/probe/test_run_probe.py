@@ -163,7 +163,7 @@ def test_a_key_that_a_server_repeats_is_hidden(
         ("bedrock", "authorization", "Bearer sk-secret-1234"),
     ],
 )
-def test_each_protocol_has_its_header_for_the_key(
+def test_each_protocol_sends_the_key_in_its_header(
     kind: str, header: str, value: str, probe_of: ProbeOf
 ) -> None:
     _, script = probe_of(Script(STREAMS[kind]), kind=kind, key=KeySource(variable="KEY"))

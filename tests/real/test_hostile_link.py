@@ -129,7 +129,7 @@ def test_a_huge_id_and_a_foreign_process_lose_no_account(vllm: Any, tailspan: An
     assert "failed; vLLM continues" not in vllm.said
 
 
-def test_disabled_nothing_of_ours_runs_while_it_serves(
+def test_if_disabled_no_plugin_code_runs_while_vllm_serves(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
     """vLLM requires a stat logger, which is then empty."""

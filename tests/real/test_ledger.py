@@ -90,7 +90,7 @@ def test_several_answers_to_one_call_are_a_row_each(vllm: Any, tailspan: Any) ->
     assert found == 4
 
 
-def test_a_long_prefill_beside_it_accounts_for_what_a_request_lost(
+def test_a_concurrent_long_prefill_explains_the_delay_of_a_request(
     learnt: Any, tailspan: Any
 ) -> None:
     """Compared with an undisturbed twin, `others_prefill_s` is the additional time within 20 %."""

@@ -228,7 +228,7 @@ def rename():
 """
 
 
-def test_a_vllm_whose_inside_does_not_fit_is_seen_at_its_edge(
+def test_an_incompatible_vllm_is_measured_at_the_http_layer(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
     write_plugin(tmp_path, "renaming", RENAMED, "a_rename = renaming:rename")

@@ -112,7 +112,7 @@ def wait_for_more(senders: Senders, messages: int, patience_s: float = 60) -> No
 
 
 @pytest.mark.timeout(300)
-def test_postgresql_may_be_away_under_load(
+def test_postgresql_may_be_unavailable_under_load(
     postgresql: PostgreSQL,
     starting: Callable[[str], Start],
     message: Callable[[], ExportTraceServiceRequest],
@@ -142,7 +142,7 @@ def test_postgresql_may_be_away_under_load(
 
 
 @pytest.mark.timeout(400)
-def test_a_collector_killed_again_and_again_under_load_keeps_what_it_acknowledged(
+def test_a_repeatedly_killed_collector_keeps_acknowledged_rows(
     tmp_path: Path,
     starting: Callable[[str], Start],
     message: Callable[[], ExportTraceServiceRequest],

@@ -71,7 +71,7 @@ def test_a_repeated_request_is_another_users() -> None:
     assert len(set(again.keys[1::2].tolist())) == 4
 
 
-def test_users_are_those_who_share_more_than_the_common() -> None:
+def test_requests_of_one_user_share_more_than_common_prefixes() -> None:
     prefixes = Prefixes(
         offsets=np.array([0, 2, 4, 5, 6, 6]),
         keys=np.array([7, 8, 7, 8, 7, 9]),

@@ -79,7 +79,7 @@ def test_a_rate_adds_or_drops_whole_conversations(factor: float) -> None:
     assert np.mean(in_order) > 0.95
 
 
-def test_a_tenants_rate_leaves_the_others() -> None:
+def test_a_tenants_rate_does_not_change_the_other_rates() -> None:
     found = edited(Edits(rates=[Rate(factor=4.0, tenant="umbrella")]))
     assert found.tenant is not None
     assert np.bincount(found.tenant).tolist() == [500, 2_000]

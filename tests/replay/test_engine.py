@@ -373,7 +373,7 @@ def test_a_job_that_cannot_be_served_is_refused(job: Job, key: str) -> None:
         engine.submit(job)
 
 
-def test_a_cache_that_comes_from_outside_is_waited_for_and_spares_its_prefill() -> None:
+def test_an_external_cache_is_waited_for_and_saves_prefill() -> None:
     engine = Engine(replace(ROOMY, kv_connector=True, step_noise_ratio=0.0), "seed")
     job = Job(0, 1000, 2, 1.0, fetch_s=0.3, fetched_tokens=900)
     engine.submit(job)
@@ -401,7 +401,7 @@ def test_lost_blocks_stop_the_queue_and_leave_room_for_one() -> None:
     assert jobs[2].last_token is not None
 
 
-def test_a_cold_engine_pays_for_each_shape_once() -> None:
+def test_a_cold_engine_is_slower_once_per_batch_shape() -> None:
     engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed", new_shape_s=0.5)
     first, again = Job(0, 500, 20, 0.0), Job(1, 500, 20, 5.0)
     _run(engine, [first, again])
@@ -412,7 +412,7 @@ def test_a_cold_engine_pays_for_each_shape_once() -> None:
 
 @given(ASKS)
 @settings(max_examples=40, deadline=None)
-def test_jobs_are_billed_the_whole_of_the_steps(asks: list[Ask]) -> None:
+def test_jobs_are_billed_the_whole_duration_of_the_steps(asks: list[Ask]) -> None:
     engine = _unhurried(replace(SMALL, num_gpu_blocks=400), (Stall(0.1, 0.2),))
     tight = Engine(SMALL, "seed", (), 0.0)
     for each in (engine, tight):
@@ -442,7 +442,7 @@ def test_the_highest_priority_is_served_first() -> None:
     assert in_order == sorted(in_order)
 
 
-def test_the_lowest_priority_makes_way() -> None:
+def test_the_job_with_the_lowest_priority_is_preempted() -> None:
     """The job is preempted even if it came first, and resumes after the others."""
     jobs = [Job(number, 60, 120, 0.0, priority=-number) for number in range(8)]
     engine = Engine(replace(SMALL, policy="priority"), "seed")

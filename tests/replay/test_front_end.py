@@ -21,7 +21,7 @@ def test_tokens_are_written_in_order() -> None:
     assert FrontEnd().write(0.0, 0.1) == pytest.approx(0.1)
 
 
-def test_a_share_of_a_core_makes_everything_take_longer() -> None:
+def test_a_small_share_of_a_core_slows_all_front_end_work() -> None:
     front_end = FrontEnd()
     front_end.pace = 10.0
     assert front_end.take(0.0, 1.0) == 10.0

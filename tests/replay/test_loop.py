@@ -204,7 +204,7 @@ def test_the_arrivals_are_left_as_they_were() -> None:
     )
 
 
-def test_a_slower_server_slows_its_closed_clients_down() -> None:
+def test_a_slower_server_lowers_the_rate_of_closed_clients() -> None:
     """Four clients that wait for their responses never have more than four requests in flight."""
     n = 80
     after = np.arange(n) - 4

@@ -93,7 +93,7 @@ def test_each_block_has_a_number_and_shared_blocks_share_a_prefix(
                 assert texts[row] == texts[other] != set()
 
 
-def test_times_are_milliseconds_and_whole_where_they_are() -> None:
+def test_times_are_in_milliseconds_and_integers_if_possible() -> None:
     traffic = Arrivals(
         received_s=np.array([0.0, 0.0105, 1.5, 1.5000004]),
         prompt_tokens=np.full(4, 3),

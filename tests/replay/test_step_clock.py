@@ -18,13 +18,13 @@ def test_noise_has_the_quantiles_that_were_given() -> None:
 
 
 @pytest.mark.parametrize("quantiles", [(0.0, 1.0), (1.0, 0.9), (float("inf"),)])
-def test_quantiles_that_are_no_factors_are_refused(quantiles: tuple[float, ...]) -> None:
+def test_quantiles_that_are_not_valid_factors_are_refused(quantiles: tuple[float, ...]) -> None:
     """Such quantiles are zero, descending or infinite."""
     with pytest.raises(ValueError, match=r"step_noise_quantiles.*allowed"):
         replace(EngineConfig(), step_noise_quantiles=quantiles)
 
 
-def test_a_step_stands_still_until_the_stall_ends() -> None:
+def test_a_step_is_stopped_until_the_stall_ends() -> None:
     """Only the step that begins during the stall is delayed."""
     clock = StepClock([1.0], [Stall(1.0, 0.5)])
     assert [clock.stall_s(at, 1, 0) for at in (0.9, 1.2, 1.3)] == pytest.approx([0, 0.3, 0])

@@ -121,7 +121,7 @@ def test_a_configuration_adds_devices_and_changes_known_ones() -> None:
         ({"bytes_per_s": 1e12, "flops_per_s": {"bf16": -1}}, "X.flops_per_s.bf16: -1; allowed"),
     ],
 )
-def test_peaks_that_are_none_are_refused(values: Any, said: str) -> None:
+def test_invalid_peaks_are_refused(values: Any, said: str) -> None:
     with pytest.raises(PeaksError) as refused:
         device_named("X", {"X": values})
     assert str(refused.value).startswith(said)

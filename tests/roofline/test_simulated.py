@@ -44,7 +44,7 @@ def test_its_constants_match_its_reported_shape() -> None:
     assert parameters(shape) == parameters(shape_of(configs.llama_3_8b()))
 
 
-def test_modelled_bandwidth_is_what_its_gpus_show() -> None:
+def test_modelled_bandwidth_equals_the_gpu_samples() -> None:
     windows = whole_windows(a_case(5.0))
     assert len(windows) >= 3
     for window in windows:

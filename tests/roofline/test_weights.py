@@ -49,7 +49,7 @@ def test_active_parameters_are_the_published_ones(config: Callable[[], configs.C
     assert active_parameters(shape_of(config())) == pytest.approx(ACTIVE[config], rel=0.03)
 
 
-def test_a_dense_model_goes_through_all_of_its_parameters() -> None:
+def test_a_dense_model_uses_all_parameters_for_each_token() -> None:
     shape = shape_of(configs.llama_3_8b())
     assert active_parameters(shape) == parameters(shape)
 
@@ -62,7 +62,7 @@ def test_ranks_divide_what_can_be_divided() -> None:
     assert part == pytest.approx([each / 8 for each in whole])
 
 
-def test_heads_fewer_than_ranks_are_kept_on_each() -> None:
+def test_with_fewer_heads_than_ranks_each_rank_has_a_head() -> None:
     """With sixteen ranks and eight KV heads, each rank has one head, so each head exists twice."""
     config = configs.llama_3_70b(tensor_parallel_size=16)
     part, whole = gpu_weights(shape_of(config)), model_weights(shape_of(config))

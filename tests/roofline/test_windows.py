@@ -190,7 +190,7 @@ def test_an_arithmetic_without_a_peak_leaves_the_bandwidth() -> None:
     assert (window.mfu, window.verdict) == (None, None)
 
 
-def test_vllms_own_model_stands_in_for_an_unknown_shape() -> None:
+def test_vllms_estimates_are_used_for_an_unknown_shape() -> None:
     told: dict[str, Any] = {
         "modelled_flops_total": np.arange(121) * 4e13,
         "modelled_read_bytes_total": np.arange(121) * 2.9e12,

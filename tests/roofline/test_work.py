@@ -111,7 +111,7 @@ def test_experts_are_read_by_their_expected_choice(decodes: int, experts: float)
     assert read == pytest.approx(experts * of_an_expert, rel=1e-9)
 
 
-def test_a_mixture_computes_what_a_token_goes_through() -> None:
+def test_a_mixture_computes_only_the_experts_of_a_token() -> None:
     """Qwen3-30B-A3B computes 2 · (3.35 − 0.62 for tables) GFLOP per token, and the last layer."""
     shape = shape_of(configs.qwen3_30b_a3b())
     work = work_of(shape, step(decodes=10))
@@ -143,7 +143,7 @@ def test_drafted_tokens_are_computed_and_read_nothing_more() -> None:
     assert of(drafted.weight_bytes) == of(plain.weight_bytes)
 
 
-def test_context_that_prompts_read_back_counts_where_it_is_known() -> None:
+def test_context_that_prompts_read_again_counts_if_known() -> None:
     work = work_of(LLAMA, step(prefill_tokens=100, prefill_context_tokens=4096))
     assert of(work.kv_read_bytes) == 4096 * 128 * 1024
 

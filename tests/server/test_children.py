@@ -60,7 +60,7 @@ def test_a_child_is_asked_to_end(with_child: Callable[..., None]) -> None:
     with_child(code, play)
 
 
-def test_a_child_that_will_not_end_is_made_to(with_child: Callable[..., None]) -> None:
+def test_a_child_that_ignores_sigterm_is_killed(with_child: Callable[..., None]) -> None:
     async def play(child: Child) -> None:
         await said(child, "begun")
         await child.stop(within_s=0.1)
@@ -73,7 +73,7 @@ def test_a_child_that_will_not_end_is_made_to(with_child: Callable[..., None]) -
     with_child(code, play)
 
 
-def test_ctrl_c_reaches_a_child_through_us_alone(with_child: Callable[..., None]) -> None:
+def test_ctrl_c_reaches_a_child_only_through_its_parent(with_child: Callable[..., None]) -> None:
     """The child has its own session, which gets no signals of the terminal."""
 
     async def play(child: Child) -> None:
@@ -98,7 +98,7 @@ def test_the_last_lines_are_fit_for_a_terminal(with_child: Callable[..., None]) 
     with_child(code, play)
 
 
-def test_a_log_that_is_gone_has_no_last_words(with_child: Callable[..., None]) -> None:
+def test_a_missing_log_has_no_last_lines(with_child: Callable[..., None]) -> None:
     async def play(child: Child) -> None:
         await child.wait()
         child.log.unlink()

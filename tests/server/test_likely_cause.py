@@ -176,7 +176,7 @@ def test_a_failed_diagnosis_is_retried(apart: Apart, objective: Callable[[str], 
     assert causes.task.problem is None
 
 
-def test_the_process_may_take_so_long_and_no_longer(
+def test_the_process_has_a_time_limit(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(likely_cause, "MOST_S", 0.05)

@@ -144,6 +144,6 @@ def test_an_attempt_in_a_line() -> None:
     assert sentence(of, replace(failed, result=Result.DELIVERED, repeat=True)) is None
 
 
-def test_an_attempt_takes_less_time_than_an_evaluation() -> None:
+def test_an_attempt_has_a_shorter_time_limit_than_the_evaluation_interval() -> None:
     """An attempt that hangs ends before the next evaluation is due."""
     assert http_post.WHOLE_S <= 15

@@ -87,7 +87,7 @@ def test_a_clock_ahead_at_the_start_deletes_slowly(engine: Engine, ahead_ns: int
         assert kept_after(engine, clock) == left
 
 
-def test_after_a_downtime_all_that_is_old_has_gone_in_as_long(engine: Engine) -> None:
+def test_after_a_downtime_old_rows_are_deleted_within_the_same_time(engine: Engine) -> None:
     time = Time(START_NS + 8 * DAY_NS)
     clock = started(engine, time)
     left = []

@@ -38,7 +38,7 @@ def test_a_signal_asks_to_stop(number: Signals) -> None:
     assert run(number) == (0, ["asked", "stopped"])
 
 
-def test_a_second_signal_ends_it_there_and_then() -> None:
+def test_a_second_signal_ends_the_process_at_once() -> None:
     assert run(SIGINT, SIGINT) == (-SIGINT, ["asked", "at once"])
     assert run(SIGTERM, SIGINT) == (-SIGINT, ["asked", "at once"])
 

@@ -43,7 +43,7 @@ def test_the_stack_serves_only_while_it_runs(engine: Engine, url: str) -> None:
 
 
 @pytest.mark.parametrize(("api", "status"), [(ApiLimits(), 200), (None, 404)])
-def test_questions_are_answered_beside_the_metrics_unless_disabled(
+def test_the_api_is_served_with_the_metrics_unless_disabled(
     engine: Engine, url: str, api: ApiLimits | None, status: int
 ) -> None:
     async def run() -> httpx.Response:

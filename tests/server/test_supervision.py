@@ -97,7 +97,7 @@ def test_outages_are_one_line_and_defects_a_traceback(caplog: pytest.LogCaptureF
         assert bool(record.exc_info) is traced
 
 
-def test_a_part_is_ailing_while_it_fails_has_ended_or_is_quiet_for_too_long() -> None:
+def test_a_part_is_unhealthy_while_it_fails_has_ended_or_is_silent() -> None:
     now = [1000.0]
     supervisor = Supervisor(clock_unix_s=lambda: now[0])
     alive = [True]

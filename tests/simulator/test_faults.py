@@ -225,6 +225,6 @@ def test_stalls_have_no_end_if_the_fault_has_none() -> None:
         ({"replica": -1}, "replica: -1; allowed: 0 or more"),
     ],
 )
-def test_a_fault_that_is_none_is_refused(given: dict[str, object], told: str) -> None:
+def test_an_unknown_fault_is_refused(given: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         Fault(**{"cause": "tenant_flood", "start_s": 0.0, **given})  # type: ignore[arg-type]

@@ -88,7 +88,7 @@ def test_every_replica_and_second_has_one_sample_marked_simulated(collector) -> 
     assert len(seen) >= 2 * 60
 
 
-def test_a_stop_ends_it_and_sends_what_was_begun(collector) -> None:  # type: ignore[no-untyped-def]
+def test_a_stop_ends_the_run_and_sends_the_queued_data(collector) -> None:  # type: ignore[no-untyped-def]
     clock, stop = Clock(), threading.Event()
 
     def wait(seconds: float) -> None:

@@ -89,7 +89,7 @@ def test_each_replica_sends_its_start_once(collector) -> None:  # type: ignore[n
     assert record.event_name == names.ENGINE_STARTED
 
 
-def test_a_refused_export_is_repeated_until_it_is_taken(collector) -> None:  # type: ignore[no-untyped-def]
+def test_a_refused_export_is_retried_until_it_is_accepted(collector) -> None:  # type: ignore[no-untyped-def]
     collector.refusals = [503, 503]
     sent = Sent()
     export = OtlpExport(collector.url, sent)
@@ -146,7 +146,7 @@ def test_batches_that_are_never_accepted_are_dropped_and_counted() -> None:
     assert sent == Sent(dropped_requests=5, dropped_samples=3)
 
 
-def test_a_collector_that_comes_back_gets_the_rest() -> None:
+def test_a_collector_that_returns_gets_the_rest() -> None:
     answers, said = iter([UNREACHABLE, ACCEPTED, ACCEPTED]), list[str]()
     sender, sent, _ = _sender(lambda: next(answers), patience_s=0.0, say=said.append)
     for _ in range(3):

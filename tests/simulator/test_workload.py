@@ -38,7 +38,7 @@ def test_a_prefix_is_shorter_than_its_prompt() -> None:
 
 
 @pytest.mark.parametrize("rate_per_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_rate_that_is_none_is_refused(rate_per_s: float) -> None:
+def test_an_invalid_rate_is_refused(rate_per_s: float) -> None:
     with pytest.raises(ValueError, match=r"rate_per_s: .*allowed: more than 0"):
         Workload(rate_per_s=rate_per_s)
 

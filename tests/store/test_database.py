@@ -102,7 +102,7 @@ def test_a_folder_in_the_databases_place_is_refused(tmp_path: Path) -> None:
         open_database(f"sqlite:///{tmp_path}")
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "var").write_text("")
     with pytest.raises(StoreError, match="cannot create the folder"):
         open_database(f"sqlite:///{tmp_path}/var/tailspan.db")

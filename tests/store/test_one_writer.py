@@ -28,7 +28,7 @@ def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) 
     assert lock_file(tmp_path / "var" / "t.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("not a database, and others read it")
     file.chmod(0o644)

@@ -234,7 +234,7 @@ def test_the_newest_is_the_latest_of_requests_and_samples(
     assert newest_request_unix_ns(engine) == START_NS + 5 * S
 
 
-def test_simulated_data_is_known_from_a_request_or_a_sample_in_the_window(
+def test_a_request_or_sample_in_the_window_marks_simulated_data(
     engine: Engine, write: Write, request_row: Requests, sample_row: Samples
 ) -> None:
     write(

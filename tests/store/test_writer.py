@@ -290,7 +290,7 @@ def test_a_bad_row_is_refused(engine: Engine, request_row: Requests, hostile: st
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_a_row_that_cannot_be_kept_fails_alone(
+def test_an_unstorable_row_does_not_fail_the_others(
     url: str, tmp_path: Path, request_row: Requests, hostile: str
 ) -> None:
     about, said = HOSTILE[hostile]

@@ -69,7 +69,9 @@ def test_the_system_clock_is_followed_while_it_does_not_jump(world: World) -> No
 
 @pytest.mark.parametrize("jump_ns", [8 * DAY_NS, -8 * DAY_NS, 30 * MINUTE_NS, -30 * MINUTE_NS])
 @pytest.mark.parametrize("senders", ["none", "same", "right"])
-def test_a_jump_for_two_minutes_leaves_no_trace(world: World, jump_ns: int, senders: str) -> None:
+def test_a_jump_of_two_minutes_has_no_lasting_effect(
+    world: World, jump_ns: int, senders: str
+) -> None:
     say = {"none": lambda *_: None, "same": world.same, "right": world.right}[senders]
     say("a", "b")
     world.error_ns = jump_ns
@@ -129,7 +131,7 @@ def test_a_sender_that_is_new_since_the_jump_has_no_vote(world: World) -> None:
     assert world.off_ns == 0
 
 
-def test_made_up_names_do_not_make_a_witness_forgotten_during_a_jump(world: World) -> None:
+def test_invented_names_do_not_evict_a_witness_during_a_jump(world: World) -> None:
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")

@@ -20,7 +20,7 @@ def test_rows_have_one_number_if_and_only_if_they_are_equal(rows: list[tuple[int
     assert set(numbers.tolist()) == set(range(len(set(rows))))
 
 
-def test_a_rise_is_between_neighbours_of_one_series_in_whatever_order_they_come() -> None:
+def test_an_increase_is_between_neighbouring_samples_in_any_order() -> None:
     series = np.array([1, 0, 0, 1, 0, 0])
     counters = CounterSeries.of(series, ns(2, 3, 1, 1, 7, 9))
     values = np.array([8.0, 5.0, 2.0, 7.0, 1.0, np.nan])

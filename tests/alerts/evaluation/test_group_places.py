@@ -26,12 +26,12 @@ def test_of_equally_active_groups_that_with_more_requests_gets_the_place() -> No
     assert give(made, {}, places=1).placed == (("tenant",),)
 
 
-def test_a_burst_of_names_takes_no_place() -> None:
+def test_a_burst_of_new_names_gets_no_place() -> None:
     burst = candidates({f"x{at}": 1 for at in range(100_000)})
     assert give(burst, {("quiet",): 1, ("acme",): 100}, places=2).placed == ()
 
 
-def test_a_tenant_takes_the_place_of_a_name_that_came_once() -> None:
+def test_a_tenant_replaces_a_name_that_was_active_once() -> None:
     held: dict[Group, int] = {("x1",): 1, ("x2",): 1, ("acme",): 100}
     found = give(candidates({"globex": 3}), held, places=3)
     assert found.placed == (("globex",),)

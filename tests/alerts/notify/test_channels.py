@@ -75,7 +75,7 @@ def test_a_webhook_is_signed_with_its_time(message: Make, channel: MakeChannel) 
     assert "Tailspan-Signature" not in unsigned.headers
 
 
-def test_slack_gets_blocks_within_its_limits(message: Make, channel: MakeChannel) -> None:
+def test_messages_for_slack_are_within_its_limits(message: Make, channel: MakeChannel) -> None:
     sent = message(display_name="<!channel> & co", slo="c" * 63, promise="x" * 5_000)
     document = json.loads(slack.render(channel(Kind.SLACK), sent, NOW_S).body)
     header, *blocks = document["blocks"]

@@ -105,7 +105,7 @@ def test_the_end_of_its_requests_is_its_end(scene: Scene) -> None:
     assert scene.at(NOW_S + 15) == [FIRING, RESOLVED]
 
 
-def test_a_replica_that_is_silent_is_gone_after_a_while(scene: Scene) -> None:
+def test_a_hang_of_a_silent_replica_ends_after_a_while(scene: Scene) -> None:
     """A missing sample does not end a hang, because Tailspan itself may have been stopped."""
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)

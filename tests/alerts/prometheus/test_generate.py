@@ -88,7 +88,7 @@ def test_the_link_shows_the_latency_of_the_objective(objective: Make, latency: s
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_a_limit_is_on_a_series_that_there_is_and_links_to_its_latency(limit: Limit) -> None:
+def test_a_limit_uses_an_existing_series_and_links_to_its_latency(limit: Limit) -> None:
     assert limit.series in {each.by_model for each in RECENT}
     assert limit.latency in EXPLORERS
 
@@ -148,7 +148,7 @@ def test_a_number_is_written_exactly(value: Fraction) -> None:
 
 
 @given(st.text(max_size=30))
-def test_a_text_cannot_leave_its_quotes(text: str) -> None:
+def test_a_text_cannot_end_its_quotes(text: str) -> None:
     inside = quoted(text)[1:-1]
     assert "\n" not in inside
     assert not re.search(r'(?<!\\)(\\\\)*"', inside)

@@ -182,7 +182,9 @@ OPERATORS = st.sampled_from([" + ", " - ", " * ", " or ", " or on() ", "\n> ", "
 
 @given(st.lists(st.tuples(OPERATORS, OPERANDS), max_size=6), st.booleans())
 @example([(" or ", "vector(0)")], True)
-def test_a_querys_operators_never_mix_with_ours(rest: list[tuple[str, str]], comment: bool) -> None:
+def test_a_querys_operators_are_enclosed_in_parentheses(
+    rest: list[tuple[str, str]], comment: bool
+) -> None:
     text = "sum(rate(a[{{.window}}]))" + "".join(f"{sign}{each}" for sign, each in rest)
     try:
         query = read_query(text + (" # the end" if comment else ""))

@@ -100,7 +100,7 @@ def nothing(minutes: Iterable[int], *exprs: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("way", EVERY_WAY)
-def test_a_burn_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> None:
+def test_a_burn_pages_with_every_way_of_counting(promtool: Run, way: str) -> None:
     at_s = range(MINUTE_S, 130 * MINUTE_S, MINUTE_S)
     fires = expected([(60, 200, 0), (30, 100, 100), (40, 200, 0)], at_s)
     assert {True, False} <= set(fires.values())
@@ -230,7 +230,7 @@ PROBE: Final = {
 
 
 @pytest.mark.parametrize("way", PROBE)
-def test_a_failing_probe_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> None:
+def test_a_failing_probe_pages_with_every_way_of_counting(promtool: Run, way: str) -> None:
     at_s = range(MINUTE_S, 130 * MINUTE_S, MINUTE_S)
     fires = expected([(60, 2, 0), (30, 0, 2), (40, 2, 0)], at_s)
     # Prometheus 2 includes a sample at the start of a range; the live evaluator does not.
@@ -241,7 +241,7 @@ def test_a_failing_probe_pages_whichever_way_it_is_counted(promtool: Run, way: s
 
 
 @pytest.mark.parametrize("way", PROBE)
-def test_a_probe_that_is_gone_is_absent_and_burns_nothing(promtool: Run, way: str) -> None:
+def test_a_removed_probe_is_absent_and_burns_no_budget(promtool: Run, way: str) -> None:
     series = {"probe_success": "1x20 stale _x40 1x20"}
     promtool(tailspan_rules([PROBE[way]], EXPLORER_URL), series, GONE)
 

@@ -222,12 +222,12 @@ def test_a_fifth_bad_after_a_start_pages_once_enough_is_spent(
     assert states[2][1]["page"] is State.COLD_START
 
 
-def test_a_counter_that_begins_anew_is_no_burn(promtool: Run, objective: Make) -> None:
+def test_a_counter_reset_is_not_a_burn(promtool: Run, objective: Make) -> None:
     stretches = [Stretch("1h", 100, 0), Stretch("1h", 100, 0, reset=True)]
     assert not fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
 
 
-def test_a_counter_that_begins_anew_does_not_hide_a_burn(promtool: Run, objective: Make) -> None:
+def test_a_counter_reset_does_not_hide_a_burn(promtool: Run, objective: Make) -> None:
     burning = Stretch("15m", 100, 100)
     stretches = [Stretch("1h", 100, 0), burning, replace(burning, reset=True)]
     found = fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
@@ -263,7 +263,7 @@ def test_no_traffic_is_no_burn_and_no_absence(promtool: Run, objective: Make) ->
         ([Stretch("9m", 1000, 200)], "cold_start"),
     ],
 )
-def test_a_held_back_page_names_its_guard(
+def test_a_suppressed_page_names_the_reason(
     promtool: Run, objective: Make, stretches: list[Stretch], guard: str
 ) -> None:
     events, good, _ = series(stretches, MINUTE_S)
@@ -343,7 +343,7 @@ def test_any_text_in_an_annotation_yields_itself(promtool: Run) -> None:
     )
 
 
-def test_a_label_that_a_sender_chose_holds_no_mention(promtool: Run) -> None:
+def test_a_senders_label_cannot_contain_a_mention(promtool: Run) -> None:
     rule = {"alert": "A", "expr": "up", "annotations": {"text": label_text("replica")}}
     expected = ({"replica": "a<!here>\nb"}, {"text": "a_!here__b"})
     promtool(

@@ -354,7 +354,7 @@ def test_slow_from_one_region_differs_from_slow_everywhere(promtool: Run) -> Non
     probed(promtool, alone, {"380m": []})
 
 
-def test_a_certificate_that_soon_ends_is_a_ticket(promtool: Run) -> None:
+def test_a_certificate_that_expires_soon_is_a_ticket(promtool: Run) -> None:
     end_s = 7 * 86_400 + 3_600
     series = _probe("eu", "ssl_earliest_cert_expiry", f"{end_s}x300")
     probed(promtool, series, {"50m": [], "110m": [], "125m": ["TailspanCertificateEnds"]})

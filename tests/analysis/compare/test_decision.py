@@ -88,7 +88,7 @@ def test_queueing_times_of_zero_are_compared() -> None:
     assert decide(zero, slower, Asked(0.95, floor_s=1e-3)).verdict is CompareVerdict.WORSE
 
 
-def test_the_curve_shows_a_change_that_only_hurts_under_load() -> None:
+def test_the_curve_shows_a_change_with_an_effect_only_under_load() -> None:
     after = observed(4000, 2)
     late = after.running >= 9
     worse = replace(after, value_s=np.where(late, after.value_s * 1.5, after.value_s))

@@ -79,7 +79,7 @@ def test_a_value_that_is_not_applicable_is_unknown(smi: AmdSmi, amd: AmdSmiReade
     assert gpu.absent["throttle_reasons"].why is Why.NOT_SUPPORTED
 
 
-def test_a_peak_that_is_not_known_leaves_the_share(smi: AmdSmi, amd: AmdSmiReader) -> None:
+def test_without_a_known_peak_the_share_is_reported(smi: AmdSmi, amd: AmdSmiReader) -> None:
     """Some drivers report a peak of zero."""
     smi.answers["amdsmi_get_gpu_vram_info"] = {"vram_max_bandwidth": 0}
     gpu = only(amd)
@@ -104,7 +104,7 @@ def test_each_error_code_becomes_a_reason(smi: AmdSmi, amd: AmdSmiReader, name: 
         assert reading.gpus[0].values["sm_active_ratio"] == 0.97
 
 
-def test_a_lost_gpu_stops_no_other_and_is_picked_up_again(
+def test_a_lost_gpu_does_not_stop_others_and_is_found_again(
     smi: AmdSmi, amd: AmdSmiReader, clock: Clock
 ) -> None:
     """While a GPU is lost, the library is opened again every 30 s."""
@@ -137,7 +137,7 @@ def test_without_rocm_there_is_no_library(
     assert caught.value.absence.why is Why.NO_PACKAGE
 
 
-def test_a_library_that_fails_on_import_is_absent(
+def test_a_library_that_fails_on_import_counts_as_missing(
     amd: AmdSmiReader,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

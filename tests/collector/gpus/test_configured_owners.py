@@ -9,7 +9,7 @@ from collector.gpus.configured_owners import (
 from tests.collector.gpus.making import of_dcgm, reading
 
 
-def test_a_gpu_goes_by_several_names_the_exact_one_first() -> None:
+def test_a_gpu_has_several_names_and_the_exact_one_is_preferred() -> None:
     claims = configured_owners_of(["GPU-1=by-uuid", "1=by-number", "*=by-default"])
     assert claims.assigned(reading("GPU-1", index=1)) == "by-uuid"
     assert claims.assigned(reading("GPU-2", index=1)) == "by-number"

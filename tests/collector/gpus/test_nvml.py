@@ -258,7 +258,7 @@ def test_hidden_processes_are_unknown(install: Install, reader: NvmlReader) -> N
     assert only(reader.read()).processes is None
 
 
-def test_a_lost_gpu_stops_no_other_and_is_picked_up_again(
+def test_a_lost_gpu_does_not_stop_others_and_is_found_again(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
     """NVML is opened again every 30 s to find a lost GPU.
@@ -286,7 +286,7 @@ def test_a_lost_gpu_stops_no_other_and_is_picked_up_again(
     assert driver.calls["nvmlInitWithFlags"] == begun + 1
 
 
-def test_a_gpu_that_is_forbidden_does_not_make_it_start_over(
+def test_a_forbidden_gpu_does_not_cause_a_new_start_of_nvml(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
     """The GPU belongs to another container, so opening NVML again would not help."""

@@ -154,9 +154,7 @@ def test_a_container_has_its_own_gpu_numbers(owners: Owners, proc: FakeProc) -> 
 
 
 @pytest.mark.parametrize("about", [{"simulated": True}, {"source": Source.SCRAPE}, {"process": 0}])
-def test_processes_that_are_none_of_this_machine_are_not_noted(
-    owners: Owners, about: dict[str, Any]
-) -> None:
+def test_processes_of_other_machines_are_ignored(owners: Owners, about: dict[str, Any]) -> None:
     process = about.pop("process", 60)
     owners.on_stored([], [engine("chat-0", process, **about)])
     assert own(owners, reading(processes=frozenset({61}))) == {"GPU-1": (HERE, 1)}

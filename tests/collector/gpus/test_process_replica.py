@@ -45,7 +45,7 @@ def test_another_machines_process_of_that_number_is_not_meant() -> None:
     assert whose(WORKER, EngineProcess("chat-0", 70, None)) == "chat-0"
 
 
-def test_this_machine_goes_before_a_chosen_name() -> None:
+def test_a_name_with_this_host_precedes_a_configured_name() -> None:
     known = [EngineProcess("chat-0", 70, COUNTS_NS), EngineProcess("gpu-host:8000", 70, COUNTS_NS)]
     assert whose(WORKER, *known) == "gpu-host:8000"
 
@@ -94,7 +94,7 @@ def test_a_shell_as_common_parent_makes_no_sibling(launcher: Process, sister: Pr
     assert replica_of(chain, known, HERE, lambda _pid: None, children) is None
 
 
-def test_a_server_beside_us_in_our_container_may_be_its_first() -> None:
+def test_a_server_in_the_agents_container_may_be_process_1() -> None:
     """In the agent's pod, the server is process 1, and the host name is the pod's name."""
     assert (
         whose([process(90), process(1)], EngineProcess("gpu-host:8000", 1, COUNTS_NS))

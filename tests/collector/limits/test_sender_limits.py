@@ -72,7 +72,7 @@ def test_a_limit_must_be_above_zero(value: float) -> None:
         ("", ""),
     ],
 )
-def test_a_host_is_one_sender_whichever_of_its_addresses_it_uses(address: str, name: str) -> None:
+def test_all_addresses_of_a_host_are_one_sender(address: str, name: str) -> None:
     """A host with IPv6 has 2**64 addresses."""
     assert sender(address) == name
 

@@ -110,7 +110,7 @@ def test_engines_of_one_process_make_samples_of_their_own(
     assert [sample.engine for sample in samples] == [0, 1]
 
 
-def test_a_number_may_travel_as_the_other_kind(metrics_message: Factory, now_unix_ns: int) -> None:
+def test_a_number_may_have_the_other_otlp_type(metrics_message: Factory, now_unix_ns: int) -> None:
     """A whole double is a valid count, and an integer is a valid duration."""
     message = metrics_message()
     _point(message, names.STEPS).as_double = 1000.0
@@ -131,7 +131,7 @@ def test_failures_by_hook_add_up(metrics_message: Factory, now_unix_ns: int) -> 
     assert sample.hook_failures_total == 7
 
 
-def test_a_poor_fit_has_a_score_below_zero(metrics_message: Factory, now_unix_ns: int) -> None:
+def test_a_poor_fit_may_have_a_negative_score(metrics_message: Factory, now_unix_ns: int) -> None:
     """An engine's R² may be negative at first; no other value may be negative."""
     message = metrics_message(gauges={names.STEP_MODEL_R_SQUARED: -6.5})
     batch = normalise_points(message.SerializeToString(), now_unix_ns)
@@ -139,7 +139,7 @@ def test_a_poor_fit_has_a_score_below_zero(metrics_message: Factory, now_unix_ns
     assert (sample.step_model_r_squared, batch.refused.total()) == (-6.5, 0)
 
 
-def test_an_engine_that_has_counted_nothing_counts_from_now(
+def test_an_engine_without_totals_has_the_current_start(
     metrics_message: Factory, now_unix_ns: int
 ) -> None:
     """Gauges have no start time in OTLP."""

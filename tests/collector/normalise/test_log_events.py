@@ -58,7 +58,7 @@ def test_a_change_of_configuration_has_loaded_nothing(
     assert start.loading_s is None
 
 
-def test_an_event_may_bear_its_name_as_an_attribute(
+def test_the_name_of_an_event_may_be_an_attribute(
     events_message: Message, now_unix_ns: int
 ) -> None:
     """Older versions of the protocol have no field for the event's name."""

@@ -180,7 +180,7 @@ def test_a_failed_span_is_an_error() -> None:
     assert one(message).outcome is Outcome.ERROR
 
 
-def test_sglangs_prefill_is_left_unread_because_it_holds_the_queue() -> None:
+def test_sglangs_prefill_is_not_read_because_it_contains_the_queue() -> None:
     """The "prefill" of SGLang's span begins when the scheduler receives the request.
 
     The names are from SGLang's source, because SGLang requires a GPU.

@@ -172,7 +172,7 @@ def _attribute(name: str, **value: Any) -> Callable[[Message], None]:
         (_attribute(names.TENANT), Refusal.WRONG_TYPE),
     ],
 )
-def test_a_wrong_request_is_refused_and_the_one_beside_it_kept(
+def test_only_the_wrong_request_of_a_message_is_refused(
     trace_message: Factory, now_unix_ns: int, spoil: Callable[[Message], None], reason: Refusal
 ) -> None:
     """The response contains the reason."""
@@ -200,7 +200,7 @@ def test_a_span_without_phases_is_kept(trace_message: Factory, now_unix_ns: int)
     assert all(getattr(request, phase) is None for phase in PHASES)
 
 
-def test_hostile_texts_are_made_harmless(trace_message: Factory, now_unix_ns: int) -> None:
+def test_hostile_texts_are_escaped(trace_message: Factory, now_unix_ns: int) -> None:
     message = trace_message()
     _set(message, names.TENANT, string_value="x" * 1_000_000)
     _set(message, names.HTTP_ROUTE, string_value="/v1\x00/chat")

@@ -113,7 +113,7 @@ def test_a_message_that_ends_the_process_twice_is_refused_for_good(
     assert apart.task.problem is None
 
 
-def test_a_message_that_meets_a_defect_is_refused_without_its_content(
+def test_a_message_that_causes_an_exception_is_refused_without_its_content(
     apart: ProcessReader,
     monkeypatch: pytest.MonkeyPatch,
     now_unix_ns: int,

@@ -84,7 +84,7 @@ def test_the_memory_per_replica_is_bounded() -> None:
     assert len(limits._replicas["a"].last) == MOST_REMEMBERED
 
 
-def test_a_clock_that_goes_back_gives_nothing_and_takes_nothing() -> None:
+def test_a_clock_that_goes_back_does_not_change_the_quota() -> None:
     limits = EngineStartLimits()
     kept(limits, *(a_start(engine=number) for number in range(REPLICA_BURST)))
     assert kept(limits, a_start(engine=1_000), at_ns=NOW_NS - HOUR_NS) == []

@@ -187,7 +187,7 @@ def test_other_senders_are_unchanged() -> None:
     assert right == request(-1.0, "b")
 
 
-def test_the_amount_stays_while_it_is_about_right() -> None:
+def test_a_correction_stays_while_it_is_approximately_right() -> None:
     """The start of the totals must not change between samples."""
     clocks = SenderClocks()
     sent = [

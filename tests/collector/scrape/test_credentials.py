@@ -240,7 +240,7 @@ def test_wrong_credentials_are_named(tmp_path: Path) -> None:
         Access(token="two words").check()
 
 
-def test_files_that_a_file_of_targets_names_lie_in_its_folder(tmp_path: Path) -> None:
+def test_credential_files_of_targets_must_be_in_the_targets_folder(tmp_path: Path) -> None:
     """The author of a targets file must not be able to send other files to a target.
 
     A file outside the folder is refused: by `..`, an absolute path or a link. `secrets` sets

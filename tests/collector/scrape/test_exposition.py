@@ -160,7 +160,7 @@ def test_not_a_number_is_unknown() -> None:
         max_size=6,
     )
 )
-def test_no_text_makes_it_raise_anything_else(lines: list[tuple[str, str]]) -> None:
+def test_no_text_raises_another_exception(lines: list[tuple[str, str]]) -> None:
     body = "\n".join(name + rest for name, rest in lines).encode()
     with contextlib.suppress(ScrapeError):
         exposition.read(body)

@@ -158,7 +158,7 @@ def test_targets_come_and_go_and_stay_when_discovery_fails() -> None:
     asyncio.run(look())
 
 
-def test_a_silent_target_holds_no_other_up(stranger: Stranger) -> None:
+def test_a_silent_target_does_not_delay_the_others(stranger: Stranger) -> None:
     async def never(reader: Any, writer: Any) -> None:
         await reader.read()
 
@@ -194,7 +194,7 @@ def test_no_value_of_any_series_ends_the_asking(stranger: Stranger, value: str) 
     assert all(0 < each.started_unix_ns <= each.at_unix_ns for each in sink.samples)
 
 
-def test_two_totals_whose_sum_no_integer_holds_are_left_unknown(stranger: Stranger) -> None:
+def test_totals_whose_sum_overflows_are_unknown(stranger: Stranger) -> None:
     """The store would refuse the whole sample."""
     lines = [f'vllm:generation_tokens_total{{model_name="{n}"}} 9e18' for n in "ab"]
     text = "\n".join([*lines, "vllm:num_requests_running 3", ""]).encode()

@@ -115,7 +115,7 @@ GROUPS = [
 
 
 @pytest.mark.parametrize("kind", ["json", "yaml"])
-def test_a_file_is_read_anew_each_time(tmp_path: Path, kind: str) -> None:
+def test_the_targets_file_is_read_each_time(tmp_path: Path, kind: str) -> None:
     """The file has the format of Prometheus' file_sd."""
     path = tmp_path / f"targets.{kind}"
     write = json.dumps if kind == "json" else yaml.safe_dump

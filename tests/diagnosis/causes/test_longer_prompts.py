@@ -18,7 +18,7 @@ def four_times() -> Requests:
     return working(quiet(), prompts=4.0)
 
 
-def test_prompts_that_are_four_times_as_long_take_as_much_longer() -> None:
+def test_four_times_the_prompt_tokens_are_longer_prompts() -> None:
     first = first_cause(asked(four_times()), "longer_prompts", 0.9)
     for which in ("median", "99th percentile"):
         before, now = evidence(first, f"prompt tokens, {which}")

@@ -102,7 +102,7 @@ def test_users_who_leave_and_ask_again_have_no_timeout() -> None:
     assert "retry_storm" not in shares(asked(retried(queued(), spread=1.0)))
 
 
-def test_a_storm_beside_a_higher_load_shares_the_growth_with_it() -> None:
+def test_a_retry_storm_and_a_higher_load_share_the_growth() -> None:
     """The higher load may have caused the storm."""
     more = later(busier(quiet(), 2), queue_seats_s=1.0)
     found = shares(asked(retried(more, share=0.4)))

@@ -63,7 +63,7 @@ def test_a_flood_and_a_higher_load_share_the_growth() -> None:
     assert found["tenant_flood"] > found["load_exceeds_capacity"] > 0.1
 
 
-def test_a_request_that_waits_behind_a_flood_may_come_after_it() -> None:
+def test_a_request_after_a_flood_may_wait_because_of_it() -> None:
     """The slowest requests arrive after the flood, and wait in its backlog."""
     requests = quiet(12_000)
     at_s = requests.received_unix_ns / S
@@ -85,7 +85,7 @@ def test_more_requests_of_another_kind_are_no_flood() -> None:
     assert "tenant_flood" not in shares(asked(longer))
 
 
-def test_a_flood_among_tenants_that_all_grew_is_what_goes_beyond_them() -> None:
+def test_only_the_excess_over_the_growth_of_all_tenants_is_a_flood() -> None:
     among = busier(busier(quiet(), 4), 3, tenant="acme")
     found = shares(asked(queued(among)))
     assert set(found) == {"tenant_flood", "load_exceeds_capacity"}

@@ -55,7 +55,7 @@ def test_a_step_counts_if_any_front_end_reports_it() -> None:
     assert hangs(samples(*ages(100, 180), *other)) == []
 
 
-def test_an_engine_hangs_while_another_of_the_replica_takes_steps() -> None:
+def test_a_hang_of_one_engine_is_reported_while_another_takes_steps() -> None:
     other = [{"at_unix_ns": at * S, "last_step_age_s": 0.1, "engine": 1} for at in range(100, 180)]
     assert hangs(samples(*ages(100, 180), *other)) == [Hang("r0", 100 * S, 179 * S)]
 

@@ -45,7 +45,7 @@ def test_attainment_that_fell_is_an_incident(before: float, now: float, seed: in
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_attainment_that_held_is_none_however_much_the_tail_grew(seed: int) -> None:
+def test_a_met_objective_is_no_incident_for_any_growth_of_the_tail(seed: int) -> None:
     requests = later(quiet(seed=seed), queue_kv_s=1.0)
     assert asked(requests).verdict is Verdict.INCIDENT
     answer = judged(requests, seconds=5.0)
@@ -98,7 +98,7 @@ def test_a_threshold_that_usual_traffic_breaks_leaves_it_to_the_size() -> None:
     assert answer.verdict is Verdict.INCIDENT
 
 
-def test_a_client_that_left_after_the_threshold_was_hurt() -> None:
+def test_an_abort_after_the_threshold_counts_as_slow() -> None:
     """The request has no first token, but counts as slow."""
     requests = quiet()
     late = requests.received_unix_ns >= 900 * S

@@ -17,7 +17,7 @@ def test_the_parts_of_every_request_sum_to_its_latency(metric: Metric, seed: int
     assert np.allclose(parts.sum(axis=1), latency_s(requests, metric), rtol=1e-9, atol=1e-12)
 
 
-def test_a_phase_that_no_ledger_split_stays_whole() -> None:
+def test_a_phase_without_a_ledger_has_no_parts() -> None:
     requests = Requests(
         np.zeros(1, dtype=np.int64),
         {
@@ -33,7 +33,7 @@ def test_a_phase_that_no_ledger_split_stays_whole() -> None:
     assert parts[PART_INDEX["delivery"]] == pytest.approx(0.1)
 
 
-def test_a_row_of_the_edge_alone_is_unsplit() -> None:
+def test_a_row_with_only_e2e_is_unsplit() -> None:
     requests = Requests(np.zeros(1, dtype=np.int64), {"e2e_s": np.array([2.0])})
     (parts,) = split_s(requests, Metric.E2E)
     assert parts[PART_INDEX["unsplit"]] == 2.0

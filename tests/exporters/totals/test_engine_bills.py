@@ -115,7 +115,7 @@ def test_without_busy_time_idle_time_is_unknown(sample_row: Sample, clock: Any) 
     assert found.usd == pytest.approx(0.5)
 
 
-def test_the_price_goes_when_the_engine_falls_silent(sample_row: Sample, clock: Any) -> None:
+def test_the_price_is_removed_when_the_engine_is_silent(sample_row: Sample, clock: Any) -> None:
     bills = EngineBills(clock, lambda replica, engine: 0.5)
     bills.add(sample_row())
     assert bills.view()[KEY].usd_per_s == 0.5

@@ -90,7 +90,7 @@ def test_a_restart_with_another_process_resets(
     assert _steps(engines.view()[KEY]) == 5
 
 
-def test_a_lost_process_takes_nothing_back(
+def test_a_lost_process_does_not_decrease_the_sum(
     engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
     """A partial decrease of a sum would look like a reset of the whole sum."""

@@ -22,7 +22,7 @@ def test_an_unknown_label_is_empty() -> None:
     assert Labels().pair(None, None, 0) == ("", "")
 
 
-def test_a_value_long_silent_makes_way() -> None:
+def test_a_value_without_requests_loses_its_place() -> None:
     labels = Labels(limit=1)
     old = labels.pair("llama", "r1", 0)
     assert labels.pair("llama", "r2", IDLE_NS - 1) == ("llama", OTHER)

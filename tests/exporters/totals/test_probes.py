@@ -48,7 +48,7 @@ def test_a_failure_is_0_and_a_repeat_counts_once() -> None:
     assert values["tailspan_probe_cost_usd_total", LABELS] == 0.002
 
 
-def test_a_probe_that_was_not_sent_says_nothing_about_the_endpoint() -> None:
+def test_an_unsent_probe_does_not_count_for_the_endpoint() -> None:
     """A spent budget must not look like a failing endpoint."""
     made = ProbeTotals()
     unsent = (ProbeOutcome.MISSED, ProbeOutcome.OVER_BUDGET, ProbeOutcome.ABORT)

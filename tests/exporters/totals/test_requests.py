@@ -60,7 +60,7 @@ def test_a_rejected_request_is_counted_and_not_timed(request_row: Factory) -> No
     assert totals.counts.outcomes[Outcome.REJECTED] == 1
 
 
-def test_an_expected_pair_stands_at_zero_for_every_outcome() -> None:
+def test_an_expected_pair_starts_at_zero_for_every_outcome() -> None:
     """`rate` does not include the first event of a counter that first appears at 1."""
     totals = RequestTotals()
     totals.expect(PAIR)
@@ -68,7 +68,7 @@ def test_an_expected_pair_stands_at_zero_for_every_outcome() -> None:
     assert totals.copy()[PAIR].histograms == {}
 
 
-def test_a_copy_is_of_its_moment(request_row: Factory) -> None:
+def test_a_copy_does_not_change_later(request_row: Factory) -> None:
     totals = RequestTotals()
     totals.add(_bulk(request_row()))
     copy = totals.copy()
@@ -86,7 +86,7 @@ def test_time_is_counted_by_phase_and_part(request_row: Factory) -> None:
     assert not any(phase == "decode" for phase, _ in totals.parts_s)
 
 
-def test_the_latest_request_stands_for_its_bucket(request_row: Factory) -> None:
+def test_the_latest_request_is_the_exemplar_of_its_bucket(request_row: Factory) -> None:
     rows = [request_row(ttft_s=ttft_s) for ttft_s in (0.31, 0.45, 3.0)]
     totals, last = _totals(*rows), rows[-1]
     exemplars = totals.histograms["tailspan_ttft_seconds"].exemplars

@@ -155,7 +155,7 @@ def test_one_engines_samples_are_bounded(
     assert registry.get_sample_value(left_out, {"of": "sample"}) == 40
 
 
-def test_many_engines_equal_each_alone(clock: Any, sample_row: Factory) -> None:
+def test_many_engines_give_the_same_results_as_each_alone(clock: Any, sample_row: Factory) -> None:
     begun_unix_ns = clock.unix_ns
     starts = [a_start(replica=f"r{number}") for number in range(1, 5)]
     starts[2] = a_start(replica="r3", device="NVIDIA A100-SXM4-80GB")

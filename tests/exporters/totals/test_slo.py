@@ -35,7 +35,7 @@ def _excluded(exporter: PrometheusExporter, reason: str) -> float | None:
     )
 
 
-def test_counters_stand_at_zero_before_the_first_request(exporter: PrometheusExporter) -> None:
+def test_counters_are_zero_before_the_first_request(exporter: PrometheusExporter) -> None:
     assert _counts(exporter, "all") == (0, 0)
     assert _counts(exporter, "a") == (0, 0)
     assert [_excluded(exporter, r) for r in ("aborted", "client_error", "unknown", "late")] == [

@@ -82,7 +82,7 @@ def test_a_row_before_its_report_is_counted(made: Callable[..., Any], row: Reque
     assert counts(exporter, "ttft") == (0, 1)
 
 
-def test_a_counter_takes_nothing_back(made: Callable[..., Any], row: RequestTimeline) -> None:
+def test_a_counter_does_not_decrease(made: Callable[..., Any], row: RequestTimeline) -> None:
     exporter = made()
     exporter.on_in_flight_stored([report_of(row, 6)])
     refused = replace(row, outcome=Outcome.REJECTED, http_status=400, reported_in_flight_s=6.0)

@@ -371,7 +371,7 @@ def test_a_late_front_end_gets_recent_messages(token: str, engine: EngineEnd) ->
         assert [decode(message) for message in late.read()] == [("a", 3, ACCOUNT)]
 
 
-def test_a_front_end_outlives_its_engine(token: str, engine: EngineEnd) -> None:
+def test_a_front_end_continues_after_its_engine_ends(token: str, engine: EngineEnd) -> None:
     with closing(FrontEnd(token)) as front:
         front.discover()
         engine.flush()

@@ -141,7 +141,7 @@ def test_a_request_is_settled_up_to_its_own_last_step(server: Server) -> None:
     assert sum(account.decode) == pytest.approx(server.now - began - 0.01)
 
 
-def test_an_idle_engine_keeps_nothing_back(server: Server) -> None:
+def test_an_idle_engine_sends_all_accounts(server: Server) -> None:
     """The next step may be hours later."""
     server.add("only", 100)
     server.step()
@@ -306,7 +306,7 @@ def test_a_continued_session_does_not_queue_again(server: Server) -> None:
     assert server.front.accounts["session"].waited is not None
 
 
-def test_a_scheduler_that_does_not_fit_costs_the_queue_alone(server: Server) -> None:
+def test_an_incompatible_scheduler_disables_only_the_queue_parts(server: Server) -> None:
     before = guard.failures["queue"]
     server.observer.queued("one")
     server.add("one", 100)
@@ -447,7 +447,9 @@ def test_a_failed_request_costs_no_other(server: Server, monkeypatch: pytest.Mon
     assert (guard.failures["settle"], server.observer._no_account) == (before + 1, 1)
 
 
-def test_a_failed_step_costs_its_accounts(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_step_drops_the_accounts_of_its_requests(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("one", "two", "three"):
         server.add(name, 10)
     server.step()

@@ -97,7 +97,7 @@ class Schedule:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_schedule_leaves_nothing_behind(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_schedule_leaves_tracked_requests(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailspan_vllm.engine_core.observer.fingerprint", lambda config: "c0ffee")
     before = dict(guard.failures)
     schedule = Schedule(seed)

@@ -224,7 +224,7 @@ def test_exceptions_of_the_scheduler_are_passed_on(engine: Engine) -> None:
     engine.run()  # the hooks of this engine still work
 
 
-def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
+def test_a_later_vllm_may_rename_and_reorder_parameters() -> None:
     calls = fake.Calls()
 
     class Scheduler(fake.scheduler_class(calls)):  # type: ignore[misc]  # made by a function

@@ -54,7 +54,7 @@ def test_a_stall_is_the_additional_time_and_noise_is_no_stall() -> None:
     assert model.stall_of(1.010, 0.010) == pytest.approx(1.0, rel=0.01)
 
 
-def test_before_it_has_seen_enough_it_predicts_nothing() -> None:
+def test_without_enough_steps_the_model_predicts_nothing() -> None:
     model = StepModel()
     assert not model.ready
     assert model.error_ratio is None

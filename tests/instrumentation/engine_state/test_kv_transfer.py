@@ -41,7 +41,7 @@ OFFLOADING_BEFORE = {
         ),
     ],
 )
-def test_each_known_shape_is_brought_to_one(stats: Any, told: dict[str, float]) -> None:
+def test_each_known_shape_is_converted_to_one_form(stats: Any, told: dict[str, float]) -> None:
     assert transferred(stats) == told
 
 

@@ -137,7 +137,7 @@ def test_a_report_is_sent_until_it_is_accepted_before_the_next_one() -> None:
     assert len({message.SerializeToString() for message in collector.messages}) == 2
 
 
-def test_a_refused_report_was_never_made() -> None:
+def test_a_refused_report_does_not_count_as_sent() -> None:
     collector, flight = Collector(Verdict.REFUSED), a_flight(20)
     collector.send(in_flight(flight))
     assert flight.reported_at is None
@@ -159,7 +159,7 @@ def test_a_request_that_ends_while_it_is_reported_is_left_out() -> None:
     assert not collector.messages
 
 
-def test_a_hundred_thousand_requests_make_no_larger_report() -> None:
+def test_a_report_of_a_hundred_thousand_requests_is_bounded() -> None:
     collector = Collector()
     oldest = [a_flight(60) for _ in range(MAX_REQUESTS)]
     rest = a_flight(30)
@@ -175,7 +175,7 @@ def test_a_hundred_thousand_requests_make_no_larger_report() -> None:
     assert not collector.reports._before
 
 
-def test_requests_that_come_and_go_meanwhile_do_no_harm() -> None:
+def test_requests_that_start_and_end_during_a_report_do_no_harm() -> None:
     several, stop = in_flight(), threading.Event()
 
     def serve() -> None:

@@ -9,7 +9,7 @@ PATIENCE_S = 20
 
 
 @pytest.mark.parametrize("failure", [ValueError, SystemExit, MemoryError])
-def test_a_thread_that_fails_comes_back_after_a_growing_pause(
+def test_a_failed_thread_restarts_after_a_growing_pause(
     failure: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restarting_thread, "FIRST_PAUSE_S", 0.01)

@@ -163,7 +163,7 @@ def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, chan
     assert not server.capture._lost
 
 
-def test_an_iterator_among_the_arguments_or_results_is_left_alone() -> None:
+def test_iterators_in_arguments_and_results_are_not_consumed() -> None:
     """An iterator can be read only once."""
     server, before = Server(), failures()
     events = iter([an_event("PREEMPTED")])
@@ -197,7 +197,7 @@ def test_exceptions_of_the_front_end_are_passed_on() -> None:
         assert len(server.calls.made) == before + 1
 
 
-def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
+def test_a_later_vllm_may_rename_and_reorder_parameters() -> None:
     calls = fake.Calls()
 
     class OutputProcessor(fake.output_processor_class(calls)):  # type: ignore[misc]  # made by a function

@@ -107,7 +107,7 @@ def test_an_idle_engine_beside_a_busy_one_does_not_hang(clock: Clock) -> None:
     assert process.look(100)[names.LAST_STEP_AGE] == 100
 
 
-def test_a_process_that_stood_still_itself_reports_no_hang(process: Process) -> None:
+def test_a_process_that_was_stopped_reports_no_hang(process: Process) -> None:
     process.begin()
     process.look(1)
     process.clock.now += 10 * STOPPED_S

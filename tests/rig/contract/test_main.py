@@ -32,7 +32,7 @@ def test_an_uncached_version_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     assert DOCS.read_bytes() == before
 
 
-def test_a_version_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_version_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["--versions", "twelve"])
     assert left.value.code == 2

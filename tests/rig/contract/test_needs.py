@@ -52,7 +52,7 @@ def test_the_calls_of_another_class_do_not_count(make_tree: MakeTree) -> None:
     assert FINISHED.check(tree, ("a.py",)).status == "ok"
 
 
-def test_a_method_that_takes_less_than_we_pass_is_found(make_tree: MakeTree) -> None:
+def test_a_method_with_too_few_parameters_is_found(make_tree: MakeTree) -> None:
     finding = FINISHED.check(make_tree(_outputs("pass", "self, state")), ("a.py",))
     assert finding.status == "different"
     assert "(state)" in finding.detail
@@ -92,7 +92,7 @@ def test_an_override_must_call_what_we_wrap(make_tree: MakeTree, body: str, stat
     assert need.check(tree, ("s/base.py",)).status == status
 
 
-def test_a_class_is_found_where_it_lay_before(make_tree: MakeTree) -> None:
+def test_a_class_is_found_at_its_earlier_path(make_tree: MakeTree) -> None:
     tree = make_tree({"old.py": "class A:\n    x: int", "new.py": ""})
     assert Attributes("A", ("x",)).check(tree, ("new.py", "old.py")).status == "ok"
 

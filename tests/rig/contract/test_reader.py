@@ -70,7 +70,7 @@ def test_a_class_that_inherits_from_itself_ends(make_tree: MakeTree) -> None:
         "class S(msgspec.Struct, array_like=True):\n    a: int",
     ],
 )
-def test_instances_that_take_no_attributes_are_known(make_tree: MakeTree, text: str) -> None:
+def test_classes_without_instance_attributes_are_detected(make_tree: MakeTree, text: str) -> None:
     """The plugin sets an attribute on vLLM's objects."""
     assert not _class(make_tree({"a.py": text}), "a.py", "S").takes_new_attributes
 

@@ -143,7 +143,7 @@ def test_a_fetched_version_is_not_fetched_again(tmp_path: Path) -> None:
     # An archive contains its creation time, but all test workers need the same test ids.
     ids=["another's", "none", "cut short"],
 )
-def test_an_archive_that_is_none_leaves_nothing(tmp_path: Path, content: bytes, why: str) -> None:
+def test_an_invalid_archive_is_not_stored(tmp_path: Path, content: bytes, why: str) -> None:
     cache = Cache(tmp_path)
     with pytest.raises(NoSourceError, match=why):
         cache.fetch(Index(Session(content), None), _release(content), lambda _: None)
@@ -189,7 +189,7 @@ def test_a_wheel_is_read_without_a_source(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("text", ["", "0", "zero.twelve", "v0.12"])
-def test_a_version_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_version_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="begins with two numbers"):
         minor_of(text)
 

@@ -49,7 +49,7 @@ def test_notifications_from_a_clock_that_was_ahead_are_due_at_once(engine: Engin
     assert due_notifications(engine, "team", 300) == [waits]
 
 
-def test_with_its_beginning_an_end_is_given_up(engine: Engine) -> None:
+def test_an_end_is_dropped_if_its_start_was_dropped(engine: Engine) -> None:
     elsewhere = [replace(BEGUN, channel="other"), replace(OVER, channel="other")]
     dead = replace(BEGUN, state=Delivery.DEAD, next_unix_s=None)
     keep_notifications(engine, [dead, OVER, *elsewhere])

@@ -96,7 +96,7 @@ def test_cached_columns_are_not_read_again(
     assert reading.asked == [(2, 5), (0, 2), (5, 8)]
 
 
-def test_a_late_row_has_its_stretch_reread(
+def test_a_late_row_invalidates_its_chunk(
     engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
     write(*(row(number) for number in range(12)))

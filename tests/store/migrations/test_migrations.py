@@ -141,7 +141,7 @@ def test_an_empty_file_is_no_database_to_a_reader(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_newer_database_is_refused_and_left_alone(file: Path, create: bool) -> None:
+def test_a_newer_database_is_refused_and_not_changed(file: Path, create: bool) -> None:
     set_revision(file, "9999")
     before = contents(file)
     with pytest.raises(StoreError, match=r"newer Tailspan \(schema 9999; this version has"):
@@ -243,7 +243,7 @@ def test_many_may_upgrade_at_once(file: Path, newer: Callable[[str], Path]) -> N
 
 
 @pytest.mark.real
-def test_clickhouse_is_given_the_columns_it_lacks_and_keeps_its_rows(
+def test_clickhouse_gets_missing_columns_and_keeps_its_rows(
     clickhouses: ClickHouses,
     newer: Callable[[str], Path],
     request_row: Callable[..., RequestTimeline],
@@ -269,7 +269,7 @@ def test_clickhouse_is_given_the_columns_it_lacks_and_keeps_its_rows(
 
 
 @pytest.mark.real
-def test_clickhouse_is_made_whole_where_its_making_was_stopped(clickhouses: ClickHouses) -> None:
+def test_an_interrupted_creation_in_clickhouse_is_completed(clickhouses: ClickHouses) -> None:
     """ClickHouse has no transactions, so the revision number is written last."""
     url = clickhouses.new()
     open_database(url).dispose()

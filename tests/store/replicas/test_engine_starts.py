@@ -123,7 +123,7 @@ def test_a_start_is_deleted_when_no_bill_needs_it() -> None:
     assert gone(first, newest, other, hours_ns=None) == []
 
 
-def test_starts_are_bounded_whatever_is_made_up() -> None:
+def test_the_number_of_starts_is_bounded_for_any_names() -> None:
     loop = [ago(number * HOUR_NS) for number in range(MOST_OF_REPLICA + 5, 0, -1)]
     assert gone(*loop, seen="a") == loop[:5]
     old = [ago(30 * DAY_NS + number, f"x{number}") for number in range(MOST_UNSEEN + 5, 0, -1)]

@@ -95,7 +95,7 @@ def test_many_reports_and_rows_in_one_transaction(
     assert len(seen(engine)) == 100
 
 
-def test_a_report_that_cannot_be_kept_is_refused_alone(engine: Engine) -> None:
+def test_an_unstorable_report_is_refused_without_the_others(engine: Engine) -> None:
     with Writer(engine) as writer:
         writer.submit([], [], in_flight=[report()]).result(10)
         with pytest.raises(RowRefused, match="ttft_s = nan: not a finite number"):

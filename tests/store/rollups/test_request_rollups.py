@@ -127,7 +127,7 @@ def test_rollups_equal_the_rows(engine: Engine, write: Write, request_row: Reque
     assert plan.hours
 
 
-def test_a_busy_minute_is_made_in_parts(
+def test_a_busy_minute_is_rolled_up_in_parts(
     engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     largest = 0
@@ -336,7 +336,7 @@ def test_sharded_rollups_merged_equal_the_whole(shards: list[list[tuple[Any, ...
                 )
 
 
-def test_a_label_has_room_for_so_many_values_and_the_rest_is_counted() -> None:
+def test_label_values_beyond_the_limit_are_counted_together() -> None:
     """A value keeps its place until it has no requests for a day."""
     sets = LabelSets(values=3)
     many = [("a", tenant, 1.0, 1.0) for tenant in "vvvvwwwxxyz"]
@@ -351,7 +351,7 @@ def test_a_label_has_room_for_so_many_values_and_the_rest_is_counted() -> None:
     assert buckets[False].overflowed == 0
 
 
-def test_label_sets_have_room_for_so_many_and_the_rest_keeps_its_model() -> None:
+def test_label_sets_beyond_the_limit_keep_only_their_model() -> None:
     """Several labels with few values each can still form many sets."""
     sets = LabelSets(sets=2)
     many = [("a", "x", 1.0, 1.0)] * 3 + [("b", "x", 1.0, 1.0)] * 2 + [("b", "y", 1.0, 1.0)]

@@ -172,7 +172,7 @@ def test_pasted_text_is_a_link_a_key_or_words(text: str, meant: RequestKey | str
     assert address.pasted(text) == meant
 
 
-def test_words_stand_for_a_request_on_its_own_page_alone() -> None:
+def test_a_request_id_is_used_only_on_the_request_page() -> None:
     asked = {"request": "chatcmpl-1", "page": "request"}
     view, notices = address.parse(asked)
     assert (view.request, notices) == ("chatcmpl-1", [])
@@ -183,7 +183,7 @@ def test_words_stand_for_a_request_on_its_own_page_alone() -> None:
     assert "request is “chatcmpl-1”" in notices[0]
 
 
-def test_a_link_opens_the_view_and_leaves_out_what_is_too_long() -> None:
+def test_a_link_opens_the_view_and_omits_long_values() -> None:
     view = View(page="request", request=KEY, equals={"tenant": "a&b", "model": "w" * 10_000})
     link = address.link(view)
     assert len(link) < 200

@@ -78,7 +78,7 @@ def test_every_page_opens_without_data_or_store(browse: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(300)
-def test_a_store_that_goes_away_is_waited_for(
+def test_an_unavailable_store_is_waited_for(
     explorer: Any, tab: Any, fleet: Any, postgresql: Any
 ) -> None:
     with psycopg.connect(postgresql.dsn, autocommit=True) as connection:

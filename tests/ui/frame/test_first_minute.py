@@ -16,7 +16,7 @@ Database = Callable[..., str]
 
 
 @pytest.mark.parametrize("page_key", ["overview", "root-cause", "requests", "cost"])
-def test_progress_stands_in_place_of_half_a_page(
+def test_progress_is_shown_instead_of_an_incomplete_page(
     page: Open,
     database: Database,
     incident: Any,

@@ -91,7 +91,7 @@ def test_a_drag_changes_nothing_by_itself(dragged: AppTest) -> None:
         ),
     ],
 )
-def test_each_offer_leads_to_a_view_of_its_own(
+def test_each_offer_leads_to_its_view(
     dragged: AppTest, button: str, wanted: dict[str, str]
 ) -> None:
     """The address contains the choice, and the new page no longer shows the offer."""

@@ -79,7 +79,7 @@ def test_figures_hold_no_nan(fleet_table: pa.Table) -> None:
         json.loads(figure.to_json(), parse_constant=pytest.fail)
 
 
-def test_points_are_drawn_where_a_line_would_not_be_seen_alone() -> None:
+def test_isolated_points_are_drawn_as_markers() -> None:
     """Markers for all bins would triple the drawing time."""
     bins = time_bins.bins_of_width(START, START + 5 * 60 * 10**9, 60 * 10**9)
     for values_s, lone in (

@@ -96,7 +96,7 @@ def test_a_label_is_one_short_line_with_nothing_unseen(text: str) -> None:
     assert not any(ord(character) < 32 or character in "\u202e\u200b\x7f" for character in shown)
 
 
-def test_a_hostile_label_is_shown_as_it_is() -> None:
+def test_a_hostile_label_is_shown_as_text() -> None:
     assert wording.for_html("<b>x</b>") == "&lt;b&gt;x&lt;/b&gt;"
     assert "$" not in wording.for_plotly("$x^2$")
     assert wording.plain("a" * 10_000).endswith("…")

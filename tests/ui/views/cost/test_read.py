@@ -58,7 +58,7 @@ def test_merging_loses_nothing(found: list[Group], label: str) -> None:
 
 
 @given(groups)
-def test_a_filter_and_its_rest_are_all(found: list[Group]) -> None:
+def test_a_filter_and_its_complement_are_all_requests(found: list[Group]) -> None:
     some = matching(found, {"tenant": "a"}, DIMENSIONS)
     assert all(each.labels[0] == "a" for each in some)
     assert len(some) + sum(each.labels[0] != "a" for each in found) == len(found)

@@ -60,7 +60,7 @@ def test_the_parts_drawn_sum_to_the_bill(
         assert isclose(part.from_usd, before.from_usd + before.usd, abs_tol=unseen)
 
 
-def test_the_chart_of_the_bill_can_be_taken_away() -> None:
+def test_the_chart_of_the_bill_can_be_downloaded() -> None:
     told = csv_of(charts.waterfall(line())).splitlines()
     assert len(told) == 7
     assert any(row.startswith("idle,") and ",1.0," in row for row in told)

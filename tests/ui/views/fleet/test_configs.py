@@ -43,7 +43,7 @@ def test_replicas_of_one_model_are_held_against_what_most_have() -> None:
     assert "No engine reported" in words.configurations([])
 
 
-def test_a_beginning_is_a_restart_where_it_ran_before() -> None:
+def test_a_new_start_of_a_known_engine_is_a_restart() -> None:
     began = {
         "old": [5 * S, 1_000 * S, 1_000 * S + APART_NS // 2],
         "known": [1_000 * S],

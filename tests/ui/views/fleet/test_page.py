@@ -116,7 +116,7 @@ def test_gpus_have_columns_if_reported(page: Open, database: Database) -> None:
     assert "hw thermal slowdown" in table_of(test)
 
 
-def test_the_address_holds_the_measure(page: Open, database: Database) -> None:
+def test_the_address_contains_the_measure(page: Open, database: Database) -> None:
     url = database([], samples("r1", "r2"))
     test = page(url, **LINK)
     test.selectbox("measure").select("kv").run()

@@ -32,7 +32,7 @@ def problems(found: Fleet) -> dict[str, list[str]]:
     return {each.name: [problem.what for problem in each.problems] for each in found.replicas}
 
 
-def test_a_calm_fleet_is_in_the_order_of_its_tail() -> None:
+def test_without_problems_replicas_are_sorted_by_tail() -> None:
     found = made({"queue": [[0, 0, 0, 1]] * 3}, {"kv": [0.5] * 3, "preemptions": [0.0] * 3})
     assert [each.name for each in found.replicas] == ["b", "c", "a"]
     assert words.sentence(found) == "<b>3 replicas</b>, no problem found."

@@ -104,7 +104,7 @@ def test_objectives_that_are_gone_are_a_sentence(
     assert len(test.get("plotly_chart")) == 5
 
 
-def test_several_viewers_of_one_stretch_read_it_once(
+def test_several_viewers_of_one_range_read_it_once(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ui.views.overview import trends

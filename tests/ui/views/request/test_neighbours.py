@@ -76,7 +76,9 @@ def test_the_costliest_neighbour_comes_first(request_rows: Rows, one_request: Re
     )
 
 
-def test_all_are_drawn_on_its_own_axis(request_rows: Rows, one_request: Request) -> None:
+def test_neighbours_are_drawn_on_the_requests_time_axis(
+    request_rows: Rows, one_request: Request
+) -> None:
     told = found(
         request_rows,
         [

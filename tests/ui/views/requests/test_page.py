@@ -37,7 +37,7 @@ def test_no_database_shows_how_to_connect(page: Open, tmp_path: Path) -> None:
     assert not (tmp_path / "none.db").exists()
 
 
-def test_a_fleet_is_shown_whole(page: Open, database: Database, fleet: Any) -> None:
+def test_the_whole_fleet_is_shown(page: Open, database: Database, fleet: Any) -> None:
     test = page(database(*fleet(3000, recent(), 600)))
     assert test.title[0].value == "Requests"
     assert "3,000 requests" in markup(test)

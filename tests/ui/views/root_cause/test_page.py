@@ -173,7 +173,9 @@ def test_no_change_may_be_still_slow(page: Open, database: Database, incident: A
     assert "Nothing" not in said
 
 
-def test_a_filter_leaves_the_evidence_whole(page: Open, database: Database, incident: Any) -> None:
+def test_a_filter_does_not_restrict_the_evidence(
+    page: Open, database: Database, incident: Any
+) -> None:
     url = database(incident(START_S * 10**9))
     everybody, nobody = page(url, **LINK), page(url, **LINK, tenant="nobody")
     assert "400 requests now, 400 before." in markup(everybody)
