@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "alerts.vocabulary",
         "exporters",
     },
-    # The simulator uses the instrumentation's encoder, so that the two cannot differ.
+    # The simulator uses the instrumentation's encoder, so that both always have the same format.
     "simulator": {
         "replay",
         "telemetry",

@@ -1,4 +1,4 @@
-"""Objectives over requests and over Prometheus queries, with and without groups."""
+"""Makes objectives over requests and over Prometheus queries, with and without groups."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Reports of requests in flight."""
+"""Makes reports of requests in flight."""
 
 from telemetry.in_flight import InFlightRequest
 from telemetry.requests import RequestTimeline

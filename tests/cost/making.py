@@ -23,7 +23,7 @@ NS = 10**9
 BY = ("replica", "outcome", "model", "tenant")
 DEVICE = "NVIDIA H100 80GB HBM3"
 PRICES = PriceList(devices=(DevicePrice("H100", (DEVICE,), 3.6, Origin("a contract")),))
-"""A thousandth of a dollar per second."""
+"""Prices with an H100 at a thousandth of a dollar per second."""
 
 
 def engine_stretches(

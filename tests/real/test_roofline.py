@@ -149,7 +149,7 @@ ATTENTION = (
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - UNGATED))
 def test_flops_are_vllms_where_both_count_the_same(name: str, told: Any) -> None:
-    """vLLM ignores the order of tokens in the attention of prompts."""
+    """vLLM ignores the order of a prompt's tokens in the attention."""
     shape = read_shape(json.dumps(told[name]["shape"]))
     for step_name in ("decodes", "prompt", "both"):
         mine = ours(shape, step_name)

@@ -24,7 +24,7 @@ def sums(chunks: list[tuple[int, int]]) -> tuple[FloatArray, FloatArray, FloatAr
 
 
 def test_a_long_prompt_is_exact() -> None:
-    """131,072 tokens in 64 chunks of 2,048 read 4,128,768 tokens of context."""
+    """A prompt of 131,072 tokens in 64 chunks of 2,048 reads 4,128,768 tokens of context."""
     (found,) = read_back(*sums(chunked(131_072, 0)), Chunks(BUDGET))
     assert found == 2_048 * 64 * 63 / 2 == 4_128_768
 

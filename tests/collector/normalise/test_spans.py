@@ -251,7 +251,7 @@ def test_an_invalid_ladder_is_dropped_and_its_request_kept(
 
 
 def test_unknown_attributes_are_ignored(trace_message: Factory, now_unix_ns: int) -> None:
-    """A newer instrumentation may send more."""
+    """A newer instrumentation may send more attributes."""
     plain = trace_message()
     more = Message()
     more.CopyFrom(plain)
@@ -286,7 +286,7 @@ _ANY_VALUE = st.one_of(
 _NAMES = [value for name, value in vars(names).items() if name.isupper() and type(value) is str]
 
 
-# A busy machine is no failure: neither the deadline nor the pace of generation is tested.
+# A slow machine must not fail this test, so it has no deadline.
 @settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

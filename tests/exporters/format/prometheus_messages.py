@@ -1,4 +1,4 @@
-"""Prometheus' protobuf messages, read with protobuf's own library.
+"""Prometheus' protobuf messages, parsed with protobuf's own library.
 
 Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """
