@@ -171,7 +171,7 @@ def test_a_slow_read_path_is_reported_with_its_reason(
 def test_a_database_of_a_newer_tailspan_is_not_read(
     doctor: Doctor, nowhere: list[str], url: str
 ) -> None:
-    """To start Tailspan would not help."""
+    """A start of Tailspan would not help."""
     engine = open_database(url)
     with engine.begin() as connection:
         connection.execute(update(REVISION).values(version_num="9999"))

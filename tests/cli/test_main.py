@@ -41,7 +41,7 @@ def test_an_unknown_command_exits_2() -> None:
 
 
 def test_help_imports_no_command() -> None:
-    """To import all commands takes a second."""
+    """The import of all commands takes a second."""
     code = (
         "import sys; from cli.main import tailspan;"
         " tailspan.main(['--help'], standalone_mode=False);"

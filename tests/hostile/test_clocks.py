@@ -26,9 +26,9 @@ DAY_S = 86_400
 START_S = 1_790_000_010
 STEP_S = 15
 BURN_S = 7 * MINUTE_S
-"""The length of the observation of a burn, which pages after four minutes."""
+"""How long a burn is observed, in seconds; it pages after four minutes."""
 JUMP_S = range(3 * MINUTE_S, 5 * MINUTE_S)
-"""The seconds with a wrong clock; the burn pages within them."""
+"""The seconds in which the clock is wrong; the burn pages during this time."""
 
 
 class World:

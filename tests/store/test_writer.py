@@ -59,7 +59,7 @@ def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
         if hint in FIELDS and name != instant
     }
     if noun is RequestTimeline:
-        # test_sources tests rows from other sources, which a better source replaces.
+        # test_best_source.py tests several sources, of which the best one is read.
         hints["source"] = st.sampled_from(BEST)
     rows = st.builds(noun, **hints, **{instant: within})
     if noun is RequestTimeline:

@@ -100,7 +100,7 @@ def test_no_rule_averages_a_ratio_or_a_percentile(objective: Make) -> None:
 
 
 def test_a_loose_target_pages_at_a_burn_that_a_total_failure_reaches(objective: Make) -> None:
-    """With a target of 90 %, a total failure burns 10 times too fast: above both factors."""
+    """With a target of 90 %, a total failure has a burn rate of 10, which is above both factors."""
     text = tailspan_rules([objective(target="0.9")], EXPLORER_URL)
     assert ", alerting above 9." in text
     assert ", alerting above 6." in text
