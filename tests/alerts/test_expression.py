@@ -107,7 +107,7 @@ def test_conjuncts_are_the_operands_of_the_outermost_and() -> None:
         ("ttft_s < ١", "is not part of an expression"),
     ],
 )
-def test_an_error_names_the_place_and_what_is_allowed(text: str, wanted: str) -> None:
+def test_an_error_contains_the_position_and_the_allowed_values(text: str, wanted: str) -> None:
     with pytest.raises(ExpressionError, match=wanted):
         parse(text, WORDS)
 
@@ -138,6 +138,6 @@ def test_results_cannot_select_requests_and_labels_cannot_judge_them() -> None:
         parse("tenant == 'a'", GOOD)
 
 
-def test_an_outcome_must_be_one() -> None:
+def test_an_unknown_outcome_is_refused() -> None:
     with pytest.raises(ExpressionError, match="allowed: stop, length, abort, error, rejected"):
         parse("outcome == 'stopped'", GOOD)

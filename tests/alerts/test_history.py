@@ -34,7 +34,7 @@ def test_two_halves_are_the_whole(each: list[Bucket], middle_s: int) -> None:
     assert history.counts(-1, middle_s) + history.counts(middle_s, 200) == history.counts(-1, 200)
 
 
-def test_a_window_is_covered_as_far_back_as_anyone_looked() -> None:
+def test_a_window_is_covered_since_the_first_evaluation() -> None:
     history = History(1000, [], 15)
     assert history.window(300, 1000).covered == Fraction(15, 300)
     assert history.window(300, 1135).covered == Fraction(1, 2)

@@ -36,7 +36,7 @@ def test_each_latency_has_its_own_threshold(tmp_path: Path) -> None:
     assert not thresholds([chat], Metric.E2E)
 
 
-def test_an_alternative_is_no_threshold(tmp_path: Path) -> None:
+def test_an_alternative_condition_gives_no_threshold(tmp_path: Path) -> None:
     """A slow request may still be good."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1 or e2e_s <= 9")], Metric.TTFT)
     assert not thresholds([objective(tmp_path, "ttft_s >= 1")], Metric.TTFT)
@@ -62,6 +62,6 @@ def test_only_the_requests_it_is_about_are_counted(
     assert found.counts(THREE).tolist() == counted
 
 
-def test_an_objective_about_a_column_that_is_not_read_has_no_threshold(tmp_path: Path) -> None:
+def test_an_objective_on_an_unread_column_has_no_threshold(tmp_path: Path) -> None:
     """A threshold on the other columns would count the wrong requests."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1", "engine == 1")], Metric.TTFT)

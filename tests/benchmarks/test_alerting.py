@@ -82,7 +82,7 @@ def test_each_rule_pages_of_a_total_failure() -> None:
         assert first * STEP_S < page.fired_s < first * STEP_S + 600
 
 
-def test_absent_counters_page_by_the_policys_own_rule_alone() -> None:
+def test_absent_counters_page_only_by_the_rule_of_the_policy() -> None:
     """The two thresholds have no data while the counters are absent."""
     steps = DAY_S // STEP_S
     absent = np.zeros(steps, dtype=bool)

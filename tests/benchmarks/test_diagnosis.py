@@ -150,5 +150,5 @@ def test_a_stored_result_is_read_unchanged() -> None:
         assert read(json.dumps(asdict(result))) == result
 
 
-def test_a_table_of_nothing_is_no_failure() -> None:
+def test_an_empty_table_is_not_a_failure() -> None:
     assert list(table([]))

@@ -25,7 +25,7 @@ def test_the_table_is_current_and_sloth_never_pages_first(fault: Fault) -> None:
         assert found.page_s <= found.sloth_s + STEP_S
 
 
-def test_every_fault_has_a_row_of_its_own() -> None:
+def test_every_fault_has_its_row() -> None:
     rows = {
         line.split(" | ")[0].removeprefix("| ")
         for line in DOCS.read_text().splitlines()

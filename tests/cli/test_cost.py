@@ -204,7 +204,7 @@ def test_a_window_without_engines_has_a_hint(run: Run, url: str, serve: Serve) -
         (["--prices", "/nowhere.yaml"], "/nowhere.yaml: cannot be read"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_is_allowed(
+def test_a_wrong_option_is_reported_with_the_allowed_values(
     run: Run, serve: Serve, words: list[str], complaint: str
 ) -> None:
     serve()

@@ -265,7 +265,7 @@ def test_another_program_on_our_ports_is_recognised(
         (["--explorer-port", "http"], ["--explorer-port", "http", "not a valid integer"]),
     ],
 )
-def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
+def test_a_wrong_option_is_reported_with_its_value_and_the_allowed_ones(
     verb: str, words: list[str], shown: list[str], url: str
 ) -> None:
     result = CliRunner().invoke(tailspan, [verb, "--database", url, *words])

@@ -172,7 +172,7 @@ WRONG_OPTIONS = [
         (["gpus", "--endpoint", "http://me:s3cret@c:1"], ["--endpoint", "must not contain an @"]),
     ],
 )
-def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
+def test_a_wrong_option_is_reported_with_its_value_and_the_allowed_ones(
     words: list[str], shown: list[str]
 ) -> None:
     done = CliRunner().invoke(tailspan, words)

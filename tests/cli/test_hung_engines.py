@@ -58,7 +58,7 @@ def test_servers_that_step_are_fine_and_silence_is_another_finding(url: str, kee
     assert (found.ok, found.detail) == (True, "replicas that report: 1; none hangs")
 
 
-def test_a_database_that_cannot_be_read_is_left_to_its_own_check(tmp_path: Path) -> None:
+def test_an_unreadable_database_is_reported_only_by_its_check(tmp_path: Path) -> None:
     assert list(hung_engines.steps(f"sqlite:///{tmp_path}/none.db")) == []
 
 

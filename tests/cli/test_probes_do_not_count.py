@@ -131,7 +131,7 @@ def _printed(engine: Engine, *words: str) -> str:
     ],
     ids=" ".join,
 )
-def test_a_probed_fleet_prints_what_a_plain_one_does(
+def test_probes_do_not_change_any_output(
     words: tuple[str, ...], two: tuple[Engine, Engine]
 ) -> None:
     plain, probed = (_printed(each, *words, "--format", "json") for each in two)

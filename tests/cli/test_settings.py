@@ -85,7 +85,7 @@ def _example(each: Setting) -> object:
     return {"integer range": 7, "float range": 7.5}.get(each.type.name, "x")
 
 
-def test_every_setting_can_stand_in_the_file(seen: dict[str, Any]) -> None:
+def test_every_setting_can_be_set_in_the_file(seen: dict[str, Any]) -> None:
     examples = {each.key: _example(each) for each in all_settings()}
     file = written("".join(f"{key} = {json.dumps(value)}\n" for key, value in examples.items()))
     result = run("up")

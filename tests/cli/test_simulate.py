@@ -124,7 +124,7 @@ def test_no_incident_is_a_choice(runs: Runs) -> None:
         (["--router", "random"], ["--router", "random", "round_robin"]),
     ],
 )
-def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
+def test_a_wrong_option_is_reported_with_its_value_and_the_allowed_ones(
     runs: Runs, options: list[str], parts: list[str]
 ) -> None:
     result = CliRunner().invoke(simulate, options)

@@ -49,7 +49,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_sound_objectives_pass(file: Path) -> None:
+def test_valid_objectives_pass(file: Path) -> None:
     assert slo("check", str(file)).exit_code == 0
     assert slo("check", str(file.parent)).exit_code == 0
     assert slo("check").exit_code == 0

@@ -74,7 +74,7 @@ def test_a_moment_shown_can_be_asked_for_again(seconds: int) -> None:
         (("90000d", None, None), (0, NOW)),
     ],
 )
-def test_a_window_is_what_was_asked_for(
+def test_a_window_is_the_requested_range(
     given: tuple[str | None, str | None, str | None], expected: tuple[int, int]
 ) -> None:
     assert window(*given, NOW) == Window(*expected)

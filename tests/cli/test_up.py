@@ -158,7 +158,7 @@ def test_acknowledged_rows_survive_every_kind_of_end(
     assert acknowledged <= stored(url)
 
 
-def test_a_second_one_exits_and_names_the_first(
+def test_a_second_tailspan_exits_and_names_the_first(
     up: RunUp,
     url: str,
     fill: Callable[..., None],
@@ -203,7 +203,7 @@ def test_wrong_options_are_refused(words: list[str], wanted: list[str], url: str
     assert all(part in result.output for part in wanted), result.output
 
 
-def test_a_closed_output_stops_nothing(span: MakeSpan, url: str, tmp_path: Path) -> None:
+def test_a_closed_output_does_not_stop_tailspan(span: MakeSpan, url: str, tmp_path: Path) -> None:
     """This happens with `tailspan up | head -1`."""
     read, write = os.pipe()
     command = tailspan_command("up", "--database", url, *FREE_PORTS, "--no-explorer")
@@ -301,7 +301,9 @@ def test_scrape_targets_are_checked_before_anything_starts(words: list[str], nam
     assert "pw@" not in done.output
 
 
-def test_a_token_in_the_environment_goes_over_https_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_in_the_environment_is_sent_only_over_https(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TAILSPAN_SCRAPE_TOKEN", "s3cret-t0ken")
     done = CliRunner().invoke(tailspan, ["up", "--scrape", "http://gpu:8000"])
     assert done.exit_code == 2

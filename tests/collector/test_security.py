@@ -241,7 +241,7 @@ def test_an_expired_certificate_is_not_trusted(
         assert not sink.requests
 
 
-def test_a_client_needs_a_certificate_where_mutual_tls_is_asked_for(
+def test_mutual_tls_requires_a_client_certificate(
     now_unix_ns: int, exported: Exported, issue: Issue, ca: Path, standard: Standard
 ) -> None:
     standard()

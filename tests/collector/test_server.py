@@ -295,7 +295,7 @@ def test_rows_that_are_not_stored_are_a_failure_that_can_be_retried_or_not(
     assert len(sink.requests) == 1
 
 
-def test_a_failing_listener_costs_no_acknowledgement(
+def test_a_failing_listener_does_not_prevent_the_acknowledgement(
     collector: Collector, sink: MemorySink, listener: _Listener, trace_message: Message
 ) -> None:
     """The rows are already committed."""
@@ -483,7 +483,7 @@ def test_more_bytes_than_there_is_memory_for_must_be_sent_again(
 
 
 @pytest.mark.parametrize("option", ["grpc_port", "http_port"])
-def test_a_taken_port_is_an_error_that_names_the_way_out(option: str) -> None:
+def test_a_taken_port_is_an_error_with_a_solution(option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, background_loop() as loop:
         port = taken.getsockname()[1]
         collector = Collector(MemorySink(), **{"grpc_port": 0, "http_port": 0, option: port})
@@ -588,7 +588,7 @@ def test_more_than_the_rate_gets_a_retry_time(collector_of: Make, trace_message:
     assert len(sink.requests) == 1
 
 
-def test_a_store_that_refuses_is_not_ready_until_it_keeps_again(
+def test_a_refusing_store_is_not_ready_until_it_accepts_rows(
     collector: Collector, sink: MemorySink, trace_message: Message
 ) -> None:
     body = trace_message().SerializeToString()

@@ -86,7 +86,7 @@ def test_requests_waste_idle_and_the_rest_are_named() -> None:
     assert total.priced_by is PricedBy.LEDGER
 
 
-def test_an_engine_costs_what_all_its_gpus_do() -> None:
+def test_an_engine_costs_the_sum_of_its_gpus() -> None:
     made = accounts(
         engine_stretches({("a", 0): busy(0, 100, 0.5), ("b", 0): busy(0, 100, 0.5)}),
         cells(),

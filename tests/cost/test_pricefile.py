@@ -50,7 +50,7 @@ def test_a_device_that_is_not_listed_has_no_price(device: str | None) -> None:
     assert load_prices().rate(device=device) is None
 
 
-def test_a_users_entries_go_before_the_defaults(tmp_path: Path) -> None:
+def test_a_users_entries_precede_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
         f"devices:\n- match: '{H100}'\n  usd_per_hour: 2\n  regions: {{eu: 3}}\n"
@@ -92,7 +92,9 @@ def test_a_users_entries_go_before_the_defaults(tmp_path: Path) -> None:
         ("7", "f.yaml: the file: 7; allowed: a mapping"),
     ],
 )
-def test_an_error_names_file_key_value_and_what_is_allowed(written: str, complaint: str) -> None:
+def test_an_error_contains_file_key_value_and_the_allowed_values(
+    written: str, complaint: str
+) -> None:
     with pytest.raises(PriceError) as error:
         parse_prices(written, "f.yaml")
     assert complaint in str(error.value)

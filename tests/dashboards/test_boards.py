@@ -112,7 +112,7 @@ def test_a_native_histogram_is_drawn_as_it_comes() -> None:
     assert formats[True] != "heatmap"
 
 
-def test_dashboards_lead_to_each_other() -> None:
+def test_dashboards_link_to_each_other() -> None:
     for board in BOARDS:
         links = build(board)["links"]
         assert [link["type"] for link in links] == ["dashboards", "link"]

@@ -194,7 +194,7 @@ def test_two_causes_are_both_named() -> None:
     assert sum(shares) == pytest.approx(1.0, abs=0.1)
 
 
-def test_a_growth_that_no_evidence_explains_is_left_unexplained() -> None:
+def test_a_growth_without_evidence_stays_unexplained() -> None:
     answer = asked(
         later(quiet(), prefill_own_s=lambda s: s * 3, decode_own_s=lambda s: s * 3), Metric.TPOT
     )

@@ -60,7 +60,7 @@ def _examples() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("path", "output"), _examples())
-def test_each_example_of_the_api_prints_what_the_page_shows(
+def test_each_example_of_the_api_prints_the_shown_keys(
     fleets: Fleets, path: str, output: str
 ) -> None:
     """The keys are the same; the values depend on the traffic."""

@@ -114,7 +114,7 @@ def test_label_usage_is_exported(clock: Any, request_row: Row) -> None:
     assert _value(exporter, "tailspan_exporter_label_values_limit", label="tenant") == 3
 
 
-def test_a_tenant_has_counts_of_its_own(exporter: PrometheusExporter, request_row: Row) -> None:
+def test_each_tenant_has_separate_counts(exporter: PrometheusExporter, request_row: Row) -> None:
     exporter.on_stored(
         [request_row(tenant="a"), request_row(tenant="a", replica="r2"), request_row()], []
     )

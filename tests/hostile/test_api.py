@@ -70,7 +70,7 @@ def _problem(found: httpx.Response, status: int) -> dict[str, Any]:
         ("--last=1m", "no parameter '--last'"),
     ],
 )
-def test_a_hostile_query_is_refused_with_what_is_allowed(
+def test_a_hostile_query_is_refused_with_the_allowed_values(
     api: ServedApi, query: str, detail: str
 ) -> None:
     assert detail in _problem(api.get(f"stats?{query}"), 400)["detail"]
@@ -202,7 +202,7 @@ def test_slow_clients_do_not_take_the_turns_of_others(api: ServedApi, connect: C
     assert _metrics(api) == "up 1\n"
 
 
-def test_a_client_that_leaves_ends_its_question(api: ServedApi, connect: Connect) -> None:
+def test_a_disconnect_ends_the_clients_question(api: ServedApi, connect: Connect) -> None:
     """The API stops the question's process at once, even if the question would take long."""
     limits = api.pool.limits
     for _ in range(limits.questions + limits.waiting):

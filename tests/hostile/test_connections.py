@@ -83,7 +83,7 @@ def test_a_body_that_continues_after_the_response_is_closed(serve: Serve, connec
 
 
 @pytest.mark.parametrize("more", ["", "Connection: close\r\n"])
-def test_an_answer_that_is_not_read_is_given_up(serve: Serve, connect: Connect, more: str) -> None:
+def test_a_response_that_is_not_read_times_out(serve: Serve, connect: Connect, more: str) -> None:
     request = f"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n{more}\r\n".encode()
     host = serve(app, SHORT)
     connection = connect(host.port, request)
@@ -96,7 +96,7 @@ def test_an_answer_that_is_not_read_is_given_up(serve: Serve, connect: Connect, 
     assert len(read_all(connection)) < LARGE
 
 
-def test_a_body_in_tiny_chunks_is_given_up(serve: Serve, connect: Connect) -> None:
+def test_a_body_in_tiny_chunks_times_out(serve: Serve, connect: Connect) -> None:
     """Each chunk takes 20 µs of the event loop, independent of its size."""
     connection = connect(serve(app, ConnectionLimits()).port, post(None))
     try:

@@ -43,7 +43,7 @@ def test_a_call_without_a_token_is_refused_before_its_message(collect: Collect) 
     assert report.waiting_bytes == report.waiting_messages == 0
 
 
-def test_a_stalled_message_is_given_up(collect: Collect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_message_times_out(collect: Collect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_receiver, "READ_S", 0.2)
     collector, over = collect(), threading.Event()
     with _channel(collector) as channel:

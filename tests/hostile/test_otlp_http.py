@@ -80,7 +80,7 @@ def test_a_sender_has_so_many_messages_under_way(collect: Collect, connect: Conn
 
 
 @pytest.mark.parametrize("limit", ["STALL_S", "BODY_S"])
-def test_a_body_that_does_not_arrive_is_given_up(
+def test_a_body_that_does_not_arrive_times_out(
     collect: Collect, connect: Connect, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     monkeypatch.setattr(http_body, "STALL_S", 0.2 if limit == "STALL_S" else 5.0)

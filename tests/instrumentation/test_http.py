@@ -307,7 +307,7 @@ def test_our_failures_leave_the_answer(broken: str, monkeypatch: pytest.MonkeyPa
     assert len(sent) == 6
 
 
-def test_a_disabled_layer_passes_everything_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disabled_layer_forwards_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     monkeypatch.setattr("tailspan_vllm.front_end.capture._capture", None)
     seen: list[Any] = []

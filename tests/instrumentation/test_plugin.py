@@ -85,7 +85,7 @@ def test_enabled_every_part_is_wrapped_once(
 @pytest.mark.parametrize(
     ("version", "said"), [("0.33.1", 0), ("0.34.0rc1", 1), ("1.2", 1), ("0.11.0", 1), ("dev", 0)]
 )
-def test_another_version_than_those_read_is_named_in_one_line(
+def test_an_untested_vllm_version_logs_one_line(
     vllm: Vllm,
     version: str,
     said: int,

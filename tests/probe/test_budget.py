@@ -133,7 +133,7 @@ def test_a_malformed_record_is_an_error_not_a_new_budget(written: str, tmp_path:
         _budget(tmp_path / "spent", Limits(tokens_per_day=1))
 
 
-def test_a_record_that_cannot_be_kept_is_an_error(tmp_path: Path) -> None:
+def test_an_unstorable_record_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PlanError, match=r"the spent budget cannot be kept: .*; allowed: a path"):
         _budget(tmp_path / "file" / "spent", Limits(tokens_per_day=1))

@@ -106,7 +106,7 @@ def test_a_good_file_is_read(plan: Path) -> None:
         ),
     ],
 )
-def test_a_bad_value_is_named_with_what_is_allowed(
+def test_a_bad_value_is_reported_with_the_allowed_ones(
     old: str, new: str, error: str, plan: Path
 ) -> None:
     assert old in GOOD

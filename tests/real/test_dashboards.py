@@ -135,7 +135,7 @@ def test_phases_add_up_to_end_to_end(fleet: Watched) -> None:
     assert 0.05 < float(both["value"][1]) < 60
 
 
-def test_buckets_lead_to_requests(fleet: Watched) -> None:
+def test_buckets_link_to_requests(fleet: Watched) -> None:
     _leads_to_requests(fleet, _complete_answers(fleet))
 
 

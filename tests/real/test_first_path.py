@@ -148,7 +148,7 @@ def test_the_exporter_is_one_that_prometheus_likes(
         assert f"tailspan_{series}" in text
 
 
-def test_doctor_finds_nothing_amiss(story: Any, vllm: Any, tailspan: Any) -> None:
+def test_doctor_finds_no_problem(story: Any, vllm: Any, tailspan: Any) -> None:
     done = tailspan.run(
         *("doctor", "--vllm", f"http://127.0.0.1:{vllm.port}"),
         *("--http-port", str(tailspan.port("http")), "--grpc-port", str(tailspan.port("grpc"))),

@@ -189,7 +189,7 @@ def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver:
     assert receiver.sink.samples[-1].spans_dropped_total == 0
 
 
-def test_an_outage_costs_no_row_and_no_part(server: Any, receiver: Receiver) -> None:
+def test_an_outage_loses_no_row_and_no_part(server: Any, receiver: Receiver) -> None:
     before = {words: server.said.count(words) for words in ("tailspan: no collector", "is back")}
     seen = well_behaved(server.port, 400, 43, receiver.stop)
     # On a fast machine, the requests end before the instrumentation has dropped its first batch.

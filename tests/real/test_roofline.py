@@ -166,7 +166,9 @@ def test_flops_are_vllms_where_both_count_the_same(name: str, told: Any) -> None
     assert half == pytest.approx(of_vllm / 2, rel=1e-6)
 
 
-def test_a_running_server_moves_what_both_models_say(vllm: Any, tailspan: Any) -> None:
+def test_a_running_server_moves_the_bytes_that_both_models_predict(
+    vllm: Any, tailspan: Any
+) -> None:
     send_all(vllm.port, mixed(20, seed=3), concurrency=4)
     time.sleep(SETTLED_S)
     begun_unix_ns = time.time_ns()

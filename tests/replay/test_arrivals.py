@@ -41,7 +41,7 @@ def test_selected_requests_keep_all_their_columns() -> None:
     assert some.prefixes.end_tokens.tolist() == [16, 64, 32, 32, 16, 48]
 
 
-def test_a_selected_request_follows_one_that_is_moved_by_the_same_time() -> None:
+def test_a_selected_request_follows_a_predecessor_moved_by_the_same_time() -> None:
     loop = _arrivals(after=np.array([-1, 0, 1, 2]))
     at_s = loop.received_s
 

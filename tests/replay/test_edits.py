@@ -129,7 +129,7 @@ def test_an_argument_sets_its_field(name: str, value: str, field: str, found: ob
         ({"scheduling_policy": "lifo"}, "allowed: fcfs or priority"),
     ],
 )
-def test_a_wrong_argument_is_an_error_with_what_is_allowed(
+def test_a_wrong_argument_is_an_error_with_the_allowed_values(
     arguments: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(EditError, match=reason):

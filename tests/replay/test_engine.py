@@ -272,7 +272,7 @@ def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
     assert 0.02 < (beside.itl_max_s or 0.0) < 0.04
 
 
-def test_alone_a_request_waits_for_no_one() -> None:
+def test_a_single_request_waits_for_no_other() -> None:
     engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
     job = Job(0, 1000, 11, 3.0)
     _run(engine, [job])
@@ -330,7 +330,7 @@ def test_a_request_that_arrives_during_a_step_misses_the_next_one() -> None:
         assert (steps_missed - 1) * step_s < first - arrived < (steps_missed + 1.2) * step_s
 
 
-def test_a_seat_is_free_one_step_later_with_asynchronous_scheduling() -> None:
+def test_a_slot_is_free_one_step_later_with_asynchronous_scheduling() -> None:
     waits_s = []
     for ahead in (False, True):
         config = replace(ROOMY, async_scheduling=ahead, max_num_seqs=2, step_noise_ratio=0.0)
@@ -463,7 +463,7 @@ def test_long_prompts_leave_room_in_the_budget_for_short_ones() -> None:
     assert short_s(256) < 0.3 * short_s(0)
 
 
-def test_alone_a_long_prompt_has_the_whole_budget() -> None:
+def test_without_short_prompts_a_long_prompt_has_the_whole_budget() -> None:
     """No short prompt needs the rest of the budget."""
     config = replace(ROOMY, max_num_batched_tokens=512)
     limited = replace(config, long_prefill_token_threshold=64)

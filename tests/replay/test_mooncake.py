@@ -173,7 +173,7 @@ def test_blank_lines_and_other_keys_are_ignored() -> None:
         ),
     ],
 )
-def test_a_malformed_line_is_named_with_what_is_allowed(line: str, message: str) -> None:
+def test_a_malformed_line_is_reported_with_the_allowed_form(line: str, message: str) -> None:
     with pytest.raises(TraceError, match=rf"^t\.jsonl, line 2: .*{message}"):
         _read(LINE.encode() + line.encode("latin-1"))
 
@@ -198,7 +198,7 @@ def test_malformed_hash_ids_are_named(hash_ids: str, message: str) -> None:
         _read(line("[4, 5]") + line(hash_ids))
 
 
-def test_a_last_block_that_is_not_full_may_be_left_out() -> None:
+def test_a_partial_last_block_may_be_omitted() -> None:
     """Some traces have only full blocks; the rest of the prompt is then not shared."""
     found = _read(LINE.replace("}", ', "hash_ids": [3]}') * 2)
     assert found.prefixes is not None

@@ -32,7 +32,7 @@ def test_a_posted_body_arrives(
     assert probes.post(f"{url}/v1/traces", b"\0", "application/x-protobuf").ok
 
 
-def test_a_refused_connection_has_words(free_port: int) -> None:
+def test_a_refused_connection_has_an_error_text(free_port: int) -> None:
     answer = probes.get(f"http://127.0.0.1:{free_port}/health")
     assert (answer.status, answer.why) == (None, "Connection refused")
 
@@ -64,7 +64,7 @@ def test_a_redirect_is_reported_and_not_followed(
 
 @pytest.mark.parametrize("manner", ["drip", "deaf"])
 @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_a_slow_answer_is_given_up(stranger: Callable[..., str], manner: str, begun: bytes) -> None:
+def test_a_slow_response_times_out(stranger: Callable[..., str], manner: str, begun: bytes) -> None:
     """With a byte now and then, a socket's timeout would never expire."""
     answer = probes.get(stranger(begun, manner), timeout_s=0.2)
     assert answer == probes.Answer(None, "no response within 0.2 s")

@@ -106,7 +106,7 @@ def test_a_foreign_address_is_named_with_its_option(engine: Engine, url: str, ho
     asyncio.run(run())
 
 
-def test_an_earlier_simulation_is_forgotten(
+def test_an_earlier_simulation_is_deleted(
     engine: Engine, url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
 ) -> None:
     fill(request_row(1, source=Source.SIMULATOR), request_row(2))

@@ -25,7 +25,7 @@ def decode_s(config: FleetConfig) -> np.ndarray:
     return decode
 
 
-def test_a_world_without_properties_changes_nothing() -> None:
+def test_a_foreign_world_without_properties_has_no_effect() -> None:
     assert np.array_equal(decode_s(replace(USUAL, foreign=QUIET)), decode_s(USUAL), equal_nan=True)
 
 

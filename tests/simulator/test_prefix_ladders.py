@@ -28,7 +28,7 @@ def test_requests_share_the_rungs_of_their_prefix() -> None:
     assert shared(one, ladder(request(prefix=Prefix("x", 640)), 16, "e")) == 1
 
 
-def test_a_turn_has_all_rungs_of_the_one_before() -> None:
+def test_a_turn_has_all_rungs_of_the_previous_turn() -> None:
     turns = [
         ladder(request(tokens, prefix=Prefix("talk/1", tokens - 1)), 16, str(tokens))
         for tokens in (2_000, 2_400)

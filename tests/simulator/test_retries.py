@@ -51,7 +51,7 @@ def test_the_same_prompt_comes_again_at_once() -> None:
     assert again > 0.6 * len(aborted(rows))
 
 
-def test_a_client_gives_up_for_good_after_its_retries() -> None:
+def test_a_client_stops_after_its_last_retry() -> None:
     """At severity 1, a client retries four times, so a prompt is sent at most five times."""
     config = world_of(FLEET)
     requests = list(islice(burst(STORM, config, random.Random("x")), 5))

@@ -130,7 +130,7 @@ def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
         ("sqlite:///x\0y", "must be a file"),
     ],
 )
-def test_an_unsupported_url_is_refused_with_what_is_allowed(url: str, said: str) -> None:
+def test_an_unsupported_url_is_refused_with_the_allowed_form(url: str, said: str) -> None:
     with pytest.raises(StoreError, match=rf"{said}.*allowed: sqlite:///PATH"):
         open_database(url)
 

@@ -162,7 +162,7 @@ def test_an_empty_submission_is_done_at_once(engine: Engine) -> None:
         assert writer.submit([], []).done()
 
 
-def test_closing_writes_what_waits(engine: Engine, request_row: Requests) -> None:
+def test_closing_writes_queued_rows(engine: Engine, request_row: Requests) -> None:
     writer = Writer(engine)
     waiting = [writer.submit([request_row(i)], []) for i in range(200)]
     writer.close()

@@ -151,7 +151,7 @@ def test_a_witness_that_falls_silent_counts_for_an_hour(world: World) -> None:
 
 
 @pytest.mark.parametrize("error_ns", [8 * DAY_NS, -8 * DAY_NS, -30 * MINUTE_NS])
-def test_at_the_start_senders_that_continue_what_is_stored_are_believed(error_ns: int) -> None:
+def test_at_the_start_senders_that_continue_stored_times_are_trusted(error_ns: int) -> None:
     world = World(error_ns=error_ns)
     world.clock.begin(START_NS - 10 * MINUTE_NS, START_NS - 10 * MINUTE_NS)
     assert world.off_ns == error_ns
@@ -164,7 +164,7 @@ def test_at_the_start_senders_that_continue_what_is_stored_are_believed(error_ns
 
 
 @pytest.mark.parametrize("down_ns", [0, GAP_NS, 8 * DAY_NS, 400 * DAY_NS])
-def test_at_the_start_a_long_downtime_is_believed(world: World, down_ns: int) -> None:
+def test_at_the_start_a_long_downtime_is_accepted(world: World, down_ns: int) -> None:
     world.clock.begin(START_NS - down_ns, None)
     assert world.off_ns == 0
     world.right("a")
@@ -182,7 +182,7 @@ def test_one_slow_sender_at_the_start_is_ignored(world: World) -> None:
     assert world.off_ns == 0
 
 
-def test_deleting_follows_the_present_where_nothing_jumps(world: World) -> None:
+def test_without_jumps_deletion_follows_the_clock(world: World) -> None:
     world.clock.begin(START_NS - MINUTE_NS, START_NS - MINUTE_NS)
     world.wait(MINUTE_NS)
     assert world.clock.deletable_unix_ns == world.true_ns
@@ -190,7 +190,7 @@ def test_deleting_follows_the_present_where_nothing_jumps(world: World) -> None:
     assert world.clock.deletable_unix_ns == world.true_ns
 
 
-def test_a_start_eight_days_ahead_of_what_is_stored_deletes_no_faster_than_time_passes() -> None:
+def test_a_start_eight_days_ahead_deletes_no_faster_than_real_time() -> None:
     down_ns = 8 * DAY_NS
     world = World(true_ns=START_NS + down_ns)
     at_unix_ns = START_NS

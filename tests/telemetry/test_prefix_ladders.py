@@ -25,6 +25,6 @@ def test_the_plugins_ladders_are_read() -> None:
         "16:" + "A" * 4 * LADDER_CHARS,
     ],
 )
-def test_anything_else_is_no_ladder(text: str) -> None:
+def test_an_invalid_text_is_not_a_ladder(text: str) -> None:
     assert not is_ladder(text)
     assert read_ladders([text]).block_tokens.tolist() == [0]

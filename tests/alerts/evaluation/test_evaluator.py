@@ -207,7 +207,9 @@ def test_a_late_request_does_not_remove_counts_of_deleted_requests(
     engine.dispose()
 
 
-def test_an_evaluation_in_the_future_mutes_nothing(store: Store, objective: MakeObjective) -> None:
+def test_an_evaluation_in_the_future_does_not_mute_alerts(
+    store: Store, objective: MakeObjective
+) -> None:
     pages = {}
     first_s = BEGAN_S - 60
     then_s = range(first_s + 30, BEGAN_S + 750, 30)

@@ -95,9 +95,7 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
     assert sum(each.counts.events for each in whole) == len(rows)
 
 
-def test_a_group_that_comes_later_is_in_other_until_it_has_a_place(
-    engine: Engine, request_row: Row
-) -> None:
+def test_a_later_group_is_in_other_until_it_has_a_place(engine: Engine, request_row: Row) -> None:
     objective = own()
     store(engine, day(request_row, acme=5))
     evaluator = Evaluator(engine, [objective])

@@ -125,7 +125,7 @@ def test_a_refusal_is_final_and_its_reason_is_stored(scene: MakeScene) -> None:
     assert on.sender.counts[Result.DEAD] == 1
 
 
-def test_after_six_hours_of_failures_it_is_given_up(scene: MakeScene) -> None:
+def test_a_message_is_dropped_after_six_hours_of_failures(scene: MakeScene) -> None:
     on = scene()
     on.add()
     on.answers = [BUSY] * 1_000

@@ -152,7 +152,7 @@ def test_a_fleet_that_hangs_sends_a_bounded_number_of_pages(scene: Scene) -> Non
     assert len(scene.at(NOW_S + 3)) == MOST_OPEN + 2
 
 
-def test_an_end_is_not_sent_where_the_beginning_was_given_up(scene: Scene) -> None:
+def test_an_end_is_not_sent_if_the_start_was_dropped(scene: Scene) -> None:
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)
     keep_notifications(

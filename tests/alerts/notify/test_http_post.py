@@ -87,7 +87,7 @@ def test_attempts_that_hang_do_not_pile_up(rude: Callable[[str], str], channel: 
     assert threading.active_count() <= before + 2
 
 
-def test_a_refused_connection_has_our_own_error_text(channel: Make, free_port: int) -> None:
+def test_a_refused_connection_has_tailspans_error_text(channel: Make, free_port: int) -> None:
     """The libraries' messages contain the address, which may be secret."""
     answer = Sender(channel(url=f"http://127.0.0.1:{free_port}/T0K3N-of-the-address"))(POST)
     assert answer == Answer(None, "the connection is refused")

@@ -142,7 +142,7 @@ def test_an_incident_that_was_never_sent_has_no_end_to_send(scene: Scene) -> Non
     assert scene.rows == []
 
 
-def test_a_beginning_that_was_given_up_has_no_end(scene: Scene) -> None:
+def test_without_a_sent_start_no_end_is_sent(scene: Scene) -> None:
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
     for row in scene.rows:

@@ -105,7 +105,7 @@ def test_histograms_of_vllm_have_no_groups() -> None:
         vllm_rules([own()], EXPLORER_URL)
 
 
-def test_a_page_for_one_group_silences_no_ticket_of_another() -> None:
+def test_a_page_of_one_group_does_not_inhibit_another_groups_ticket() -> None:
     """The inhibition rules compare every label that can be a group."""
     rules = yaml.safe_load((ROOT / "alerts" / "alertmanager.yaml").read_text())["inhibit_rules"]
     assert all({"slo", *GROUPING} <= set(rule["equal"]) for rule in rules)

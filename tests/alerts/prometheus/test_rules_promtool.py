@@ -276,7 +276,7 @@ def test_a_suppressed_page_names_the_reason(
     )
 
 
-def test_a_page_has_its_numbers_and_what_to_do_first(promtool: Run, objective: Make) -> None:
+def test_a_page_has_numbers_and_first_actions(promtool: Run, objective: Make) -> None:
     events, good, _ = series([Stretch("1h", 100, 0), Stretch("20m", 100, 100)], MINUTE_S)
     labels = {"slo": "chat", "service": "chat", "severity": "page"}
     annotations = {

@@ -99,7 +99,7 @@ def test_the_curve_shows_a_change_with_an_effect_only_under_load() -> None:
     assert [each.load for each in curve] == sorted(each.load for each in curve)
 
 
-def test_a_large_side_is_thinned_evenly() -> None:
+def test_a_large_side_is_sampled_evenly() -> None:
     assert thinned(10_000).size == 10_000
     assert thinned(25_000).tolist() == list(range(0, 25_000, 3))
     assert thinned(0).size == 0

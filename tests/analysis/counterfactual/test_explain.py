@@ -95,7 +95,7 @@ def test_the_filter_selects_only_the_slow_requests(stored: Engine) -> None:
     assert one.replay.requests == everyone.replay.requests  # every request is replayed
 
 
-def test_a_lever_has_its_predicted_effect_or_is_left_out(stored: Engine) -> None:
+def test_a_lever_without_a_predicted_effect_is_omitted(stored: Engine) -> None:
     """More replicas shorten the latency, but one more batch slot does not."""
     explanation = explain_question(stored, question())
     levers = [

@@ -31,7 +31,7 @@ def _range() -> Pairs:
         ("what-if", [("set", "max_num_seqs=32")]),
     ],
 )
-def test_an_answer_is_what_the_command_prints(of_fleet: str, name: str, given: Pairs) -> None:
+def test_a_result_equals_the_output_of_the_command(of_fleet: str, name: str, given: Pairs) -> None:
     about = [*_range(), *given]
     options = [f"--{key}" if value == "true" else f"--{key}={value}" for key, value in about]
     printed = CliRunner().invoke(tailspan, [name, *options, "--format=json"])
@@ -96,7 +96,7 @@ def test_an_incident_and_a_request_are_explained(of_fleet: str) -> None:
         ("stats", [("where", "tenant=\x00")], "where", "tenant=\x00", "LABEL=VALUE"),
     ],
 )
-def test_a_wrong_parameter_is_named_with_its_value_and_what_is_allowed(
+def test_a_wrong_parameter_is_reported_with_its_value_and_the_allowed_ones(
     of_fleet: str,
     name: str,
     given: Pairs,

@@ -13,7 +13,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.integers(50, 400))
-def test_an_answer_becomes_short_or_has_no_list_to_shorten(value: object, most: int) -> None:
+def test_a_long_result_is_shortened_by_its_lists(value: object, most: int) -> None:
     found = shortened(value, most)
     assert len(dumped(found)) <= max(most, len(dumped(shortened(value, 0))))
     json.loads(dumped(found))

@@ -64,5 +64,5 @@ def test_a_template_that_cannot_be_filled_is_refused(template: str, words: str) 
     assert "GPU_I_ID, GPU_I_PROFILE, Hostname" in str(told_.value)
 
 
-def test_a_filled_template_holds_labels_as_they_are() -> None:
+def test_labels_in_a_template_are_not_expanded_again() -> None:
     assert filled("{pod}-{gpu}", {"pod": "{gpu}", "gpu": "3"}) == "{gpu}-3"

@@ -151,7 +151,7 @@ def test_an_older_gpu_has_all_but_rates(install: Install, reader: NvmlReader, cl
     assert "nvmlDeviceGetUtilizationRates" not in driver.calls
 
 
-def test_a_metric_that_fails_costs_itself(
+def test_a_failing_metric_affects_only_itself(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
     install(
@@ -197,7 +197,7 @@ def test_each_error_at_the_start_becomes_a_reason(
 
 
 @pytest.mark.parametrize("name", ANY_CODE)
-def test_a_gpu_that_fails_costs_itself(
+def test_a_failing_gpu_affects_only_itself(
     install: Install, reader: NvmlReader, clock: Clock, name: str
 ) -> None:
     install(
@@ -394,7 +394,7 @@ def test_a_new_code_of_nvidia_is_named_by_its_number(install: Install, reader: N
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetUUID", "nvmlDeviceGetGpuInstanceId"])
-def test_a_slice_that_fails_costs_itself(
+def test_a_failing_slice_affects_only_itself(
     install: Install, reader: NvmlReader, clock: Clock, function: str
 ) -> None:
     card = Card(slices=[Slice("MIG-a", 3), Slice("MIG-b", 5)])

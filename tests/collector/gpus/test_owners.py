@@ -83,7 +83,9 @@ def test_a_gpu_without_a_replica_has_the_machines_name(owners: Owners) -> None:
     }
 
 
-def test_configured_owners_win(proc: FakeProc, present: WallClock, owners: Owners) -> None:
+def test_configured_owners_take_precedence(
+    proc: FakeProc, present: WallClock, owners: Owners
+) -> None:
     configured = Owners(HERE, proc.processes(), configured_owners_of(["GPU-1=mine"]), present)
     configured.on_stored([], [engine("gpu-host:8000", 60)])
     gpu = reading("GPU-1", processes=frozenset({61}))

@@ -146,7 +146,7 @@ def test_a_defect_of_a_reader_is_a_failure_like_others(
     assert len(kept.samples) == 1
 
 
-def test_a_failing_store_costs_one_reading(sampler: Make, kept: Kept) -> None:
+def test_a_failing_store_loses_only_one_reading(sampler: Make, kept: Kept) -> None:
     reader = GpuReader("nvml", Answers(Reading((reading(),))))
     made = sampler(reader)
     kept.refusal = OSError("disk full")

@@ -30,7 +30,7 @@ def test_an_expensive_sender_waits_for_a_cheap_one() -> None:
     assert order[:2] == ["dear", "cheap"]
 
 
-def test_a_new_sender_owes_nothing_and_is_owed_nothing() -> None:
+def test_a_new_sender_starts_at_the_time_of_the_last_served_one() -> None:
     """A new sender starts with the used time of the sender that was served last."""
     clock, order = _Clock(), list[str]()
     queue = FairQueue(clock=clock)

@@ -47,7 +47,7 @@ def test_messages_are_limited_by_sender_and_in_all() -> None:
     assert not rooms._peers
 
 
-def test_alone_a_message_of_any_size_is_accepted() -> None:
+def test_a_message_of_any_size_is_accepted_if_the_queue_is_empty() -> None:
     counters = Counters()
     with _rooms(counters).enter("a") as room:
         room.grow(1000)

@@ -101,7 +101,7 @@ def test_cpu_time_of_process_engine_and_host_is_read(
     assert sample.host_cpus == 16
 
 
-def test_engines_of_one_process_make_samples_of_their_own(
+def test_engines_of_one_process_have_separate_samples(
     metrics_message: Factory, now_unix_ns: int
 ) -> None:
     message, second = metrics_message(), metrics_message(engine=1)

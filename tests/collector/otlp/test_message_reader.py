@@ -60,7 +60,7 @@ def test_probes_are_those_read_here(apart: ProcessReader, trace_message: Message
     assert apart.read(TRACES, body, False, now_unix_ns) == here
 
 
-def test_errors_come_back_as_they_are(apart: ProcessReader, now_unix_ns: int) -> None:
+def test_errors_are_returned_unchanged(apart: ProcessReader, now_unix_ns: int) -> None:
     for body, json, error in (
         (b"\xff" * 9, False, MalformedError),
         (b"{", True, MalformedError),

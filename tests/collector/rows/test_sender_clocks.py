@@ -107,7 +107,7 @@ def test_the_first_broken_span_of_a_sender_moves_no_other_row() -> None:
 
 @pytest.mark.parametrize("broken_s", [1.5, 42.0, 80_000.0])
 @pytest.mark.parametrize("replica", [None, "a"])
-def test_a_client_corrects_no_clock(broken_s: float, replica: str | None) -> None:
+def test_a_clients_clock_is_not_corrected(broken_s: float, replica: str | None) -> None:
     clocks = SenderClocks()
     broken = replace(request(broken_s, replica), basis=Basis.CLIENT, source=Source.CLIENT)
     good = [request(-0.1 * number, place) for number in range(5) for place in (None, "a")]

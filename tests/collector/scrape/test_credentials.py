@@ -284,7 +284,7 @@ def test_credential_files_of_targets_must_be_in_the_targets_folder(tmp_path: Pat
         kept.headers()
 
 
-def test_a_token_goes_over_http_only_where_that_is_allowed(tmp_path: Path) -> None:
+def test_a_token_is_sent_over_http_only_if_allowed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="allow it with --insecure-credentials"):
         place("http://gpu.example/metrics", Access(token=TOKEN))
     assert place("http://gpu.example/metrics", Access(token=TOKEN, insecure=True))

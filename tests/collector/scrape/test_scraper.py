@@ -94,7 +94,7 @@ def test_a_failure_is_counted_and_the_next_answer_taken(stranger: Stranger) -> N
     assert len(sink.samples) == 1
 
 
-def test_a_failing_store_costs_one_answer(stranger: Stranger) -> None:
+def test_a_failing_store_fails_only_one_response(stranger: Stranger) -> None:
     async def ask() -> None:
         sink = MemorySink()
         sink.refusal = RuntimeError("full")
@@ -204,7 +204,7 @@ def test_totals_whose_sum_overflows_are_unknown(stranger: Stranger) -> None:
     assert scraper.report()[0].unusable_values == 1
 
 
-def test_a_defect_is_one_targets_and_is_asked_again(
+def test_a_defect_affects_one_target_which_is_scraped_again(
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The exception is logged once, and counted each time."""

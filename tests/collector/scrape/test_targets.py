@@ -39,7 +39,7 @@ def test_an_address_is_its_own_target(given: str, url: str) -> None:
     "given",
     ["gpu-1:8000", "ftp://x/", "http://", "http://x:99999/", "dns+ftp://x:1", "srv+http://x", ""],
 )
-def test_a_malformed_address_is_refused_with_what_is_allowed(given: str) -> None:
+def test_a_malformed_address_is_refused_with_the_allowed_form(given: str) -> None:
     with pytest.raises(ValueError, match="allowed"):
         place(given)
 

@@ -81,5 +81,5 @@ def test_aborted_requests_of_an_engine_that_takes_steps_are_no_hang() -> None:
     assert "engine_hang" not in shares(found)
 
 
-def test_another_replica_that_hangs_explains_nothing_here() -> None:
+def test_a_hang_of_another_replica_is_not_a_cause() -> None:
     assert "engine_hang" not in shares(asked(unfinished(), servers=standing_still("r1")))

@@ -42,7 +42,7 @@ def test_a_wait_for_keys_and_values_is_their_transfer() -> None:
     assert any("link" in lever.action for lever in first.levers)
 
 
-def test_a_held_back_request_that_fetched_nothing_is_no_transfer() -> None:
+def test_a_held_request_without_fetched_tokens_is_no_transfer() -> None:
     assert not asked(later(quiet(), queue_held_s=0.8), servers=connectors(0.0)).causes
 
 

@@ -59,7 +59,7 @@ def test_huge_prompts_without_a_wait_are_no_blocking() -> None:
     assert "long_prompt_blocking" not in shares(asked(a_few_huge()))
 
 
-def test_a_few_huge_ones_among_prompts_that_are_all_longer_have_their_part() -> None:
+def test_a_few_huge_prompts_among_longer_ones_have_a_separate_share() -> None:
     found = shares(asked(blocked(a_few_huge(working(quiet(), prompts=2.0)))))
     assert min(found["long_prompt_blocking"], found["longer_prompts"]) > 0.2
 

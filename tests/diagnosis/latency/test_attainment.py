@@ -91,7 +91,7 @@ def test_bursts_of_the_baseline_count_for_less_than_their_requests() -> None:
     assert judged(spread, seconds=1.0).attainments[0].fell
 
 
-def test_a_threshold_that_usual_traffic_breaks_leaves_it_to_the_size() -> None:
+def test_a_threshold_that_usual_traffic_misses_is_ignored() -> None:
     requests = later(quiet(), queue_kv_s=0.5)
     answer = judged(requests, seconds=0.001)
     assert not answer.attainments[0].decides

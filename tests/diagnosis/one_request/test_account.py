@@ -72,7 +72,7 @@ def test_delayers_are_indices_of_the_given_requests() -> None:
     assert alone.delayed_by == []
 
 
-def test_delays_by_tenant_sum_to_what_the_row_reports() -> None:
+def test_delays_by_tenant_sum_to_the_rows_value() -> None:
     """Prefills count by prompt tokens, and decodes by output tokens computed at the same time.
 
     A neighbour on another replica causes no delay.

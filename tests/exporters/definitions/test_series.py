@@ -19,7 +19,7 @@ def test_help_describes_the_measurement() -> None:
         assert "\n" not in each.help
 
 
-def test_bounds_ascend_and_hold_the_customary_thresholds() -> None:
+def test_bounds_ascend_and_include_usual_thresholds() -> None:
     """The bounds are exact doubles, so `le` is written without rounding."""
     for histogram in HISTOGRAMS:
         bounds = histogram.bounds_s

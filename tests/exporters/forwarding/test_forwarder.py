@@ -147,7 +147,7 @@ def test_a_refused_connection_is_retryable() -> None:
     assert HttpPost("http://127.0.0.1:1", {})("/v1/traces", b"", "x").retryable
 
 
-def test_a_defect_costs_one_message_and_is_counted() -> None:
+def test_a_defect_fails_one_message_and_is_counted() -> None:
     backend, time = Backend(), Time()
     post = backend.__call__
 

@@ -22,7 +22,7 @@ class Own:
         return 1_790_000_000 * 10**9
 
 
-def test_each_sender_has_its_lead_and_what_was_set_right() -> None:
+def test_each_sender_has_its_lead_and_its_correction() -> None:
     """The value of a correct clock is 0, because it was measured."""
     senders = [Sender("a", 42.5, 42.0, 7), Sender("b", -0.5, 0.0, 0)]
     registry = CollectorRegistry(auto_describe=False)

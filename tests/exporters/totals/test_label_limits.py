@@ -39,7 +39,7 @@ def test_a_label_value_that_returns_keeps_its_place() -> None:
     assert ("a" in cap, "b" in cap, "c" in cap) == (True, False, True)
 
 
-def test_engines_beyond_the_cap_are_left_out() -> None:
+def test_engines_beyond_the_limit_are_omitted() -> None:
     labels = Labels(combined_limit=1)
     assert labels.engine("r1", 0, 0)
     assert not labels.engine("r1", 1, 0)

@@ -56,7 +56,7 @@ def test_recomputation_is_counted_separately(
     assert value(exporter, "tailspan_wasted_cost_usd_total", **PAIR) == pytest.approx(0.0005)
 
 
-def test_a_tenant_has_costs_of_its_own(exporter: PrometheusExporter, request_row: Row) -> None:
+def test_each_tenant_has_separate_costs(exporter: PrometheusExporter, request_row: Row) -> None:
     exporter.on_stored(
         [priced(request_row, 1.0, tenant="acme", replica=each) for each in ("r1", "r2")], []
     )

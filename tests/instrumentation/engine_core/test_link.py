@@ -146,7 +146,7 @@ def test_the_engine_never_waits_and_its_memory_is_bounded(token: str, engine: En
     assert len(engine._log) == RECENT
 
 
-def test_a_front_end_that_is_slow_loses_nothing_for_a_while(token: str, engine: EngineEnd) -> None:
+def test_a_slow_front_end_loses_nothing_for_a_while(token: str, engine: EngineEnd) -> None:
     """The test sends for 14 s at 200 requests per second; the kernel buffers ten packets."""
     with closing(FrontEnd(token)) as slow, closing(FrontEnd(token)) as quick:
         for front in (slow, quick):
@@ -204,7 +204,9 @@ def test_an_unsendable_message_is_dropped_and_counted(token: str, engine: Engine
         assert ids_read(later) == ["a"]
 
 
-def test_a_packet_over_the_kernels_limit_costs_no_connection(token: str, engine: EngineEnd) -> None:
+def test_a_packet_over_the_kernels_limit_does_not_close_the_connection(
+    token: str, engine: EngineEnd
+) -> None:
     """A machine's limit may be lower than the plugin's."""
     with closing(FrontEnd(token)) as front:
         front.discover()

@@ -429,7 +429,9 @@ def test_steps_with_unseen_ends_are_dropped(server: Server) -> None:
     assert not server.observer._planned
 
 
-def test_a_failed_request_costs_no_other(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_request_does_not_affect_the_others(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = guard.failures["settle"]
     for name in ("odd", "other"):
         server.add(name, 10)
@@ -468,7 +470,7 @@ def test_a_failed_step_drops_the_accounts_of_its_requests(
     assert set(server.front.accounts) == {"new"}
 
 
-def test_a_sample_that_fails_costs_no_account(server: Server) -> None:
+def test_a_failing_sample_loses_no_account(server: Server) -> None:
     before = guard.failures["sample"]
     server.scheduler.running = None
     server.add("one", 10)

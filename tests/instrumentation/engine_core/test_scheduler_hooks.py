@@ -297,7 +297,9 @@ def test_a_ledger_that_fails_on_and_on_is_switched_off(
     guard.failures["schedule"] += before
 
 
-def test_a_failure_costs_running_accounts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_drops_the_accounts_of_running_requests(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An account without one step would look like any other."""
     engine.run()
     observer = engine.observers[0]

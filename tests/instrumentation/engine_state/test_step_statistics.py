@@ -67,7 +67,7 @@ def test_newer_statistics_are_read() -> None:
     assert state.totals[names.MODELLED_FLOPS] == 18
 
 
-def test_a_load_is_read_of_a_step_of_gauges_or_of_nothing() -> None:
+def test_the_load_is_read_from_a_step_or_from_gauges() -> None:
     assert load_of(scheduler(4, num_skipped_waiting_reqs=1)) == (3, 4, 0.25)
     assert load_of({names.WAITING: 1, names.RUNNING: 2}) == (1, 2, None)
     assert load_of({}) == load_of(None) == (None, None, None)

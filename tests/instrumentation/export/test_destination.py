@@ -64,7 +64,7 @@ def test_a_time_limit_is_in_seconds_or_milliseconds(given: str, seconds: float) 
     assert traces({"OTEL_EXPORTER_OTLP_TIMEOUT": given}).timeout_s == seconds
 
 
-def test_a_signals_own_variable_wins(tmp_path: Path) -> None:
+def test_a_signals_own_variable_takes_precedence(tmp_path: Path) -> None:
     """Only the protocol is shared by all signals."""
     certificate = tmp_path / "ca.pem"
     certificate.write_text("x")

@@ -24,7 +24,7 @@ class Log:
         return [record.getMessage() for record in self._caplog.records]
 
 
-def test_an_outage_is_two_lines_whatever_the_signals(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_logs_two_lines_for_all_signals(caplog: pytest.LogCaptureFixture) -> None:
     log = Log(caplog)
     for signal, outcome in (
         *(("traces", AWAY), ("metrics", AWAY), ("traces", AWAY)),

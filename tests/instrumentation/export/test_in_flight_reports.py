@@ -73,7 +73,7 @@ def in_flight(*flights: Flight) -> InFlight:
     return made
 
 
-def test_a_report_has_what_the_row_will_have() -> None:
+def test_a_report_has_the_same_fields_as_the_row() -> None:
     collector = Collector()
     trace = b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"
     flight = a_flight(20, x_tenant_id=b"acme", traceparent=trace)
@@ -148,7 +148,7 @@ def test_a_refused_report_does_not_count_as_sent() -> None:
     assert report.reported_in_flight_s is None
 
 
-def test_a_request_that_ends_while_it_is_reported_is_left_out() -> None:
+def test_a_request_that_ends_during_a_report_is_omitted() -> None:
     collector, several = Collector(), in_flight(a_flight(20), a_flight(20))
 
     def tell(flight: Flight, now: float) -> Any:

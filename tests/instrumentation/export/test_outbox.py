@@ -59,14 +59,14 @@ def test_one_refused_item_costs_no_other(refused: set[int]) -> None:
     assert len(setting.posted[-1]) >= 88  # message sizes grow again
 
 
-def test_an_item_that_cannot_be_encoded_costs_no_other() -> None:
+def test_an_item_that_cannot_be_encoded_does_not_affect_the_others() -> None:
     setting = Setting()
     setting.outbox.send(deque(["a", "\ud800", "b"]))
     assert setting.accepted == ["a", "b"]
     assert setting.dropped == {"refused": 1}
 
 
-def test_a_collector_that_refuses_everything_is_not_asked_without_end() -> None:
+def test_a_collector_that_refuses_everything_gets_few_retries() -> None:
     setting = Setting()
     setting.answer = Outcome(Verdict.REFUSED)
     queue = deque(map(str, range(512)))
@@ -89,7 +89,7 @@ def test_a_busy_collector_gets_the_same_batch_after_its_own_pause() -> None:
     assert not setting.dropped
 
 
-def test_a_denied_sender_loses_one_batch_a_pause() -> None:
+def test_a_denied_sender_drops_one_batch_per_pause() -> None:
     setting = Setting(batch_limit=2)
     setting.answer = Outcome(Verdict.DENIED, "HTTP 401 Unauthorized")
     queue = deque("abcdef")

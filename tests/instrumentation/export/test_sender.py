@@ -186,7 +186,7 @@ def test_the_sdk_switch_stops_spans(sending: Callable[..., Sender], switch: str)
     assert not sender._reading.alive
 
 
-def test_an_unreadable_record_costs_no_other(sending: Callable[..., Sender]) -> None:
+def test_an_unreadable_record_does_not_affect_the_others(sending: Callable[..., Sender]) -> None:
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}")
         broken, strange = a_record(1), a_record(2)
@@ -272,7 +272,7 @@ def picky() -> Iterator[Picky]:
     thread.join()
 
 
-def test_a_refused_request_costs_no_other_and_is_logged(
+def test_a_refused_request_does_not_affect_the_others_and_is_logged(
     sending: Callable[..., Sender], picky: Picky, caplog: pytest.LogCaptureFixture
 ) -> None:
     sender = sending(f"http://127.0.0.1:{picky.server_port}")
@@ -365,7 +365,7 @@ def test_a_replica_is_not_named_before_its_port_is_known(sending: Callable[..., 
         assert {row.replica.rpartition(":")[2] for row in sink.samples + sink.starts} == {"8300"}
 
 
-def test_a_name_that_comes_too_late_is_used_from_then_on(
+def test_a_late_replica_name_is_used_from_then_on(
     sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sender_module, "NAME_WAIT_S", 0.05)

@@ -22,7 +22,7 @@ BEGUN = Notification("chat", "page", 100, FIRING, "team", "{}", 100, next_unix_s
 OVER = replace(BEGUN, transition=RESOLVED, created_unix_s=200, next_unix_s=200)
 
 
-def test_a_row_is_kept_as_it_is_now(engine: Engine) -> None:
+def test_a_row_is_stored_in_its_current_form(engine: Engine) -> None:
     keep_notifications(engine, [])
     keep_notifications(engine, [BEGUN])
     later = replace(BEGUN, message="later", problem="busy")

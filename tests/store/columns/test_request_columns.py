@@ -43,7 +43,7 @@ def same(engine: Engine, window: Window = EVER, **asked: object) -> pa.Table:
     return found
 
 
-def test_columns_are_what_the_rows_are(
+def test_columns_equal_the_rows(
     engine: Engine, write: Write, request_row: Requests, quick: None
 ) -> None:
     write(

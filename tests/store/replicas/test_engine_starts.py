@@ -83,7 +83,7 @@ def test_simulated_gpus_are_forgotten_with_the_rest(
     assert gpu_table(engine, Window(0, 2**63 - 1))["simulated"].to_pylist() == [False]
 
 
-def test_a_start_that_cannot_be_kept_is_refused(keep: Callable[..., None]) -> None:
+def test_an_unstorable_start_is_refused(keep: Callable[..., None]) -> None:
     with pytest.raises(RowRefused, match="config"):
         keep(a_start(config="\ud800"))
 
@@ -109,7 +109,7 @@ def ago(ns: int, replica: str = "a", engine: int = 0) -> StartKey:
     return StartKey(replica, engine, 7, NOW_NS - ns)
 
 
-def test_a_start_of_an_engine_that_was_never_sampled_goes_after_an_hour() -> None:
+def test_the_start_of_an_engine_without_samples_is_deleted_after_an_hour() -> None:
     """A real engine reports its state every second."""
     young, made_up, ended = ago(UNSEEN_NS - 1), ago(UNSEEN_NS + 1), ago(30 * DAY_NS)
     assert gone(young, made_up, ended) == [made_up]

@@ -109,7 +109,7 @@ def test_an_unavailable_store_is_waited_for(
         assert page.get_by_text("Filters · 1").count() == 1
 
 
-def test_a_messages_link_and_what_decides_survive_a_reload(
+def test_the_incident_of_a_link_survives_a_reload(
     explorer: Any,
     tab: Any,
     database: Any,

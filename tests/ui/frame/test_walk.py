@@ -421,7 +421,7 @@ DRAGGED: Final = (
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_drag_offers_what_to_do(reader: Open, frozen: str, scheme: str) -> None:
+def test_a_drag_offers_actions(reader: Open, frozen: str, scheme: str) -> None:
     """Every page with a chart over time offers the same actions."""
     person = reader(color_scheme=scheme)
     charts = DRAGGED if scheme == "light" else DRAGGED[-1:]

@@ -33,7 +33,7 @@ def test_no_cell_is_a_formula() -> None:
     assert [line[0] for line in lines] == ["'=1+1", "'+x", "'-x", "'@x", "fine"]
 
 
-def test_a_heatmap_is_a_line_for_each_cell_that_is_known() -> None:
+def test_a_heatmaps_table_has_one_line_per_cell() -> None:
     figure = go.Figure(
         go.Heatmap(
             x=["10:00", "10:01"],

@@ -90,7 +90,7 @@ def test_no_text_ends_an_attribute(text: str) -> None:
 
 
 @given(st.text(max_size=10_000))
-def test_a_label_is_one_short_line_with_nothing_unseen(text: str) -> None:
+def test_a_label_is_one_short_line_without_invisible_characters(text: str) -> None:
     shown = wording.plain(text)
     assert len(shown) <= wording.LABEL_LENGTH
     assert not any(ord(character) < 32 or character in "\u202e\u200b\x7f" for character in shown)

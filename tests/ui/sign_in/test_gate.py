@@ -131,7 +131,7 @@ def test_only_our_own_pages_are_come_back_to(referer: str) -> None:
     assert client.get("/tail/oauth2callback?code=1").headers["location"] == f"{URL}/"
 
 
-def test_a_cookie_that_somebody_else_set_leads_nowhere_else() -> None:
+def test_a_foreign_cookie_cannot_redirect_to_another_site() -> None:
     client = answers(302, KNOWN)
     client.cookies.set(COOKIE, "%0d%0aX: y//evil.example/?a=b", path="/tail")
     location = client.get("/tail/oauth2callback?code=1").headers["location"]

@@ -191,7 +191,7 @@ def test_a_burn_comes_before_blindness() -> None:
     assert "paging</span>" in card(burning)
 
 
-def test_an_incident_leads_to_its_cause() -> None:
+def test_an_incident_links_to_its_cause() -> None:
     told = incidents([standing(burns=(burn(row()),))], UTC)
     assert f"<a href='root-cause?incident=chat%40{row().fired_unix_s}'>Find the cause</a>" in told
 

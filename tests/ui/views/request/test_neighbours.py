@@ -105,7 +105,7 @@ def test_a_large_batch_is_drawn_in_part(request_rows: Rows, one_request: Request
     assert f"The chart shows {neighbours.MOST}" in neighbours.sentence(told)
 
 
-def test_a_request_alone_is_noted(request_rows: Rows, one_request: Request) -> None:
+def test_a_request_without_neighbours_is_noted(request_rows: Rows, one_request: Request) -> None:
     told = found(request_rows, [victim(one_request)])
     assert neighbours.sentence(told) == "No other request shared its engine."
     quiet = found(

@@ -182,7 +182,7 @@ def test_hostile_labels_are_text(page: Open, database: Database, one_request: An
     assert "<script" not in markup(test)
 
 
-def test_a_wrong_setting_names_what_is_allowed(
+def test_a_wrong_setting_is_reported_with_the_allowed_values(
     page: Open, database: Database, one_request: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TAILSPAN_TRACE_URL", "javascript:{trace_id}<b>")

@@ -23,7 +23,7 @@ def test_the_steps_sum_to_the_growth(told: list[tuple[float, float]]) -> None:
     assert len(increase.figure(steps).data) == len(steps) + 1
 
 
-def test_every_part_has_a_name_of_its_own_and_its_phases_colour() -> None:
+def test_every_part_has_a_unique_name_and_its_phases_colour() -> None:
     named = [part_name(part) for part in PARTS]
     assert len({name for name, _, _ in named}) == len(PARTS)
     assert part_name("queue_kv")[1] == colours.QUEUE

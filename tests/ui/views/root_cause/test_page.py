@@ -81,7 +81,7 @@ def test_size_decides_if_chosen(page: Open, database: Database, incident: Any, l
     assert "No incident" in markup(again)
 
 
-def test_another_latency_is_asked_of_what_was_read(
+def test_another_latency_uses_the_same_rows(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = database(incident(START_S * 10**9))

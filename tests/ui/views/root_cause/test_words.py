@@ -123,7 +123,7 @@ def test_affected_groups_have_ratio_interval_and_number() -> None:
         ("tenant & replica", "a & b & r1", "tenant &amp; replica <b>a &amp; b &amp; r1</b>"),
     ],
 )
-def test_a_kind_of_request_has_words(dimension: str, value: str, shown: str) -> None:
+def test_each_kind_of_request_has_a_text(dimension: str, value: str, shown: str) -> None:
     hit = RiskRatio(dimension, value, 2.0, 1.5, 2.5, 10)
     assert shown in words.hits(told(dimensions=[hit]))
 
