@@ -47,7 +47,7 @@ def test_a_fields_name_contains_its_unit(noun: type) -> None:
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-def test_no_two_fields_have_one_name_on_the_wire(noun: type) -> None:
+def test_field_names_in_the_protocol_are_unique(noun: type) -> None:
     """The second field would receive the value of the first."""
     sent = [each.about.wire for each in fields_of(noun) if each.about.wire is not None]
     assert len(sent) == len(on_the_wire(noun))

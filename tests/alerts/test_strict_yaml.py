@@ -54,7 +54,7 @@ def test_a_line_is_named_where_the_error_is() -> None:
     assert str(caught.value) == "f.yaml:4: b: given twice, first on line 2"
 
 
-def test_several_documents_are_read_and_empty_ones_left_out() -> None:
+def test_several_documents_are_read_and_empty_ones_omitted() -> None:
     assert len(read_documents("---\n---\na: 1\n---\nb: 2\n---\n", "f.yaml")) == 2
 
 

@@ -42,7 +42,7 @@ def advised(metric: str, seats: int = 20, replicas: int = 1) -> Advised:
     return advise(recorded(seats, replicas), question, metric, draws=6)
 
 
-def test_more_seats_are_the_first_advice_where_seats_bind() -> None:
+def test_more_slots_are_the_first_advice_if_the_batch_is_full() -> None:
     first = advised("queue_s").advice[0]
     assert first.helps
     assert first.lever.edits.listed() == ["max_num_seqs=40"]

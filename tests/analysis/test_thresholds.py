@@ -54,7 +54,7 @@ def test_an_alternative_condition_gives_no_threshold(tmp_path: Path) -> None:
         ("streamed == true or model == 'n'", [True, False, True]),
     ],
 )
-def test_only_the_requests_it_is_about_are_counted(
+def test_only_requests_that_the_objective_selects_are_counted(
     tmp_path: Path, where: str, counted: list[bool]
 ) -> None:
     """An unknown value selects nothing, as in `alerts.evaluation.request_verdicts`."""

@@ -97,7 +97,7 @@ def test_cached_columns_get_the_same_rows(engine: Engine) -> None:
     )
 
 
-def test_requests_that_no_one_reports_are_not_explained(engine: Engine) -> None:
+def test_unreported_requests_are_not_explained(engine: Engine) -> None:
     """Rows and samples without reports contain no waiting requests."""
     assert not explained(engine, in_flight=False).causes
 

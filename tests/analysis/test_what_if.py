@@ -120,7 +120,7 @@ def test_a_full_queue_is_reported_as_saturated() -> None:
     assert found.saturated
 
 
-def test_more_replicas_shorten_what_a_higher_rate_lengthens() -> None:
+def test_more_replicas_offset_a_higher_rate() -> None:
     higher = answer(Edits(rates=[Rate(factor=2.0)]))
     more = answer(Edits(rates=[Rate(factor=2.0)], replicas=2, router="least_outstanding"))
     value = higher.predicted["tpot_s"]["p50"].value

@@ -50,7 +50,7 @@ def test_each_lever_has_its_effect_its_cost_and_its_precondition(
     assert any("smaller model" in each for each in found["unknown"])
 
 
-def test_the_table_has_gains_and_what_does_not_help(ask: Callable[..., Result]) -> None:
+def test_the_table_has_helpful_and_useless_levers(ask: Callable[..., Result]) -> None:
     result = ask("--metric", "ttft")
     assert result.exit_code == 0
     assert "No gain at P99 of TTFT here" in result.stdout

@@ -127,7 +127,7 @@ def test_energy_is_shown_by_group_where_it_is_measured(run: Run, serve: Serve, u
     assert "Wh" in shown.split()
 
 
-def test_text_leads_with_the_sum_and_names_every_part(run: Run, serve: Serve) -> None:
+def test_text_begins_with_the_sum_and_lists_every_part(run: Run, serve: Serve) -> None:
     serve()
     shown = run("cost", "--by", "tenant").stdout
     for words in (
@@ -237,7 +237,7 @@ def test_doctor_names_a_device_that_has_no_price(run: Run, serve: Serve) -> None
     assert "→ set a price: --prices FILE or TAILSPAN_PRICES" in shown
 
 
-def test_requests_are_shown_with_their_cost_where_it_is_known(run: Run, serve: Serve) -> None:
+def test_requests_are_shown_with_their_known_cost(run: Run, serve: Serve) -> None:
     serve(cost_usd=0.01234)
     shown = run("requests").stdout
     assert "cost" in shown

@@ -335,7 +335,7 @@ def test_a_clock_that_is_off_is_named_with_what_to_do(exported: Exported) -> Non
 
 
 @pytest.mark.parametrize(("jump_s", "way"), [(691_200.0, "ahead of"), (-1800.0, "behind")])
-def test_our_own_clock_that_jumped_is_named(exported: Exported, jump_s: float, way: str) -> None:
+def test_a_jump_of_our_own_clock_is_reported(exported: Exported, jump_s: float, way: str) -> None:
     shown = f"tailspan_clock_jump_seconds {jump_s}\ntailspan_retention_behind_seconds 691200\n"
     jumped, behind = clocks.clocks(*exported(shown))
     assert jumped.ok is False

@@ -55,7 +55,7 @@ def _pick(files: dict[str, Path], *names: str) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_loopback_asks_for_nothing(files: dict[str, Path], host: str) -> None:
+def test_loopback_requires_no_credentials(files: dict[str, Path], host: str) -> None:
     """Only this machine can connect to a loopback address."""
     access = _access(host)
     assert (access.tokens, access.tls, access.explorer_host, access.scheme) == (
@@ -121,7 +121,7 @@ def test_half_a_pair_is_refused(files: dict[str, Path], given: set[str], words: 
         _access("127.0.0.1", tls_client_ca=files["ca"])
 
 
-def test_up_refuses_an_open_address_before_it_starts_anything(
+def test_up_refuses_an_open_address_before_it_starts(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
     database = tmp_path / "new" / "tailspan.db"

@@ -56,7 +56,7 @@ def test_a_grown_tail_is_explained(queued: Callable[[float], None], run: Run) ->
     assert printed["excess_s"] == pytest.approx(2.0, abs=0.01)
 
 
-def test_the_text_has_the_sentence_the_reason_and_the_way_out(
+def test_the_text_has_the_sentence_the_reason_and_a_solution(
     queued: Callable[[float], None], run: Run
 ) -> None:
     queued(2.0)
@@ -188,7 +188,7 @@ def test_an_aborted_request_has_an_account(fill: Fill, request_row: Row, run: Ru
         (("--where", "colour=red"), "unknown label"),
     ],
 )
-def test_wrong_usage_names_the_option_and_what_is_allowed(
+def test_wrong_usage_prints_the_option_and_the_allowed_values(
     fill: Fill, run: Run, words: tuple[str, ...], wanted: str
 ) -> None:
     fill()

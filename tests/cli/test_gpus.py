@@ -245,7 +245,7 @@ def sampled(post: Post, monkeypatch: pytest.MonkeyPatch, capsys: Any, **about: A
     return printed
 
 
-def test_samples_are_sent_until_it_is_stopped(
+def test_samples_are_sent_until_the_stop(
     install: Install, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     install(Card())

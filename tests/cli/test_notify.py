@@ -79,7 +79,7 @@ def test_a_test_shows_each_channels_answer(
     }  # fmt: skip
 
 
-def test_wrong_usage_names_what_is_allowed(notify: Notify, tmp_path: Path) -> None:
+def test_wrong_usage_prints_the_allowed_values(notify: Notify, tmp_path: Path) -> None:
     result = notify("http://127.0.0.1:1", "--channel", "nobody")
     assert result.exit_code == 2
     assert "allowed: on-call, team, manager, hook" in result.stderr

@@ -245,7 +245,7 @@ def test_network_time_is_that_of_the_very_request(
     engine.dispose()
 
 
-def test_spans_of_the_prober_become_its_results() -> None:
+def test_spans_of_the_prober_are_stored_as_probes() -> None:
     """The collector reads the prober's spans, and rejects spans that the prober cannot send."""
     results = [
         EXAMPLE,

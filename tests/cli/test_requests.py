@@ -50,7 +50,7 @@ SUMS = {
 }
 
 
-def test_json_carries_every_part_and_they_sum(run: Run, fill: Fill) -> None:
+def test_json_contains_every_part_and_the_parts_sum(run: Run, fill: Fill) -> None:
     fault = Fault(cause="kv_cache_exhausted", start_s=20.0)
     fleet = FleetConfig(
         replicas=1,
@@ -212,7 +212,7 @@ def test_an_empty_result_has_a_hint_and_is_not_a_failure(
         (["--last", "15m"], "--last and --from exclude each other"),
     ],
 )
-def test_wrong_usage_exits_2_naming_the_value_and_what_is_allowed(
+def test_wrong_usage_exits_2_with_the_value_and_the_allowed_ones(
     run: Run, fill: Fill, words: list[str], wanted: str
 ) -> None:
     fill()
@@ -236,7 +236,7 @@ def test_a_file_that_is_no_database_exits_2(run: Run, tmp_path: Path) -> None:
     assert "file is not a database" in result.stderr
 
 
-def test_without_a_window_it_is_the_last_quarter_of_an_hour(
+def test_the_default_window_is_the_last_quarter_of_an_hour(
     run: Run, fill: Fill, request_row: Requests
 ) -> None:
     now = time.time_ns()

@@ -51,7 +51,7 @@ def test_every_option_of_up_is_a_setting() -> None:
         assert len(set(names)) == len(names) == len(options)
 
 
-def test_flags_go_before_variables_before_the_file_before_defaults(
+def test_flags_precede_variables_then_the_file_then_defaults(
     seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written("grpc-port = 1\nhttp-port = 2\nmetrics-port = 3\n")
@@ -105,7 +105,7 @@ def test_every_setting_can_be_set_in_the_file(seen: dict[str, Any]) -> None:
     assert from_file == seen
 
 
-def test_the_file_is_named_by_flag_or_variable_or_lies_here(
+def test_the_file_is_given_by_flag_variable_or_working_directory(
     seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written("grpc-port = 1")
@@ -179,7 +179,7 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Invalid value for 'TAILSPAN_SCRAPE_EVERY': 'often'" in run("up").stderr
 
 
-def test_tokens_in_the_environment_go_before_a_file_of_the_settings_file(
+def test_tokens_in_the_environment_precede_the_settings_file(
     seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written('token-file = "tokens"')

@@ -86,7 +86,7 @@ def test_rules_are_printed_or_written(file: Path, tmp_path: Path) -> None:
     assert "vllm:time_to_first_token_seconds" in slo("rules", str(file), "--for", "vllm").stdout
 
 
-def test_rules_of_one_environment_say_which(file: Path) -> None:
+def test_rules_of_one_environment_contain_its_label(file: Path) -> None:
     done = slo("rules", str(file), "--selector", "env='prod'")
     assert done.exit_code == 0
     assert '# Only series with env="prod"' in done.output

@@ -37,7 +37,7 @@ def test_a_duration_is_in_ms_under_a_second(value_s: float | None, shown: str) -
     assert seconds(value_s) == shown
 
 
-def test_unknown_is_shown_as_such_and_nothing_as_0() -> None:
+def test_unknown_values_are_not_shown_as_0() -> None:
     assert count(None) == rate(None) == label(None) == seconds(None) == UNKNOWN
     assert count(0) == rate(0.0) == "0"
     assert (count(1234), rate(1234.5), rate(0.5556)) == ("1,234", "1,234", "0.556")

@@ -66,7 +66,7 @@ def _post(collector: Collector, body: bytes, headers: dict[str, str]) -> tuple[i
     "shown",
     [None, "", TOKEN, "Bearer", "Bearer ", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer ü" * 50],
 )
-def test_without_a_good_token_nothing_is_taken(
+def test_without_a_valid_token_no_message_is_accepted(
     now_unix_ns: int, trace_message: Message, shown: str | None
 ) -> None:
     body = trace_message().SerializeToString()
@@ -300,7 +300,7 @@ def test_old_tls_versions_are_refused(now_unix_ns: int, issue: Issue, ca: Path) 
                 _handshake(port, old)
 
 
-def test_files_that_are_no_pair_are_refused_before_anything_listens(
+def test_a_certificate_with_another_key_is_refused_before_listening(
     issue: Issue, tmp_path: Path
 ) -> None:
     one, other = issue("one"), issue("other")

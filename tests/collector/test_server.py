@@ -499,7 +499,7 @@ def test_a_port_out_of_range_is_refused() -> None:
         asyncio.run(collector.start())
 
 
-def test_stopping_answers_what_is_under_way(collector_of: Make, trace_message: Message) -> None:
+def test_stopping_completes_current_responses(collector_of: Make, trace_message: Message) -> None:
     sink = MemorySink(held=True)
     collector = collector_of(sink)
     statuses: list[int] = []

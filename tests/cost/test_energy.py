@@ -48,7 +48,7 @@ def fleet(shares: list[float], watts: list[float]) -> Accounts:
     )
 
 
-def test_idle_energy_is_what_the_gpu_draws_without_work() -> None:
+def test_idle_energy_is_the_energy_without_work() -> None:
     """The GPU draws 100 W without work and 300 W more with work, in minutes of different load."""
     shares = [0.1 * n for n in range(10)] * 2
     made = fleet(shares, [100 + 300 * share for share in shares])

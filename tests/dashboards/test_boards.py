@@ -47,7 +47,7 @@ def test_every_panel_explains_itself(board: Board) -> None:
 
 
 @each_board
-def test_no_two_panels_have_one_title(board: Board) -> None:
+def test_panel_titles_are_unique(board: Board) -> None:
     """Links and docs identify panels by title."""
     titles = [panel.title for panel in board.panels]
     assert len(titles) == len(set(titles))
@@ -119,7 +119,7 @@ def test_dashboards_link_to_each_other() -> None:
         assert links[0]["tags"] == ["tailspan"]
 
 
-def test_the_parts_of_the_bill_are_the_bill_also_where_more_ended_than_was_done() -> None:
+def test_the_parts_of_the_bill_sum_to_it_even_if_one_is_negative() -> None:
     """The unbilled part may be negative."""
     [panel] = [each for each in BOARD.panels if "by part" in each.title]
     assert panel.signed

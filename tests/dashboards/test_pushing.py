@@ -170,7 +170,7 @@ def test_changes_by_hand_are_reverted(grafana: Grafana) -> None:
     assert grafana.sources[SOURCE_UID]["orgId"] == 1
 
 
-def test_without_prometheus_data_sources_are_left_alone(grafana: Grafana) -> None:
+def test_without_prometheus_data_sources_are_not_changed(grafana: Grafana) -> None:
     push(grafana)
     assert not any("datasources" in each for each in grafana.asked)
 

@@ -92,7 +92,7 @@ def test_clickhouse_has_the_tested_version_and_creates_its_user() -> None:
     assert "CLICKHOUSE_SKIP_USER_SETUP" not in service["environment"]
 
 
-def test_the_gateways_queue_is_on_a_disk_that_it_may_write() -> None:
+def test_the_gateways_queue_is_on_a_writable_disk() -> None:
     gateway = yaml.safe_load((ROOT / "deploy" / "gateway.yaml").read_text())
     (exporter,) = gateway["exporters"].values()
     storage = exporter["sending_queue"]["storage"]
@@ -137,7 +137,7 @@ def test_prometheus_and_alertmanager_take_their_configuration(tmp_path: Path) ->
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_image_has_every_part_and_nothing_else() -> None:
+def test_the_image_contains_exactly_the_parts() -> None:
     """The wheel's sources are copied into the image and sent to the builder."""
     import tomllib
 

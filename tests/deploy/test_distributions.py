@@ -59,7 +59,7 @@ def test_the_extra_all_includes_every_extra_of_users() -> None:
     assert set(extras) == {*EXTRAS, "all", "chdb", "docs", "test"}
 
 
-def test_the_lock_has_names_versions_and_hashes_alone() -> None:
+def test_the_lock_has_only_names_versions_and_hashes() -> None:
     """The lock file has all packages of the image in the tested versions, and no address."""
     locked: dict[str, Version] = {}
     for line in LOCK.read_text().replace("\\\n", " ").splitlines():

@@ -27,7 +27,7 @@ from tests.diagnosis.making import (
 
 @pytest.mark.parametrize("metric", list(Metric))
 @pytest.mark.parametrize("seed", range(4))
-def test_two_ordinary_stretches_have_nothing_to_find(metric: Metric, seed: int) -> None:
+def test_two_ordinary_ranges_have_no_cause(metric: Metric, seed: int) -> None:
     assert asked(quiet(seed=seed), metric).verdict is Verdict.NO_INCIDENT
 
 
@@ -314,9 +314,7 @@ def test_traffic_of_other_models_is_no_evidence() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), metric=st.sampled_from(list(Metric)))
-def test_shares_lie_between_nothing_and_all_and_sum_to_at_most_all(
-    seed: int, metric: Metric
-) -> None:
+def test_shares_are_between_0_and_1_and_sum_to_at_most_1(seed: int, metric: Metric) -> None:
     """This holds even if the part of one request shrank while the mean of all grew."""
     draw = np.random.default_rng(seed)
 

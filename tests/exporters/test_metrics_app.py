@@ -70,21 +70,21 @@ def get(
         asyncio.run_coroutine_threadsafe(host.stop(1), loop).result(timeout=30)
 
 
-def test_metrics_come_as_text(get: Get) -> None:
+def test_metrics_are_sent_as_text_by_default(get: Get) -> None:
     status, headers, body = get("/metrics")
     assert status == 200
     assert headers["content-type"].startswith("text/plain; version=0.0.4")
     assert b'tailspan_requests_total{model="llama",outcome="stop",replica="r1"} 1\n' in body
 
 
-def test_metrics_come_as_openmetrics_where_asked(get: Get) -> None:
+def test_metrics_are_sent_as_openmetrics_on_request(get: Get) -> None:
     _, headers, body = get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert headers["content-type"].startswith("application/openmetrics-text")
     names = {family.name for family in OPENMETRICS.text_string_to_metric_families(body.decode())}
     assert {"tailspan_ttft_seconds", "tailspan_requests"} <= names
 
 
-def test_metrics_come_as_protobuf_where_asked(get: Get) -> None:
+def test_metrics_are_sent_as_protobuf_on_request(get: Get) -> None:
     _, headers, body = get("/metrics", Accept=str(Format.PROTOBUF))
     assert headers["content-type"] == str(Format.PROTOBUF)
     families = {family.name: family for family in read(body)}
@@ -105,7 +105,7 @@ def test_a_scrape_reports_the_previous_one(get: Get) -> None:
     assert "process_resident_memory_bytes " in body
 
 
-def test_metrics_are_compressed_where_asked(get: Get) -> None:
+def test_metrics_are_compressed_on_request(get: Get) -> None:
     _, headers, body = get("/metrics", **{"Accept-Encoding": "gzip"})
     assert headers["content-encoding"] == "gzip"
     assert body[:2] == b"\x1f\x8b"
@@ -119,7 +119,7 @@ def test_health_is_life_and_readiness_is_receiving(get: Get, readiness: dict[str
 
 
 @pytest.mark.real
-def test_promtool_finds_nothing_to_complain_of(get: Get) -> None:
+def test_promtool_accepts_the_metrics_response(get: Get) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
@@ -152,7 +152,7 @@ class _Slow:
         return str(self.written).encode()
 
 
-def test_scrapes_at_once_share_one_that_began_after_they_asked() -> None:
+def test_concurrent_scrapes_share_one_that_began_after_their_requests() -> None:
     slow = _Slow()
     scrapes = _SharedScrapes(slow)  # type: ignore[arg-type]  # all that it needs
 

@@ -72,7 +72,9 @@ def test_a_repeated_batch_is_not_counted_twice(
     }
 
 
-def test_silent_gauges_go(exporter: PrometheusExporter, sample_row: Sample, clock: Any) -> None:
+def test_gauges_of_a_silent_engine_end(
+    exporter: PrometheusExporter, sample_row: Sample, clock: Any
+) -> None:
     exporter.on_stored([], [sample_row()])
     assert _value(exporter, "tailspan_engine_waiting_requests", **ENGINE) == 3
     assert _value(exporter, "tailspan_engine_kv_cache_usage_ratio", **ENGINE) == 0.5

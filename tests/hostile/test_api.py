@@ -123,7 +123,7 @@ def test_other_methods_are_refused(api: ServedApi, method: str) -> None:
         "up",
     ],
 )
-def test_other_paths_lead_nowhere(api: ServedApi, path: str, connect: Connect) -> None:
+def test_other_paths_are_not_found(api: ServedApi, path: str, connect: Connect) -> None:
     """The path is sent unchanged; a client would normalise it."""
     head = f"GET /api/v1/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
     answer = read_all(connect(_port(api), head.encode()))
@@ -193,7 +193,7 @@ def test_a_hundred_connections_do_not_block_a_scrape(api: ServedApi) -> None:
     assert api.get("stats").status_code == 200
 
 
-def test_slow_clients_do_not_take_the_turns_of_others(api: ServedApi, connect: Connect) -> None:
+def test_slow_clients_do_not_delay_others(api: ServedApi, connect: Connect) -> None:
     for _ in range(8):  # these connections never complete their request
         connect(_port(api), b"GET /api/v1/stats HTTP/1.1\r\nHost: 127.0.0.1\r\n")
     began = time.monotonic()

@@ -120,7 +120,7 @@ def test_uploads_are_refused(explorer: Callable[..., str], database: Callable[..
     assert answers == {404}
 
 
-def test_pages_of_one_are_capped(
+def test_the_pages_of_one_address_are_limited(
     explorer: Callable[..., str], database: Callable[..., str]
 ) -> None:
     address = explorer(database())

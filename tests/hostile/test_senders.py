@@ -203,7 +203,7 @@ def test_extreme_instants_are_refused_by_themselves(tailspan: Tailspan) -> None:
     assert at_unix_ns == [NOW_NS - S]
 
 
-def test_extreme_numbers_are_refused_and_nothing_becomes_infinite(tailspan: Tailspan) -> None:
+def test_extreme_numbers_are_refused_and_no_result_is_infinite(tailspan: Tailspan) -> None:
     traced = ExportTraceServiceRequest()
     whole = spans([record(NOW_NS - S, itl_max_s=0.1, preemptions=0, billed_s=0.1)], "a")
     attributes = whole.resource_spans[0].scope_spans[0].spans[0].attributes
@@ -239,7 +239,7 @@ def test_extreme_numbers_are_refused_and_nothing_becomes_infinite(tailspan: Tail
             assert not line.lower().endswith(("inf", "nan")), line
 
 
-def test_made_up_names_are_capped_and_counted(tailspan: Tailspan) -> None:
+def test_invented_names_are_limited_and_counted(tailspan: Tailspan) -> None:
     post(tailspan.collector, "/v1/metrics", samples(NOW_NS - S, "real").SerializeToString())
     one = samples(NOW_NS, "x")
     for first in range(0, 3_000, FEW_AT_ONCE):

@@ -167,7 +167,7 @@ def test_failing_hooks_are_switched_off(where: str, caplog: pytest.LogCaptureFix
     assert len(caplog.records) == 2
 
 
-def test_failures_now_and_then_switch_nothing_off() -> None:
+def test_occasional_failures_disable_no_hook() -> None:
     calls = 0
 
     def odd(*_: Any) -> None:

@@ -252,7 +252,9 @@ def test_tls_is_timed_and_the_end_of_the_certificate_is_known(
     assert result.dns_s is not None
 
 
-def test_expired_and_unknown_certificates_are_sentences(prober: Prober, endpoint: Endpoint) -> None:
+def test_errors_of_expired_and_unknown_certificates_are_sentences(
+    prober: Prober, endpoint: Endpoint
+) -> None:
     authority = trustme.CA()
     past = datetime.now(UTC) - timedelta(days=1)
     server = _tls_server(authority, not_before=past - timedelta(days=9), not_after=past)

@@ -64,7 +64,7 @@ def test_the_phases_sum_to_the_end_to_end_time(story: Any) -> None:
         assert min(known) >= 0
 
 
-def test_ttft_is_what_the_client_saw_less_the_network(story: Any) -> None:
+def test_ttft_is_the_clients_time_minus_the_network(story: Any) -> None:
     """The median differs by at most 20 ms from the client's.
 
     The server writes the last byte at almost the same time as the client reads it. On a busy
@@ -135,9 +135,7 @@ def test_ladders_show_common_prefixes(vllm: Any, tailspan: Any) -> None:
     assert not any("merchants" in str(value) for value in one.values())
 
 
-def test_the_exporter_is_one_that_prometheus_likes(
-    story: Any, tailspan: Any, promtool: str
-) -> None:
+def test_promtool_accepts_the_exporters_metrics(story: Any, tailspan: Any, promtool: str) -> None:
     text = tailspan.metrics()
     checked = subprocess.run(
         [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False

@@ -132,7 +132,7 @@ def test_a_malformed_variable_is_named_and_the_replica_has_its_port(
     assert server.said.count("OTEL_EXPORTER_OTLP_TIMEOUT='10s' is not valid") == 1
 
 
-def test_ids_of_any_size_cost_no_row(server: Any, receiver: Receiver) -> None:
+def test_ids_of_any_size_lose_no_row(server: Any, receiver: Receiver) -> None:
     """One id has 1.1 MB, 300 have 60 kB, and one has lone surrogates, in headers and bodies."""
     ids = [f"{number:03d}" + "x" * 60_000 for number in range(300)]
     statuses: list[int] = []

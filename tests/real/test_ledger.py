@@ -78,7 +78,7 @@ def test_sums_agree_with_vllms_own_at_any_concurrency(
         assert share_of_queue(rows, "seats") > 0.8
 
 
-def test_several_answers_to_one_call_are_a_row_each(vllm: Any, tailspan: Any) -> None:
+def test_several_choices_of_one_call_are_separate_rows(vllm: Any, tailspan: Any) -> None:
     call = Call(chat=False, stream=False, body={"prompt": ["one", "other"], "n": 2})
     timed = send(vllm.port, call)
     statement = "SELECT span_id FROM requests WHERE trace_id = ?"
@@ -197,7 +197,7 @@ def test_a_request_aborted_in_the_queue_has_queue_time(crowded: Any, tailspan: A
         assert row["billed_s"] is None
 
 
-def test_two_api_servers_lose_and_double_nothing(
+def test_two_api_servers_lose_and_duplicate_no_request(
     start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
     """With `--api-server-count 2`, one replica has two reporters."""

@@ -145,7 +145,9 @@ def test_no_block_is_leaked_or_used_twice(asks: list[Ask]) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(ASKS, st.booleans())
-def test_the_short_way_through_plain_decodes_changes_nothing(asks: list[Ask], ahead: bool) -> None:
+def test_the_shortcut_for_plain_decodes_does_not_change_the_outcome(
+    asks: list[Ask], ahead: bool
+) -> None:
     """The shortcut only omits the preparation of a step."""
     config, stalls = replace(SMALL, async_scheduling=ahead), (Stall(0.1, 0.2), Stall(0.7, 0.3))
     short = Engine(config, "seed", stalls)
@@ -246,7 +248,7 @@ def test_a_request_is_noted_between_two_steps() -> None:
     assert sum(beside.queue) == 0.0
 
 
-def test_few_blocks_bring_preemption_and_all_still_finish() -> None:
+def test_few_blocks_cause_preemptions_and_all_jobs_finish() -> None:
     asks = [Ask(0.0, 60, 120, 0) for _ in range(8)]
     engine = Engine(SMALL, "seed")
     jobs = _run(engine, _jobs(asks))

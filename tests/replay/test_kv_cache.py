@@ -137,7 +137,7 @@ def test_a_preempted_request_finds_its_own_blocks_again() -> None:
     assert kv.free == 30 - 12
 
 
-def test_without_reuse_nothing_is_found() -> None:
+def test_without_reuse_there_are_no_hits() -> None:
     kv = KvCache(100, reuse=False)
     assert _run_through(kv, Lease(1, (("system", 8),)), 12) == 0
     assert _run_through(kv, Lease(2, (("system", 8),)), 12) == 0

@@ -144,7 +144,7 @@ CONDITIONS = st.sampled_from(
 
 @settings(deadline=None, max_examples=200)
 @given(model=_models(), arrivals=_arrivals(), conditions=CONDITIONS)
-def test_the_loop_does_what_the_reference_does(
+def test_the_loop_gives_the_same_outcome_as_the_reference(
     model: ServerModel, arrivals: Arrivals, conditions: Conditions
 ) -> None:
     """Every option is tested, with few and with many resources; results are equal to 1e-9 s."""
@@ -190,7 +190,7 @@ def test_the_seed_determines_the_outcome() -> None:
     assert not np.array_equal(first.e2e_s, other.e2e_s)
 
 
-def test_the_arrivals_are_left_as_they_were() -> None:
+def test_the_input_arrivals_are_not_changed() -> None:
     """Clients in closed loops get new times in the outcome, but not in the input."""
     n = 40
     after = np.arange(n) - 4

@@ -11,7 +11,7 @@ def test_servers_with_equal_load_take_turns() -> None:
     assert [least_outstanding([0, 0, 0], turn) for turn in range(4)] == [0, 1, 2, 0]
 
 
-def test_the_longest_cached_prefix_decides_within_the_slack() -> None:
+def test_the_longest_cached_prefix_is_chosen_within_the_slack() -> None:
     """Above the slack, the least loaded server gets the request."""
     assert prefix_aware([9, 1, 3], [8, 0, 2], 8, 0) == 0
     assert prefix_aware([9, 1, 3], [8, 0, 2], 7, 0) == 1

@@ -29,7 +29,7 @@ def test_a_long_prompt_is_exact() -> None:
     assert found == 2_048 * 64 * 63 / 2 == 4_128_768
 
 
-def test_short_prompts_read_nothing_back() -> None:
+def test_short_prompts_read_no_earlier_context() -> None:
     assert read_back(*sums([(500, 0)] * 40), Chunks(BUDGET)) == 0
 
 

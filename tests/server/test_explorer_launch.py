@@ -40,7 +40,7 @@ def test_without_a_url_the_environment_stays_as_it_is() -> None:
     assert launch().environment == {}
 
 
-def test_the_objectives_in_force_go_along(tmp_path: Path) -> None:
+def test_the_explorer_gets_the_current_objectives(tmp_path: Path) -> None:
     """The paths are absolute, because the explorer may start in another folder."""
     started = launch(objectives=[tmp_path / "a.yaml", Path("b")])
     assert started.environment == {
@@ -48,12 +48,12 @@ def test_the_objectives_in_force_go_along(tmp_path: Path) -> None:
     }
 
 
-def test_the_prices_in_force_go_along(tmp_path: Path) -> None:
+def test_the_explorer_gets_the_current_prices(tmp_path: Path) -> None:
     started = launch(prices=tmp_path / "prices.yaml")
     assert started.environment == {"TAILSPAN_PRICES": str(tmp_path / "prices.yaml")}
 
 
-def test_the_allowed_hosts_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_explorer_gets_the_allowed_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hosts include those in the environment, which the variable would otherwise replace."""
     monkeypatch.setenv("TAILSPAN_ALLOWED_HOSTS", "a.example")
     assert launch().environment == {}

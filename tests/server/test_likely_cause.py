@@ -184,7 +184,7 @@ def test_the_process_has_a_time_limit(
         asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
 
 
-def test_the_process_may_hold_so_much_memory_and_no_more(
+def test_the_memory_of_the_process_is_limited(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = "import server.likely_cause as c; c.MOST_BYTES = 2**27; c.main()"

@@ -66,7 +66,7 @@ def kept_after(engine: Engine, clock: CorroboratedClock) -> int:
     return request_count(engine, EVER)
 
 
-def test_rows_go_as_they_grow_old_while_the_clock_is_right(engine: Engine) -> None:
+def test_with_a_correct_clock_rows_are_deleted_by_age(engine: Engine) -> None:
     time = Time()
     clock = started(engine, time)
     assert kept_after(engine, clock) == 167

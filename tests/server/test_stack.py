@@ -150,7 +150,7 @@ def test_a_server_is_news_once(request_row: Callable[..., RequestTimeline]) -> N
     asyncio.run(run())
 
 
-def test_made_up_names_do_not_fill_the_memory(request_row: Callable[..., RequestTimeline]) -> None:
+def test_invented_names_do_not_fill_the_memory(request_row: Callable[..., RequestTimeline]) -> None:
     async def run() -> None:
         arrivals = Arrivals()
         arrivals.on_stored([request_row(replica=f"r{n}") for n in range(1_000)], [])

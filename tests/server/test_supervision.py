@@ -83,7 +83,7 @@ def test_a_loop_that_ends_by_itself_has_failed() -> None:
         assert task.problem == "EndedByItself"
 
 
-def test_outages_are_one_line_and_defects_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+def test_outages_log_one_line_and_defects_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def away() -> None:
         raise StoreUnavailable("the database cannot be read: locked")
 
@@ -120,7 +120,7 @@ def test_a_part_is_unhealthy_while_it_fails_has_ended_or_is_silent() -> None:
     ]
 
 
-def test_stopping_ends_what_runs() -> None:
+def test_stopping_ends_running_parts() -> None:
     async def run() -> None:
         supervisor = Supervisor()
         supervisor.start(Task("a"), failing)

@@ -126,7 +126,7 @@ def test_the_gpus_samples_distinguish_causes_of_slow_steps() -> None:
     assert apart > 0.1
 
 
-def test_the_server_s_own_totals_bear_out_the_cause() -> None:
+def test_the_servers_totals_confirm_the_cause() -> None:
     def last(cause: str) -> dict[str, float]:
         totals: dict[str, float] = {}
         for sample in _run(_faulty(cause)).samples:
@@ -148,7 +148,7 @@ def test_the_server_s_own_totals_bear_out_the_cause() -> None:
     assert max(deferred) > 0
 
 
-def test_the_front_end_s_processor_is_busy_where_it_is_the_cause() -> None:
+def test_the_front_ends_cpu_is_busy_if_it_is_the_cause() -> None:
     samples = [s for s in _run(_faulty("frontend_cpu")).samples if s.replica == "sim-0"]
     before, after = samples[40], samples[130]
     front_end_s = (after.process_cpu_s_total or 0.0) - (before.process_cpu_s_total or 0.0)

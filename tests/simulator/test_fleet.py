@@ -149,7 +149,7 @@ def test_shared_prefixes_raise_cache_hits() -> None:
     assert 0.0 < some < much < 1.0
 
 
-def test_few_blocks_bring_preemptions_and_every_request_still_ends() -> None:
+def test_few_blocks_cause_preemptions_and_every_request_ends() -> None:
     engine = EngineConfig(num_gpu_blocks=600, max_model_len=9216)
     records = _records(list(simulate(replace(_config(60.0), engine=engine))))
     evicted = [record for record in records if record.preemptions]

@@ -37,7 +37,7 @@ def test_clients_give_up_at_their_timeout() -> None:
     assert len(at_timeout) > 0.95 * len(rows)
 
 
-def test_the_same_prompt_comes_again_at_once() -> None:
+def test_the_same_prompt_is_sent_again_at_once() -> None:
     """A retry has the same tenant, the same length and, if known, the same prefix ladder."""
     rows = run(FLEET).requests
     again = 0

@@ -13,7 +13,7 @@ def test_the_same_seed_gives_the_same_requests() -> None:
     assert one != other
 
 
-def test_the_traffic_is_what_was_asked_for() -> None:
+def test_the_traffic_has_the_requested_rate() -> None:
     requests = list(Workload(rate_per_s=10.0).arrivals("mix", to_s=2000.0))
     n = len(requests)
     assert n == pytest.approx(20_000, rel=0.03)

@@ -20,14 +20,14 @@ def test_a_new_database_is_made_with_its_folder(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_readers_are_let_in_while_one_writes(sqlite: Engine) -> None:
+def test_readers_can_read_during_a_write(sqlite: Engine) -> None:
     """The database uses WAL mode, with commits that survive a power failure."""
     with sqlite.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
 
 
-def test_opening_again_keeps_what_is_there(url: str) -> None:
+def test_opening_a_database_again_keeps_its_rows(url: str) -> None:
     for _ in range(2):
         open_database(url).dispose()
     open_database(url, create=False).dispose()

@@ -100,7 +100,7 @@ def test_rows_match_all_labels(engine: Engine, write: Write, request_row: Reques
     assert picked(tenant="A") == []
 
 
-def test_samples_come_in_time_order(engine: Engine, write: Write, sample_row: Samples) -> None:
+def test_samples_are_in_order_of_time(engine: Engine, write: Write, sample_row: Samples) -> None:
     write(sample_row(3), sample_row(1), sample_row(2, replica="b"), sample_row(1, engine=1))
     found = sample_table(engine, EVER, equals={"engine": "0"}, columns=["at_unix_ns", "replica"])
     assert found.to_pylist() == [
@@ -110,7 +110,9 @@ def test_samples_come_in_time_order(engine: Engine, write: Write, sample_row: Sa
     ]
 
 
-def test_gpus_come_by_label_in_time_order(engine: Engine, write: Write, gpu_row: Gpus) -> None:
+def test_gpu_samples_are_in_order_of_label_and_time(
+    engine: Engine, write: Write, gpu_row: Gpus
+) -> None:
     nvml = GpuSource.NVML
     write(
         gpu_row(2, throttle_reasons=""),
@@ -138,7 +140,7 @@ def test_gpus_come_by_label_in_time_order(engine: Engine, write: Write, gpu_row:
         ("-tpot_s", ["2", "1", "3", "4"]),
     ],
 )
-def test_rows_come_in_the_order_asked_for_and_unknown_ones_last(
+def test_rows_are_in_the_requested_order_with_unknown_values_last(
     engine: Engine, write: Write, request_row: Requests, order_by: str | None, expected: list[str]
 ) -> None:
     write(

@@ -58,7 +58,7 @@ def test_an_error_shows_only_the_beginning_of_a_long_text() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "0s", "500ms", "0.5s", "-5m", "5 m"])
-def test_whole_seconds_are_asked_for_where_rules_need_them(text: str) -> None:
+def test_rules_require_whole_seconds(text: str) -> None:
     """Prometheus does not accept fractions of a second."""
     with pytest.raises(
         ValueError, match=re.escape(repr(text)) + ".*whole number above 0 of seconds.*5m"

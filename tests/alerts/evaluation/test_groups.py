@@ -114,7 +114,7 @@ def test_a_later_group_is_in_other_until_it_has_a_place(engine: Engine, request_
     assert sum(each.events for each in found.values()) == 4 * HOUR_S // 5 + len(late)
 
 
-def test_made_up_tenants_stay_within_the_places(engine: Engine, request_row: Row) -> None:
+def test_invented_tenants_get_only_the_free_places(engine: Engine, request_row: Row) -> None:
     """Of the thousands of names, only 50 are stored, but every request is counted."""
     rows = day(request_row, acme=5)
     rows += [

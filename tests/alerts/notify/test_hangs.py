@@ -115,7 +115,7 @@ def test_a_hang_of_a_silent_replica_ends_after_a_while(scene: Scene) -> None:
     assert scene.at(NOW_S + 2 * SILENT_S) == [FIRING, RESOLVED]
 
 
-def test_several_replicas_have_each_their_own(scene: Scene) -> None:
+def test_each_replica_has_a_separate_hang(scene: Scene) -> None:
     for replica in ("chat-0", "chat-1"):
         scene.sample(NOW_S, HUNG_S + 1, replica=replica)
     scene.sample(NOW_S, 0.1, replica="chat-2")

@@ -153,7 +153,7 @@ def test_time_slices_that_cannot_be_read_are_refused(
     assert re.search(expected, str(findings.errors[0]))
 
 
-def test_objectives_from_elsewhere_are_read() -> None:
+def test_objectives_of_other_tools_are_read() -> None:
     findings = inspect_texts({"a.yaml": ELSEWHERE})
     assert not findings.errors
     strict, loose = findings.spec.objectives
@@ -230,7 +230,7 @@ def test_a_policy_may_be_written_within_its_slo() -> None:
 
 
 @pytest.mark.parametrize("given", ["alertPolicies:", "alertPolicies: []"])
-def test_without_a_policy_the_built_in_one_holds(given: str) -> None:
+def test_without_a_policy_the_built_in_one_applies(given: str) -> None:
     text = ELSEWHERE.replace("alertPolicies: [{alertPolicyRef: wake}]", given)
     strict, _ = inspect_texts({"a.yaml": text}).spec.objectives
     assert strict.policy == policy_for(28 * 86_400, Fraction(1, 1000))

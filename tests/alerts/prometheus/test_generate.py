@@ -70,7 +70,7 @@ def test_every_alert_has_a_summary_a_description_and_a_link(objective: Make) -> 
             assert rule["annotations"]["description"].endswith((".", "`."))
 
 
-def test_the_link_opens_the_explorer_on_what_burns(objective: Make) -> None:
+def test_the_link_opens_the_explorer_on_the_burning_objective(objective: Make) -> None:
     about = objective(good="e2e_s <= 2", where="where: 'model == \"a/b & c\" and streamed == true'")
     (link, *_) = (
         rule["annotations"]["dashboard_url"]
@@ -154,7 +154,7 @@ def test_a_text_cannot_end_its_quotes(text: str) -> None:
     assert not re.search(r'(?<!\\)(\\\\)*"', inside)
 
 
-def test_objectives_of_other_metrics_alone_have_no_alert_on_tailspan() -> None:
+def test_objectives_on_other_metrics_have_no_alert_on_tailspan() -> None:
     """If Prometheus does not scrape Tailspan, an alert on Tailspan's absence would always fire."""
     objective = query_objective(bad="http_errors_total", total="http_requests_total")
     rules = rules_of(tailspan_rules([objective], EXPLORER_URL))

@@ -133,7 +133,7 @@ def test_a_group_counted_elsewhere_pages_by_itself(promtool: Run, total: str, ba
     )
 
 
-def test_made_up_groups_neither_grow_the_rules_nor_push_a_tenant_out(promtool: Run) -> None:
+def test_invented_groups_neither_grow_the_rules_nor_replace_a_tenant(promtool: Run) -> None:
     """50 of the 200 names with few requests have a place; the others are counted in `other`."""
     series = foreign_counters("acme", "0+20x90 1800+10x30", "0x90 10+10x30")
     for at in range(200):

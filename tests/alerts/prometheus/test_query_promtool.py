@@ -150,7 +150,7 @@ def test_a_counter_reset_neither_makes_nor_hides_a_burn(promtool: Run, way: str)
 
 
 @pytest.mark.parametrize("way", ["bad, selectors", "bad, rate"])
-def test_no_series_of_bad_events_is_none_of_them(promtool: Run, way: str) -> None:
+def test_an_absent_series_of_bad_events_means_none(promtool: Run, way: str) -> None:
     promtool(
         tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
         counters("0+100x120", "_x60 50+50x60"),

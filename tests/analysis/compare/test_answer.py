@@ -99,7 +99,7 @@ def test_a_range_of_one_request_is_undecided(engine: Engine) -> None:
     assert as_json(answer)["compared_ratio"] == 0
 
 
-def test_the_end_of_the_data_is_left_out(engine: Engine) -> None:
+def test_the_end_of_the_data_is_excluded(engine: Engine) -> None:
     """Near the end of the data, only fast requests have ended and are stored."""
     late = Window(AFTER.from_unix_ns, AFTER.to_unix_ns + 10**12)
     answer = answer_compare(engine, CompareQuestion(Side(BEFORE), Side(late)), replay=False)

@@ -42,7 +42,7 @@ def test_a_result_equals_the_output_of_the_command(of_fleet: str, name: str, giv
     assert json.loads(found.document()) == (rows if questions()[name].lines else rows[0])
 
 
-def test_the_status_of_objectives_is_what_the_command_prints(of_fleet: str) -> None:
+def test_the_status_of_objectives_equals_the_commands_output(of_fleet: str) -> None:
     at = str(int(time.time()))
     printed = CliRunner().invoke(tailspan, ["slo", "status", "--at", at, "--format=json"])
     assert printed.exit_code == 1

@@ -146,7 +146,7 @@ def test_slices_are_separate_and_have_no_power() -> None:
     ],
     ids=["through a Prometheus", "old namespace", "lower case"],
 )
-def test_labels_are_known_by_their_other_names(about: str) -> None:
+def test_labels_have_alternative_names(about: str) -> None:
     [gpu] = gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "70"}, about))
     assert (gpu.gpu, gpu.labels["pod"]) == ("GPU-a", "chat-0")
 
@@ -176,7 +176,7 @@ async def _ask(discovery: Discovery) -> Reading:
         await clients.aclose()
 
 
-def test_one_exporter_that_fails_costs_itself(stranger: Stranger) -> None:
+def test_a_failing_exporter_does_not_affect_the_others(stranger: Stranger) -> None:
     async def ask() -> Reading:
         async with (
             stranger(saying(exposition(TOLD))) as good,

@@ -81,7 +81,7 @@ def test_a_hopper_is_read_in_full(install: Install, reader: NvmlReader, clock: C
     [(1593, 5120, 2.04e12), (3201, 6144, 4.9e12), (6251, 192, 300e9), (9001, 384, 864e9)],
     ids=["A100 80GB", "H200", "L4", "L40S"],
 )
-def test_the_peak_is_what_nvidia_names(
+def test_the_peak_agrees_with_nvidias_data_sheets(
     install: Install, reader: NvmlReader, clock: Clock, megahertz: int, bits: int, named: float
 ) -> None:
     driver = install(Card(bus_bits=bits, gpm={DRAM: 100.0}))

@@ -174,7 +174,7 @@ def test_a_silent_engine_is_forgotten(owners: Owners, present: WallClock) -> Non
     assert own(owners, reading(processes=frozenset({61}))) == {"GPU-1": (HERE, 1)}
 
 
-def test_made_up_engines_do_not_fill_the_memory(owners: Owners, present: WallClock) -> None:
+def test_invented_engines_do_not_fill_the_memory(owners: Owners, present: WallClock) -> None:
     owners.on_stored([], [engine(f"r{n}", 10_000 + n) for n in range(MOST_KNOWN)])
     owners.on_stored([], [engine("chat-0", 60)])
     assert len(owners._engines) == MOST_KNOWN

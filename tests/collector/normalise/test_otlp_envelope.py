@@ -17,7 +17,7 @@ def _message(*spans: Span) -> bytes:
     return message.SerializeToString()
 
 
-def test_the_items_come_with_their_resource_and_scope() -> None:
+def test_the_items_have_their_resource_and_scope() -> None:
     message = ExportTraceServiceRequest()
     for name in ("a", "b"):
         group = message.resource_spans.add()

@@ -62,7 +62,7 @@ def test_a_request_arrives_as_it_was_recorded(trace_message: Factory, now_unix_n
     assert (batch.accepted, batch.refused.total(), batch.skipped.total()) == (1, 0, 0)
 
 
-def test_phases_that_never_began_stay_unknown(trace_message: Factory, now_unix_ns: int) -> None:
+def test_phases_that_did_not_begin_stay_unknown(trace_message: Factory, now_unix_ns: int) -> None:
     """If a client disconnects in the queue, decode is None, not 0."""
     message = trace_message(
         outcome="abort", scheduled=None, first_token=None, first_byte=None, last_token=None

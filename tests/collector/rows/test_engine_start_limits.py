@@ -39,7 +39,7 @@ def kept(limits: EngineStartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -
     return batch.starts
 
 
-def test_real_starts_are_kept() -> None:
+def test_starts_of_real_engines_are_accepted() -> None:
     """A start that is sent again without a response, and a new configuration, are also accepted."""
     limits = EngineStartLimits()
     starts = [a_start(f"replica-{number}", engine=number % 4) for number in range(1_000)]

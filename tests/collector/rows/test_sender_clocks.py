@@ -117,7 +117,7 @@ def test_a_clients_clock_is_not_corrected(broken_s: float, replica: str | None) 
         assert kept == good
 
 
-def test_samples_ahead_of_those_beside_them_are_refused() -> None:
+def test_samples_ahead_of_the_other_samples_are_refused() -> None:
     """If each sample were corrected separately, all samples would have the same time."""
     batch = Batch(
         samples=[sample(-0.2), sample(-0.1), sample(5000.0), sample(5001.0)],
@@ -130,7 +130,7 @@ def test_samples_ahead_of_those_beside_them_are_refused() -> None:
     assert (batch.accepted, batch.refused) == (6, {Refusal.IN_THE_FUTURE: 9})
 
 
-def test_made_up_names_do_not_evict_a_senders_clock() -> None:
+def test_invented_names_do_not_evict_a_senders_clock() -> None:
     clocks = SenderClocks()
     for after_s in range(4):
         arrives(clocks, request(after_s + 42.0, "real"), after_s=after_s)

@@ -140,7 +140,7 @@ def test_engines_of_the_instrumentation_are_not_scraped(stranger: Stranger, sour
     asyncio.run(ask())
 
 
-def test_targets_come_and_go_and_stay_when_discovery_fails() -> None:
+def test_targets_change_and_stay_when_discovery_fails() -> None:
     async def look() -> None:
         discovery = Found("http://a:1/m", "http://b:1/m")
         scraper = Scraper([discovery], MemorySink())

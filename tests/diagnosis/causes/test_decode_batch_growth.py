@@ -50,7 +50,7 @@ def test_more_requests_whose_tokens_are_as_quick_are_no_batch_growth() -> None:
     assert not asked(busier(quiet(), 3), Metric.TPOT, fuller()).causes
 
 
-def test_more_requests_bring_their_prefills_too() -> None:
+def test_more_requests_also_add_their_prefills() -> None:
     requests = busier(quiet(), 3)
     gaps = requests.numbers["output_tokens"] - 1
     slower = later(

@@ -46,7 +46,7 @@ def test_the_prefill_of_others_misses_is_attributed_to_misses() -> None:
     assert shares(asked(missed))["prefix_cache_miss"] > 0.9
 
 
-def test_new_prompts_of_one_tenant_are_no_misses_of_the_others() -> None:
+def test_new_prompts_of_one_tenant_are_not_misses_of_the_others() -> None:
     requests = busier(well_cached(quiet()), 5, tenant="acme")
     new = requests.label("tenant").is_value("acme")
     uncached = later(

@@ -102,13 +102,13 @@ def test_answered_and_refused_requests_are_as_they_were() -> None:
     assert with_unfinished(before, samples(*ages(100, 180))) is before
 
 
-def test_requests_elsewhere_or_at_another_time_are_as_they_were() -> None:
+def test_requests_at_other_replicas_or_times_are_unchanged() -> None:
     before = requests(["abort", "abort"])
     assert with_unfinished(before, samples(*ages(300, 380))) is before
     assert with_unfinished(before, samples(*ages(100, 180, replica="r1"))) is before
 
 
-def test_the_second_time_changes_nothing() -> None:
+def test_a_repetition_has_no_effect() -> None:
     once = with_unfinished(requests(["abort", "abort"]), samples(*ages(100, 180)))
     assert with_unfinished(once, samples(*ages(100, 180))) is once
 

@@ -38,7 +38,7 @@ PARTS: Mapping[str, list[float]] = {
 
 
 @pytest.mark.parametrize("outcome", ["stop", "abort", "error"])
-def test_the_parts_sum_to_the_whole_however_it_ended(outcome: str) -> None:
+def test_the_parts_sum_to_the_whole_for_every_outcome(outcome: str) -> None:
     parts = account(requests(PARTS, outcome), 0).parts_s
     assert sum(parts.values()) == pytest.approx(2.01)
     assert parts == pytest.approx(

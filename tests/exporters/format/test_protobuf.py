@@ -65,7 +65,7 @@ def test_each_histogram_is_complete(of_each: list[list[float]]) -> None:
                 assert count == len(held)
 
 
-def test_far_apart_values_are_two_spans() -> None:
+def test_values_with_a_long_gap_are_two_spans() -> None:
     [near] = _told([1.0, 2 ** ((GAP + 1) / 8)])
     assert [(span.offset, span.length) for span in near.positive_span] == [(0, GAP + 2)]
     assert list(near.positive_delta) == [1, -1, *[0] * (GAP - 1), 1]

@@ -156,7 +156,7 @@ def test_a_sample_of_the_future_stops_no_bill(sample_row: Sample, clock: Any) ->
     assert found.usd == pytest.approx(5, abs=0.5)
 
 
-def test_made_up_processes_are_bounded(sample_row: Sample, clock: Any) -> None:
+def test_the_number_of_invented_processes_is_bounded(sample_row: Sample, clock: Any) -> None:
     bills = EngineBills(clock, lambda replica, engine: None)
 
     def tell(process: int, second: int) -> None:

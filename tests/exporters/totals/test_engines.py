@@ -59,7 +59,7 @@ def test_requests_in_flight_add_up_over_processes(
     assert gauges["last_step_age_s"] == 0.4
 
 
-def test_repeats_and_late_samples_do_nothing(
+def test_repeated_and_late_samples_have_no_effect(
     engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
     early = sample_row(steps_total=10, waiting=99)
@@ -101,7 +101,7 @@ def test_a_lost_process_does_not_decrease_the_sum(
     assert _steps(engines.view()[KEY]) == 1505
 
 
-def test_gauges_alone_restart_nothing(
+def test_missing_totals_are_not_a_restart(
     engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
     engines.add(sample_row(steps_total=10))

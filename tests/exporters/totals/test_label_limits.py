@@ -57,7 +57,7 @@ def test_repeated_ids_are_found_within_the_memory() -> None:
     assert len(recent._newer) + len(recent._older) <= 6
 
 
-def test_ids_that_come_twice_at_once_are_new_once() -> None:
+def test_an_id_that_appears_twice_in_a_batch_is_new_once() -> None:
     recent = RecentIds()
     recent.new_among(["a0"], ["01"])
     assert recent.new_among(["b0", "a0", "b0", "c0"], ["01"] * 4) == [0, 3]

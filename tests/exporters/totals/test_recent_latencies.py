@@ -95,7 +95,7 @@ def test_old_requests_do_not_count(
         ({"queue_s": -1.0, "ttft_s": float("nan")}, {"tpot", "itl_max", "e2e"}),
     ],
 )
-def test_only_what_is_a_latency_counts(
+def test_only_valid_latencies_count(
     exporter: PrometheusExporter,
     request_row: Row,
     clock: Any,

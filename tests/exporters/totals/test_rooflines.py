@@ -81,7 +81,9 @@ def test_utilisation_of_the_last_minute(clock: Any, sample_row: Factory) -> None
         {"shape": "{}", "device": None},
     ],
 )
-def test_unknown_engines_are_left(changes: dict[str, Any], clock: Any, sample_row: Factory) -> None:
+def test_engines_with_an_unknown_start_are_omitted(
+    changes: dict[str, Any], clock: Any, sample_row: Factory
+) -> None:
     told = metrics(clock, a_start(**changes))
     work(told, clock, sample_row)
     assert list(told.families()) == []

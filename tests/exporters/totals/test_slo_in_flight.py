@@ -54,7 +54,9 @@ def test_a_hung_request_counts_once(made: Callable[..., Any], row: RequestTimeli
     assert (counts(exporter, "ttft"), counts(exporter, "e2e")) == ((0, 1), (0, 1))
 
 
-def test_restarts_and_copies_count_it_once(made: Callable[..., Any], row: RequestTimeline) -> None:
+def test_a_request_counts_once_with_restarts_and_several_collectors(
+    made: Callable[..., Any], row: RequestTimeline
+) -> None:
     """The message contains the age at which the request was last counted."""
     before, after, other = made(), made(), made()
     before.on_in_flight_stored([report_of(row, 6)])

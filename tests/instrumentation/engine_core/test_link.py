@@ -435,7 +435,7 @@ def test_an_abort_in_the_queue_has_a_wait_and_no_bill(engine: EngineEnd, join: A
     assert record.queue_parts == ACCOUNT.waited.parts
 
 
-def test_without_an_engine_to_ask_nothing_waits(token: str) -> None:
+def test_without_an_engine_link_no_record_waits(token: str) -> None:
     """The engines of other machines have no link."""
     assert AccountJoin(token).apply(a_record("a"))
     assert AccountJoin(None).apply(a_record("a"))

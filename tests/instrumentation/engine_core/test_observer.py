@@ -343,7 +343,7 @@ def held_by(observer: EngineObserver) -> int:
     return sum(map(len, kept)) + (0 if queue is None else len(queue) + len(queue._new))
 
 
-def test_ten_thousand_ids_leave_nothing_behind(server: Server) -> None:
+def test_ten_thousand_ids_leave_no_state(server: Server) -> None:
     server.add("stays", 100)
     server.step()
     for number in range(10_000):

@@ -260,7 +260,7 @@ def test_a_later_vllm_may_rename_and_reorder_parameters() -> None:
 
 
 @pytest.mark.parametrize("name", ["schedule", "update_from_output", "_free_request"])
-def test_without_a_method_that_it_needs_nothing_is_wrapped(name: str) -> None:
+def test_without_a_required_method_nothing_is_wrapped(name: str) -> None:
     async def coroutine(self: Any) -> None:
         """Return a coroutine, which is not the result that the hook expects."""
 

@@ -55,7 +55,7 @@ def test_the_fingerprint_follows_arguments_and_not_measurements() -> None:
     assert first != fingerprint(arguments_of(a_config(scheduler__max_num_seqs=128)))
 
 
-def test_uncounted_blocks_are_left_out() -> None:
+def test_uncounted_blocks_are_omitted() -> None:
     """vLLM reports 0 until it has counted the blocks."""
     assert "cache.num_gpu_blocks" not in arguments_of(a_config(cache__num_gpu_blocks=0))
 

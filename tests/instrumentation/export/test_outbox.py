@@ -45,7 +45,7 @@ def _encode(items: Sequence[str]) -> bytes:
 
 
 @pytest.mark.parametrize("refused", [{0}, {399}, {511}, {3, 4, 5}, {0, 100, 511}])
-def test_one_refused_item_costs_no_other(refused: set[int]) -> None:
+def test_one_refused_item_does_not_affect_the_others(refused: set[int]) -> None:
     setting = Setting()
     items = [POISON if index in refused else str(index) for index in range(600)]
     queue, taken = deque(items), list[str]()

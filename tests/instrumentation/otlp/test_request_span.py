@@ -84,7 +84,7 @@ def test_encoded_spans_are_valid_otlp() -> None:
     assert told == {names.WAITING, names.STEPS, names.SPANS_DROPPED}
 
 
-def test_samples_of_several_instants_go_out_together() -> None:
+def test_samples_of_several_instants_are_sent_together() -> None:
     state = EngineState(0, 0, gauges={names.WAITING: 0}, totals={names.STEPS: 0})
     samples = []
     for at in (1, 2, 3):

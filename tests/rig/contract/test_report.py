@@ -23,7 +23,7 @@ def test_only_a_required_hook_breaks_a_version() -> None:
     assert broken(_findings()) == []
 
 
-def test_the_terminal_shows_what_differs() -> None:
+def test_the_terminal_shows_the_differences() -> None:
     told = list(lines("0.12.0", _lacking(OPTIONAL.what)))
     assert told[0] == f"vLLM 0.12.0: {len(HOOKS) - 1} of {len(HOOKS)} hooks as required"
     assert told[1:] == [f"  missing: {OPTIONAL.what} (no such thing): {OPTIONAL.otherwise}"]

@@ -99,7 +99,7 @@ def test_an_empty_index_is_no_answer() -> None:
         _index().releases()
 
 
-def test_only_wanted_python_is_kept(tmp_path: Path) -> None:
+def test_only_the_required_python_files_are_stored(tmp_path: Path) -> None:
     archive = tmp_path / "a.tar.gz"
     archive.write_bytes(
         _tar(

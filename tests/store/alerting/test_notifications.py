@@ -71,7 +71,7 @@ def test_a_locked_database_is_an_error(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_notifications_of_an_old_incident_go_together(engine: Engine) -> None:
+def test_notifications_of_an_old_incident_are_deleted_together(engine: Engine) -> None:
     ended = {1: 150, 2: 150, 3: None, 4: 950}
     incidents = [
         IncidentRow("chat", "page", fired, 0, 150, over, 100, "6", None)

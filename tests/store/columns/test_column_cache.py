@@ -123,7 +123,7 @@ def test_a_better_source_in_another_chunk_takes_precedence(
     assert numbers(found.read(stretches(0, 1), {}).requests) == [0]
 
 
-def test_no_more_is_kept_than_is_allowed(
+def test_the_amount_of_cached_data_is_limited(
     engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
     write(*(row(number) for number in range(30)))

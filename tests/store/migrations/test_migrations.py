@@ -79,7 +79,7 @@ def contents(path: Path) -> list[str]:
         connection.close()
 
 
-def test_new_databases_have_what_the_revisions_make(new_sql_url: Callable[[], str]) -> None:
+def test_new_databases_equal_migrated_ones(new_sql_url: Callable[[], str]) -> None:
     """If this test fails, run python -m store.migrations "What you changed"."""
     made = open_database(new_sql_url())
     grown = create_engine(new_sql_url())

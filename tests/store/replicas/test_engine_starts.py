@@ -130,7 +130,7 @@ def test_the_number_of_starts_is_bounded_for_any_names() -> None:
     assert gone(*old, ago(30 * DAY_NS, "b"), seen="b") == old[:5]
 
 
-def test_made_up_starts_are_deleted_and_those_of_sampled_engines_stay(
+def test_starts_of_invented_engines_are_deleted(
     engine: Engine,
     keep: Callable[..., None],
     write: Callable[..., None],

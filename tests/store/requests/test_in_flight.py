@@ -103,7 +103,7 @@ def test_an_unstorable_report_is_refused_without_the_others(engine: Engine) -> N
     assert seen(engine) == [20]
 
 
-def test_simulated_reports_go_with_the_simulation(engine: Engine) -> None:
+def test_simulated_reports_are_deleted_with_the_simulation(engine: Engine) -> None:
     keep(engine, report(), report(2, seen_s=30, source=Source.SIMULATOR))
     assert delete_simulation(engine) == 1
     assert seen(engine) == [20]

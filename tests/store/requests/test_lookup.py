@@ -105,7 +105,7 @@ def test_the_row_of_the_better_source_is_found(engine: Engine, request_row: Row)
 @pytest.mark.parametrize(
     "words", ["", "  ", "nobody", "%", "_", "x" * (LONGEST + 1), "'; --", "\0"]
 )
-def test_words_that_name_nothing_find_nothing(engine: Engine, request_row: Row, words: str) -> None:
+def test_unknown_words_find_no_request(engine: Engine, request_row: Row, words: str) -> None:
     fill(engine, [request_row(1)])
     assert find_requests(engine, words).num_rows == 0
 

@@ -297,7 +297,7 @@ def growth(some: Stretches) -> dict[int, float]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(PART, min_size=1, max_size=30))
-def test_joining_loses_nothing(rows: list[tuple[int, float, float, float | None, float]]) -> None:
+def test_joining_loses_no_growth(rows: list[tuple[int, float, float, float | None, float]]) -> None:
     parts = parts_of(rows)
     whole = joined(parts, 0)
     assert whole.which.size <= parts.which.size

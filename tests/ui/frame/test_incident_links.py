@@ -115,7 +115,9 @@ def test_open_incidents_end_now(page: Open, database: Database, incident: Any, f
     assert asked["baseline"] == f"{began_s - 1_800}/{began_s}"
 
 
-def test_the_named_one_is_first(page: Open, database: Database, incident: Any, files: Path) -> None:
+def test_the_named_incident_is_first(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (BEGAN_S, START_S + 1_200))
     burned(url, "loose", (BEGAN_S - 300, START_S + 1_200))

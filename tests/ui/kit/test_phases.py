@@ -46,7 +46,7 @@ def test_the_layers_sum_to_the_end_to_end_time(rows: list[tuple[Any, ...]]) -> N
     assert matrix.sum(axis=1) == pytest.approx(np.array(e2e), rel=1e-9, abs=2e-6)
 
 
-def test_parts_are_taken_from_the_phase_they_lie_in() -> None:
+def test_parts_belong_to_their_phase() -> None:
     matrix = phases.layers(
         table(
             e2e_s=[4.0],

@@ -46,7 +46,7 @@ def engine(rolled_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("equals", [{}, {"tenant": "acme"}, {"replica": "r2", "outcome": "stop"}])
-def test_rollups_show_what_the_requests_would(engine: Engine, equals: dict[str, str]) -> None:
+def test_rollups_give_the_same_charts_as_requests(engine: Engine, equals: dict[str, str]) -> None:
     found = read_requests(engine, WINDOW, equals).rolled
     assert found is not None
     table = request_table(engine, WINDOW, equals=equals)

@@ -125,7 +125,7 @@ def test_signing_out_keeps_the_address() -> None:
         "https://[/?page=root-cause",
     ],
 )
-def test_only_our_own_pages_are_come_back_to(referer: str) -> None:
+def test_sign_in_returns_only_to_tailspans_pages(referer: str) -> None:
     client = answers(302, KNOWN)
     client.get("/tail/auth/login", headers={"referer": referer})
     assert client.get("/tail/oauth2callback?code=1").headers["location"] == f"{URL}/"

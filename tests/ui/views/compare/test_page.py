@@ -20,7 +20,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return found
 
 
-def test_the_finding_comes_first_and_its_parts_follow(page: Open, url: str) -> None:
+def test_the_finding_precedes_its_parts(page: Open, url: str) -> None:
     said = markup(page(url, **AFTER, baseline=BEFORE))
     assert "TPOT P95 is 20 % worse [" in said
     for part in ("mix: other requests", "load: other work", "change at the same mix and load"):

@@ -43,7 +43,7 @@ groups = st.lists(
 
 
 @given(groups, st.sampled_from(DIMENSIONS))
-def test_merging_loses_nothing(found: list[Group], label: str) -> None:
+def test_merging_loses_no_data(found: list[Group], label: str) -> None:
     by_label = merged(found, DIMENSIONS, (label,))
     assert isclose(
         sum(each.usd or 0.0 for each in by_label), sum(each.usd or 0.0 for each in found),

@@ -77,7 +77,7 @@ def test_the_chart_over_time_is_in_dollars_per_hour() -> None:
     assert trace.y[0] == pytest.approx(10.0)
 
 
-def test_the_dearest_have_colours_of_their_own_and_the_rest_is_one() -> None:
+def test_the_most_expensive_groups_have_colours_and_the_rest_is_merged() -> None:
     groups = [
         Group((f"t{n}", "m", "r", "r1", "stop"), requests=1, usd=float(20 - n)) for n in range(20)
     ]

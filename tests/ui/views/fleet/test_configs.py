@@ -23,7 +23,7 @@ def start(replica: str, config: str, **about: Any) -> EngineStart:
     )
 
 
-def test_replicas_of_one_model_are_held_against_what_most_have() -> None:
+def test_replicas_of_one_model_are_compared_with_the_majority() -> None:
     found = groups(
         [
             *(start(name, "64") for name in ("a", "b", "gone")),

@@ -153,7 +153,7 @@ def test_an_empty_page_has_a_next_step(page: Open, database: Database, one_reque
     assert "No requests" not in markup(test)
 
 
-def test_filters_hold_where_they_can(page: Open, database: Database) -> None:
+def test_filters_apply_where_possible(page: Open, database: Database) -> None:
     url = database([], samples("r1", "r2"))
     test = page(url, replica="r1", tenant="acme", **LINK)
     assert "<b>1 replica</b>, no problem found" in markup(test)

@@ -136,7 +136,7 @@ def test_an_unequal_load_is_reported() -> None:
     )
 
 
-def test_the_tail_of_each_replica_comes_with_its_interval_where_there_are_enough() -> None:
+def test_the_tail_of_each_replica_has_an_interval_if_possible() -> None:
     codes = np.array([0] * 500 + [1] * 5 + [2] * 3, dtype=np.int32)
     ttft_s = np.concatenate([np.linspace(0.1, 1.0, 500), np.full(5, 0.2), np.full(3, np.nan)])
     found = traffic_of(Labels(codes, ("a", "b", "c", "d")), ttft_s)

@@ -16,7 +16,7 @@ def test_an_id_cannot_change_the_rest_of_the_address() -> None:
     )
 
 
-def test_none_is_set() -> None:
+def test_the_trace_url_may_be_unset() -> None:
     assert trace_link.template({}) is None
     assert trace_link.template({trace_link.KEY: "  "}) is None
 

@@ -48,7 +48,7 @@ def test_the_sentence_has_the_outcome(
     assert said in words.sentence(row, its, UTC)
 
 
-def test_the_sentence_names_what_took_most(request_rows: Rows, one_request: Request) -> None:
+def test_the_sentence_names_the_largest_part(request_rows: Rows, one_request: Request) -> None:
     row, its = told(request_rows, one_request())
     assert "Most of it: decode <b>1.50 s</b> (93 %)." in (words.sentence(row, its, UTC))
     row, its = told(request_rows, one_request(**NO_PHASES, e2e_s=1.0, source="client"))

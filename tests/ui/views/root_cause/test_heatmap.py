@@ -70,7 +70,7 @@ def test_a_mark_is_named_where_there_is_room(at_s: int, side: str) -> None:
     assert [each.xanchor for each in named if each.text == "increase begins"] == [side]
 
 
-def test_the_baseline_is_shaded_as_far_as_it_is_drawn() -> None:
+def test_the_drawn_part_of_the_baseline_is_shaded() -> None:
     """The shaded baseline has a label. A baseline outside the chart is not drawn."""
     figure = drawn()
     assert "baseline" in {each.text for each in figure.layout.annotations}

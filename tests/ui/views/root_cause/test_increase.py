@@ -31,7 +31,7 @@ def test_every_part_has_a_unique_name_and_its_phases_colour() -> None:
     assert part_name("prefill_others_prefill")[1] == colours.OTHERS
 
 
-def test_small_parts_are_one_step_together() -> None:
+def test_small_parts_are_drawn_as_one_step() -> None:
     parts = [
         PartGrowth("frontend", 0.004, 0.005),
         PartGrowth("queue_kv", 0.0, 2.0),

@@ -47,7 +47,7 @@ def test_an_incident_is_explained(page: Open, database: Database, incident: Any)
     assert "Simulated data: these numbers" in said
 
 
-def test_the_address_keeps_the_question(page: Open, database: Database, incident: Any) -> None:
+def test_the_address_contains_the_question(page: Open, database: Database, incident: Any) -> None:
     url = database(incident(START_S * 10**9))
     test = page(url, **LINK)
     test.selectbox("latency").select("queue_s").run()
@@ -132,7 +132,9 @@ def test_links_keep_range_and_filters(page: Open, database: Database, incident: 
     assert "rose from" in markup(back)
 
 
-def test_no_change_names_what_was_compared(page: Open, database: Database, incident: Any) -> None:
+def test_no_change_is_reported_with_the_compared_ranges(
+    page: Open, database: Database, incident: Any
+) -> None:
     test = page(database(incident(START_S * 10**9, waited_s=0.0)), **LINK)
     assert "No change from the previous" in markup(test)
     assert "400 requests now, 400 before." in markup(test)

@@ -72,7 +72,7 @@ def test_too_little_data_names_the_minimum() -> None:
     assert "at least 30 in each" in said
 
 
-def test_the_first_cause_comes_with_its_share_and_its_levers() -> None:
+def test_the_first_cause_has_a_share_and_levers() -> None:
     first = told().causes[0]
     other = replace(first, id="preemption", share=0.1, where={})
     said = words.reason(told(causes=[first, other]))
