@@ -208,7 +208,7 @@ def open_index() -> Iterator[Index]:
         # Suppress warnings about configured indexes that have no vLLM.
         logging.getLogger("pip").setLevel(logging.ERROR)
     except (ImportError, AttributeError) as error:
-        raise NoSourceError(f"pip is needed to fetch sources, but was not found: {error}") from error
+        raise NoSourceError(f"pip is needed to fetch sources: {error}") from error
     with command.main_context():
         session = command._build_session(options)
         try:
