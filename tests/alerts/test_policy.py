@@ -42,7 +42,7 @@ def test_a_flaw_is_named(tmp_path: Path, before: str, after: str, wanted: str) -
         (30, ["0.02", "0.05", "0.1", "0.1"], [14.4, 6, 3, 1]),
     ],
 )
-def test_windows_shares_and_factors_are_sloths(
+def test_windows_shares_and_factors_equal_sloths(
     days: int, shares: list[str], factors: list[float]
 ) -> None:
     """Source: slok/sloth, examples/windows/7d.yaml, google-28d.yaml and google-30d.yaml."""

@@ -11,7 +11,7 @@ HOUR = 3_600 * S
 
 
 def question(baseline_from_h: int) -> Question:
-    """Return the question of an hour against another hour."""
+    """Return a question that compares an hour with another hour."""
     start = baseline_from_h * HOUR
     return Question(Metric.TTFT, Span(100 * HOUR, 101 * HOUR), Span(start, start + HOUR))
 

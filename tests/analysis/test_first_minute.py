@@ -59,7 +59,7 @@ def test_the_past_is_complete_when_it_is_evaluated(
     assert arriving(engine, PAST, TO_S * NS) is None
 
 
-def test_a_past_that_never_arrives_is_not_waited_for(engine: Engine) -> None:
+def test_a_missing_past_is_not_waited_for_indefinitely(engine: Engine) -> None:
     """The page then shows a message about the missing past."""
     assert arriving(engine, PAST, (TO_S + GIVE_UP_S + 1) * NS) is None
 

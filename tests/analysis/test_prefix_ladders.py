@@ -78,14 +78,14 @@ def replayed_hit_ratio(router: Rule, engine: EngineConfig = ENGINE) -> float:
     return float(outcome.cached_tokens[counted].sum() / prompts[counted].sum())
 
 
-def test_another_routers_hit_rate_is_that_of_the_simulation() -> None:
+def test_the_predicted_hit_rate_of_another_router_equals_the_simulated_one() -> None:
     now, then = hit_ratio(simulated("round_robin")), hit_ratio(simulated("cache_aware"))
     assert then > now + 0.1
     assert replayed_hit_ratio("round_robin") == pytest.approx(now, abs=0.03)
     assert replayed_hit_ratio("prefix_aware") == pytest.approx(then, abs=0.05)
 
 
-def test_fewer_blocks_find_as_little_as_in_the_simulation() -> None:
+def test_the_predicted_hit_rate_of_fewer_blocks_equals_the_simulated_one() -> None:
     few = replace(ENGINE, num_gpu_blocks=3_000)
     then = hit_ratio(simulated("round_robin", few))
     assert then < hit_ratio(simulated("round_robin")) - 0.05

@@ -97,7 +97,7 @@ def test_the_phase_that_grew_most_comes_first(phase: str, cause: str) -> None:
     assert by_phase(requests(**{phase: 1.0}), question)[0] == cause
 
 
-def test_the_series_that_left_its_range_comes_first() -> None:
+def test_the_series_with_the_largest_score_is_first() -> None:
     """The size of the growth in seconds does not matter."""
     question = Question(Metric.E2E, WINDOW, BASELINE)
     found = by_score(requests(frontend_s=1.0, delivery_s=0.5), Servers(), question)

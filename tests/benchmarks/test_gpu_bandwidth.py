@@ -175,7 +175,7 @@ def test_the_program_measures_the_bytes_of_a_gpu(
     assert machine.open == 0
 
 
-def test_a_gpu_without_the_counter_is_a_reason_and_no_failure(
+def test_a_gpu_without_the_counter_is_not_a_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only the counter of PyTorch's GPU matters, even if another GPU has one."""

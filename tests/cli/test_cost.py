@@ -263,9 +263,7 @@ def test_a_filter_selects_requests_and_leaves_the_bill(run: Run, serve: Serve) -
     assert printed(run("cost", "--where", "tenant=", "--format", "json"))["groups"] == []
 
 
-def test_dollars_an_hour_and_managed_prices_of_groups_sum_to_the_whole(
-    run: Run, serve: Serve
-) -> None:
+def test_hourly_cost_and_managed_prices_of_groups_sum_to_the_whole(run: Run, serve: Serve) -> None:
     """The requests' share of the bill is per hour; the managed model gets the same tokens."""
     serve()
     found = printed(run("cost", "--by", "tenant", "--format", "json"))

@@ -102,7 +102,7 @@ def test_another_address_is_served_with_tokens_and_tls(files: dict[str, Path]) -
     assert TOKEN not in repr(access)
 
 
-def test_a_client_certificate_is_as_good_as_a_token(files: dict[str, Path]) -> None:
+def test_a_client_certificate_is_accepted_like_a_token(files: dict[str, Path]) -> None:
     access = _access("0.0.0.0", **_pick(files, "tls_cert", "tls_key"), tls_client_ca=files["ca"])
     assert access.tokens is None
 

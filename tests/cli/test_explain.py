@@ -17,9 +17,7 @@ START_S = 1_763_634_000
 BEFORE = f"{START_S - 600}/{START_S}"
 
 
-def test_a_baseline_is_a_range_or_how_much_earlier_it_is(
-    queued: Callable[[float], None], run: Run
-) -> None:
+def test_a_baseline_is_a_range_or_an_offset(queued: Callable[[float], None], run: Run) -> None:
     queued(2.0)
     found = json.loads(run("explain", "--baseline", "24h", "--format", "json").stdout)
     day_s = 86_400

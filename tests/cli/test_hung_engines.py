@@ -38,7 +38,7 @@ def keep(url: str) -> Keep:
     return make
 
 
-def test_a_server_that_hangs_is_a_failure_with_a_remedy(url: str, keep: Keep) -> None:
+def test_a_hung_server_is_a_failure_with_a_remedy(url: str, keep: Keep) -> None:
     keep("vllm-0", 12, 95.0)
     keep("vllm-1", 3, 0.4)
     (found,) = hung_engines.steps(url)

@@ -166,7 +166,7 @@ def test_simulated_data_is_marked(run: Run, fill: Fill, request_row: Requests) -
     assert "simulated data" in run("requests").stdout.splitlines()
 
 
-def test_a_clients_label_does_not_reach_the_terminal_as_a_command(
+def test_a_clients_label_cannot_send_terminal_commands(
     run: Run, fill: Fill, request_row: Requests
 ) -> None:
     fill(request_row(1, tenant="\x1b[2J\n\u202e"))

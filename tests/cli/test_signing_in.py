@@ -52,7 +52,7 @@ def test_the_path_is_that_of_the_address(file: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("verb", ["ui", "up"])
-def test_a_mistake_is_named_by_file_line_and_key(file: Path, verb: str) -> None:
+def test_a_mistake_is_reported_with_file_line_and_key(file: Path, verb: str) -> None:
     file.write_text(WHOLE.replace("allow: ", "alow: "))
     result = run(verb, "--sign-in", str(file))
     assert result.exit_code == 2

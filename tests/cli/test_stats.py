@@ -105,7 +105,7 @@ def test_rollups_agree_to_within_a_hundredth(
                 assert other[latency][point] == (value and pytest.approx(value, rel=0.01))
 
 
-def test_deleted_requests_are_answered_from_rollups(
+def test_deleted_requests_are_shown_from_rollups(
     run: Run, fill: Fill, request_row: Requests, url: str
 ) -> None:
     fill(*many(request_row))

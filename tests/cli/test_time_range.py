@@ -58,7 +58,7 @@ def test_a_malformed_instant_is_refused_with_examples(text: str) -> None:
 
 
 @given(st.integers(0, 2**62 // S))
-def test_a_moment_shown_can_be_asked_for_again(seconds: int) -> None:
+def test_a_printed_time_can_be_used_as_an_option(seconds: int) -> None:
     assert instant_ns(moment(seconds * S)) == seconds * S
 
 

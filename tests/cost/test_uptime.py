@@ -171,7 +171,7 @@ def test_an_engine_that_is_still_loading_at_the_end_of_the_window_is_billed() ->
     assert total.idle_usd == 0
 
 
-def test_loading_beside_a_serving_process_of_the_same_name_is_not_billed() -> None:
+def test_loading_while_another_process_of_the_name_serves_is_not_billed() -> None:
     """The old server runs until the new one is ready, and only one machine is known."""
     made = accounts(
         stretches(server(1, 0, 400, 0.5), server(2, 300, 900, 0.5)),

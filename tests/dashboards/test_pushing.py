@@ -254,7 +254,7 @@ def test_a_closed_port_is_reported() -> None:
     assert "cannot be reached" in done.output
 
 
-def test_a_token_is_wanted_in_a_file_or_the_environment(tmp_path: Path, grafana: Grafana) -> None:
+def test_a_token_must_be_in_a_file_or_the_environment(tmp_path: Path, grafana: Grafana) -> None:
     assert "GRAFANA_TOKEN is not set" in push(grafana, token="").output
     file = tmp_path / "token"
     assert "cannot be read" in push(grafana, "--token-file", str(file)).output

@@ -30,7 +30,7 @@ def test_ports_are_published_only_on_loopback(name: str) -> None:
 
 
 @each_service
-def test_no_service_is_root_or_may_become_it(name: str) -> None:
+def test_no_service_is_root_or_can_become_root(name: str) -> None:
     service = SERVICES[name]
     assert _users(service).split(":")[0] not in ("0", "root", "")
     assert service["cap_drop"] == ["ALL"]

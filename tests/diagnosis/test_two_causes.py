@@ -109,7 +109,7 @@ def test_a_restart_and_a_higher_load_share_the_backlog() -> None:
     assert found["load_exceeds_capacity"] == pytest.approx(0.5, abs=0.1)
 
 
-def test_a_baseline_that_begins_late_is_no_small_traffic() -> None:
+def test_a_baseline_that_begins_late_does_not_mean_less_traffic() -> None:
     """The first half of the baseline has no data, and the request rate is unchanged."""
     waited = later(quiet(), queue_seats_s=0.6)
     heard = waited.rows(waited.received_unix_ns >= BASELINE.to_unix_ns * 2 // 3)

@@ -64,7 +64,7 @@ def test_an_incomplete_request_is_closed(serve: Serve, connect: Connect, data: b
     assert answer.count(b"fine") == data.count(GET)
 
 
-def test_a_head_that_arrives_byte_by_byte_has_no_more_time(serve: Serve, connect: Connect) -> None:
+def test_a_head_that_arrives_slowly_gets_no_more_time(serve: Serve, connect: Connect) -> None:
     connection = connect(serve(app, SHORT).port, b"GET / HTTP/1.1\r\n")
     assert send_until_closed(connection) == b""
 
@@ -129,7 +129,9 @@ def test_at_the_limit_the_longest_idle_connection_gives_way(serve: Serve, connec
     assert read_head(hostile[5]).startswith(b"HTTP/1.1 200")
 
 
-def test_a_request_under_way_does_not_give_way(serve: Serve, connect: Connect) -> None:
+def test_a_connection_with_a_running_request_is_not_closed_for_another(
+    serve: Serve, connect: Connect
+) -> None:
     host = serve(app, ConnectionLimits(connections=2, per_peer=2))
     busy = [connect(host.port, post(4) + b"ab") for _ in range(2)]
     assert host._server is not None

@@ -114,7 +114,7 @@ def test_a_page_of_another_origin_cannot_post(origin: str, status: int) -> None:
     assert _status(NAMED, host="127.0.0.1:4318", origin=origin) == status
 
 
-def test_an_origin_is_checked_behind_tokens_and_tls_too() -> None:
+def test_the_origin_is_checked_even_with_tokens_and_tls() -> None:
     """A browser sends client certificates automatically."""
     headers = {"host": "tailspan.example.org", "origin": "https://evil.example"}
     assert _status(PROTECTED, **headers) == 403

@@ -71,7 +71,7 @@ def test_stalled_messages_are_bounded(collect: Collect, monkeypatch: pytest.Monk
             call.cancel()
 
 
-def test_one_sender_has_so_many_calls_under_way(collect: Collect) -> None:
+def test_the_concurrent_calls_of_a_sender_are_limited(collect: Collect) -> None:
     sink = MemorySink(held=True)
     collector, over = collect(sink, max_peer_waiting_messages=4), threading.Event()
     with _channel(collector) as channel:

@@ -204,7 +204,7 @@ def test_an_error_about_an_address_shows_no_password(words: list[str], url: str)
     assert "s3cret" not in result.output
 
 
-def test_a_grafana_that_redirects_gets_no_token_elsewhere() -> None:
+def test_a_redirect_by_grafana_does_not_get_the_token() -> None:
     with answering() as other, answering(partial(_redirect, other.url)) as server:
         result = CliRunner().invoke(
             tailspan,

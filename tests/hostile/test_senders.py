@@ -142,7 +142,7 @@ def test_invented_engine_starts_are_limited_expire_and_hide_no_real_engine(
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_span_of_the_future_moves_no_other(tailspan: Tailspan, named: bool) -> None:
+def test_a_span_from_the_future_moves_no_other_span(tailspan: Tailspan, named: bool) -> None:
     good = [record(NOW_NS - number * S) for number in range(1, 11)]
     sent = spans(good, "a")
     bad = spans([record(NOW_NS)], "a" if named else "client")

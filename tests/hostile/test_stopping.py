@@ -80,7 +80,7 @@ def _waiting(collector: Collector, messages: int) -> None:
         time.sleep(0.01)
 
 
-def test_queued_messages_are_answered_as_retryable(loop: asyncio.AbstractEventLoop) -> None:
+def test_queued_messages_get_a_retryable_response(loop: asyncio.AbstractEventLoop) -> None:
     """OTLP forbids a retry after status 500."""
     reading = _Stuck()
     collector = _start(loop, MemorySink(), reading)

@@ -66,7 +66,7 @@ def test_a_new_day_has_a_new_budget_but_a_clock_set_back_does_not(
             assert budget.spent[0] == spent
 
 
-def test_a_reservation_of_yesterday_is_not_returned_today(
+def test_a_reservation_of_the_previous_day_is_not_returned(
     tmp_path: Path, endpoint: Endpoint
 ) -> None:
     days = [DAY]

@@ -214,7 +214,9 @@ def _send(prober: Prober, endpoint: Endpoint, within_s: float = 5.0) -> Probe:
     return asyncio.run(run())
 
 
-def test_a_dead_name_and_a_closed_port_are_sentences(prober: Prober, endpoint: Endpoint) -> None:
+def test_errors_of_an_unknown_name_and_a_closed_port_are_sentences(
+    prober: Prober, endpoint: Endpoint
+) -> None:
     dead = _send(prober, replace(endpoint, url="http://tailspan-test.invalid"))
     assert dead.error_type == "dns"
     assert (dead.error or "").startswith("the name tailspan-test.invalid was not found: ")

@@ -86,7 +86,9 @@ def test_instants_that_a_stopped_prober_missed_are_counted(
     assert len({each.at_unix_ns for each in results}) == 5
 
 
-def test_once_probes_each_endpoint_once_and_at_once(prober: Prober, endpoint: Endpoint) -> None:
+def test_the_option_once_probes_all_endpoints_once_in_parallel(
+    prober: Prober, endpoint: Endpoint
+) -> None:
     results: list[Probe] = []
 
     async def run() -> None:

@@ -168,7 +168,7 @@ def tailspan_up(tmp_path: Path) -> Iterator[Callable[..., Tailspan]]:
         yield begin
 
 
-def test_the_shipped_alertmanager_configuration_is_sound() -> None:
+def test_the_shipped_alertmanager_configuration_is_valid() -> None:
     done = subprocess.run(
         [program("amtool"), "check-config", str(ROOT / "alerts" / "alertmanager.yaml")],
         capture_output=True,

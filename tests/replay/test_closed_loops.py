@@ -64,7 +64,7 @@ def test_the_limit_of_dispersion_is_below_every_poisson_sample() -> None:
     assert lowest > MOST_DISPERSION
 
 
-def test_a_schedule_at_fixed_instants_is_not() -> None:
+def test_a_schedule_at_fixed_times_is_not_a_closed_loop() -> None:
     chance = np.random.default_rng(1)
     received_s = np.arange(200.0)
     ended_s = received_s + 1.5 + 0.4 * chance.random(200)

@@ -474,7 +474,7 @@ def test_without_short_prompts_a_long_prompt_has_the_whole_budget() -> None:
     )
 
 
-def test_a_whole_prompt_can_be_demanded_before_its_first_chunk() -> None:
+def test_blocks_for_a_whole_prompt_can_be_required() -> None:
     """A prompt then waits for its blocks; otherwise it would begin and be preempted."""
     config = replace(ROOMY, max_num_batched_tokens=256, max_model_len=2048, num_gpu_blocks=130)
 

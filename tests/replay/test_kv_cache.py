@@ -199,7 +199,7 @@ def test_only_one_of_two_at_the_same_time_fills_a_segment() -> None:
     assert kv.hits(Lease(4, TREE[1]), 99) == 2
 
 
-def test_blocks_for_the_whole_prompt_can_be_demanded() -> None:
+def test_blocks_for_the_whole_prompt_can_be_required_at_admission() -> None:
     """The blocks are checked, but not yet taken."""
     kv = KvCache(10)
     assert not kv.admit(Lease(1), 0, 2, in_all=11)

@@ -34,7 +34,7 @@ def test_short_prompts_read_no_earlier_context() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 40_000), st.integers(0, 20_000)), min_size=1, max_size=5))
-def test_it_is_never_more_than_the_chunks_read(prompts: list[tuple[int, int]]) -> None:
+def test_the_estimate_never_exceeds_the_bytes_of_the_chunks(prompts: list[tuple[int, int]]) -> None:
     chunks = [each for prompt, cached in prompts for each in chunked(cached + prompt, cached)]
     (found,) = read_back(*sums(chunks), Chunks(BUDGET))
     assert found <= sum(start for _, start in chunks) * (1 + 1e-12) + 1e-6

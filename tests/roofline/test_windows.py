@@ -112,7 +112,7 @@ def test_a_long_prompt_reads_back_its_earlier_chunks() -> None:
     assert first(prompt, width_s=None).kv_bytes == pytest.approx(written)
 
 
-def test_a_step_that_neither_explains_is_overhead() -> None:
+def test_a_step_that_neither_limit_explains_is_overhead() -> None:
     window = first(an_engine(step_s=0.02, decodes=1, context=100))
     assert window.verdict is Verdict.OVERHEAD_BOUND
     assert "CPU time, kernel launches" in sentence(window)

@@ -58,7 +58,7 @@ def test_tied_tables_are_read_once() -> None:
     assert of(tied.bytes) == of(apart.bytes) == pytest.approx(15.01e9, rel=1e-3)
 
 
-def test_a_row_a_token_is_gathered_of_a_table() -> None:
+def test_one_row_of_a_table_is_read_per_token() -> None:
     """Learnt positions add one row per token. Each row is on one rank."""
     assert of(work_of(LLAMA, step(prefill_tokens=8_192)).table_bytes) == 8_192 * 4_096 * 2
     divided = shape_of(configs.llama_3_8b(tensor_parallel_size=4))

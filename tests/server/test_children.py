@@ -146,7 +146,7 @@ def test_no_local_program_of_that_name_runs(
 
 
 @ON_LINUX
-def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+def test_a_child_ends_with_a_killed_parent(tmp_path: Path) -> None:
     log = tmp_path / "child.log"
     child = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
     code = f"""

@@ -48,7 +48,7 @@ def test_other_protocols_are_no_answer(stranger: Callable[..., str], said: bytes
     assert answer.why.isprintable()
 
 
-def test_control_characters_of_a_stranger_are_escaped(stranger: Callable[..., str]) -> None:
+def test_control_characters_in_foreign_text_are_escaped(stranger: Callable[..., str]) -> None:
     answer = probes.get(stranger(b"HTTP/1.1 500 \x1b]0;owned\x07" + b"x" * 5_000 + b"\r\n\r\n"))
     assert answer.why.startswith(r"status 500 \x1b]0;owned\x07xxx")
     assert len(answer.why) == probes.WIDEST_WHY

@@ -68,7 +68,7 @@ def test_a_failure_is_counted_and_named_until_the_next_success() -> None:
     assert (task.failures, task.problem, task.last_success_unix_s) == (1, None, 1000.0)
 
 
-def test_a_loop_that_ends_by_itself_has_failed() -> None:
+def test_a_loop_that_returns_has_failed() -> None:
     async def ends() -> None:
         return
 

@@ -202,7 +202,7 @@ def test_a_prefix_aware_router_has_more_cache_hits() -> None:
     assert hit_ratio("cache_aware") > 1.3 * hit_ratio("round_robin") > 0.0
 
 
-def test_a_restart_is_a_new_start_and_a_silence_between() -> None:
+def test_a_restart_is_a_new_start_after_a_silence() -> None:
     fault = Fault(cause="cold_start", start_s=20.0, end_s=21.0, replica=1)
     states = [second.replicas[1].state for second in simulate(_config(60.0, 1, fault))]
     down = [state is None for state in states]

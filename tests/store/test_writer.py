@@ -331,7 +331,7 @@ def test_a_label_is_only_text(
     assert request_table(engine, EVER).num_rows == 3
 
 
-def test_every_request_column_can_be_asked_for(engine: Engine) -> None:
+def test_every_request_column_can_be_requested(engine: Engine) -> None:
     empty = request_table(engine, EVER)
     assert tuple(empty.column_names) == REQUEST_COLUMNS
     assert empty.num_rows == 0

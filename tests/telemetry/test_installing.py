@@ -5,7 +5,7 @@ import pytest
 from telemetry.installing import MissingExtra, install_extra, install_plugin, require
 
 
-def test_a_source_folder_is_named_where_there_is_one(tmp_path: Path) -> None:
+def test_the_source_folder_is_named_if_it_exists(tmp_path: Path) -> None:
     assert install_plugin(tmp_path) == "pip install tailspan-vllm"
     assert install_extra("explorer", tmp_path) == "pip install 'tailspan[explorer]'"
     (tmp_path / "instrumentation").mkdir()

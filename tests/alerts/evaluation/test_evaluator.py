@@ -270,7 +270,7 @@ def test_a_slow_clock_does_not_remove_counts_of_deleted_requests(
     engine.dispose()
 
 
-def test_counting_old_requests_again_takes_a_share_of_the_time(
+def test_counting_old_requests_again_takes_a_limited_share_of_the_time(
     store: Store, objective: MakeObjective, request_row: Row
 ) -> None:
     """A sender of rows that are hours old must not delay other senders."""

@@ -171,9 +171,7 @@ def bad(engine: Engine, to_s: int, from_s: int = START_S) -> int:
     return tally.history.counts(from_s, to_s).bad
 
 
-def test_a_hung_request_counts_at_once_moves_on_and_is_not_counted_twice(
-    engine: Engine, request_row: Row
-) -> None:
+def test_a_hung_request_counts_at_once_and_only_once(engine: Engine, request_row: Row) -> None:
     row = request_row(received_unix_ns=START_S * S, e2e_s=100.0, ttft_s=90.0)
     with Writer(engine) as writer:
         writer.submit([], [], in_flight=[report_of(row, 6.0)]).result(10)

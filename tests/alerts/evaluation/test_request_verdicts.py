@@ -225,7 +225,7 @@ TYPES = {
 
 
 @given(wheres, goods, st.lists(rows, min_size=1, max_size=6))
-def test_a_table_is_judged_as_its_requests_are(
+def test_the_verdicts_of_a_table_equal_those_of_its_rows(
     where: Expression | None, good: Expression, requests: list[RequestTimeline]
 ) -> None:
     dicts = [{**asdict(each), "tpot_s": each.tpot_s} for each in requests]

@@ -407,7 +407,7 @@ def test_the_installed_objectives_and_presets_are_read() -> None:
     assert presets == {"voice", "chat", "code-completion", "instant", "background"}
 
 
-def test_a_file_that_is_no_text_is_a_finding(tmp_path: Path) -> None:
+def test_a_binary_file_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\x00")
     (error,) = inspect([tmp_path]).errors
     assert "cannot be read as UTF-8" in str(error)
@@ -431,7 +431,7 @@ def test_a_missing_path_and_an_empty_folder_are_findings(tmp_path: Path) -> None
         ("output_tokens > 5000", None),
     ],
 )
-def test_a_suspicious_limit_is_a_note_and_no_finding(good: str, wanted: str | None) -> None:
+def test_a_suspicious_limit_is_a_note_not_a_finding(good: str, wanted: str | None) -> None:
     findings = inspect_texts({"a.yaml": chat_openslo(good)})
     assert not findings.errors
     assert len(findings.spec.notes) == (wanted is not None)

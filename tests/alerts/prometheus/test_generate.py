@@ -130,7 +130,7 @@ def test_a_threshold_between_two_buckets_is_refused(
         vllm_rules([about], EXPLORER_URL)
 
 
-def test_a_buckets_bound_is_matched_however_it_is_written(objective: Make) -> None:
+def test_a_buckets_bound_is_matched_in_every_notation(objective: Make) -> None:
     """`le` is text: a server writes 1.0, and a Prometheus that normalises labels writes 1."""
     about = objective(good="ttft_s <= 1", where="where: 'model == \"m\"'")
     text = vllm_rules([about], EXPLORER_URL)

@@ -120,7 +120,9 @@ def test_four_bad_requests_of_a_small_group_do_not_page(promtool: Run) -> None:
         (f"increase({TOTAL}[{{{{.window}}}}])", f"increase({BAD}[{{{{.window}}}}])"),
     ],
 )
-def test_a_group_counted_elsewhere_pages_by_itself(promtool: Run, total: str, bad: str) -> None:
+def test_each_group_of_a_prometheus_query_pages_separately(
+    promtool: Run, total: str, bad: str
+) -> None:
     promtool(
         tailspan_rules([foreign(total, bad)], EXPLORER_URL),
         {

@@ -236,7 +236,7 @@ def test_one_factor_is_divided_among_its_causes() -> None:
     assert first.low == second.low == 0.0  # the replay cannot distinguish these causes
 
 
-def test_a_cause_that_no_replay_removes_leaves_the_question_undecided() -> None:
+def test_with_a_cause_that_no_replay_removes_shares_are_undecided() -> None:
     with pytest.raises(UndecidedError, match="cannot remove the cause cold_start"):
         decided(["longer_outputs"], [proposed("cold_start")], Metric.E2E)
 

@@ -164,7 +164,7 @@ def test_an_answer_with_too_many_rows_or_characters_is_refused(
         answered("requests", [("limit", "1")])
 
 
-def test_a_database_that_does_not_exist_is_no_fault_of_the_reader(
+def test_a_missing_database_is_not_a_failure_of_the_reader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", "sqlite:////nowhere/tailspan.db")

@@ -42,7 +42,7 @@ def test_a_chain_without_end_ends(proc: FakeProc) -> None:
     assert len(list(proc.processes().ancestry(60))) == 64
 
 
-def test_children_are_those_that_are_still_there(proc: FakeProc) -> None:
+def test_only_running_children_are_listed(proc: FakeProc) -> None:
     proc.add(60, 50)
     proc.add(61, 50)
     assert [each.pid for each in proc.processes().children(50)] == [60, 61]

@@ -133,7 +133,7 @@ def test_a_lost_gpu_and_its_return_are_logged_once(
 
 
 @pytest.mark.parametrize("defect", [RuntimeError("a bug"), KeyError("x")])
-def test_a_defect_of_a_reader_is_a_failure_like_others(
+def test_an_exception_of_a_reader_is_an_ordinary_failure(
     sampler: Make, kept: Kept, defect: Exception
 ) -> None:
     reader = GpuReader("amd_smi", Answers(defect, Reading((reading(),))))
@@ -158,7 +158,7 @@ def test_a_failing_store_loses_only_one_reading(sampler: Make, kept: Kept) -> No
     assert (state.up, len(kept.samples)) == (True, 1)
 
 
-def test_a_gpu_of_two_readers_is_passed_on_once(sampler: Make, kept: Kept) -> None:
+def test_a_gpu_of_two_readers_is_sampled_once(sampler: Make, kept: Kept) -> None:
     nvml = GpuReader("nvml", Answers(Reading((reading(values={"dram_bandwidth_ratio": 0.5}),))))
     dcgm = GpuReader("http://x", Answers(Reading((of_dcgm(),))))
     ask(sampler(nvml, dcgm), nvml, dcgm, nvml, dcgm)

@@ -220,7 +220,7 @@ def test_a_report_of_a_young_request_names_the_limit(now_unix_ns: int) -> None:
     assert batch.complaint == "1 too_young (requests are reported in flight from 5 s on)"
 
 
-def test_a_row_is_set_back_as_its_report_was(now_unix_ns: int) -> None:
+def test_a_row_and_its_report_get_the_same_correction(now_unix_ns: int) -> None:
     """The sender's clock is fast; the report and the row must have the same key."""
     clocks, ahead_ns = SenderClocks(), 100 * 10**9
     for turn in range(4):

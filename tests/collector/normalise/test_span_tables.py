@@ -151,7 +151,7 @@ def test_nanoseconds_are_recognised_by_their_size() -> None:
     assert (request.e2e_s, request.queue_s) == pytest.approx((0.1, 9e-7))
 
 
-def test_without_a_token_there_was_no_first_one() -> None:
+def test_a_request_without_tokens_has_no_ttft() -> None:
     """For embeddings, the span computes latencies from a first token that does not exist."""
     request = one(
         span(

@@ -74,7 +74,7 @@ def test_phases_that_did_not_begin_stay_unknown(trace_message: Factory, now_unix
 
 
 @pytest.mark.parametrize("wanted", [{"bool_value": True}, {"string_value": "true"}])
-def test_simulated_telemetry_is_never_taken_for_real(
+def test_simulated_telemetry_never_counts_as_real(
     trace_message: Factory, now_unix_ns: int, wanted: dict[str, Any]
 ) -> None:
     """The flag is a boolean, or text if an environment variable sets it."""

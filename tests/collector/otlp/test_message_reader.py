@@ -152,7 +152,7 @@ def test_a_message_that_takes_too_long_ends_the_process(
     assert time.monotonic() - begun < 30
 
 
-def test_a_process_that_cannot_be_started_may_be_another_time(
+def test_a_failed_process_start_is_tried_again(
     apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -65,7 +65,7 @@ def test_a_time_before_arrival_is_unchanged(ended_s: float) -> None:
     assert kept.clock_ahead_s is None
 
 
-def test_a_future_time_is_set_back_by_a_recorded_amount() -> None:
+def test_a_future_time_is_corrected_by_a_recorded_amount() -> None:
     """The correction is stored, so the original time can be restored."""
     sent = request(42.0)
     (kept,) = arrives(SenderClocks(), sent)
@@ -74,7 +74,7 @@ def test_a_future_time_is_set_back_by_a_recorded_amount() -> None:
     assert kept.e2e_s == sent.e2e_s
 
 
-def test_all_that_a_fast_sender_sends_is_set_back_by_the_same() -> None:
+def test_all_rows_of_a_fast_sender_get_the_same_correction() -> None:
     """The correction starts after three messages with the same error."""
     clocks = SenderClocks()
     for number in range(3):

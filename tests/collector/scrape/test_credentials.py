@@ -98,7 +98,7 @@ def test_a_certificate_is_trusted_by_its_own_authority(ca: Path, issue: Issue) -
     asyncio.run(ask())
 
 
-def test_a_certificate_of_another_name_needs_that_name(ca: Path, issue: Issue) -> None:
+def test_a_certificate_for_another_name_requires_that_name(ca: Path, issue: Issue) -> None:
     async def ask() -> None:
         async with guarded(party=issue("vllm.internal")) as port:
             assert await asked(port, Access(ca_file=ca)) is Reason.TLS

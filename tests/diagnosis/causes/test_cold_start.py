@@ -58,7 +58,7 @@ def test_a_queue_without_a_start_is_not_a_starts() -> None:
     assert "cold_start" not in shares(found)
 
 
-def test_a_queue_long_after_a_start_is_not_the_starts() -> None:
+def test_a_queue_long_after_a_start_is_not_attributed_to_it() -> None:
     found = asked(queued_at(1_600), servers=servers(1_450.0), window=FIVE_MINUTES)
     assert found.verdict is Verdict.INCIDENT
     assert "cold_start" not in shares(found)

@@ -61,7 +61,7 @@ def test_replicas_of_new_names_are_held_against_those_they_replaced() -> None:
     assert evidence(first, "scheduler.max_num_seqs") == (256, 128)
 
 
-def test_a_queue_without_a_new_configuration_is_no_deploys() -> None:
+def test_a_queue_without_a_new_configuration_is_not_attributed_to_a_deploy() -> None:
     assert "config_change" not in shares(
         asked(later(quiet(), queue_seats_s=1.0), servers=fewer_places(256, 256))
     )

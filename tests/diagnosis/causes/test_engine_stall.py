@@ -53,6 +53,6 @@ def test_a_queue_during_a_stall_is_attributed_to_the_stall() -> None:
 
 
 @pytest.mark.parametrize("metric", [Metric.TTFT, Metric.E2E])
-def test_places_that_stalled_requests_keep_are_waited_for_by_the_stall(metric: Metric) -> None:
+def test_waits_for_slots_of_stalled_requests_are_attributed_to_the_stall(metric: Metric) -> None:
     queued = later(quiet(), decode_stall_s=20.0, queue_seats_s=8.0)
     assert shares(asked(queued, metric))["engine_stall"] > 0.9

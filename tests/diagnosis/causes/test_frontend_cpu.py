@@ -26,7 +26,7 @@ def by_the_token(requests: Requests) -> Requests:
     return replace(requests, numbers={**requests.numbers, "frontend_s": frontend_s})
 
 
-def test_a_front_end_that_is_slower_for_the_same_prompts_is_to_blame() -> None:
+def test_a_slower_front_end_for_the_same_prompts_is_the_cause() -> None:
     servers = fleet({CPU: 1.0}, {CPU: 0.2})
     slower = later(by_the_token(quiet()), frontend_s=lambda old: old * 300)
     first = first_cause(asked(slower, servers=servers), "frontend_cpu", 0.9)
@@ -36,7 +36,7 @@ def test_a_front_end_that_is_slower_for_the_same_prompts_is_to_blame() -> None:
     assert "--api-server-count 2" in flags(first)
 
 
-def test_a_front_end_that_more_requests_queue_at_is_not_to_blame() -> None:
+def test_a_front_end_with_more_requests_is_not_the_cause() -> None:
     """The time per token did not change."""
     requests = busier(by_the_token(quiet()), 3)
     waits_s = np.random.default_rng(3).exponential(0.5, len(requests))

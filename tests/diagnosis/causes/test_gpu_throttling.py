@@ -45,11 +45,11 @@ def test_clock_or_reason_alone_are_enough(one: dict[str, Any]) -> None:
     assert "gpu_throttling" in shares(asked(slower, Metric.TPOT, gpus(r0=one, r1=one)))
 
 
-def test_a_slower_machine_whose_clocks_are_as_ever_is_not_throttled() -> None:
+def test_a_slower_machine_with_normal_clocks_is_not_throttled() -> None:
     assert not asked(slower_where(REPLICAS, 2.0), Metric.TPOT, gpus()).causes
 
 
-def test_a_lower_clock_without_slower_work_is_no_cause() -> None:
+def test_a_lower_clock_without_slower_work_is_not_a_cause() -> None:
     assert not asked(quiet(), Metric.TPOT, gpus(r0=HOT, r1=HOT)).causes
 
 

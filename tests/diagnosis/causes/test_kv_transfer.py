@@ -30,7 +30,7 @@ def connectors(fetching: float) -> Servers:
     return fleet(now, usual)
 
 
-def test_a_wait_for_keys_and_values_is_their_transfer() -> None:
+def test_a_wait_for_keys_and_values_is_a_transfer() -> None:
     first = first_cause(
         asked(later(fetched(quiet()), queue_held_s=0.8), servers=connectors(3.0)),
         "kv_transfer",

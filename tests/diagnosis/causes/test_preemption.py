@@ -37,7 +37,7 @@ def test_a_gap_without_an_eviction_is_no_preemption(part: str) -> None:
     assert "preemption" not in found
 
 
-def test_places_that_the_evicted_keep_are_waited_for_by_preemption() -> None:
+def test_waits_for_slots_of_evicted_requests_are_attributed_to_preemption() -> None:
     evicted = later(quiet(), decode_preempted_s=20.0, queue_seats_s=2.0)
     found = shares(asked(evicted))
     assert next(iter(found)) == "preemption"

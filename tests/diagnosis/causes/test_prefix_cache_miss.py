@@ -29,7 +29,7 @@ def test_prompts_that_are_no_longer_found_are_misses() -> None:
     assert flags(first)["--enable-prefix-caching"] == "turn the cache on"
 
 
-def test_a_cache_that_is_on_is_not_to_be_turned_on() -> None:
+def test_an_enabled_cache_is_not_recommended() -> None:
     first = asked(working(well_cached(quiet()), hits=0.0)).causes[0]
     assert "--enable-prefix-caching" not in flags(first)
     assert "--kv-offloading-size" in flags(first)

@@ -39,7 +39,7 @@ def test_a_time_without_steps_and_with_requests_is_a_hang() -> None:
         [{"at_unix_ns": 100 * S, "last_step_age_s": None}],
     ],
 )
-def test_a_short_pause_and_an_idle_engine_are_none(rows: list[dict[str, Any]]) -> None:
+def test_a_short_pause_and_an_idle_engine_are_not_hangs(rows: list[dict[str, Any]]) -> None:
     assert hangs(samples(*rows)) == []
 
 

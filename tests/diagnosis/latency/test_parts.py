@@ -40,7 +40,7 @@ def test_a_row_with_only_e2e_is_unsplit() -> None:
     assert parts.sum() == 2.0
 
 
-def test_an_answer_that_was_cut_short_is_not_a_quick_one() -> None:
+def test_an_aborted_response_does_not_count_as_fast() -> None:
     """Aborted requests have no E2E and no TPOT; they have a TTFT if a byte arrived."""
     requests = quiet(2)
     cut = Requests(

@@ -69,7 +69,7 @@ def test_the_latest_sample_counts(exporter: PrometheusExporter, clock: Any) -> N
     assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) == 200
 
 
-def test_a_silent_gpu_is_gone_after_a_minute(exporter: PrometheusExporter, clock: Any) -> None:
+def test_a_silent_gpus_series_end_after_a_minute(exporter: PrometheusExporter, clock: Any) -> None:
     exporter.on_gpus_stored([sample(clock, power_w=100.0)])
     clock.advance(STALE_NS / 1e9)
     assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) == 100

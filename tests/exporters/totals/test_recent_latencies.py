@@ -146,7 +146,7 @@ def test_a_window_is_the_sum_of_its_slices(events: list[tuple[int, int, int]]) -
         assert window.copy().numbers == expected
 
 
-def test_a_slice_of_many_requests_is_the_same_in_less_room() -> None:
+def test_a_slice_of_many_requests_has_the_same_counts_in_less_memory() -> None:
     window, bins = SlidingCounts(), np.random.default_rng(7).integers(-300, 300, 9_000)
     for part in np.split(bins.astype(np.int16), [3, 900, 1_100, 5_000]):
         window.add(part, 1)

@@ -48,7 +48,7 @@ def test_the_unknown_is_not_observed(request_row: Factory) -> None:
     assert "cached_tokens" not in totals.counts.tokens
 
 
-def test_a_request_cut_short_is_not_a_fast_one(request_row: Factory) -> None:
+def test_an_aborted_request_does_not_count_as_fast(request_row: Factory) -> None:
     totals = _totals(request_row(outcome=Outcome.ABORT, ttft_s=None, decode_s=None, itl_max_s=None))
     assert set(totals.histograms) == {"tailspan_queue_seconds"}
     assert totals.counts.outcomes[Outcome.ABORT] == 1

@@ -39,7 +39,7 @@ def test_some_hashes_are_copied_in_part() -> None:
     assert len(longest.hashes) == HASH_BYTES * (1 + len(POSITIONS))
 
 
-def test_hashes_that_are_not_of_all_blocks_are_not_read() -> None:
+def test_incomplete_block_hashes_are_not_read() -> None:
     read = HashReader(SimpleNamespace(block_size=64, hash_block_size=16)).of
     assert read(request(64)) is not None
     assert read(request(64, num_tokens=80)) is None

@@ -153,7 +153,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(("kind", "attribute"), things())
-def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, change: str) -> None:
+def test_any_changed_attribute_of_vllm_is_harmless(kind: str, attribute: str, change: str) -> None:
     make = CHANGES[change]
 
     def alter(thing: Any) -> Any:
@@ -273,7 +273,7 @@ def test_without_a_required_method_nothing_is_wrapped(name: str) -> None:
         assert dict(vars(cls)) == as_they_were
 
 
-def test_a_ledger_that_fails_on_and_on_is_switched_off(
+def test_a_ledger_that_fails_repeatedly_is_disabled(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine.run()

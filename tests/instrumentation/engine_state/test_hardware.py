@@ -52,7 +52,7 @@ def test_a_failing_device_name_is_absent(platform: SimpleNamespace) -> None:
     assert found.shape
 
 
-def test_a_config_of_another_form_is_harmless(platform: SimpleNamespace) -> None:
+def test_an_unexpected_configuration_is_harmless(platform: SimpleNamespace) -> None:
     assert machine_of(SimpleNamespace())[:3] == ("NVIDIA H100 80GB HBM3", None, {})
 
 

@@ -78,7 +78,7 @@ class Waiting:
         return list(self.backlog.spans)
 
 
-def test_a_request_that_ends_before_the_link_is_there_waits_for_its_account() -> None:
+def test_a_request_that_ends_before_the_link_opens_waits_for_its_account() -> None:
     """The engine opens its link at its first request."""
     waiting = Waiting()
     assert waiting.complete() == []

@@ -144,7 +144,7 @@ THINGS = [
     "change", [None, lambda: None, lambda: 3, lambda: "text", lambda: iter(())]
 )
 @pytest.mark.parametrize(("kind", "attribute"), THINGS)
-def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, change: Any) -> None:
+def test_any_changed_attribute_of_vllm_is_harmless(kind: str, attribute: str, change: Any) -> None:
     def changed(what: str, thing: Any) -> None:
         if what != kind:
             return

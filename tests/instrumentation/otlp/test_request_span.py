@@ -49,7 +49,7 @@ def test_ttft_is_from_received_to_the_first_byte() -> None:
     assert unseen[names.TTFT] == 100.4 - 100.0
 
 
-def test_an_answer_that_never_began_has_no_ttft() -> None:
+def test_a_response_that_did_not_begin_has_no_ttft() -> None:
     """The first byte of an error message is not a first token."""
     refused = a_record(
         outcome="rejected", queued=None, scheduled=None, first_token=None, last_token=None

@@ -35,7 +35,7 @@ def _outputs(call: str, parameters: str = "self, req_state, why, stats") -> dict
     "call",
     ["self._finished(s, r, i)", "self._finished(s, reason=r)", "self._finished(*every)", "pass"],
 )
-def test_a_call_that_our_wrapper_can_take_is_fine(make_tree: MakeTree, call: str) -> None:
+def test_a_call_that_the_wrapper_accepts_is_fine(make_tree: MakeTree, call: str) -> None:
     assert FINISHED.check(make_tree(_outputs(call)), ("a.py",)).status == "ok"
 
 
@@ -105,7 +105,7 @@ def test_missing_attributes_are_named(make_tree: MakeTree) -> None:
     assert finding.detail == "A has no x, z"
 
 
-def test_a_class_that_closes_itself_is_different(make_tree: MakeTree) -> None:
+def test_a_class_with_slots_differs(make_tree: MakeTree) -> None:
     need = Attributes("A", ("x",), settable=True)
     tree = make_tree({"a.py": "@dataclass(slots=True)\nclass A:\n    x: int"})
     assert need.check(tree, ("a.py",)).status == "different"
@@ -154,7 +154,7 @@ def test_a_functions_source_is_checked_for_texts(
     assert need.check(tree, ("a.py",)).status == status
 
 
-def test_a_text_is_looked_for_in_a_class_or_in_a_module(make_tree: MakeTree) -> None:
+def test_a_text_is_searched_in_a_class_or_a_module(make_tree: MakeTree) -> None:
     tree = make_tree({"vllm/a.py": "class Names:\n    X = 'gen_ai.x'\nY = 'vllm:y_total'\n"})
     where = ("vllm/a.py",)
     assert Attribute("Names", "gen_ai.x").check(tree, where).status == "ok"

@@ -126,7 +126,7 @@ def test_the_plugin_lists_the_versions_that_were_read() -> None:
     assert TESTED == (FIRST, LAST)
 
 
-def test_the_fingerprints_arguments_are_those_of_the_fingerprint() -> None:
+def test_the_reported_arguments_are_those_of_the_fingerprint() -> None:
     ours = {part.removesuffix("_config"): names for part, names in _ARGUMENTS.items()}
     assert {part: names for part, (_, names) in ARGUMENTS.items()} == ours
 

@@ -108,7 +108,7 @@ def test_a_question_that_takes_too_long_is_ended_with_its_process() -> None:
     assert _gone(asyncio.run(ask()))
 
 
-def test_a_question_that_only_waited_is_to_be_repeated() -> None:
+def test_a_question_that_only_waited_gets_a_retryable_response() -> None:
     async def ask() -> list[int | BaseException]:
         async with pool_of(questions=1, seconds=1.0) as pool:
             asking = (_pid(pool, sleep=60) for _ in range(2))

@@ -150,7 +150,7 @@ def test_a_cached_chunk_keeps_no_other_memory_alive(
     assert one.get_total_buffer_size() < 1_000 + reading(stretches(0, 1)).get_total_buffer_size()
 
 
-def test_kept_evidence_is_the_evidence(
+def test_cached_evidence_equals_the_evidence(
     engine: Engine,
     write: Write,
     row: Row,

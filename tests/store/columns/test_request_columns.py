@@ -81,7 +81,7 @@ def test_an_unknown_column_is_refused(engine: Engine) -> None:
         request_columns(engine, EVER, ["ttft_s"], {"price": "1"})
 
 
-def test_without_the_quick_way_the_answer_is_the_same(
+def test_without_the_fast_reader_the_result_is_the_same(
     sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert slow_because(sqlite) is None

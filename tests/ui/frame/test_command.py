@@ -62,7 +62,7 @@ def test_a_page_has_its_command(view: View, wanted: str | None) -> None:
     assert command(view, WINDOW) == wanted
 
 
-def test_a_label_is_one_quoted_word_without_control_characters() -> None:
+def test_a_label_is_one_quoted_argument_without_control_characters() -> None:
     found = command(View(equals={"tenant": f"\x1b[31m\n{HOSTILE}"}), WINDOW)
     assert found is not None
     assert found.isprintable()

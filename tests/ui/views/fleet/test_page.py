@@ -182,7 +182,7 @@ def test_hostile_names_are_text(page: Open, database: Database) -> None:
     assert "<script" not in markup(test)
 
 
-def test_all_measures_can_be_taken_along_as_csv(database: Database) -> None:
+def test_all_measures_can_be_downloaded_as_csv(database: Database) -> None:
     url = database([], samples("r1", "=cmd()"))
     engine = open_database(url)
     window = Window(START_NS, START_NS + 300 * S)

@@ -170,7 +170,9 @@ def test_an_unsupported_database_is_a_sentence(page: Open) -> None:
     assert "secret" not in markup(test)
 
 
-def test_a_file_that_is_no_database_is_a_sentence(page: Open, tmp_path: Path) -> None:
+def test_the_error_of_a_file_that_is_not_a_database_is_a_sentence(
+    page: Open, tmp_path: Path
+) -> None:
     (tmp_path / "notes.db").write_text("not a database, but long enough to look like one" * 50)
     test = page(f"sqlite:///{tmp_path / 'notes.db'}")
     assert "cannot be read" in markup(test)

@@ -65,7 +65,7 @@ def test_onset_starts_and_targets_are_marked() -> None:
 
 
 @pytest.mark.parametrize(("at_s", "side"), [(START + 30, "left"), (START + 590, "right")])
-def test_a_mark_is_named_where_there_is_room(at_s: int, side: str) -> None:
+def test_a_mark_is_labelled_if_there_is_space(at_s: int, side: str) -> None:
     named = drawn(onset_unix_ns=at_s * S).layout.annotations
     assert [each.xanchor for each in named if each.text == "increase begins"] == [side]
 

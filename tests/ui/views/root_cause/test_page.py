@@ -210,7 +210,7 @@ def test_a_strange_address_gives_no_traceback(
 
 
 @pytest.mark.parametrize("in_an_incident", [False, True])
-def test_a_stretch_that_is_dragged_over_is_asked_about(
+def test_the_dragged_range_is_explained(
     page: Open,
     database: Database,
     incident: Any,
