@@ -19,7 +19,6 @@ PAST = FirstMinute(FROM_S, TO_S, ["chat"])
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    """Return an empty store."""
     opened = open_database(f"sqlite:///{tmp_path / 'first.db'}")
     yield opened
     opened.dispose()

@@ -77,7 +77,6 @@ def serve(url: str, request_row: Requests) -> Serve:
 
 
 def printed(result: Result) -> dict[str, Any]:
-    """Return the printed JSON object."""
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found

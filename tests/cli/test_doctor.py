@@ -39,8 +39,6 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def doctor(url: str) -> Callable[..., Result]:
-    """Run `tailspan doctor`."""
-
     def run(*words: str, database: str = url) -> Result:
         result = CliRunner().invoke(
             tailspan, ["doctor", "--database", database, *words], catch_exceptions=False

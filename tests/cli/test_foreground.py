@@ -83,8 +83,6 @@ def up(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]
 
 @pytest.fixture
 def explorer_is(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Replace the explorer by a program."""
-
     def put(code: str) -> None:
         command = (sys.executable, "-c", code)
         monkeypatch.setattr(stack, "launch", lambda **_: Launch(command, {}))

@@ -68,7 +68,6 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def gpus(*words: str) -> Result:
-    """Run `tailspan gpus`."""
     return CliRunner().invoke(tailspan, ["gpus", *words], catch_exceptions=False)
 
 

@@ -32,7 +32,6 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def run(*words: str) -> Result:
-    """Run `tailspan`."""
     return CliRunner().invoke(tailspan, words, catch_exceptions=False)
 
 

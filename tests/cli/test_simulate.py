@@ -22,7 +22,6 @@ class Runs:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    """Record plans instead of running them."""
     seen = Runs()
 
     def run(plan: Plan, *_args: object) -> Sent:

@@ -38,7 +38,6 @@ spec:
 
 
 def slo(*words: str) -> Result:
-    """Run `tailspan slo`."""
     return CliRunner().invoke(tailspan, ["slo", *words], catch_exceptions=False)
 
 

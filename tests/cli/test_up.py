@@ -38,7 +38,6 @@ ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def children_of(running: Program) -> list[int]:
-    """Return the child processes of a process."""
     return [
         int(status.parent.name)
         for status in Path("/proc").glob("[0-9]*/stat")
@@ -86,7 +85,6 @@ def send(port: int, spans: list[ReadableSpan]) -> bool:
 
 
 def stored(url: str) -> set[str]:
-    """Return the ids of all stored requests."""
     engine = open_database(url, create=False)
     try:
         table = request_table(engine, EVER, columns=["request_id"])

@@ -68,7 +68,6 @@ def issue(authority: trustme.CA, tmp_path: Path) -> Callable[..., Party]:
 
 @pytest.fixture
 def now_unix_ns() -> int:
-    """Return the current time in these tests."""
     return NOW_UNIX_NS
 
 

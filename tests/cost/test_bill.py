@@ -14,7 +14,6 @@ from tests.cost.making import PRICES, accounts, busy, cells, engine_stretches, s
 
 
 def parts(line: Line) -> float:
-    """Return the sum of the bill's parts."""
     known_usd = line.requests_usd + line.wasted_usd + (line.idle_usd or 0.0)
     return known_usd + line.loading_usd + line.unbilled_usd
 

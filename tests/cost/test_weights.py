@@ -14,7 +14,6 @@ HOUR_S = 3_600
 
 
 def only(found: Bill) -> Group:
-    """Return the only group."""
     (group,) = found.groups
     return group
 

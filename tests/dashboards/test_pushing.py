@@ -93,7 +93,6 @@ def _or_404(found: Any, message: str) -> Answer:
 
 @pytest.fixture
 def grafana() -> Iterator[Grafana]:
-    """Return an empty Grafana."""
     here = Grafana()
 
     def answer(asked: Asked) -> Reply:

@@ -14,7 +14,6 @@ class Part(NamedTuple):
 
 
 def sse(data: Any, name: str = "") -> bytes:
-    """Return one server-sent event."""
     text = data if isinstance(data, str) else json.dumps(data)
     return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
 

@@ -13,7 +13,7 @@ def a_config(**values: Any) -> Config:
 
 
 def llama_3_8b(**changes: Any) -> Config:
-    """Return meta-llama/Meta-Llama-3-8B."""
+    """meta-llama/Meta-Llama-3-8B."""
     return a_config(
         **{
             "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256,
@@ -25,7 +25,7 @@ def llama_3_8b(**changes: Any) -> Config:
 
 
 def llama_3_70b(**changes: Any) -> Config:
-    """Return meta-llama/Meta-Llama-3-70B."""
+    """meta-llama/Meta-Llama-3-70B."""
     return llama_3_8b(
         **{
             "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
@@ -35,7 +35,7 @@ def llama_3_70b(**changes: Any) -> Config:
 
 
 def mistral_7b() -> Config:
-    """Return mistralai/Mistral-7B-v0.1: every layer has a sliding window."""
+    """mistralai/Mistral-7B-v0.1: every layer has a sliding window."""
     return a_config(
         model_type="mistral", vocab_size=32000, hidden_size=4096, intermediate_size=14336,
         num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, sliding_window=4096,
@@ -44,7 +44,7 @@ def mistral_7b() -> Config:
 
 
 def mixtral_8x7b(**changes: Any) -> Config:
-    """Return mistralai/Mixtral-8x7B-v0.1."""
+    """mistralai/Mixtral-8x7B-v0.1."""
     return {
         **mistral_7b(),
         "model_type": "mixtral", "sliding_window": None, "num_local_experts": 8,
@@ -53,7 +53,7 @@ def mixtral_8x7b(**changes: Any) -> Config:
 
 
 def qwen25_7b() -> Config:
-    """Return Qwen/Qwen2.5-7B: the configured sliding window is not used."""
+    """Qwen/Qwen2.5-7B: the configured sliding window is not used."""
     return a_config(
         model_type="qwen2", vocab_size=152064, hidden_size=3584, intermediate_size=18944,
         num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4, sliding_window=131072,
@@ -62,7 +62,7 @@ def qwen25_7b() -> Config:
 
 
 def qwen3_8b() -> Config:
-    """Return Qwen/Qwen3-8B."""
+    """Qwen/Qwen3-8B."""
     return a_config(
         model_type="qwen3", vocab_size=151936, hidden_size=4096, intermediate_size=12288,
         num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
@@ -71,7 +71,7 @@ def qwen3_8b() -> Config:
 
 
 def qwen3_30b_a3b(**changes: Any) -> Config:
-    """Return Qwen/Qwen3-30B-A3B: its heads are wider than hidden size / number of heads."""
+    """Qwen/Qwen3-30B-A3B: its heads are wider than hidden size / number of heads."""
     return a_config(
         **{
             "model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048,
@@ -84,7 +84,7 @@ def qwen3_30b_a3b(**changes: Any) -> Config:
 
 
 def qwen15_moe_a27b() -> Config:
-    """Return Qwen/Qwen1.5-MoE-A2.7B: shared experts."""
+    """Qwen/Qwen1.5-MoE-A2.7B: shared experts."""
     return a_config(
         model_type="qwen2_moe", vocab_size=151936, hidden_size=2048, intermediate_size=5632,
         moe_intermediate_size=1408, shared_expert_intermediate_size=5632, num_hidden_layers=24,
@@ -94,7 +94,7 @@ def qwen15_moe_a27b() -> Config:
 
 
 def deepseek_v3(**changes: Any) -> Config:
-    """Return deepseek-ai/DeepSeek-V3: latent attention, 3 dense layers, a shared expert, fp8."""
+    """deepseek-ai/DeepSeek-V3: latent attention, 3 dense layers, a shared expert, fp8."""
     return a_config(
         **{
             "model_type": "deepseek_v3", "vocab_size": 129280, "hidden_size": 7168,
@@ -110,7 +110,7 @@ def deepseek_v3(**changes: Any) -> Config:
 
 
 def deepseek_v2_lite() -> Config:
-    """Return deepseek-ai/DeepSeek-V2-Lite: queries are not compressed."""
+    """deepseek-ai/DeepSeek-V2-Lite: queries are not compressed."""
     return deepseek_v3(
         vocab_size=102400, hidden_size=2048, intermediate_size=10944, moe_intermediate_size=1408,
         num_hidden_layers=27, num_attention_heads=16, q_lora_rank=None, n_routed_experts=64,
@@ -120,7 +120,7 @@ def deepseek_v2_lite() -> Config:
 
 
 def gemma_2_9b() -> Config:
-    """Return google/gemma-2-9b: every other layer has a window; only the model type shows this."""
+    """google/gemma-2-9b: every other layer has a window; only the model type shows this."""
     return a_config(
         model_type="gemma2", vocab_size=256000, hidden_size=3584, intermediate_size=14336,
         num_hidden_layers=42, num_attention_heads=16, num_key_value_heads=8, head_dim=256,
@@ -129,7 +129,7 @@ def gemma_2_9b() -> Config:
 
 
 def gemma_3_27b() -> Config:
-    """Return google/gemma-3-27b-it: multimodal; five layers with a window per full layer."""
+    """google/gemma-3-27b-it: multimodal; five layers with a window per full layer."""
     return {
         "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
         "torch_dtype": "bfloat16", "vision_config": {"hidden_size": 1152},
@@ -143,7 +143,7 @@ def gemma_3_27b() -> Config:
 
 
 def llama_4_scout() -> Config:
-    """Return meta-llama/Llama-4-Scout-17B-16E: chunks, and a shared expert that no key contains."""
+    """meta-llama/Llama-4-Scout-17B-16E: chunks, and a shared expert that no key contains."""
     return {
         "model_type": "llama4",
         "text_config": a_config(
@@ -158,7 +158,7 @@ def llama_4_scout() -> Config:
 
 
 def gpt_oss_120b() -> Config:
-    """Return openai/gpt-oss-120b: only the experts have 4 bits."""
+    """openai/gpt-oss-120b: only the experts have 4 bits."""
     return a_config(
         model_type="gpt_oss", vocab_size=201088, hidden_size=2880, intermediate_size=2880,
         num_hidden_layers=36, num_attention_heads=64, num_key_value_heads=8, head_dim=64,
@@ -169,7 +169,7 @@ def gpt_oss_120b() -> Config:
 
 
 def gpt_2() -> Config:
-    """Return openai-community/gpt2: all keys have other names."""
+    """openai-community/gpt2: all keys have other names."""
     return {
         "model_type": "gpt2", "torch_dtype": "float32", "vocab_size": 50257, "n_embd": 768,
         "n_layer": 12, "n_head": 12, "n_positions": 1024, "n_inner": None,
@@ -177,7 +177,7 @@ def gpt_2() -> Config:
 
 
 def opt_125m() -> Config:
-    """Return facebook/opt-125m."""
+    """facebook/opt-125m."""
     return {
         "model_type": "opt", "torch_dtype": "float16", "vocab_size": 50272, "hidden_size": 768,
         "ffn_dim": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -186,7 +186,7 @@ def opt_125m() -> Config:
 
 
 def falcon_7b() -> Config:
-    """Return tiiuae/falcon-7b: one KV head for all heads."""
+    """tiiuae/falcon-7b: one KV head for all heads."""
     return a_config(
         model_type="falcon", vocab_size=65024, hidden_size=4544, num_hidden_layers=32,
         num_attention_heads=71, multi_query=True,
@@ -194,7 +194,7 @@ def falcon_7b() -> Config:
 
 
 def tiny_llama() -> Config:
-    """Return the rig's random model (`rig/model.py`)."""
+    """The rig's random model (`rig/model.py`)."""
     return a_config(
         model_type="llama", vocab_size=512, hidden_size=256, intermediate_size=512,
         num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,

@@ -81,7 +81,6 @@ class LiveFleet:
             self._store(time.time_ns())
 
     def _store(self, until_ns: int) -> None:
-        """Store the rows that arrive up to an instant."""
         arrived = []
         for rows in self._rows:
             number = bisect_right(rows, until_ns, key=_arrives_ns)

@@ -104,7 +104,6 @@ class Reader:
         return self.tab.locator(".st-key-pages").get_by_role("link", name=name, exact=True)
 
     def tab_to(self, what: Any, most: int = 60) -> None:
-        """Press Tab until an element has the focus."""
         for _ in range(most):
             self.tab.keyboard.press("Tab")
             if what.evaluate("each => each === document.activeElement"):

@@ -17,7 +17,6 @@ GOOD: Final = {"good": "ttft_s <= 0.5"}
 
 
 def problems(text: str) -> list[str]:
-    """Return the errors in a text."""
     return [str(each) for each in inspect_texts({"slo.yaml": text}).errors]
 
 

@@ -36,7 +36,6 @@ def test_every_series_of_ours_is_matched(objective: Make, make: Callable[..., st
 
 
 def selectors_of(tree: promql.Expr) -> Iterator[promql.VectorSelector]:
-    """Return every series of an expression."""
     match tree:
         case promql.VectorSelector():
             yield tree

@@ -361,5 +361,4 @@ def test_a_certificate_that_expires_soon_is_a_ticket(promtool: Run) -> None:
 
 
 def probed(promtool: Run, series: dict[str, str], fires: dict[str, list[str]]) -> None:
-    """Check the alerts on probes."""
     run(promtool, render([probe_group(EXPLORER_URL)]), series, fires)

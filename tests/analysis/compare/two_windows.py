@@ -39,7 +39,6 @@ def store(url: str, slower: float = 1.2) -> None:
 
 
 def put(url: str, windows: Sequence[Dataset]) -> None:
-    """Store simulated windows."""
     engine = open_database(url)
     with Writer(engine) as writer:
         for each in windows:

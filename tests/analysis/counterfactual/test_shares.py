@@ -68,7 +68,6 @@ def recorded(data: Dataset, from_s: int, to_s: int) -> Recorded:
 
 @cache
 def ranges(*causes: str) -> tuple[Recorded, Recorded]:
-    """Return the window and the baseline."""
     data = simulated(*causes)
     return recorded(data, BEGAN_S, ENDED_S), recorded(data, LEAD_S, BEGAN_S)
 

@@ -30,7 +30,6 @@ ANY_CODE = sorted(CODES)
 
 
 def second(reader: NvmlReader, clock: Clock) -> Reading:
-    """Return the second of two readings."""
     reader.read()
     clock.s += 1
     return reader.read()

@@ -19,7 +19,6 @@ EXPORTER = replace(of_dcgm(), values=BANDWIDTH)
 
 
 def kept(*gpus: GpuReading) -> list[bool]:
-    """Return which readings are used."""
     preference = SourcePreference()
     return [preference.keeps(gpu) for gpu in gpus]
 

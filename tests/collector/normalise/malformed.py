@@ -27,8 +27,6 @@ _ODD_JSON = (b"null", b"[]", b"{}", b'""', b"-1", b"1e999", b'"\\ud800"', b"[" *
 
 
 def json_of(message: ExportTraceServiceRequest) -> bytes:
-    """Return a message in OTLP's JSON."""
-
     def walk(given: Any) -> Any:
         if isinstance(given, list):
             return [walk(each) for each in given]

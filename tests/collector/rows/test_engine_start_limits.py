@@ -18,7 +18,6 @@ HOUR_NS = 3_600 * 10**9
 
 
 def a_start(replica: str = "a", at_unix_ns: int = NOW_NS, engine: int = 0) -> EngineStart:
-    """Return an engine start."""
     return EngineStart(
         replica=replica,
         engine=engine,

@@ -31,7 +31,6 @@ def slow(before: float, now: float, number: int = 6_000, seed: int = 1) -> Reque
 
 
 def judged(requests: Requests, **objective: float) -> Explanation:
-    """Judge the attainment of TTFT."""
     return asked(requests, Metric.TTFT, thresholds=chat(**objective))
 
 
