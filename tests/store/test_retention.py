@@ -61,7 +61,7 @@ def test_deletion_pauses_in_batches(engine: Engine, write: Write, request_row: R
     taken, pause = pauses()
     gone = delete_older(engine, S, START_NS + 3600 * S, batch_rows=4, pause=pause)
     assert gone == 20
-    assert len(taken) == 3  # 12 rows, because an instant is not divided, then four, then four
+    assert len(taken) == 3  # batches of 12, 4 and 4 rows; an instant is not divided
 
 
 @BY_SQL

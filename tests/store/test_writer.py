@@ -173,7 +173,7 @@ def test_closing_writes_queued_rows(engine: Engine, request_row: Requests) -> No
     assert request_count(engine, EVER) == 200
 
 
-def test_a_row_acknowledged_survives_the_process(url: str, tmp_path: Path) -> None:
+def test_acknowledged_rows_survive_the_process(url: str, tmp_path: Path) -> None:
     program = """
 import os, signal, sys
 from store.database import open_database

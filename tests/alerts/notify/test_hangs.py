@@ -98,7 +98,7 @@ def test_a_hang_and_its_end_are_sent_once(scene: Scene) -> None:
     assert scene.at(NOW_S + 200) == [FIRING, FIRING, RESOLVED]
 
 
-def test_the_end_of_its_requests_is_its_end(scene: Scene) -> None:
+def test_a_hang_ends_with_the_last_of_its_requests(scene: Scene) -> None:
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)
     scene.sample(NOW_S + 15, None)

@@ -214,7 +214,9 @@ def test_an_agent_names_a_container_by_its_own_name(proc: FakeProc) -> None:
 
 
 @pytest.mark.parametrize("ports", [(), (8000, 9000)], ids=["no port", "two ports"])
-def test_an_unsure_agent_uses_the_machines_name(proc: FakeProc, ports: tuple[int, ...]) -> None:
+def test_without_a_certain_replica_an_agent_uses_the_machines_name(
+    proc: FakeProc, ports: tuple[int, ...]
+) -> None:
     proc.add(60, 50)
     proc.add(61, 60)
     proc.listens(60, *ports)

@@ -51,7 +51,7 @@ def test_only_running_children_are_listed(proc: FakeProc) -> None:
     assert proc.processes().children(99) == []
 
 
-def test_one_variable_is_read_and_no_other(proc: FakeProc) -> None:
+def test_only_one_environment_variable_is_read(proc: FakeProc) -> None:
     """Other variables may contain secrets."""
     proc.add(60, 50, visible="0,1")
     proc.add(61, 50)

@@ -26,7 +26,7 @@ def reason(body: bytes) -> Reason:
     return raised.value.reason
 
 
-def test_a_vllm_is_read() -> None:
+def test_the_metrics_of_a_vllm_are_read() -> None:
     answer = exposition.read((SAMPLES / "vllm-0.32.0.txt").read_bytes())
     assert answer.software == "vLLM"
     assert answer.started_unix_s == 1795187900.06

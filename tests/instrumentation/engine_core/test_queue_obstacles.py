@@ -89,7 +89,7 @@ def test_if_all_requests_are_held_there_is_no_other_obstacle() -> None:
     assert obstacle(sent_for) is None
 
 
-def test_the_first_who_is_eligible_is_measured() -> None:
+def test_the_first_eligible_request_is_measured() -> None:
     held, large = request("held", 10), request("large", 2000)
     seen = scheduler(held, large, free_blocks=50, deferred_waiting={"held": held}.values())
     assert obstacle(seen) is Obstacle.KV

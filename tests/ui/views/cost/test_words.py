@@ -100,7 +100,7 @@ def test_partly_unpriced_requests_have_no_token_price() -> None:
     assert "<td>$0.167</td>" in partly
 
 
-def test_an_unknown_cost_is_a_dash_and_never_nothing() -> None:
+def test_an_unknown_cost_is_a_dash_and_never_zero() -> None:
     told = words.payers([Group((None,), requests=3, unpriced=3)], "tenant", View(), HOUR, {})
     assert "$" not in told
     assert words.NOT_TOLD in told
