@@ -1,10 +1,10 @@
 """Reads the AMD GPUs of this machine through AMD SMI, the Python library of ROCm.
 
-`umc_activity` is the average share of the memory bandwidth in use, as reported by the firmware of
-an Instinct GPU. The share times `vram_max_bandwidth` is the bandwidth in bytes per second.
-`gfx_activity` is the share of time in which the graphics engine was busy. It is an upper bound of
-the activity of the engine's units.
-Source: AMD SMI, "Python API reference", ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of 10⁹).
+The firmware of an Instinct GPU reports `umc_activity`: the average share of the memory bandwidth in
+use. This share times `vram_max_bandwidth` is the bandwidth in bytes per second. `gfx_activity` is
+the share of time in which the graphics engine was busy, an upper bound of the activity of the
+engine's units. Source: AMD SMI, "Python API reference", ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of
+10⁹).
 """
 
 import contextlib
@@ -61,8 +61,8 @@ _ACTIVITIES: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
 def load() -> Any:
     """Return the Python library.
 
-    If the C library is missing, importing the Python library prints to stdout and raises
-    exceptions. This function converts the exceptions to ReaderError.
+    Without the C library, importing the Python library prints to stdout and raises exceptions. This
+    function converts them to ReaderError.
     """
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -93,7 +93,7 @@ class AmdSmiReader:
         self._opened_s = 0.0
 
     def read(self) -> Reading:
-        """Return the current values of every GPU. A GPU that fails does not affect the other GPUs.
+        """Return the current values of every GPU. A failed GPU does not affect the others.
 
         Raises:
             ReaderError: the library is not usable, or finds no GPU.
@@ -115,7 +115,7 @@ class AmdSmiReader:
             except ReaderError as error:
                 failures.append(Failure(f"GPU {index}", error.absence))
         if failures and self._clock() - self._opened_s >= REOPEN_S:
-            self.close()  # when opened again, it finds GPUs that are back
+            self.close()  # reopening the library finds GPUs that are back
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:
@@ -266,7 +266,7 @@ def _set(
 
 
 def _value(answer: Mapping[str, Any], key: str) -> Any:
-    """Return a value, or None for "N/A", which the library returns for an unsupported feature."""
+    """Return a value, or None for "N/A" (an unsupported feature)."""
     value = answer.get(key)
     return None if value == "N/A" else value
 
@@ -280,5 +280,5 @@ def _asked(smi: Any, ask: Callable[[], Any]) -> Any:
             raise ReaderError(absence) from error
         return absence
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # The library's API has changed between versions. Some versions return decoded values.
+        # Some versions of the library return decoded values.
         return Absence(Why.VERSION_MISMATCH, f"AMD SMI: {type(error).__name__}")
