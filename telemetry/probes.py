@@ -1,7 +1,6 @@
-"""A probe: one request that the prober sent to an endpoint, as its client measured it.
-
-Probes are stored apart from requests. The server's own row of a probe has the tenant
-`PROBE_TENANT`, and queries of requests leave these rows out unless they select this tenant.
+"""Define a probe: one request from the prober to an endpoint, measured by the prober. Probes are
+stored separately from requests. The server also reports each probe as a request with the tenant
+`PROBE_TENANT`; queries leave out these requests unless they select this tenant.
 """
 
 from dataclasses import dataclass
@@ -43,8 +42,8 @@ class ProbeOutcome(StrEnum):
 class Probe:
     """One probe. Unknown values are None.
 
-    DNS, connect and TLS are the set-up of the connection. All later durations count from the moment
-    when the connection was ready, so that set-up and `e2e_s` sum to what the client waited.
+    DNS, connect and TLS are the time to connect. All other durations begin when the connection is
+    ready, so the time to connect and `e2e_s` sum to the whole wait.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
