@@ -1,7 +1,5 @@
-"""Routing policies: choose the server that gets a request.
-
-Pure. Ties are broken in rotation, because otherwise some servers of an idle fleet would get no
-requests.
+"""Choose the server for a request: routing policies. Pure. Ties are broken in rotation; otherwise
+some servers of an idle fleet would get no requests.
 """
 
 from collections.abc import Sequence
