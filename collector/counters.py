@@ -1,6 +1,8 @@
-"""Counts received messages and items by result. An item is a span, a data point or a log record.
-Each item of an acknowledged message counts once, as `stored`, `skipped` or `refused`. A message
-that was not acknowledged is sent again, so only its valid items are counted, as `unstored`.
+"""Counts received messages and items by result.
+
+An item is a span, a data point or a log record. Each item of an acknowledged message counts once,
+as `stored`, `skipped` or `refused`. A message that was not acknowledged is sent again, so only its
+valid items are counted, as `unstored`.
 """
 
 import threading

@@ -67,10 +67,10 @@ class Intake:
         in_flight_listeners: receive reports of requests in flight after their commit.
         probe_listeners: receive probes after their commit.
         steps: change the rows before they are stored, in this order. A failed step is counted and
-        left out.
+            left out.
         ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. Rows may be this
-        much further in the future, so that senders on this machine, which use the same system
-        clock, are not refused as `in_the_future`.
+            much further in the future, so that senders on this machine, which use the same system
+            clock, are not refused as `in_the_future`.
     """
 
     def __init__(

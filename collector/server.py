@@ -51,7 +51,7 @@ class Collector:
         tls: TLS settings of both receivers, or None for plaintext.
         reading: reads messages, or None to read them in this process.
         clock: the clock for arrival timestamps; None for the system clock, corroborated by the
-        senders' clocks.
+            senders' clocks.
         clock_unix_ns: returns the time of a clock that never jumps, which replaces `clock`.
         forward: receives the unchanged bytes of each stored message.
         gpu_listeners: receive GPU samples after their commit.

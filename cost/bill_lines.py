@@ -1,4 +1,7 @@
-"""Compute a line of the bill: the cost of a replica in one hour, divided into its parts. Pure."""
+"""Compute a line of the bill: the cost of a replica in one hour, divided into its parts.
+
+Pure.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

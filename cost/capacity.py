@@ -5,18 +5,18 @@ range may by chance receive more requests than its load implies, and an overload
 the objective by chance. The estimate removes both effects:
 
 1. Each range's requests are divided into two halves at random. If requests arrive independently,
-then at a fixed load the numbers in the two halves are independent too. One half determines the
-order of the ranges, and the other half measures the rates, so the order does not bias the rates.
-Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for
-   convolution-closed distributions", Journal of Machine Learning Research 25 (2024).
+   then at a fixed load the numbers in the two halves are independent too. One half determines the
+   order of the ranges, and the other half measures the rates, so the order does not bias the rates.
+   Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for convolution-closed distributions",
+   Journal of Machine Learning Research 25 (2024).
 2. Ranges that are adjacent in this order are pooled into bands. The share of good requests is
-fitted by a function that does not increase with the rate, so a range that is good by chance is
-averaged with bad ranges. Source: Ayer, Brunk, Ewing, Reid and Silverman, "An empirical
+   fitted by a function that does not increase with the rate, so a range that is good by chance is
+   averaged with bad ranges. Source: Ayer, Brunk, Ewing, Reid and Silverman, "An empirical
    distribution function for sampling with incomplete information", Annals of Mathematical
    Statistics 26 (1955): pooling of adjacent violators.
 3. A rate is sustainable if the fit is at least one standard error above the target. The standard
-error is computed from the differences between ranges. The margin is needed because such a fit is
-least certain at its ends.
+   error is computed from the differences between ranges. The margin is needed because such a fit is
+   least certain at its ends.
 """
 
 from collections.abc import Sequence

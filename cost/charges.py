@@ -1,4 +1,7 @@
-"""Compute the token weights of cells, and whether their responses were lost. Pure."""
+"""Compute the token weights of cells, and whether their responses were lost.
+
+Pure.
+"""
 
 from cost.weights import Weights
 from telemetry.accounts import Cells

@@ -1,4 +1,5 @@
 """Compute the energy of each replica's GPUs, divide it into busy and idle energy, and compute CO₂.
+
 Pure. Energy is read from counters at the ends of minutes. The energy of shorter intervals is not
 reliable, because power sensors do not measure continuously (an H100's sensor measures only a
 quarter of the time: arXiv 2312.02741). The model for the minutes of a replica (hours in a long

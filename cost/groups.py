@@ -1,4 +1,7 @@
-"""Compute the cost of requests by label, and the cost of their input and output tokens. Pure."""
+"""Compute the cost of requests by label, and the cost of their input and output tokens.
+
+Pure.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -165,7 +168,7 @@ def matching(
     Args:
         groups: groups with the labels of `by`.
         equals: the required value of each label. None selects groups without the label. Labels that
-        are not in `by` are ignored.
+            are not in `by` are ignored.
         by: names of the groups' labels.
     """
     wanted = [(list(by).index(name), value) for name, value in equals.items() if name in by]

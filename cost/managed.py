@@ -141,7 +141,7 @@ def break_even(
     Args:
         usd_per_hour: the cost of all engines per hour, busy or idle.
         compared: the comparison of each served model. Together they must cover the engines'
-        traffic.
+            traffic.
         sustainable: the highest rate at which the objectives are met.
     """
     requests = sum(each.tokens.requests for each in compared)

@@ -1,6 +1,8 @@
 """Read a price file as a `PriceList`. Reading is strict: an unknown key, a price that is not a
 number or a match that is not text is an error, because ignoring it would make the bill silently
-wrong. The message states the necessary change.
+wrong.
+
+The message states the necessary change.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,8 @@
-"""Compute the cost of requests when their rows arrive: billed seconds times the engine's price. An
-engine's device comes from its start or from the names of its GPUs. If the engine is unknown or has
-no price, a request's cost is None, not 0. If a request has no billed seconds, the seconds that the
-engine's step model predicts for its tokens are used, and `priced_by` is `tokens`.
+"""Compute the cost of requests when their rows arrive: billed seconds times the engine's price.
+
+An engine's device comes from its start or from the names of its GPUs. If the engine is unknown or
+has no price, a request's cost is None, not 0. If a request has no billed seconds, the seconds that
+the engine's step model predicts for its tokens are used, and `priced_by` is `tokens`.
 """
 
 import threading
@@ -17,8 +18,10 @@ from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
 MOST_ENGINES: Final = 10_000
-"""Maximum number of engines. Senders choose the names, so the number must be limited. Above the
-limit, the oldest engines are removed.
+"""Maximum number of engines.
+
+Senders choose the names, so the number must be limited. Above the limit, the oldest engines are
+removed.
 """
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]

@@ -29,8 +29,9 @@ from telemetry.starts import MOST_LOADING_S, EngineStart
 HOUR_S: Final = 3_600
 MOST_PROCESSES: Final = 64
 """Maximum number of processes that are checked for overlapping starts per engine, because the check
-is slow. Processes with the most starts are checked first. A server usually has only a few
-processes.
+is slow.
+
+Processes with the most starts are checked first. A server usually has only a few processes.
 """
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
@@ -47,8 +48,9 @@ class Hour:
     """
 
     wall_s: float = 0.0
-    """Seconds that the engine was up, including loading. The seconds of servers that share the name
-    are added.
+    """Seconds that the engine was up, including loading.
+
+    The seconds of servers that share the name are added.
     """
     loading_s: float = 0.0
     """The part of `wall_s` from the start of the process until the engine was ready."""
@@ -87,7 +89,7 @@ def uptime_of(
 
     Args:
         samples: engine samples, including those up to GAP_S before and after the window, which
-        cover its edges.
+            cover its edges.
         from_unix_ns: the window's start.
         to_unix_ns: the window's end.
         starts: engine starts, with their loading time.

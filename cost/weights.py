@@ -1,4 +1,5 @@
 """Compute the relative cost of computed prompt tokens, cached prompt tokens and output tokens.
+
 Pure. If an engine's step model is known, the weights are the seconds of its steps by type of work:
 
     in  = α·P + κ·Q + γ·S·r/(r + N)        over the prompt tokens computed

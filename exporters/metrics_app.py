@@ -24,9 +24,9 @@ def metrics_app(
         exposition: writes the metrics.
         ready: returns whether telemetry is being received and stored.
         failing: returns the failing components with their reasons, as two lists: vital components,
-        without which telemetry is lost, and other components. While a vital component fails, the
-        response is "not ready". While another component fails, the response is "ready" with the
-        component's name, because "not ready" would make senders lose more telemetry.
+            without which telemetry is lost, and other components. While a vital component fails,
+            the response is "not ready". While another component fails, the response is "ready" with
+            the component's name, because "not ready" would make senders lose more telemetry.
     """
     scrapes = _SharedScrapes(exposition)
 

@@ -1,5 +1,6 @@
-"""Store the requests to replay, as columns. Pure. To change the traffic, make a copy with replaced
-columns, selected rows or scaled times.
+"""Store the requests to replay, as columns.
+
+Pure. To change the traffic, make a copy with replaced columns, selected rows or scaled times.
 """
 
 from collections.abc import Sequence

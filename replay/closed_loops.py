@@ -1,12 +1,15 @@
-"""Detect clients that wait for each response before they send the next request. Such a client sends
-more slowly if the server is slower, so its recorded arrival times are not valid for a changed
-server. A tenant has waiting clients if three conditions hold:
+"""Detect clients that wait for each response before they send the next request.
+
+Such a client sends more slowly if the server is slower, so its recorded arrival times are not valid
+for a changed server. A tenant has waiting clients if three conditions hold:
 
 - After each arrival, nearly the same number of the tenant's requests is in flight. The variance of
-this number equals its mean for independent users (Poisson arrivals), and is near 0 for waiting
-clients. - The clients wait for the server for more than half of the time. Otherwise latency has
-little effect on the arrivals. - The pause before a request is not shorter after a longer response.
-A schedule with fixed arrival times does not meet this condition.
+  this number equals its mean for independent users (Poisson arrivals), and is near 0 for waiting
+  clients.
+- The clients wait for the server for more than half of the time. Otherwise latency has little
+  effect on the arrivals.
+- The pause before a request is not shorter after a longer response. A schedule with fixed arrival
+  times does not meet this condition.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,6 @@
-"""Store the stalls and slowdowns of the servers in the recording, which a replay can
-include. Pure.
+"""Store the stalls and slowdowns of the servers in a recording, which a replay can include.
+
+Pure.
 """
 
 from collections.abc import Sequence

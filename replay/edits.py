@@ -1,4 +1,5 @@
 """Apply the changes of a what-if question: engine arguments, replicas, router, rates, lengths.
+
 Pure. An edit of the server replaces fields of its model. An edit of the traffic creates a changed
 copy of the arrivals.
 """
@@ -288,7 +289,7 @@ def edited_arrivals(
         front_end: computes the front end's time for prompts with changed lengths.
         tenants: the tenants' names.
         chance: random numbers for the choice of requests to copy or drop, and for the times of
-        copies.
+            copies.
 
     Raises:
         EditError: a rate names a tenant without requests, or there would be too many requests.

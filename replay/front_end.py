@@ -1,5 +1,6 @@
-"""Model the API server's process, which handles requests one after another. Pure. While the process
-tokenises a prompt, other requests and the writing of tokens wait.
+"""Model the API server's process, which handles requests one after another.
+
+Pure. While the process tokenises a prompt, other requests and the writing of tokens wait.
 """
 
 from bisect import bisect_right

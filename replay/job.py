@@ -90,7 +90,7 @@ class Job:
         output_tokens: number of tokens to produce, at least 1.
         queued: time at which the request reaches the engine.
         prefixes: key and end (in tokens) of each segment of the shared prefix, in order. A segment
-        may end in the output. Only whole blocks are shared.
+            may end in the output. Only whole blocks are shared.
         lora: the request's adapter.
     """
 
@@ -138,7 +138,7 @@ class Job:
     billed_s: float = 0.0
     """The request's share of the time of its steps, in proportion to its work in each step."""
     wasted_s: float = 0.0
-    """The share for work that an eviction discarded."""
+    """The request's share for work that an eviction discarded."""
     prefill: Shares = field(default_factory=Shares)
     decode: Shares = field(default_factory=Shares)
 

@@ -1,4 +1,5 @@
 """Simulate engines, KV caches, front ends and clients with arrays, in a loop that numba compiles.
+
 Pure. The loop makes the same decisions as `replay.engine`, `replay.kv_cache` and
 `replay.reference`, which document the reasons for each rule. The tests compare the results. In
 every step, the loop visits every running sequence, which is faster in compiled code than the
@@ -84,8 +85,8 @@ EXTENT: Final = np.dtype(
     _fields("resident holders offset newer older", "i8") + _fields("being_filled idle", "?"),
     align=True,
 )
-"""An extent of cached blocks. A segment's extent has the index `first_extent` of the replica + key.
-The extent of finished request n has the index `left_from` + n."""
+"""An extent of cached blocks. The extent of a segment has the index `replica.first_extent + key`.
+The extent of finished request n has the index `left_from + n`."""
 
 ENGINE: Final = np.dtype(
     _fields("now_s start_s end_s decided_s pace busy_s seats_s kv_s tokens_s", "f8")
@@ -855,7 +856,7 @@ def run(
         extents: (r · key_count + n,) EXTENT
         batches: (r, seats) running requests in order of admission
         lists: (r, 4) head and tail (−1 if empty) of two lists: requests that are not accepted yet,
-        and the queue
+            and the queue
         noise: (r, k) noise factors of the steps, used cyclically
         draws: (r, d) random numbers in [0, 1) that decide whether drafted tokens are accepted
         stalls: (s,) EVENT

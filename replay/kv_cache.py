@@ -1,8 +1,9 @@
-"""Simulate a paged KV cache with prefix reuse. Blocks are held, idle (evictable) or blank. Pure.
-Blocks are counted, not numbered. The blocks of a shared prompt segment form an extent, and so do
-the blocks that a finished job leaves. The resident blocks of an extent are always its first blocks,
-and an extent has resident blocks only if the extents before it are complete. Every operation is
-therefore O(1) in the length of a prompt, and an hour can be simulated in seconds.
+"""Simulate a paged KV cache with prefix reuse. Blocks are held, idle (evictable) or blank.
+
+Pure. Blocks are counted, not numbered. The blocks of a shared prompt segment form an extent, and so
+do the blocks that a finished job leaves. The resident blocks of an extent are always its first
+blocks, and an extent has resident blocks only if the extents before it are complete. Every
+operation is therefore O(1) in the length of a prompt, and an hour can be simulated in seconds.
 
 The invariant is: held + idle + blank = blocks. The least recently used idle extent is evicted
 first, beginning with its last block, as in vLLM. One difference from vLLM: if several jobs compute

@@ -1,5 +1,6 @@
-"""Replay arrivals on a model of their servers. An hour of a replica takes less than a second. Pure:
-model, arrivals, conditions and seed determine the outcome. A compiled loop (`replay.kernel`)
+"""Replay arrivals on a model of their servers. An hour of a replica takes less than a second.
+
+Pure: model, arrivals, conditions and seed determine the outcome. A compiled loop (`replay.kernel`)
 computes the same results as the engine in plain Python (`replay.reference`). If the model has a
 feature that the loop does not support, `replay` raises an error.
 
@@ -91,7 +92,7 @@ def warm(compiling: Callable[[], None] = lambda: None) -> bool:
 
     Args:
         compiling: called before a compilation, which takes about 15 s; not called if the code is in
-        the cache.
+            the cache.
 
     Returns:
         Whether the loop was compiled.

@@ -1,6 +1,7 @@
-"""Simulate LoRA adapters: a few on the GPU, more in host memory, the rest in storage. Pure. A
-request is skipped while there is no slot for its adapter. An adapter that is not on the GPU is
-loaded in the request's first step, and all requests of that step wait.
+"""Simulate LoRA adapters: a few on the GPU, more in host memory, the rest in storage.
+
+Pure. A request is skipped while there is no slot for its adapter. An adapter that is not on the GPU
+is loaded in the request's first step, and all requests of that step wait.
 
 Source: vLLM v1/core/sched/scheduler.py and lora/worker_manager.py.
 """

@@ -2,9 +2,10 @@
 
 Each line is one request, with `timestamp` (milliseconds), `input_length` and `output_length`
 (tokens). If shared prefixes are recorded, the line also has `hash_ids`, with one number for each
-block of the prompt. Prompts with the same first k numbers have the same first k blocks. The writer
-assigns numbers from 0 in the order of their first use, because benchmark clients use them as
-indices. The numbers do not reveal the recorded keys.
+block of the prompt. Prompts with the same first k numbers have the same first k blocks.
+
+The writer assigns numbers from 0 in the order of their first use, because benchmark clients use
+them as indices. The numbers do not reveal the recorded keys.
 """
 
 import json
@@ -38,7 +39,7 @@ class MooncakeWriter:
         Args:
             block_tokens: number of tokens in a block of `hash_ids`.
             unshared: whether prompts without recorded prefixes get unique numbers. Otherwise they
-            get no `hash_ids`.
+                get no `hash_ids`.
         """
         self._block_tokens = block_tokens
         self._unshared = unshared

@@ -1,5 +1,6 @@
-"""Choose the server for a request: routing policies. Pure. Ties are broken in rotation; otherwise
-some servers of an idle fleet would get no requests.
+"""Choose the server for a request: routing policies.
+
+Pure. Ties are broken in rotation; otherwise some servers of an idle fleet would get no requests.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
-"""Model a vLLM deployment, which `replay` runs and a what-if question edits. Pure. To change engine
-arguments, the number of replicas or the router, use `dataclasses.replace` on the model.
+"""Model a vLLM deployment, which `replay` runs and a what-if question edits.
+
+Pure. To change engine arguments, the number of replicas or the router, use `dataclasses.replace` on
+the model.
 """
 
 from dataclasses import dataclass, field

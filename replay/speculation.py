@@ -1,4 +1,5 @@
 """Simulate speculative decoding: each step drafts a few tokens, and some of them are accepted.
+
 Pure. Sequences advance at different speeds, so they are processed separately. Drafted tokens are
 accepted up to the first rejection; the step adds one more token.
 """
@@ -46,8 +47,8 @@ class Drafting:
 
     @property
     def verify_s(self) -> float:
-        """Seconds that one sequence's drafted tokens add to a step. They are computed like a
-        prompt."""
+        """Seconds that one sequence's drafted tokens add to a step. Drafted tokens are computed
+        like a prompt."""
         return self.tokens * (self._model.prefill_token_s + self._model.sequence_s)
 
     @property

@@ -1,4 +1,5 @@
 """Compute deviations from the step model: noise, slowdowns, stalls, first steps of batch shapes.
+
 Pure.
 """
 

@@ -1,7 +1,8 @@
-"""Compute the duration of an engine step: γ + α·P + κ·Q + β·C + δ·N. Pure. P is the number of
-prefill tokens. Q = Σ p·(start + p/2) over the prefill chunks is their attention, which is quadratic
-in the prompt length. C is the number of context tokens that decodes read. N is the number of
-decoding sequences.
+"""Compute the duration of an engine step: γ + α·P + κ·Q + β·C + δ·N.
+
+Pure. P is the number of prefill tokens. Q = Σ p·(start + p/2) over the prefill chunks is their
+attention, which is quadratic in the prompt length. C is the number of context tokens that decodes
+read. N is the number of decoding sequences.
 """
 
 from dataclasses import dataclass, replace

@@ -57,8 +57,8 @@ def read_back(
 
     Args:
         steps: (n,) number of steps in each time range. The other arrays have the same shape. Use
-        ranges of seconds, not minutes: short prompts lower the bound for long prompts in the same
-        range.
+            ranges of seconds, not minutes: short prompts lower the bound for long prompts in the
+            same range.
         prefill_tokens: P, the number of prompt tokens.
         prefill_attention: Q, the attention of the chunks.
         decodes: N, the number of decodes.

@@ -1,6 +1,7 @@
-"""Read the values of a model's configuration, which may have several key names. Pure. Errors
-contain the key. A list is represented by the number of times that each element occurs, as in the
-report of a running engine.
+"""Read the values of a model's configuration. A value may have several key names.
+
+Pure. Errors contain the key. A list is represented by the number of times that each element occurs,
+as in the report of a running engine.
 """
 
 from collections import Counter
@@ -80,7 +81,7 @@ class Config:
 
         Raises:
             UnknownShapeError: the value is not a whole number, but for example a list with one
-            number per layer.
+                number per layer.
         """
         for key in keys:
             value = self._values.get(key)

@@ -1,5 +1,6 @@
-"""Store the scheduled work of single steps, or sums over windows of steps. Pure. All columns have
-the same length n, with one row per step or window.
+"""Store the scheduled work of single steps, or sums over windows of steps.
+
+Pure. All columns have the same length n, with one row per step or window.
 """
 
 from dataclasses import dataclass

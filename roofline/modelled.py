@@ -1,6 +1,7 @@
-"""Compute the bytes and FLOPs of an engine's steps on a GPU, for each window. Pure. The inputs are
-the model's shape and the step ledger. If one of them is unknown, vLLM's counters are used. vLLM
-counts bytes and FLOPs differently (README.md).
+"""Compute the bytes and FLOPs of an engine's steps on a GPU, for each window.
+
+Pure. The inputs are the model's shape and the step ledger. If one of them is unknown, vLLM's
+counters are used. vLLM counts bytes and FLOPs differently (README.md).
 """
 
 from dataclasses import dataclass

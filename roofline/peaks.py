@@ -1,5 +1,6 @@
-"""Find the peak bandwidth and FLOP/s of a GPU or MIG slice by its name. Pure, except that the
-module reads the package's table `peaks.toml` once.
+"""Find the peak bandwidth and FLOP/s of a GPU or MIG slice by its name.
+
+Pure, except that the module reads the package's table `peaks.toml` once.
 """
 
 import re
@@ -53,8 +54,8 @@ def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> De
     Args:
         name: the name that NVML, vLLM or AMD SMI reports, such as "NVIDIA H100 80GB HBM3".
         given: peaks by name that override the table: `{"NVIDIA H20": {"bytes_per_s": 4.0e12,
-        "flops_per_s": {"bf16": 148e12}}}`. For a device in the table, unchanged values may be
-        omitted.
+            "flops_per_s": {"bf16": 148e12}}}`. For a device in the table, unchanged values may be
+            omitted.
 
     Raises:
         PeaksError: a given value is invalid.

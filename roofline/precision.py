@@ -1,4 +1,5 @@
 """Determine bytes per weight and cached element, and number formats, from dtype and quantisation.
+
 Pure. Scales and zero points count as part of a weight: a weight of 4 bits in groups of 128 has 0.52
 bytes.
 """

@@ -1,5 +1,7 @@
-"""Compute the bytes and FLOPs of single requests. Pure. All requests in a step share one read of
-the weights. A request's share of this read can be computed only if the batch size is known.
+"""Compute the bytes and FLOPs of single requests.
+
+Pure. All requests in a step share one read of the weights. A request's share of this read can be
+computed only if the batch size is known.
 """
 
 from dataclasses import dataclass

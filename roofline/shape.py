@@ -1,6 +1,7 @@
-"""Describe a model's shape in an engine, from which bytes and FLOPs are computed. Pure. Sizes are
-numbers of elements of the whole model; `Parallel` determines the share of each GPU. Biases and
-norms are ignored: they are under 0.2 % of the parameters.
+"""Describe a model's shape in an engine, from which bytes and FLOPs are computed.
+
+Pure. Sizes are numbers of elements of the whole model; `Parallel` determines the share of each GPU.
+Biases and norms are ignored: they are under 0.2 % of the parameters.
 """
 
 from dataclasses import dataclass

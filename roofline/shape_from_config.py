@@ -86,12 +86,12 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
 
     Args:
         config: the configuration with Hugging Face's keys, and vLLM's keys with non-default values:
-        `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,
-        `decode_context_parallel_size`, `cache_dtype` and `quantization`.
+            `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,
+            `decode_context_parallel_size`, `cache_dtype` and `quantization`.
 
     Raises:
         UnknownShapeError: a key is missing, or belongs to an unsupported part. The message contains
-        the key.
+            the key.
     """
     model = Config(text_part(config))
     for key, what in _NOT_MODELLED.items():

@@ -3,7 +3,7 @@
     idle            SM activity below 0.2
     memory-bound    bytes/bandwidth ≥ FLOPs/peak, and the step at most twice as long
     compute-bound   FLOPs/peak > bytes/bandwidth, and the step at most twice as long
-    overhead-bound the step is longer than twice both times: CPU, kernel launches, communication
+    overhead-bound  the step is longer than twice both times: CPU, kernel launches, communication
 
 Pure. Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
@@ -80,7 +80,7 @@ def verdict_of(
         sm_active_ratio: measured share of the window in which multiprocessors were active; None if
             not measured.
         busy_ratio: share of the window that the engine spent in steps, used if SM activity is
-        unknown.
+            unknown.
 
     Returns:
         The bottleneck, or None if a term is unknown.
@@ -133,7 +133,7 @@ def findings_of(
         verdict: the window's bottleneck.
         terms: terms of the window's mean step.
         tensor_active_ratio: measured share of the time in which matrix units were active; None to
-        use MFU.
+            use MFU.
         residual: the result of `residual_of`.
         of_the_peak: the larger of measured and modelled bandwidth, as a share of the peak; None if
             unknown.

@@ -1,5 +1,6 @@
-"""Compute the number of weights of a model, in total and on one GPU. Pure. Only matrices are
-counted: norms and biases are under 0.2 % of the weights of today's models.
+"""Compute the number of weights of a model, in total and on one GPU.
+
+Pure. Only matrices are counted: norms and biases are under 0.2 % of the weights of today's models.
 """
 
 from typing import NamedTuple

@@ -1,5 +1,6 @@
-"""Compute an engine's roofline by time window: bytes, FLOPs, bandwidth, utilisation, verdict. Pure.
-Other packages use only `windows_of`.
+"""Compute an engine's roofline by time window: bytes, FLOPs, bandwidth, utilisation, verdict.
+
+Pure. Other packages use only `windows_of`.
 """
 
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ def windows_of(
         gpus: samples of the engine's GPUs, with the fields of `GpuSample`.
         width_s: width of a window in seconds; None for a single window.
         chunks: limits of prompt chunks (`chunks.read_chunks(start.arguments)`); None to ignore the
-        KV that chunks read again.
+            KV that chunks read again.
 
     Returns:
         The windows in order of time, without those in which no sample has a predecessor.

@@ -1,5 +1,7 @@
-"""Describe a window's verdict in a sentence. Pure. Every sentence contains the step's duration and
-the times that memory and compute need at their peaks, so that readers can check the verdict.
+"""Describe a window's verdict in a sentence.
+
+Pure. Every sentence contains the step's duration and the times that memory and compute need at
+their peaks, so that readers can check the verdict.
 """
 
 from roofline.verdict import Finding, Terms, Verdict

@@ -94,7 +94,7 @@ def request_table(
             Unknown values come last, and ties are in the order of receipt.
         limit: the maximum number of rows.
         ended_after_unix_ns: return only requests that ended after this time. Because the database
-        rounds, the result may include requests that ended up to a millisecond earlier.
+            rounds, the result may include requests that ended up to a millisecond earlier.
 
     Raises:
         ValueError: a column or label is unknown, or the limit is negative.

@@ -84,7 +84,7 @@ def delete_older(
         keep_ns: the retention of rows.
         now_unix_ns: the current time.
         batch_rows: rows per transaction. A batch with more rows of one time exceeds this number,
-        because rows with the same time are deleted together.
+            because rows with the same time are deleted together.
         pause: called after each batch, while no transaction is open.
 
     Returns: the number of deleted rows, or 0 if the database deletes old rows itself.

@@ -1,6 +1,8 @@
-"""Define the data for a bill, as columns: engine time, billed requests and energy. Pure. A span is
-a time range of one engine or GPU with the first and the last value of each counter. The bill uses
-the difference of the two values. A cell contains the requests of one hour with the same labels.
+"""Define the data for a bill, as columns: engine time, billed requests and energy.
+
+Pure. A span is a time range of one engine or GPU with the first and the last value of each counter.
+The bill uses the difference of the two values. A cell contains the requests of one hour with the
+same labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +20,10 @@ from telemetry.starts import EngineStart
 BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
-"""Maximum seconds between two samples of a running engine. A longer gap is neither billed nor
-counted as idle. Plugins send a sample every second; engines are scraped every few seconds.
+"""Maximum seconds between two samples of a running engine.
+
+A longer gap is neither billed nor counted as idle. Plugins send a sample every second; engines are
+scraped every few seconds.
 """
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))

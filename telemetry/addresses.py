@@ -1,7 +1,8 @@
-"""Check whether a credential may be sent to an address, and mask credentials in addresses. Pure.
-All senders have the same rule: a credential is sent only to loopback or over TLS, unless the user
-sets `--insecure-credentials`. Source: RFC 6750, section 5.3 (bearer tokens over TLS); RFC 3986,
-section 3.2.1 (userinfo).
+"""Check whether a credential may be sent to an address, and mask credentials in addresses.
+
+Pure. All senders have the same rule: a credential is sent only to loopback or over TLS, unless the
+user sets `--insecure-credentials`. Source: RFC 6750, section 5.3 (bearer tokens over TLS); RFC
+3986, section 3.2.1 (userinfo).
 """
 
 import re

@@ -1,13 +1,14 @@
 """Compute the time that alerts and retention use: the system clock, unless senders contradict it.
+
 The system clock can jump: NTP corrects it, a user sets it, or a virtual machine is paused. The time
 since boot does not jump. After a jump, there are two candidates for the current time: the time
 before the jump plus the time since then ("held"), and the system clock ("system"). The senders have
 other clocks, so their timestamps decide between the candidates:
 
-- A sender whose timestamps jumped with the system clock uses the same clock and does not vote. - A
-sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to its
-timestamps. The majority decides immediately. - Without a witness, the held time is used for
-`STEPOUT_NS`. Then the system clock is accepted.
+- A sender whose timestamps jumped with the system clock uses the same clock and does not vote.
+- A sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to
+  its timestamps. The majority decides immediately.
+- Without a witness, the held time is used for `STEPOUT_NS`. Then the system clock is accepted.
 
 A jump that witnesses contradict is therefore ignored until the clock jumps back, and a jump without
 a witness is accepted after five minutes. Suspending the machine is not a jump, because the time

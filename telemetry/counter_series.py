@@ -49,7 +49,7 @@ class CounterSeries:
         first_unix_ns: (n,) the start of each sample or span, sorted.
         last_unix_ns: (n,) the end of each sample or span, sorted.
         follows: (n,) whether the previous entry is a neighbour: in the same series, with a gap of
-        at most the longest allowed gap.
+            at most the longest allowed gap.
     """
 
     order: IntArray

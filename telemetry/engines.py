@@ -1,7 +1,8 @@
-"""Define an engine sample: the state of an engine at one instant. Gauges are values at that
-instant. `*_total` values count from `started_unix_ns`, the start of the engine or of the front end
-that reports it. The increase between two samples with the same start is the difference of their
-totals, so a lost or repeated sample causes no error.
+"""Define an engine sample: the state of an engine at one instant.
+
+Gauges are values at that instant. `*_total` values count from `started_unix_ns`, the start of the
+engine or of the front end that reports it. The increase between two samples with the same start is
+the difference of their totals, so a lost or repeated sample causes no error.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,9 @@
-"""Describe the fields of requests and samples. Each field of `RequestTimeline`, `EngineSample` and
-`GpuSample` has an annotation with its unit, meaning, source and OpenTelemetry name. The annotation
-also determines whether rollups include the field. The tables of the collector and the store,
-docs/attributes.md and the JSON of `tailspan requests` are derived from these annotations.
+"""Describe the fields of requests and samples.
+
+Each field of `RequestTimeline`, `EngineSample` and `GpuSample` has an annotation with its unit,
+meaning, source and OpenTelemetry name. The annotation also determines whether rollups include the
+field. The tables of the collector and the store, docs/attributes.md and the JSON of `tailspan
+requests` are derived from these annotations.
 
     queue_s: Annotated[float | None, attribute(names.QUEUE, "s", "…", INSTANTS)] = None
 """

@@ -1,5 +1,6 @@
-"""Define a GPU sample: the state of a GPU at one instant, from its driver or a separate sampler. A
-value that a GPU does not report is None. No similar value is used instead: for example, the share
+"""Define a GPU sample: the state of a GPU at one instant, from its driver or a separate sampler.
+
+A value that a GPU does not report is None. No similar value is used instead: for example, the share
 of time with memory access does not replace the memory bandwidth.
 """
 
@@ -154,8 +155,9 @@ class GpuSample:
 METRICS: Final[Mapping[str, str]] = {
     field.name: wire for wire, field in on_the_wire(GpuSample).items() if field.type is not str
 }
-"""Maps each measured field to its OpenTelemetry metric. Throttle reasons are text, so they are sent
-as an attribute of `names.GPU_THROTTLED`.
+"""Maps each measured field to its OpenTelemetry metric.
+
+Throttle reasons are text, so they are sent as an attribute of `names.GPU_THROTTLED`.
 """
 
 

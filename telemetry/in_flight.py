@@ -1,6 +1,7 @@
-"""Define a server's newest report of a request that has not ended. A report contains the request's
-labels, its age, and the time to first byte once it is known. The final latencies can only be
-longer, so a latency objective that is missed now stays missed.
+"""Define a server's newest report of a request that has not ended.
+
+A report contains the request's labels, its age, and the time to first byte once it is known. The
+final latencies can only be longer, so a latency objective that is missed now stays missed.
 """
 
 from dataclasses import dataclass
@@ -9,8 +10,10 @@ from typing import Final
 from telemetry.requests import Source
 
 REPORTED_FROM_S: Final = 5.0
-"""Minimum age in seconds of a reported request. Ended requests are exported at the same interval,
-so a report on a younger request would not arrive before its row.
+"""Minimum age in seconds of a reported request.
+
+Ended requests are exported at the same interval, so a report on a younger request would not arrive
+before its row.
 """
 
 

@@ -1,5 +1,6 @@
-"""Define the colours of a request's phases, for pages, dashboards and pictures. People with a
-colour vision deficiency can distinguish the colours on light and dark backgrounds
+"""Define the colours of a request's phases, for pages, dashboards and pictures.
+
+People with a colour vision deficiency can distinguish the colours on light and dark backgrounds
 (tests/ui/kit/test_colours.py).
 """
 

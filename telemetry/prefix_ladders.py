@@ -1,7 +1,8 @@
-"""Parse prefix ladders, which show which requests begin with the same tokens. Pure. A ladder
-consists of the tokens per block, as in `16:`, and four characters for each rung. The first rung is
-for the empty prompt, the others for the prefixes at `POSITIONS`. The plugin computes ladders
-(`tailspan_vllm/request/prefix_ladder.py`).
+"""Parse prefix ladders, which show which requests begin with the same tokens.
+
+Pure. A ladder consists of the tokens per block, as in `16:`, and four characters for each rung. The
+first rung is for the empty prompt, the others for the prefixes at `POSITIONS`. The plugin computes
+ladders (`tailspan_vllm/request/prefix_ladder.py`).
 """
 
 import re

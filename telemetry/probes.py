@@ -1,6 +1,7 @@
-"""Define a probe: one request from the prober to an endpoint, measured by the prober. Probes are
-stored separately from requests. The server also reports each probe as a request with the tenant
-`PROBE_TENANT`; queries leave out these requests unless they select this tenant.
+"""Define a probe: one request from the prober to an endpoint, measured by the prober.
+
+Probes are stored separately from requests. The server also reports each probe as a request with the
+tenant `PROBE_TENANT`; queries leave out these requests unless they select this tenant.
 """
 
 from dataclasses import dataclass
@@ -42,8 +43,8 @@ class ProbeOutcome(StrEnum):
 class Probe:
     """One probe. Unknown values are None.
 
-    DNS, connect and TLS are the time to connect. All other durations begin when the connection is
-    ready, so the time to connect and `e2e_s` sum to the whole wait.
+    The durations of DNS, connect and TLS sum to the time to connect. All other durations begin when
+    the connection is ready, so the time to connect and `e2e_s` sum to the whole wait.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]

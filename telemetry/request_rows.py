@@ -1,6 +1,7 @@
-"""Store many requests as rows of plain values, and as columns. The collector, the store and
-`/metrics` exchange requests in this form. Creating an object takes longer than processing a
-request, so objects are created only on access.
+"""Store many requests as rows of plain values, and as columns.
+
+The collector, the store and `/metrics` exchange requests in this form. Creating an object takes
+longer than processing a request, so objects are created only on access.
 """
 
 from collections.abc import Iterable, Sequence
@@ -71,7 +72,7 @@ class RequestRows(Sequence[RequestTimeline]):
     Args:
         rows: the rows.
         measures: the numeric fields as an array (MEASURES, requests), with NaN for unknown values;
-        None to compute the array when needed.
+            None to compute the array when needed.
     """
 
     __slots__ = ("_columns", "_measures", "rows")
@@ -135,6 +136,7 @@ class RequestRows(Sequence[RequestTimeline]):
 
     def numbers(self, field: str) -> FloatArray:
         """Return the values of a numeric field or `tpot_s`: (n,), with NaN if unknown.
+
         Read only.
         """
         if field == "tpot_s":

@@ -1,9 +1,10 @@
-"""Estimate quantiles of durations within 1 %, with mergeable sketches. A sketch counts durations in
-the bins of a fixed grid. Bin b contains durations above γ^(b−1) and up to γ^b seconds, with γ =
-101/99, so every duration in a bin is within 1 % of the bin's estimate. There are 115 bins per
-decade, from a nanosecond to 31 years. Two sketches are merged by adding their counts per bin, as
-`SUM(n) GROUP BY bin` does. Merging is associative and exact: the result equals a sketch of all
-durations.
+"""Estimate quantiles of durations within 1 %, with mergeable sketches.
+
+A sketch counts durations in the bins of a fixed grid. Bin b contains durations above γ^(b−1) and up
+to γ^b seconds, with γ = 101/99, so every duration in a bin is within 1 % of the bin's estimate.
+There are 115 bins per decade, from a nanosecond to 31 years. Two sketches are merged by adding
+their counts per bin, as `SUM(n) GROUP BY bin` does. Merging is associative and exact: the result
+equals a sketch of all durations.
 
 The grid never changes, so a stored bin has the same meaning on every machine. The bounds are the
 doubles nearest to (101/99)^b, computed with integers. The bin of a duration is found by a search in

@@ -1,6 +1,7 @@
-"""Define starts of engines with their arguments, and compare two starts. Pure. `arguments` is a
-JSON object with sorted keys such as `cache.block_size`. The values are numbers, booleans and
-strings. An unknown argument is absent, and differs from every value.
+"""Define starts of engines with their arguments, and compare two starts.
+
+Pure. `arguments` is a JSON object with sorted keys such as `cache.block_size`. The values are
+numbers, booleans and strings. An unknown argument is absent, and differs from every value.
 """
 
 import json
@@ -10,8 +11,10 @@ from typing import Final, NamedTuple
 Argument = str | int | float | bool
 
 MOST_LOADING_S: Final = 3_600.0
-"""Maximum plausible value of `loading_s`. A longer time means that the process created the engine
-long after its own start. vLLM itself waits for at most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
+"""Maximum plausible value of `loading_s`.
+
+A longer time means that the process created the engine long after its own start. vLLM itself waits
+for at most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
 """
 
 
@@ -44,7 +47,10 @@ class EngineStart:
 
 
 class Difference(NamedTuple):
-    """One argument that differs between two configurations. An absent value is None."""
+    """One argument that differs between two configurations.
+
+    An absent value is None.
+    """
 
     argument: str
     before: Argument | None

@@ -13,12 +13,12 @@ class Task:
     Attributes:
         name: the name of the component in metrics, in `/readyz` and in `tailspan doctor`.
         vital: whether telemetry is lost while the component fails. Senders should then use another
-        server.
+            server.
         quiet_s: the longest normal time between two successes, or None if the component works only
             on demand.
         failures: the number of failed attempts.
         problem: the reason why the last attempt failed, such as the exception's type, or None if it
-        succeeded.
+            succeeded.
         begun_unix_s: the time of the first start, or None before the first start.
         last_success_unix_s: the time of the last success, or None before the first success.
         alive: returns whether the component's thread or process runs, or None if this is unknown.

@@ -1,5 +1,6 @@
-"""Replace invisible characters, which can hide, reverse or break the surrounding text. Pure.
-Clients choose the text of tenants, routes, models and ids, so this text is not trusted.
+"""Replace invisible characters, which can hide, reverse or break the surrounding text.
+
+Pure. Clients choose the text of tenants, routes, models and ids, so this text is not trusted.
 """
 
 import unicodedata

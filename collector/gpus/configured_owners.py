@@ -1,4 +1,5 @@
 """Returns the replica that the user configured for a GPU, by GPU name or by labels of an exporter.
+
 Pure. Configuration overrides detection.
 """
 

@@ -1,5 +1,6 @@
-"""Reads NVIDIA GPUs through dcgm-exporters: GPUs older than Hopper, and GPUs of other machines. An
-exporter samples its GPUs every 30 s, or every second if started with `-c 1000`. More frequent
+"""Reads NVIDIA GPUs through dcgm-exporters: GPUs older than Hopper, and GPUs of other machines.
+
+An exporter samples its GPUs every 30 s, or every second if started with `-c 1000`. More frequent
 scrapes return the same values again.
 """
 

@@ -1,8 +1,9 @@
-"""Converts the response of a dcgm-exporter to GPU samples. Pure. With MIG, each slice has its own
-series with the label GPU_I_ID. The exporter repeats the card's power and energy for each slice; the
-parser drops these copies, so that no sum counts them twice. Sources: dcgm-exporter,
-`etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM, "Field Identifiers". Label
-names are those of versions 2.x to 4.x, including `--use-old-namespace`.
+"""Converts the response of a dcgm-exporter to GPU samples.
+
+Pure. With MIG, each slice has its own series with the label GPU_I_ID. The exporter repeats the
+card's power and energy for each slice; the parser drops these copies, so that no sum counts them
+twice. Sources: dcgm-exporter, `etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM,
+"Field Identifiers". Label names are those of versions 2.x to 4.x, including `--use-old-namespace`.
 """
 
 import re
@@ -148,7 +149,10 @@ def _gpu(
 
 
 def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
-    """Set the memory fields. An absent total is the sum of used, free and reserved memory."""
+    """Set the memory fields.
+
+    An absent total is the sum of used, free and reserved memory.
+    """
     used, free, total = (values.get(name) for name in (_USED, _FREE, _TOTAL))
     if total is None and used is not None and free is not None:
         total = used + free + values.get(_RESERVED, 0.0)

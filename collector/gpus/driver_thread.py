@@ -1,5 +1,6 @@
-"""Calls a driver's library on a separate thread, so that a hanging call blocks no other code. It is
-a daemon thread, so a hanging driver does not prevent the program from ending.
+"""Calls a driver's library on a separate thread, so that a hanging call blocks no other code.
+
+It is a daemon thread, so a hanging driver does not prevent the program from ending.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ class DriverThread:
 
         Raises:
             ReaderError: reading failed or took too long. After a timeout, further calls fail until
-            the first call has returned.
+                the first call has returned.
         """
         if self._pending is not None and not self._pending.done():
             raise ReaderError(Absence(Why.TIMEOUT, "the driver's previous call has not returned"))

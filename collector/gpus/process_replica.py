@@ -1,7 +1,9 @@
-"""Finds the replica to which a process of this machine belongs. Pure. A process id alone is not
-enough: other machines have the same ids, and every container has a process 1. Therefore the process
-must have started at about the same time as the engine's totals. If a replica's name contains a host
-(`host:port`, the default), the host must be this machine or the process's container.
+"""Finds the replica to which a process of this machine belongs.
+
+Pure. A process id alone is not enough: other machines have the same ids, and every container has a
+process 1. Therefore the process must have started at about the same time as the engine's totals. If
+a replica's name contains a host (`host:port`, the default), the host must be this machine or the
+process's container.
 
 With one API server, the engine's workers are descendants of the process whose id the engine
 reports. With several API servers, or with data parallelism, servers and engines are siblings: one

@@ -1,4 +1,5 @@
 """Defines the interface of a GPU reader, and its results: values and reasons for absent values.
+
 `owners` assigns GPUs to replicas.
 """
 

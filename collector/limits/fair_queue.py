@@ -1,9 +1,11 @@
-"""Shares the reading time fairly between senders. Messages are read one at a time, and one message
-can take a hundred times longer than another. In order of arrival, a few expensive messages from one
-sender would delay all other senders. Therefore the queue selects the sender that has used the least
-reading time. A message then waits for the current message and for at most one message from each
-other sender. A sender with too many uncommitted rows is skipped until they are committed, because
-all senders' rows share one transaction.
+"""Shares the reading time fairly between senders.
+
+Messages are read one at a time, and one message can take a hundred times longer than another. In
+order of arrival, a few expensive messages from one sender would delay all other senders. Therefore
+the queue selects the sender that has used the least reading time. A message then waits for the
+current message and for at most one message from each other sender. A sender with too many
+uncommitted rows is skipped until they are committed, because all senders' rows share one
+transaction.
 
 Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, with the measured time instead of the
 packet length.

@@ -1,5 +1,6 @@
-"""Reserves memory for a message while it arrives, and releases the memory after the response. Bytes
-are reserved before they are used, within a limit per sender and a limit for all senders. If a
+"""Reserves memory for a message while it arrives, and releases the memory after the response.
+
+Bytes are reserved before they are used, within a limit per sender and a limit for all senders. If a
 message does not fit, the collector refuses it and the sender must retry. Use this module from one
 event loop only.
 """

@@ -32,8 +32,9 @@ class Limits:
     max_waiting_bytes: int = 256 * MIB
     """Maximum total size of all unanswered messages, including those still arriving."""
     max_peer_waiting_bytes: int = 128 * MIB
-    """Maximum total size of the unanswered messages from one address. The default is half of the
-    total limit, so that one sender cannot use all memory.
+    """Maximum total size of the unanswered messages from one address.
+
+    The default is half of the total limit, so that one sender cannot use all memory.
     """
     max_waiting_messages: int = 1024
     """Maximum number of unanswered messages. Each uses up to 64 KiB in the transport before it is

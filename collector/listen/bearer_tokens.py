@@ -1,6 +1,8 @@
 """Authenticates requests by bearer tokens from a file or a variable. Tokens are compared in
-constant time. Only digests of tokens are stored, and no token appears in a log or an error. Source:
-RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage".
+constant time.
+
+Only digests of tokens are stored, and no token appears in a log or an error. Source: RFC 6750, "The
+OAuth 2.0 Authorization Framework: Bearer Token Usage".
 """
 
 import hmac

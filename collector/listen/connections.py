@@ -1,4 +1,5 @@
 """Accepts TCP connections within limits. asyncio's own server accepts connections without a limit.
+
 When file descriptors run out, it logs an error for each connection in its backlog, up to 2,048
 errors per second. This acceptor counts a connection as soon as it is accepted, before the TLS
 handshake. There is a limit per address and a limit for all addresses together. At a limit, a new
@@ -101,7 +102,7 @@ class Acceptor:
     Args:
         listening: the socket; `close` closes it.
         protocol: creates the protocol of a connection. The protocol must set the connection's
-        `held`, and call `closed` when it ends.
+            `held`, and call `closed` when it ends.
         limits: limits on connections and on the handshake's duration.
         tls: None for plaintext.
     """
@@ -213,7 +214,7 @@ class Acceptor:
 
         Args:
             peer: the sender whose connection is closed; None for the sender with the most
-            connections.
+                connections.
         """
         if peer is None:
             peer = max(self._peers, key=lambda name: self._peers[name], default=None)

@@ -56,7 +56,7 @@ class AllowedHosts:
             own: the address to listen on and the machine's name; IP addresses are ignored.
             loopback: whether only this machine can reach the server.
             protected: whether tokens or TLS are required. An attacker's page has no token, and the
-            certificate does not contain the page's name.
+                certificate does not contain the page's name.
 
         Raises:
             ValueError: a name is not a host name.

@@ -1,6 +1,8 @@
 """Adds time limits to uvicorn's HTTP/1.1 protocol. uvicorn itself limits only the pause after a
-response. This protocol also closes the connection of a client that sends no request, does not end
-the request's head, does not read the response, or sends a body in tiny chunks.
+response.
+
+This protocol also closes the connection of a client that sends no request, does not end the
+request's head, does not read the response, or sends a body in tiny chunks.
 """
 
 import asyncio

@@ -81,7 +81,7 @@ def unfold(body: bytes) -> Iterator[Scoped]:
     Raises:
         MalformedError: the body is not an OTLP message.
         TooLargeError: the message has more than `MAX_PARTS` parts, or a part above
-        `MAX_PART_BYTES`.
+            `MAX_PART_BYTES`.
     """
     groups = decoded(_CLASSES["outline.Envelope"], body).groups
     parts = len(groups)

@@ -48,7 +48,7 @@ class SpanTable:
         is_request: returns whether a span is a request of this source, from the scope's name and
             the attributes.
         latencies: maps fields of `RequestTimeline` to names. Values are in seconds, or in
-        nanoseconds if a value is too large for seconds.
+            nanoseconds if a value is too large for seconds.
         counts: maps fields to names. Values are numbers of tokens.
         texts: maps fields to names.
         flags: maps fields to names.

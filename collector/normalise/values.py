@@ -1,5 +1,7 @@
 """Reads OTLP attributes by type, and checks their values. For an invalid value, a function raises
-`RefusalError` with the reason. The caller catches this error and counts the item.
+`RefusalError` with the reason.
+
+The caller catches this error and counts the item.
 """
 
 import math

@@ -1,7 +1,8 @@
-"""Receives OTLP over gRPC: the Export methods of the three services. The methods receive encoded
-messages, so that the same code reads the messages of both transports, off the event loop. The
-response to a malformed message is INVALID_ARGUMENT. gRPC's own response would be INTERNAL, which
-senders treat as a failure of the collector.
+"""Receives OTLP over gRPC: the Export methods of the three services.
+
+The methods receive encoded messages, so that the same code reads the messages of both transports,
+off the event loop. The response to a malformed message is INVALID_ARGUMENT. gRPC's own response
+would be INTERNAL, which senders treat as a failure of the collector.
 
 Clients call unary methods, but the server registers methods with a stream of requests, because gRPC
 then announces the call before it reads the message. The server first authenticates the call and

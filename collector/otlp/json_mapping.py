@@ -1,6 +1,8 @@
-"""Converts OTLP's JSON to protobuf, so that the same code reads both formats. The format is
-protobuf's JSON mapping with OTLP's exceptions: trace and span ids are hexadecimal, and unknown
-fields are ignored. Field names may be in camelCase or snake_case. 64-bit integers may be texts.
+"""Converts OTLP's JSON to protobuf, so that the same code reads both formats.
+
+The format is protobuf's JSON mapping with OTLP's exceptions: trace and span ids are hexadecimal,
+and unknown fields are ignored. Field names may be in camelCase or snake_case. 64-bit integers may
+be texts.
 
 Source: OpenTelemetry protocol specification, "JSON Protobuf Encoding".
 """

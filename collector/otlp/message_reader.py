@@ -3,10 +3,14 @@
 Reading is the largest share of the work, and a Python process uses only one core. A separate
 process can read messages on another core: it receives bodies and returns rows. The separate process
 has no state. It ends when its input ends, which happens when its parent process ends. If it ends
-earlier, a new process is started. Reading a message may use 0.75 s of CPU time: a small message can
-be crafted to take any time, during which the messages of other senders wait. If reading a message
-fails, the collector refuses the message permanently, so that its sender does not send it again.
-After an exception, the message is refused at once; if the process ended, after a second attempt.
+earlier, a new process is started.
+
+Reading a message may use 0.75 s of CPU time. A small message can be crafted to take any time,
+during which the messages of other senders wait.
+
+If reading a message fails, the collector refuses the message permanently, so that its sender does
+not send it again. After an exception, the message is refused at once; if the process ended, it is
+refused after a second attempt.
 """
 
 import fcntl
@@ -44,8 +48,10 @@ _QUESTION: Final = Struct("<IQ?B")
 whether the body is JSON, and the signal's index in `SIGNALS`. The body follows.
 """
 _PIPE_BYTES: Final = 2**20
-"""Size of the pipe's buffer. Messages have hundreds of kB. With the default of 64 KiB, the two
-processes would often wait for each other.
+"""Size of the pipe's buffer.
+
+Messages have hundreds of kB. With the default of 64 KiB, the two processes would often wait for
+each other.
 """
 _ANSWER: Final = Struct("<I")
 """The header of the reader process's response: the length of the pickle that follows."""
@@ -233,7 +239,10 @@ def serve(
 
 
 def _where(error: Exception) -> str:
-    """Describe an error by its type and position. Its message may contain a span's content."""
+    """Describe an error by its type and position.
+
+    Its message may contain a span's content.
+    """
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 

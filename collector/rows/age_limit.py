@@ -27,7 +27,7 @@ class AgeLimit:
     Attributes:
         keep_ns: retention of rows, or None to keep them for ever.
         deletable_unix_ns: returns the timestamp from which retention counts back; None for the
-        arrival of the message.
+            arrival of the message.
     """
 
     keep_ns: int | None

@@ -1,7 +1,8 @@
-"""Drops repeated engine starts, and refuses more starts than real engines can cause. Retention does
-not delete engine starts by age, because a start is valid while its engine runs. Therefore the
-number of starts is limited by an allowance for each replica and another for all replicas together.
-Both are refilled over time; starts beyond them are refused as `too_many_starts`.
+"""Drops repeated engine starts, and refuses more starts than real engines can cause.
+
+Retention does not delete engine starts by age, because a start is valid while its engine runs.
+Therefore the number of starts is limited by an allowance for each replica and another for all
+replicas together. Both are refilled over time; starts beyond them are refused as `too_many_starts`.
 """
 
 from collections import OrderedDict
@@ -17,8 +18,10 @@ REPLICA_BURST: Final = 256
 API servers in front of 16 engines may start together.
 """
 REPLICA_REFILL_NS: Final = 10 * 10**9
-"""A replica may send one more start per 10 s. No server loads a model in less
-(`exporters.totals.engines.GONE_NS`), so no engine restarts more often.
+"""A replica may send one more start per 10 s.
+
+No server loads a model in less (`exporters.totals.engines.GONE_NS`), so no engine restarts more
+often.
 """
 ALL_BURST: Final = 4_096
 """Number of starts that all replicas may send at once: enough for 16 replicas with 256 starts each,

@@ -12,18 +12,19 @@ messages, so that one late message has no effect.
 - After `FEWEST` messages with a median above `TOLERANCE_NS`, all rows of the sender are set back,
   including rows that are not ahead of their arrival. The correction does not change while it is
   about right: the start of totals is also corrected, so a new correction would begin a new series.
-- A request that is further ahead than the rest of its message is set back by its own lead. Such a
-sample or start is refused, because several of them would get the same timestamp. - A row without a
-replica name, such as a client's row, can be from any sender. It is corrected separately and does
-not affect other rows.
+- A request that is further ahead than the rest of its message is set back by its own lead. A sample
+  or start that is further ahead is refused, because several of them would get the same timestamp.
+- A row without a replica name, such as a client's row, can be from any sender. It is corrected
+  separately and does not affect other rows.
 
 Each row stores its correction: sent timestamp = stored timestamp + `clock_ahead_s`. A row that is
 sent again, because the response was lost, gets the same correction as the first time. Timestamps
 are part of the row's key, so a different correction would store the row twice.
 
 If Tailspan's own clock jumped (`telemetry.corroborated_time`), the timestamps of senders on the
-same clock jumped too, and are corrected by the same amount in either direction. Pure, except for
-the stored senders. Use this module from one event loop only.
+same clock jumped too, and are corrected by the same amount in either direction.
+
+Pure, except for the stored senders. Use this module from one event loop only.
 """
 
 from collections import OrderedDict, defaultdict, deque
@@ -39,9 +40,10 @@ from telemetry.corroborated_time import CorroboratedClock
 REMEMBERED: Final = 16
 """Number of stored leads per sender. A server sends a message about once a second."""
 FEWEST: Final = 3
-"""Minimum number of messages before all rows of a sender are corrected. Before that, only rows that
-are ahead of their arrival are corrected. With fewer messages, a single wrong lead could be the
-median.
+"""Minimum number of messages before all rows of a sender are corrected.
+
+Before that, only rows that are ahead of their arrival are corrected. With fewer messages, a single
+wrong lead could be the median.
 """
 SPREAD_NS: Final = 600 * 10**9
 """Maximum excess of a row's lead over its message's median. Rows beyond it are outliers. An

@@ -1,6 +1,7 @@
-"""Reads the credentials for a scrape target: a bearer token, and the certificates for TLS. A token
-is read from its file for each scrape, so a changed token takes effect at once. The token is sent
-only to loopback or over TLS, unless the user allows otherwise. It never appears in a log or an
+"""Reads the credentials for a scrape target: a bearer token, and the certificates for TLS.
+
+A token is read from its file for each scrape, so a changed token takes effect at once. The token is
+sent only to loopback or over TLS, unless the user allows otherwise. It never appears in a log or an
 error. Certificates are read once. The files that a target file names must lie in one folder;
 otherwise a person who can edit the targets could cause any file to be sent to a target.
 """
@@ -41,7 +42,7 @@ class Access:
         cert_file: Tailspan's certificate for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.
         within: the folder that must contain the token's file, with symbolic links resolved; None
-        for any folder.
+            for any folder.
         insecure: whether the token may be sent over an unencrypted connection.
     """
 

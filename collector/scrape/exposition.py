@@ -1,6 +1,7 @@
-"""Converts a response of /metrics to the gauges and totals of its engines. Pure. prometheus_client
-parses only lines with a series in a table, because a response can have a hundred thousand other
-lines. Impossible values are counted, and their fields stay unknown.
+"""Converts a response of /metrics to the gauges and totals of its engines.
+
+Pure. prometheus_client parses only lines with a series in a table, because a response can have a
+hundred thousand other lines. Impossible values are counted, and their fields stay unknown.
 """
 
 import math

@@ -1,7 +1,8 @@
-"""Fetches a target's response, with limits on time and size. The scraper uses no proxy, follows no
-redirect, and accepts no compression, because a small response could decompress to a large one. The
-time limit applies to the whole response, so a target cannot extend it by sending one byte per
-second.
+"""Fetches a target's response, with limits on time and size.
+
+The scraper uses no proxy, follows no redirect, and accepts no compression, because a small response
+could decompress to a large one. The time limit applies to the whole response, so a target cannot
+extend it by sending one byte per second.
 """
 
 import asyncio

@@ -67,7 +67,9 @@ class _Counting:
 
 
 class Scraper(Listener):
-    """Scrapes all targets until cancelled. As a listener, it records the instrumented replicas.
+    """Scrapes all targets until cancelled.
+
+    As a listener, it records the instrumented replicas.
 
     Args:
         discoveries: sources of targets.

@@ -52,7 +52,7 @@ class Discovery(Protocol):
 
         Raises:
             DiscoveryError: the targets cannot be discovered at the moment; the previous targets
-            stay in use.
+                stay in use.
         """
 
 
@@ -156,7 +156,7 @@ class File:
     Attributes:
         path: the path of the file.
         secrets: the folder that must contain the files named in the target file; None for the
-        folder of the target file.
+            folder of the target file.
         insecure: whether tokens may be sent over unencrypted connections.
     """
 

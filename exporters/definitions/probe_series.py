@@ -1,6 +1,7 @@
-"""Defines the series of probes, with names as in Prometheus' blackbox_exporter. Gauges have the
-values of the latest probe of each endpoint in each region. Probes that were not sent, or that
-Ctrl-C stopped, are only counted by outcome.
+"""Defines the series of probes, with names as in Prometheus' blackbox_exporter.
+
+Gauges have the values of the latest probe of each endpoint in each region. Probes that were not
+sent, or that Ctrl-C stopped, are only counted by outcome.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,12 @@
-"""Defines the series of `/metrics`: name, help, unit and labels. Histograms have six bounds per
-decade (1, 1.5, 2, 3, 5, 7.5), so neighbouring bounds differ by at most a factor of 1.67. Usual
-thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are bounds. Each histogram begins
-near the minimum of its latency. Queue times begin at 0.1 ms, the queue time of an idle server
-(vLLM's own first bound is 300 ms). Durations of at least one step begin at 1 ms. These buckets are
-for heatmaps; quantiles and objectives are not computed from them. Quantiles of the last minutes are
-summaries with separate names, because a name can have only one type. Do not average or sum these
-quantiles.
+"""Defines the series of `/metrics`: name, help, unit and labels.
+
+Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so neighbouring bounds differ by at
+most a factor of 1.67. Usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
+bounds. Each histogram begins near the minimum of its latency. Queue times begin at 0.1 ms, the
+queue time of an idle server (vLLM's own first bound is 300 ms). Durations of at least one step
+begin at 1 ms. These buckets are for heatmaps; quantiles and objectives are not computed from them.
+Quantiles of the last minutes are summaries with separate names, because a name can have only one
+type. Do not average or sum these quantiles.
 
 An unknown value is not counted. An unknown label has an empty value, which Prometheus treats as an
 absent label.

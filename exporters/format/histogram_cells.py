@@ -1,7 +1,8 @@
 """Defines the cells in which latencies are counted, and computes classic and native buckets. A
-classic histogram has configured bounds. A native histogram has eight buckets per factor of two. The
-cells have the bounds of both, so each latency is counted only once. A histogram has about 200 cells
-for any data:
+classic histogram has configured bounds.
+
+A native histogram has eight buckets per factor of two. The cells have the bounds of both, so each
+latency is counted only once. A histogram has about 200 cells for any data:
 
     up to the zero threshold | 8 per doubling, cut at the classic bounds | the rest
 

@@ -1,7 +1,9 @@
 """Defines metric families, and writes them as Prometheus text, OpenMetrics or protobuf.
 prometheus_client creates an object for each sample and a dictionary for its labels, which takes at
 least 90 ms instead of 15 ms (docs/decisions/029). `metric` converts a family to prometheus_client's
-model. A test compares this module's text with prometheus_client's parsers and writer.
+model.
+
+A test compares this module's text with prometheus_client's parsers and writer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

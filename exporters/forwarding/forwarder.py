@@ -1,8 +1,10 @@
 """Forwards OTLP messages to another backend, such as Tempo, Jaeger or an OpenTelemetry Collector. A
-message is forwarded unchanged after the collector has stored it. The collector never waits for the
-backend: a message that does not fit into the queue, or that the backend does not accept within
-`PATIENCE_S`, is dropped and counted. Messages are sent in order, so retries of one message delay
-all later messages. `tailspan_vllm.export.retry` defines the retry rules.
+message is forwarded unchanged after the collector has stored it.
+
+The collector never waits for the backend: a message that does not fit into the queue, or that the
+backend does not accept within `PATIENCE_S`, is dropped and counted. Messages are sent in order, so
+retries of one message delay all later messages. `tailspan_vllm.export.retry` defines the retry
+rules.
 """
 
 import logging

@@ -1,11 +1,12 @@
-"""Computes the cost of each engine while it was up, and the cost of its idle time. Uptime has the
-same definition as in the bill (`cost.uptime`): an engine was up between two samples that are at
-most GAP_S apart. A longer gap counts neither as uptime nor as idle time, because the machine may
-not have been rented during the gap. One process of an engine sends the totals of its steps. Other
-processes with the same name are its API servers and add no uptime. If two processes send such
-totals at the same time, and neither replaced the other, two servers share the name, and the uptime
-of both is billed. Idle time never decreases, although the time of a long step is reported only at
-its end. The loading time of an engine is not included.
+"""Computes the cost of each engine while it was up, and the cost of its idle time.
+
+Uptime has the same definition as in the bill (`cost.uptime`): an engine was up between two samples
+that are at most GAP_S apart. A longer gap counts neither as uptime nor as idle time, because the
+machine may not have been rented during the gap. One process of an engine sends the totals of its
+steps. Other processes with the same name are its API servers and add no uptime. If two processes
+send such totals at the same time, and neither replaced the other, two servers share the name, and
+the uptime of both is billed. Idle time never decreases, although the time of a long step is
+reported only at its end. The loading time of an engine is not included.
 """
 
 from collections.abc import Callable

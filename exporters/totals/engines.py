@@ -1,4 +1,5 @@
 """Computes totals and gauges of engines, from the samples of one or several processes per engine.
+
 Several processes (vLLM's API servers) may report one engine, each with a share of the engine's
 steps. Totals are summed over the processes. Gauges are taken from the newest sample, except for the
 gauges in `_OVER_PROCESSES`.

@@ -1,8 +1,9 @@
-"""Stores the ids of recent requests, so that a request that is sent again is counted once. A sender
-sends a batch again if it did not receive the response. The store recognises a repeated request by
-its key; the counters use the ids in this module. The ids are stored in two generations: at least
-the last `capacity` ids, at most twice as many. At 1,000 requests per second, the default covers 100
-s; OpenTelemetry's exporters stop retrying within 64 s.
+"""Stores the ids of recent requests, so that a request that is sent again is counted once.
+
+A sender sends a batch again if it did not receive the response. The store recognises a repeated
+request by its key; the counters use the ids in this module. The ids are stored in two generations:
+at least the last `capacity` ids, at most twice as many. At 1,000 requests per second, the default
+covers 100 s; OpenTelemetry's exporters stop retrying within 64 s.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,6 @@
-"""Defines a batch of requests that are counted together: their columns and labels. Summing whole
-columns is much faster than counting requests one by one.
+"""Defines a batch of requests that are counted together: their columns and labels.
+
+Summing whole columns is much faster than counting requests one by one.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,5 @@
 """Counts requests with a cost, and sums the cost of recomputation, by replica and tenant.
+
 `requests.Counts` contains the costs of requests.
 """
 

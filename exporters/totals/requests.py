@@ -1,5 +1,6 @@
-"""Computes totals of requests: outcomes, tokens, latency histograms, time by phase and part. The
-totals depend neither on Prometheus nor on a clock. A scrape uses a copy, so it does not block
+"""Computes totals of requests: outcomes, tokens, latency histograms, time by phase and part.
+
+The totals depend neither on Prometheus nor on a clock. A scrape uses a copy, so it does not block
 counting.
 """
 

@@ -1,7 +1,8 @@
-"""Computes the utilisation of each engine's GPUs in the last minute, relative to their peaks. The
-inputs are stored samples, and the model shape and device that engines reported at their start. Idle
-engines and engines without a known shape or device are omitted. Bytes and FLOPs are means over the
-engine's GPUs.
+"""Computes the utilisation of each engine's GPUs in the last minute, relative to their peaks.
+
+The inputs are stored samples, and the model shape and device that engines reported at their start.
+Idle engines and engines without a known shape or device are omitted. Bytes and FLOPs are means over
+the engine's GPUs.
 """
 
 import logging

@@ -1,4 +1,5 @@
 """Counts good events and all events per objective, with the exact threshold, when requests arrive.
+
 The counters begin at 0, so that Prometheus does not miss the first event. A request that arrives
 long after its end (in a replay, or after an interruption of the sender) is counted as `late`
 instead, because Prometheus cannot store it with its own timestamp.

@@ -1,8 +1,9 @@
-"""Store the outbox: notifications about incidents, with their channel and delivery state. There is
-one row for each incident, transition and channel, so that no notification is sent twice and a
-restart continues where the last run stopped. A row contains the message, but no address and no key.
-An update replaces the whole row. Only one thread at a time writes a row: first the code that adds
-it, then the thread of its channel.
+"""Store the outbox: notifications about incidents, with their channel and delivery state.
+
+There is one row for each incident, transition and channel, so that no notification is sent twice
+and a restart continues where the last run stopped. A row contains the message, but no address and
+no key. An update replaces the whole row. Only one thread at a time writes a row: first the code
+that adds it, then the thread of its channel.
 """
 
 from collections.abc import Collection, Sequence

@@ -159,9 +159,9 @@ def keep_counts(
         counts: the counts of each bucket. Empty buckets may be left out.
         stretch: the time range that is counted, including the new counts.
         since: the stored time range when counting began, or None to skip the check for other
-        processes.
+            processes.
         groups: the keys of the counted groups. Each group is stored under the definition and the
-        group's key, with its own time range.
+            group's key, with its own time range.
 
     Returns:
         Whether the counts were stored. If another process has changed the stored time range, the

@@ -25,7 +25,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
     Args:
         engine: from `open_database`.
         window: the time range. It is widened to whole minutes, or to whole hours if the rollups per
-        minute were deleted.
+            minute were deleted.
         by: labels to group requests by, in addition to `BASE`.
 
     Raises:

@@ -24,8 +24,9 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""Requests that span the end of an hour are searched up to this many seconds before it. The time of
-a longer request is assigned to the hour in which it was received.
+"""Requests that span the end of an hour are searched up to this many seconds before it.
+
+The time of a longer request is assigned to the hour in which it was received.
 """
 _SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
 _SECONDS: Final = ("billed_s", "wasted_s")
@@ -50,7 +51,7 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
     Args:
         engine: from `open_database`.
         window: the time range. It is widened to whole minutes, or to whole hours if the rollups per
-        minute were deleted.
+            minute were deleted.
         by: the labels of the cells.
     """
     first_s = window.from_unix_ns // SECOND_NS // HOUR_S * HOUR_S

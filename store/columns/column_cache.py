@@ -70,7 +70,7 @@ class ColumnCache:
         instant: the table's indexed time column.
         read: returns the rows of a window in order of time, always with the same schema.
         depends: returns whether rows up to `reach_ns` before or after the given rows can replace
-        some of them. None if rows are never replaced.
+            some of them. None if rows are never replaced.
         reach_ns: see `depends`.
         most_rows: the maximum number of cached rows.
     """
@@ -178,8 +178,9 @@ class ColumnCache:
 
     @cached_property
     def _question(self) -> CompoundSelect[Any]:
-        """Return the query for the stamps of consecutive chunks. It is large, so it is built only
-        once.
+        """Return the query for the stamps of consecutive chunks.
+
+        It is large, so it is built only once.
         """
         edges = [bindparam(f"edge_{each}", type_=BigInteger) for each in range(_ASKED_AT_ONCE + 1)]
         rest = func.coalesce(func.sum(self._instant % _PRIME), 0)

@@ -1,8 +1,9 @@
-"""ClickHouse through clickhouse-connect. Tests run the same database in their process, with chdb.
-ClickHouse has no unique keys. The tables use the engine ReplacingMergeTree: a repeated row is
-stored twice until ClickHouse merges parts, and `final` removes duplicates from query results.
-ClickHouse has no transactions, so a part of a failed group may be stored. Writing the group again
-is safe. `clickhouse_tables.py` defines the tables.
+"""ClickHouse through clickhouse-connect.
+
+Tests run the same database in their process, with chdb. ClickHouse has no unique keys. The tables
+use the engine ReplacingMergeTree: a repeated row is stored twice until ClickHouse merges parts, and
+`final` removes duplicates from query results. ClickHouse has no transactions, so a part of a failed
+group may be stored. Writing the group again is safe. `clickhouse_tables.py` defines the tables.
 """
 
 import logging

@@ -20,7 +20,10 @@ _NOW: Final = "toUInt64(toUnixTimestamp64Nano(now64(9)))"
 
 
 def order(table: Table) -> list[str]:
-    """Return the sort columns of a table. Rows with equal values in them count as one row."""
+    """Return the sort columns of a table.
+
+    Rows with equal values in them count as one row.
+    """
     names = [*_instants(table), *(column.name for column in table.primary_key)]
     return list(dict.fromkeys(names))
 

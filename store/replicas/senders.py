@@ -1,7 +1,8 @@
-"""Find the processes that send samples of an engine, and servers that share a name. One process of
-each engine sends the totals of the engine's steps. The engine's API servers send samples without
-totals. If two processes of one name send totals at the same time, two servers have the same
-`service.instance.id`. Two start times with the same process id also mean two servers: in
+"""Find the processes that send samples of an engine, and servers that share a name.
+
+One process of each engine sends the totals of the engine's steps. The engine's API servers send
+samples without totals. If two processes of one name send totals at the same time, two servers have
+the same `service.instance.id`. Two start times with the same process id also mean two servers: in
 containers, the process id is usually 1.
 """
 

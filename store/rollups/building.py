@@ -2,9 +2,11 @@
 
 A bucket is always built as a whole from the existing data, and replaces the stored bucket. Stored
 numbers are never incremented. Therefore a repeated row counts once, a late row causes its minute to
-be built again, and an interrupted run can be repeated. If two processes build the same bucket, only
-one result is stored: a process discards its result if another process has removed one of the marks.
-ClickHouse has no transactions, so only one process at a time may build its buckets.
+be built again, and an interrupted run can be repeated.
+
+If two processes build the same bucket, only one result is stored: a process discards its result if
+another process has removed one of the marks. ClickHouse has no transactions, so only one process at
+a time may build its buckets.
 """
 
 from dataclasses import dataclass

@@ -35,7 +35,10 @@ LabelSet = tuple[str | None, ...]
 
 
 def number_of(labels: LabelSet) -> int:
-    """Return a label set's number. It is the same in every database, so shards can be merged."""
+    """Return a label set's number.
+
+    It is the same in every database, so shards can be merged.
+    """
     digest = blake2b(json.dumps(labels).encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1
 

@@ -1,8 +1,9 @@
-"""Mark the buckets that must be built, and store since when their source data is complete. The
-writer marks the minutes of new rows in the transaction that writes the rows. Therefore either the
-rollup of a minute contains all of its rows, or the minute is marked and readers use the rows. Each
-transaction adds a separate mark. Building a bucket removes only the marks that existed before its
-rows were read; the marks of later rows stay. Requests and samples have separate marks, because
+"""Mark the buckets that must be built, and store since when their source data is complete.
+
+The writer marks the minutes of new rows in the transaction that writes the rows. Therefore either
+the rollup of a minute contains all of its rows, or the minute is marked and readers use the rows.
+Each transaction adds a separate mark. Building a bucket removes only the marks that existed before
+its rows were read; the marks of later rows stay. Requests and samples have separate marks, because
 samples arrive every second and would keep the minutes of requests marked for longer.
 """
 

@@ -1,4 +1,5 @@
 """Decide which parts of a time range are read from rollups per hour, rollups per minute, or rows.
+
 Whole hours are read from rollups per hour, unless the query has shorter steps. The remaining
 minutes are read from rollups per minute, or from rows if a minute is marked for rebuilding. If the
 rollups per minute were deleted, the range is widened to whole hours.

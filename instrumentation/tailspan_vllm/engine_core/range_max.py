@@ -1,6 +1,7 @@
-"""Computes the maximum of any range of a long series. Pure. The class stores the maximum of every
-`BLOCK` values. A query over n values therefore reads n / BLOCK maxima, and single values at both
-ends. Appending a value takes one comparison.
+"""Computes the maximum of any range of a long series.
+
+Pure. The class stores the maximum of each block of `BLOCK` values. A query over n values therefore
+reads n / BLOCK maxima, and single values at both ends. Appending a value takes one comparison.
 """
 
 from array import array

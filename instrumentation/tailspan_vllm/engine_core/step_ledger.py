@@ -115,7 +115,7 @@ class Ledger:
         Args:
             work: the work that was scheduled in the step.
             begun: earliest possible start of the step: the end of the previous step, or the time at
-            which the engine stopped being idle.
+                which the engine stopped being idle.
             ended: time at which the step's outputs were ready.
             sequences: the number of requests in the step.
 

@@ -1,7 +1,7 @@
 """Converts the statistics of KV connectors to one format.
 
-Each connector has its own format. The supported connectors are NIXL and offloading (with its short
-and its full metric names), also inside a multi connector. Pure. Unknown statistics are ignored.
+Pure. Each connector has its own format. The supported connectors are NIXL and offloading (with its
+short and its full metric names), also inside a multi connector. Unknown statistics are ignored.
 
 Source: vllm/distributed/kv_transfer/kv_connector/v1: nixl/stats.py, offloading/metrics.py,
 multi_connector.py.

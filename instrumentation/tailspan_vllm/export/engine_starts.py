@@ -24,7 +24,7 @@ class EngineStarts:
     Args:
         export: sends a message and returns the outcome.
         clock_unix_ns: returns the current time, which becomes the timestamp of a configuration
-        change.
+            change.
         backoff: computes the pauses between attempts.
     """
 

@@ -1,7 +1,8 @@
-"""Sends one signal's items in order. If the collector asks for a retry, the batch stays at the
-front of the queue until a pause is over. If the collector refuses a batch, the outbox halves it
-until one item is left, which is dropped and counted. The batch size grows again as batches are
-accepted.
+"""Sends one signal's items in order.
+
+If the collector asks for a retry, the batch stays at the front of the queue until a pause is over.
+If the collector refuses a batch, the outbox halves it until one item is left, which is dropped and
+counted. The batch size grows again as batches are accepted.
 
 Source: OTLP specification, "Retryable response codes", "Throttling", "Bad data".
 """

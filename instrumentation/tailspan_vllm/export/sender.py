@@ -104,7 +104,7 @@ class Sender:
 
         Args:
             engines: the engines to sample each second. Engines that are found only through the link
-            are added.
+                are added.
             at_end: called before the last export.
             in_flight: returns the requests in flight, or None if they are not captured.
             build_in_flight: builds the record of a request in flight.

@@ -96,8 +96,9 @@ _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 
 _RECONNECT_MS: Final = 5000
-"""Upper limit of gRPC's own pause between connection attempts (default: two minutes). It is added
-to the outbox's pause.
+"""Upper limit of gRPC's own pause between connection attempts (default: two minutes).
+
+It is added to the outbox's pause.
 """
 
 

@@ -72,8 +72,8 @@ class LadderKey:
         Args:
             block_tokens: tokens per block.
             hashes: the first `HASH_BYTES` of vLLM's hashes: of the empty prompt, then of the prefix
-            at each of `POSITIONS`. The first hash differs between servers whose hashes are not
-            comparable.
+                at each of `POSITIONS`. The first hash differs between servers whose hashes are not
+                comparable.
         """
         digests = []
         for place in range(0, len(hashes), HASH_BYTES):

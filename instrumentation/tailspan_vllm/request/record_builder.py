@@ -15,8 +15,9 @@ from tailspan_vllm.request.record import Outcome, RequestRecord
 from tailspan_vllm.request.text_limits import bounded_text
 
 PREEMPTIONS_KEPT = 256
-"""Maximum number of preemptions that a span lists with their timestamps (20 kB). `preemptions`
-counts all of them.
+"""Maximum number of preemptions that a span lists with their timestamps (20 kB).
+
+`preemptions` counts all of them.
 """
 
 BuildRecord = Callable[[], RequestRecord]
