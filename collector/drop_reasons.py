@@ -81,7 +81,9 @@ class DroppedValue(StrEnum):
     """The attribute is not a text."""
     LADDER_TOO_LONG = "prefix_ladder_too_long"
     LADDER_MALFORMED = "prefix_ladder_malformed"
-    """The text is not the tokens per block, a colon, and groups of four base64 characters."""
+    """The text does not have the form `16:` (tokens per block) and groups of four base64
+    characters.
+    """
 
 
 class Unstored(StrEnum):

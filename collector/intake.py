@@ -40,9 +40,9 @@ timestamp in unix ns.
 """
 
 MAX_PEER_ROWS: Final = 8192
-"""A sender's next message is read only while fewer of the sender's rows than this are uncommitted.
-The limit is enough for 16 exporters with batches of 512 rows. A transaction with this number of
-rows takes about 0.3 s.
+"""Number of uncommitted rows of a sender at which the sender's next message waits. The limit is
+enough for 16 exporters with batches of 512 rows. A transaction with this number of rows takes about
+0.3 s.
 """
 
 STORE_RETRY_S: Final = 10.0

@@ -7,10 +7,10 @@ range) is
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
-a is the power of idle GPUs, so idle energy is a·(T − busy). With too few or too similar minutes,
-idle time gets the same power as busy time, so idle energy is too high. The rest of the energy
-belongs to the requests and is divided in proportion to their cost. The energy of unbilled busy time
-is not assigned to any request.
+a is the power of idle GPUs, so idle energy is a·(T − busy). If there are too few minutes, or their
+busy shares are too similar, idle time gets the same power as busy time, so idle energy is too high.
+The rest of the energy belongs to the requests and is divided in proportion to their cost. The
+energy of unbilled busy time is not assigned to any request.
 """
 
 from collections import defaultdict

@@ -62,7 +62,7 @@ def groups_of(
     request_pricing: Mapping[Key, RequestPricing],
     weights: Mapping[Key, Weights],
 ) -> list[Group]:
-    """Group cells by labels, the most expensive group first, or sorted by labels with `hour`.
+    """Group cells by labels. The most expensive group is first; with `hour`, sort by labels.
 
     Args:
         cells: requests by label and hour.
@@ -115,8 +115,8 @@ class _Split:
     def in_share(self, weights: Weights) -> float:
         """Return the input tokens' share of the weight.
 
-        The tokens of a request are assigned to the hour in which the request was received. For a
-        cost in an hour without tokens, the result is the prefill share of all steps in that hour.
+        The tokens of a request are assigned to the hour in which the request was received. If an
+        hour has a cost but no tokens, the result is the prefill share of all steps in that hour.
         """
         if self.went_in + self.came_out > 0:
             return self.went_in / (self.went_in + self.came_out)

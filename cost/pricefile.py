@@ -1,6 +1,6 @@
 """Read a price file as a `PriceList`. Reading is strict: an unknown key, a price that is not a
-number or a match that is not text is an error, because ignoring it would make the bill silently
-wrong.
+number or a match that is not text is an error. If such entries were ignored, the bill would be
+wrong without notice.
 
 The message states the necessary change.
 """

@@ -1,8 +1,8 @@
 """Find the price of an engine per second.
 
-Pure. The price is that of all the engine's GPUs (tensor- times pipeline-parallel size), or the
-price configured for the replica's name. Without a price, the cost is None, because an unknown cost
-is not $0.
+Pure. The price of an engine is the price of all its GPUs (tensor- times pipeline-parallel size), or
+the price configured for the replica's name. Without a price, the cost is None, because an unknown
+cost is not $0.
 """
 
 from collections.abc import Mapping, Sequence

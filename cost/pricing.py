@@ -139,7 +139,7 @@ class Pricing:
         return None if rate is None else rate.usd_per_s
 
     def _modelled_s(self, row: Row) -> float | None:
-        """Return the seconds that the step model predicts for a request, with the batch at its
+        """Return the seconds that the step model predicts for a request and its batch at
         arrival."""
         if row[_REPLICA] is None or row[_ENGINE] is None:
             return None

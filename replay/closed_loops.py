@@ -64,7 +64,7 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
 
 
 def _chained(received_s: FloatArray, ended_s: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Link each request to the request that ended last before it, each at most once.
+    """Link each request to the latest request that ended before it and is not linked yet.
 
     Return the index of the linked request (−1 if none) and the pause in seconds, both (n,)."""
     before = np.full(len(received_s), -1, dtype=np.int64)

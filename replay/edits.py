@@ -19,8 +19,8 @@ from replay.server_model import ROUTERS, Router
 JITTER_S: Final = 30.0
 """Maximum number of seconds by which a copied request is moved. To increase the rate, recorded
 requests are copied, as if there were more users. The copies are moved so that they do not arrive
-together with the originals, but not further, so that the rate still changes over time as recorded.
-A copy begins with the same system prompt; the rest of its prompt belongs to another user
+together with the originals. The limit preserves the recorded changes of the rate over time. A copy
+begins with the same system prompt; the rest of its prompt belongs to another user
 (`Prefixes.common`)."""
 
 

@@ -21,7 +21,10 @@ def draft_draws(seed: str) -> list[float]:
 
 
 def draw_at(number: int, made_tokens: int, place: int) -> int:
-    """Return the index of a drafted token's random number, for any order of the requests."""
+    """Return the index of a drafted token's random number.
+
+    It does not depend on the order of the requests.
+    """
     return (number * 40_503 + made_tokens * 31 + place) % _DRAWS
 
 

@@ -33,8 +33,8 @@ from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
-"""Number of rows to fetch at a time. So few rows fit in the processor's cache and do not trigger
-the garbage collector, which makes a long read a third faster.
+"""Number of rows to fetch at a time. This number of rows fits in the processor's cache and does not
+trigger the garbage collector, which makes a long read a third faster.
 """
 
 _INT64 = range(-(2**63), 2**63)

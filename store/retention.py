@@ -83,8 +83,8 @@ def delete_older(
         engine: from `open_database`.
         keep_ns: the retention of rows.
         now_unix_ns: the current time.
-        batch_rows: rows per transaction. A batch with more rows of one time exceeds this number,
-            because rows with the same time are deleted together.
+        batch_rows: rows per transaction. Rows with the same time are deleted together, so a batch
+            can be larger.
         pause: called after each batch, while no transaction is open.
 
     Returns: the number of deleted rows, or 0 if the database deletes old rows itself.

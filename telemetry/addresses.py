@@ -58,9 +58,7 @@ def masked(url: str) -> str:
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     start = f"{scheme}{separator}"
     before, at, after = rest.rpartition("@")
-    if at and any(
-        mark in before for mark in "?#"
-    ):  # the @ may be in a query, or ? and # in a password
+    if at and any(mark in before for mark in "?#"):  # the @ may be in a query
         return f"{start}{HIDDEN}"
     place, *more = re.split(r"[?#]", after, maxsplit=1)
     return f"{start}{HIDDEN + at if at else ''}{place}{'?' + HIDDEN if more else ''}"

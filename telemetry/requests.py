@@ -485,9 +485,10 @@ class RequestTimeline:
         attribute(
             names.PREFIX_LADDER,
             "text",
-            "Keyed digests of a few prefixes of the prompt and the answer: two requests with the"
-            " same digest at a position have the same tokens up to there. Absent without prefix"
-            " caching, for less than a block of tokens, and with `TAILSPAN_PREFIX_KEY=none`.",
+            "Keyed digests of a few prefixes of the prompt and the answer. Two requests with the"
+            " same digest at a position have the same tokens up to that position. Absent without"
+            " prefix caching, for less than a block of tokens, and with"
+            " `TAILSPAN_PREFIX_KEY=none`.",
             LEDGER,
         ),
     ] = None
@@ -617,9 +618,7 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
 def part_s(
     in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
 ) -> float | None:
-    """Return the sum of a part over prefill and decode, or over prefill only without a decode
-    phase.
-    """
+    """Return the sum of a part over prefill and decode; without decode, the part of prefill."""
     if decode_s is None:
         return in_prefill_s
     if in_prefill_s is None or in_decode_s is None:

@@ -1,9 +1,8 @@
 """Reads NVML's current values of one NVIDIA GPU, without its performance counters.
 
-NVML's `utilization.memory` is not read, because it is the share of time in which memory was
-accessed, which is often mistaken for the share of the bandwidth. Power, energy and clocks belong to
-a card. With MIG, memory and processes belong to the card's slices. Source: NVML API reference,
-"Device Queries".
+NVML's `utilization.memory` is not read: it is the share of time in which memory was accessed, not
+the share of the bandwidth. Power, energy and clocks belong to a card. With MIG, memory and
+processes belong to the card's slices. Source: NVML API reference, "Device Queries".
 """
 
 from collections.abc import Callable

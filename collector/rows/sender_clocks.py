@@ -1,8 +1,8 @@
 """Corrects the timestamps of senders with a fast clock.
 
 If a timestamp is later than its arrival, the sender's clock is ahead of Tailspan's by at least the
-difference, the lead. A slow clock cannot be distinguished from a delayed message, so it is
-reported, but not corrected.
+difference, which is called the lead. A slow clock cannot be distinguished from a delayed message,
+so it is reported, but not corrected.
 
 Each replica is a separate sender. A message's lead is the lead of its newest rows, without
 outliers, so that one malformed row has no effect. A sender's lead is the median over its last

@@ -82,8 +82,8 @@ class Scalars:
     def protobuf(self) -> bytes:
         """Return the family as a protobuf message.
 
-        Quantiles are written as gauges: to a summary without sum and count, Prometheus would add
-        both as 0.
+        Quantiles are written as gauges, because Prometheus adds a sum and a count of 0 to a summary
+        that has none.
         """
         kind = protobuf.COUNTER if self.kind == "counter" else protobuf.GAUGE
         metrics = protobuf.scalars(kind, self.of.labels, self.values)

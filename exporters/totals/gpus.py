@@ -2,7 +2,7 @@
 
 The key is the replica and the GPU. A GPU without samples for a minute is omitted; idle GPUs also
 have samples. If a GPU changes its replica, it is exported for the new replica at once, and for the
-old replica only ten more seconds, because sums count it twice during this time.
+old replica for only ten more seconds, because sums count it twice during this time.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -31,7 +31,7 @@ class LabelCap(Generic[_Value]):
         self.overflows = 0
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
-        """Admit a value of this number of rows, or return False if the limit is reached."""
+        """Admit a value that occurs in this number of rows, or return False at the limit."""
         seen = self._seen_unix_ns
         if value not in seen and len(seen) >= self._limit:
             oldest, at_unix_ns = next(iter(seen.items()))

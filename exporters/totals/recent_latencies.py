@@ -1,11 +1,11 @@
-"""Counts latencies of the last five minutes in bins: by model and replica, model, and tenant.
+"""Counts latencies of the last five minutes in bins, by replica, by model and by tenant.
 
 A window consists of slices of 15 s. When the window moves, the oldest slices are subtracted from
 its total, so a scrape does not have to add up slices. A request is counted in the slice in which it
 ended. Requests that ended before the window, for example in a replay or after an interruption of
 the sender, are not counted.
 
-A window uses two bytes of memory per request and latency. If many requests share bins, it uses six
+A window uses two bytes of memory per request and latency. A window with many requests uses six
 bytes per bin instead, for a few hundred bins. The label limits bound the number of windows
 (benchmarks/scrape.py). Windows without recent requests are dropped.
 """

@@ -1,7 +1,8 @@
 """Store which groups of an objective are counted separately.
 
-Each such group has a row in `slo_counted`, with the objective's digest and the group's key as its
-key. The group of all other requests also has a row. `alerts.groups` defines the keys of groups.
+Each such group has a row in `slo_counted`. The row's key consists of the objective's digest and the
+group's key. The group of all other requests also has a row. `alerts.groups` defines the keys of
+groups.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """Mark the time steps whose counts per objective are out of date.
 
 The writer marks the steps of new requests in the transaction that writes the rows, so a crash
-cannot lose a mark, and a visible mark means that its rows are committed. The evaluator removes a
-mark in the transaction that records the step as incomplete (`slo_counts.count_again`).
+cannot lose a mark. If a mark is visible, its rows are committed. The evaluator removes a mark in
+the transaction that records the step as incomplete (`slo_counts.count_again`).
 """
 
 from collections import defaultdict

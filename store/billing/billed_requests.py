@@ -2,9 +2,9 @@
 
 The sums are read from rollups, so that a day with ten million requests takes a second. Rollups
 assign a request to the hour in which it was received, but a bill assigns a request to the hours in
-which the engine worked on it. Therefore the rows are read of the few requests that were in the
-engine at the end of an hour, or at an end of the range, and their billed seconds are divided
-between the hours in proportion to time.
+which the engine worked on it. Therefore rows are read for the few requests that were in the engine
+at the end of an hour, or at an end of the range. Their billed seconds are divided between the hours
+in proportion to time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -100,9 +100,9 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
         url,
         connect_args={"timeout": timeout_s},
         execution_options={_READER: reader},
-        # Reuse the most recent connection, because its cache is warm. With connections in turn,
-        # each would fill its own cache, and writes over other connections would invalidate that
-        # cache.
+        # Reuse the most recent connection, because its cache is warm. If connections were used in
+        # turn, each would fill its own cache, and writes over other connections would invalidate
+        # that cache.
         pool_use_lifo=True,
     )
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())

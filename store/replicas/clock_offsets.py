@@ -44,7 +44,7 @@ class Offset:
 def offsets(engine: Engine, window: Window) -> list[Offset]:
     """Return the offset of each replica, sorted by name: the medians of its requests' bounds.
 
-    A replica is left out if server and client both reported fewer than `FEWEST` requests. Requests
+    A replica is left out if it has fewer than `FEWEST` requests that both sides reported. Requests
     with corrected timestamps are ignored.
 
     Raises: StoreUnavailable: the database does not respond.

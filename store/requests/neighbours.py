@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from store.queries import REQUEST_COLUMNS, Window, request_table
 
 AROUND_NS: Final = 600 * 10**9
-"""Neighbours are searched from this time before the given request's receipt on."""
+"""Maximum time by which a neighbour may have been received before the given request."""
 
 KEY: Final = ("received_unix_ns", "trace_id", "span_id")
 OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")

@@ -44,9 +44,9 @@ class Report:
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
     """Return the seconds that each request spent outside the server, in the order of the table.
 
-    The time is the difference of the TTFTs if both sides measured one, else of the E2Es. It is None
-    if the HTTP edge was not measured, if the number of matching client reports is not one, or if
-    the client's duration is shorter than the server's.
+    The time is the difference of the TTFTs if both sides measured TTFT, else of the E2Es. It is
+    None if the HTTP edge was not measured, if the number of matching client reports is not one, or
+    if the client's duration is shorter than the server's.
 
     Args:
         engine: from `open_database`.

@@ -58,8 +58,8 @@ REFUSED_SHARE: Final = 4
 """Refused requests have a separate queue, whose limit is the main limit divided by this number."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Limits on reported unauthenticated requests. They still show when such attempts began, and add at
-most 86,400 rows per day.
+"""Limits on reported unauthenticated requests. The reports still show when such attempts began, and
+add at most 86,400 rows per day.
 """
 
 Kind = Literal["served", "refused", "unauthenticated"]

@@ -2,8 +2,8 @@
 
 Pure, except for the random ids. The code runs on the reading thread, never on the server's event
 loop. OpenTelemetry's tracer creates a span while the operation runs; these spans are created
-afterwards. They have only the attributes of `ReadableSpan` that encoders read, because the SDK's
-own classes validate and lock every value, which takes longer than all other work for a request.
+afterwards. They have only the attributes of `ReadableSpan` that encoders read. The SDK's own
+classes validate and lock every value, which takes longer than all other work for a request.
 """
 
 import random

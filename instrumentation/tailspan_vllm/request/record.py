@@ -4,8 +4,8 @@ Both the plugin's hooks and the simulator create a `RequestRecord`, and `otlp/re
 encodes it, so their spans have the same format.
 
 All timestamps of a record are seconds of one monotonic clock. `wall_offset_ns` is the wall clock
-minus that clock, read once per request; it converts timestamps to wall-clock time. Durations are
-differences of monotonic timestamps only.
+minus the monotonic clock, read once per request. It converts timestamps to wall-clock time.
+Durations are differences of monotonic timestamps only.
 """
 
 from dataclasses import dataclass, field
