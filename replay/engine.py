@@ -348,7 +348,7 @@ class Engine:
         """Serve the running sequences in order. Preempt sequences until there are enough blocks.
 
         Returns:
-            The same as `_serve_running`.
+            See `_serve_running`.
         """
         budget, preempted = self._budget(), False
         served: dict[int, tuple[Job, int, int]] = {}

@@ -54,7 +54,7 @@ class Source(StrEnum):
 
 
 class Basis(StrEnum):
-    """Where a request was measured.
+    """The place where a request was measured.
 
     `http`: at the HTTP edge and in the engine. `engine`: only in the engine. `edge`: only at the
     HTTP edge. `client`: only in the client; the durations include the network.
@@ -67,7 +67,7 @@ class Basis(StrEnum):
 
 
 class PricedBy(StrEnum):
-    """How the cost of a request was computed."""
+    """The method by which the cost of a request was computed."""
 
     LEDGER = "ledger"
     """From the request's share of each engine step."""
