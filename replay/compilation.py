@@ -2,7 +2,7 @@
 
 The explorer runs `python -m replay.compilation` as a child process, so that the first prediction
 after an upgrade does not wait for the compiler. The process ends when its standard input is closed,
-as when its parent ends.
+for example because its parent ended.
 """
 
 import logging

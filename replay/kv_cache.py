@@ -180,7 +180,7 @@ class KvCache:
             self._extents[_left_by(lease)] = _Extent(own, offset=lease.shared)
             self._idle[_left_by(lease)] = None
         if self._reuse:
-            self._let_prefix_go(lease)
+            self._release_prefix(lease)
         lease.shared = lease.own = 0
 
     def _fill(self, lease: Lease, blocks: int) -> int:
@@ -220,7 +220,7 @@ class KvCache:
                 contiguous = False
             end = complete_at
 
-    def _let_prefix_go(self, lease: Lease) -> None:
+    def _release_prefix(self, lease: Lease) -> None:
         for key, _ in lease.fills:
             self._extents[key].being_filled = False
         lease.fills.clear()

@@ -107,21 +107,21 @@ class CorroboratedClock:
     def __call__(self) -> int:
         """Return the current time."""
         with self._lock:
-            self._look()
+            self._update()
             return self._looked_ns + self._offset_ns
 
     @property
     def ahead_ns(self) -> int:
         """Return the lead of the system clock over this clock; 0 while the system clock is used."""
         with self._lock:
-            self._look()
+            self._update()
             return self._system_ns - self._offset_ns
 
     @property
     def deletable_unix_ns(self) -> int:
         """Return the time of the deletion clock."""
         with self._lock:
-            self._look()
+            self._update()
             return self._deletable_unix_ns
 
     def begin(self, newest_unix_ns: int | None, deletable_unix_ns: int | None) -> None:
@@ -132,7 +132,7 @@ class CorroboratedClock:
             deletable_unix_ns: the stored time of the last deletion, or None if unknown.
         """
         with self._lock:
-            self._look()
+            self._update()
             now_unix_ns = self._looked_ns + self._system_ns
             last_unix_ns = newest_unix_ns if deletable_unix_ns is None else deletable_unix_ns
             self._deletable_unix_ns = (
@@ -151,7 +151,7 @@ class CorroboratedClock:
         sender is ignored instead.
         """
         with self._lock:
-            self._look()
+            self._update()
             offset_ns = newest_unix_ns - self._looked_ns
             known = self._senders.get(sender)
             if known is not None:
@@ -167,7 +167,7 @@ class CorroboratedClock:
     def shares(self, sender: str) -> bool:
         """Return whether a sender uses the system clock: its timestamps jumped together with it."""
         with self._lock:
-            self._look()
+            self._update()
             known = self._senders.get(sender)
             return self._doubted and known is not None and known.since_jump and self._moved(known)
 
@@ -183,7 +183,7 @@ class CorroboratedClock:
         """Return whether the system clock continues the stored data."""
         return -BEHIND_NS <= self._looked_ns + self._system_ns - newest_unix_ns <= GAP_NS
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         """Read the clocks, detect a jump, and decide which candidate to use."""
         doubted, before_ns = self._doubted, self._system_ns
         elapsed_ns = self._since_boot_ns() - self._looked_ns

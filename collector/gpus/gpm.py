@@ -70,7 +70,7 @@ class GpmWindow:
             ReaderError: the GPU is gone.
         """
         try:
-            why = self._look(into)
+            why = self._compare_with_last(into)
         except self._pynvml.NVMLError as error:
             why = absence_of(self._pynvml, error)
             self.free()  # the next reading starts anew
@@ -90,7 +90,7 @@ class GpmWindow:
                 with contextlib.suppress(self._pynvml.NVMLError):
                     self._pynvml.nvmlGpmSampleFree(buffer)
 
-    def _look(self, into: Measurements) -> Absence | None:
+    def _compare_with_last(self, into: Measurements) -> Absence | None:
         if not self._asked:
             self._unsupported = self._support()
             self._asked = True

@@ -89,12 +89,12 @@ class GpuSampler:
         """Read until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for each in self._readers:
-                tasks.create_task(self._ask_for_ever(each))
+                tasks.create_task(self._read_forever(each))
             await self._pause(LOOK_AGAIN_S)
             for gpu in self._owners.unseen:
                 _log.warning("gpus: --gpu-replica %s: no such GPU was found on this machine", gpu)
 
-    async def _ask_for_ever(self, reader: GpuReader) -> None:
+    async def _read_forever(self, reader: GpuReader) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         while True:

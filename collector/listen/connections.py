@@ -166,9 +166,9 @@ class Acceptor:
 
     def _admit(self, accepted: socket.socket, peer: str) -> None:
         mine = self._peers[peer] >= self._limits.per_peer
-        if (mine or len(self._open) >= self._limits.connections) and not self._make_way(
-            peer if mine else None
-        ):
+        if (
+            mine or len(self._open) >= self._limits.connections
+        ) and not self._close_longest_waiting(peer if mine else None):
             accepted.close()
             _log.warning(
                 "refused a connection from %s: %d of %d are open, %d of %d from it",
@@ -209,7 +209,7 @@ class Acceptor:
             **(handshake if self._tls else {}),
         )
 
-    def _make_way(self, peer: str | None) -> bool:
+    def _close_longest_waiting(self, peer: str | None) -> bool:
         """Close the connection that has waited longest. Return whether one was found.
 
         Args:
@@ -237,7 +237,7 @@ class Acceptor:
             len(self._open),
             PAUSE_S,
         )
-        self._make_way(None)
+        self._close_longest_waiting(None)
         self._loop.remove_reader(self._listening)
         self._paused = self._loop.call_later(PAUSE_S, self._resume)
 

@@ -141,7 +141,7 @@ class Scraper(Listener):
                     self.task.failed("EndedByItself")
                     del self._tasks[target]
                 for target in self._states.keys() - self._tasks.keys():
-                    self._tasks[target] = asyncio.create_task(self._ask_for_ever(target))
+                    self._tasks[target] = asyncio.create_task(self._scrape_forever(target))
                 for target in self._tasks.keys() - self._states.keys():
                     self._tasks.pop(target).cancel()
                 await asyncio.sleep(REFRESH_S)
@@ -179,7 +179,7 @@ class Scraper(Listener):
         horizon = self._clock_unix_ns() - OURS_NS
         self._ours_unix_ns = {k: at for k, at in self._ours_unix_ns.items() if at > horizon}
 
-    async def _ask_for_ever(self, target: Target) -> None:
+    async def _scrape_forever(self, target: Target) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         while True:

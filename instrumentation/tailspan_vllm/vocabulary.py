@@ -83,7 +83,7 @@ SPAN_EVENTS: Final = (
     Term(
         names.RESUMPTION,
         "instant",
-        "The request was scheduled again after a preemption. There is one event for each time.",
+        "The request was scheduled again after a preemption. One event per resumption.",
         "vLLM's engine events",
     ),
 )

@@ -63,7 +63,7 @@ def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema)
     with (
         os.fdopen(os.dup(descriptor), "wb") as file,
         pa.ipc.new_stream(file, schema) as writer,
-        _asked(path, f"SELECT {first} UNION ALL {statement}", values) as batches,
+        _batches(path, f"SELECT {first} UNION ALL {statement}", values) as batches,
     ):
         before = [_FIRST[kind][1] for kind in plain]
         for batch in batches:  # only one batch is in memory at a time
@@ -85,7 +85,7 @@ def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @contextmanager
-def _asked(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
+def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
     # Use ADBC's low-level API: its DB-API imports pandas, which takes longer than most queries.
     with (
         adbc_driver_sqlite.connect(f"file:{quote(path)}?mode=ro") as database,

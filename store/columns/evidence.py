@@ -112,14 +112,14 @@ class EvidenceCache:
         ]
         apart = [each.every_s for each in thinned if each.one_in > 1]
         return Evidence(
-            self._asked_for(window, equals),
+            self._selected_requests(window, equals),
             thinned[0].table,
             thinned[1].table,
             _starts(self._engine, window),
             max(apart, default=None),
         )
 
-    def _asked_for(self, window: Window, equals: Mapping[str, str | None]) -> pa.Table:
+    def _selected_requests(self, window: Window, equals: Mapping[str, str | None]) -> pa.Table:
         found = self._requests.table(window) if set(equals) <= set(self._columns) else None
         if found is None:
             return request_columns(self._engine, window, self._columns, equals)

@@ -115,10 +115,10 @@ def _within(
 
 
 def _best(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in rows if not any(_tells_better(other, row) for other in rows)]
+    return [row for row in rows if not any(_is_better(other, row) for other in rows)]
 
 
-def _tells_better(other: dict[str, Any], row: dict[str, Any]) -> bool:
+def _is_better(other: dict[str, Any], row: dict[str, Any]) -> bool:
     if _rank(other) >= _rank(row):
         return False
     if row["request_id"] is None or other["request_id"] is None:

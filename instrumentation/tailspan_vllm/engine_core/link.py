@@ -122,7 +122,7 @@ class EngineEnd:
     def send_to_one(self, message: bytes) -> None:
         """Send a message to exactly one front end, so that its content is not counted twice.
 
-        The message replaces an earlier one that is still unsent.
+        The message replaces an earlier message that is still unsent.
         """
         self._accept()
         if not self._fronts:
