@@ -56,11 +56,11 @@ class ColumnReader:
         asked = pickle.dumps((self._path, list(statements), schema.serialize().to_pybytes()))
         with self._lock:
             try:
-                descriptors = self._query(asked)
+                descriptors = self._ask(asked)
             except (OSError, EOFError):
                 self._end()  # the process may have ended after a minute without a query
                 try:
-                    descriptors = self._query(asked)
+                    descriptors = self._ask(asked)
                 except (OSError, EOFError) as error:
                     self._end()
                     if self.task.problem is None:
@@ -78,7 +78,7 @@ class ColumnReader:
         with self._lock:
             self._end()
 
-    def _query(self, asked: bytes) -> list[int]:
+    def _ask(self, asked: bytes) -> list[int]:
         process, answers = self._started()
         assert process.stdin is not None
         process.stdin.write(len(asked).to_bytes(_LENGTH_BYTES, "little") + asked)
