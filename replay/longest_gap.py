@@ -35,6 +35,6 @@ class LongestSince:
         return self._durations_s[at] if at < len(self._numbers) else None
 
     def clear(self) -> None:
-        """Remove all steps. Call this when no request that took part in them remains."""
+        """Remove all steps. Call this when no request remains that took part in the steps."""
         self._numbers.clear()
         self._durations_s.clear()

@@ -121,7 +121,7 @@ class SenderClocks:
         """The number of messages from senders beyond `MOST_SOURCES`."""
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
-        """Correct the rows of a message that are ahead."""
+        """Correct a message's rows that are ahead of their arrival."""
         self._now_unix_ns = arrived_unix_ns
         ends: dict[str | None, list[int]] = defaultdict(list)
         for row in batch.requests.rows:

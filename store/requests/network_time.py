@@ -2,7 +2,7 @@
 
 This is the client's duration minus the server's duration of the same request, computed from both
 rows. Only durations are subtracted, so clock offsets do not matter. The clients are instrumented
-applications and the prober. The time to connect a probe is not included.
+applications and the prober. For probes, the time to connect is not included.
 """
 
 from collections import defaultdict

@@ -61,8 +61,8 @@ class Backoff:
     def wait(self, now: float, requested_s: float | None) -> float:
         """Begin a pause and return its duration in seconds.
 
-        The pause is the requested one, or else twice the last one. A requested pause of 0 s, such
-        as a Retry-After date in the past, is ignored.
+        The pause is the requested pause, or else twice the last pause. A requested pause of 0 s,
+        such as a Retry-After date in the past, is ignored.
         """
         if not requested_s:
             pause_s = self._pause_s * self._jitter()
