@@ -127,6 +127,10 @@ class Arrivals:
     """(n,) seconds from receipt until the front end passes the request to the engine, without the
     wait for the engine's current step (`frontend_s - handoff_s` of a recorded row). NaN to use the
     front-end model."""
+    held_s: FloatArray | None = None
+    """(n,) seconds from the end of the front end's work until the engine may schedule the request,
+    because the request waits for a KV transfer or a grammar. They are part of the queue time.
+    Default: 0."""
     priority: IntArray | None = None
     """(n,) priority for the policy `priority`; the lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None

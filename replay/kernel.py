@@ -58,7 +58,7 @@ JOB: Final = np.dtype(
     # `spared`: prompt tokens that count as cached. `segments`, `segments_end`: range of the
     # request's segments.
     + _fields("prompt spared priority segments segments_end", "i8")
-    + _fields("received_s frontend_s acceptance think_s", "f8")
+    + _fields("received_s frontend_s held_s acceptance think_s", "f8")
     # `follower`: the first request that waits for this one's response. `next_follower`: the next
     # request that waits for the same response as this one. −1: none.
     + _fields("follower next_follower", "i8")
@@ -786,6 +786,7 @@ def _receive(
         engine.last_work = n
     else:
         job.handed_s = job.received_s + job.frontend_s
+    job.handed_s += job.held_s
     job.engine = r
     job.target = job.prompt
     engine.outstanding += 1
