@@ -19,8 +19,8 @@ from telemetry.starts import EngineStart
 class MemorySink:
     """A sink that keeps rows in lists.
 
-    With `held`, commits wait until `release` is called. While `failure` is set, commits fail with
-    it. While `refusal` is set, `submit` raises it.
+    With `held`, commits wait for a call of `release`. While `failure` is set, commits fail with
+    this exception. While `refusal` is set, `submit` raises this exception.
     """
 
     def __init__(self, *, held: bool = False) -> None:
@@ -33,7 +33,7 @@ class MemorySink:
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
-        """One permit per submission, for tests that wait for a submission."""
+        """Released once per submission, for tests that wait for a submission."""
         self._held = held
         self._waiting: list[
             tuple[

@@ -30,13 +30,12 @@ _TAKES: dict[type, tuple[type, ...]] = {
 def flaw(row_type: type, values: Iterable[object]) -> str | None:
     """Return why the store would refuse a row, or None if the row is valid.
 
-    With this function, a caller can drop an invalid row before it makes the whole submission fail.
+    A caller can drop an invalid row before it makes the whole submission fail.
     """
     for column, value in zip(fields_of(row_type), values, strict=True):
         why = _why_not(value, column)
         if why:
-            # Print hexadecimal, because Python refuses to convert very large integers to decimal
-            # text.
+            # Print hexadecimal: Python refuses to convert very large integers to decimal text.
             shown = f"{value:#x}" if isinstance(value, int) else repr(value)
             return f"{column.name} = {shown:.60}: {why}"
     return None
@@ -62,8 +61,8 @@ def request_values(requests: RequestRows) -> list[Values]:
     Raises:
         ValueError: a duration or ratio is NaN or infinite.
     """
-    # SQLite would silently store NaN as NULL. If the sum of a column is finite, all values are
-    # finite. So check single values only if the sum is not finite.
+    # SQLite would silently store NaN as NULL. If the sum of a column is finite, all its values are
+    # finite, so check single values only if the sum is not.
     columns = list(zip(*requests.rows, strict=True))
     if not all(isfinite(sum(filter(None, columns[place]))) for place in _REQUEST_FLOATS if columns):
         _refuse(RequestTimeline, requests.rows)

@@ -1,8 +1,7 @@
 """Delete the rows, counts and incidents of a simulation. Data of real servers is not changed.
 
-A simulation includes the time before it was started, so two simulations in one database would
-report the same time twice. Once a real server reports to the database, an old simulation is
-useless.
+A simulation also covers the time before its start, so two simulations in one database would report
+the same time twice. Once a real server sends data, an old simulation is useless.
 """
 
 from sqlalchemy import Engine, true
@@ -22,7 +21,7 @@ def delete_simulation(engine: Engine) -> int:
     """Delete all simulated rows, and the rollups, counts and incidents computed from them.
 
     The rows are requests, requests in flight, engine samples, GPU samples and engine starts. Marks
-    are not deleted, so that the affected steps are counted again without the deleted requests.
+    are kept, so that the affected steps are counted again without the deleted requests.
 
     Returns: the number of deleted rows.
 

@@ -2,7 +2,7 @@
 
 Group commit: rows that arrive during a transaction are written together in the next transaction. A
 submission is atomic: either all of its rows are stored, or none. If the database cannot store a
-row, only the submission with that row fails. All other submissions of the group are stored.
+row, only the submission with that row fails; the other submissions of the group are stored.
 """
 
 import logging
@@ -45,8 +45,9 @@ from telemetry.tasks import Task
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
 CAPACITY_ROWS = 200_000
-"""Maximum number of waiting rows. The rows use at most a few hundred MB, and are written in a few
-seconds."""
+"""Maximum number of waiting rows. They use at most a few hundred MB, and are written within a few
+seconds.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class Writer:
 
     Args:
         engine: from `open_database`. The caller disposes of the engine.
-        capacity_rows: maximum number of waiting rows. With more rows, `submit` raises StoreBusy.
+        capacity_rows: maximum number of waiting rows. Above it, `submit` raises StoreBusy.
     """
 
     def __init__(self, engine: Engine, *, capacity_rows: int = CAPACITY_ROWS) -> None:
@@ -115,8 +116,8 @@ class Writer:
     ) -> Future[None]:
         """Queue rows for writing, without waiting for the disk.
 
-        A row with a key that is already stored is ignored. A newer report of a request in flight
-        replaces an older report.
+        A row whose key is already stored is ignored. A newer report of a request in flight replaces
+        the older report.
 
         Returns:
             A future that resolves after the commit. Its exception is `StoreUnavailable` if a retry
@@ -133,8 +134,8 @@ class Writer:
         with self._changed:
             if self._closing:
                 raise StoreUnavailable("the writer is closed")
-            # An empty queue accepts a submission of any size. Otherwise a submission that is larger
-            # than the capacity could never be written.
+            # An empty queue accepts a submission of any size, because a submission above the
+            # capacity could otherwise never be written.
             if self._waiting and self._waiting_rows + len(submission) > self._capacity_rows:
                 raise StoreBusy(
                     f"{self._waiting_rows} rows wait to be written, and {len(submission)} more"
@@ -167,7 +168,7 @@ class Writer:
         while group := self._take():
             try:
                 self._write(group)
-            except Exception as error:  # a defect: these submissions fail, the next are written
+            except Exception as error:  # a defect; later submissions are still written
                 self.task.failed(error)
                 _log.exception("the writer failed on a group of %d submissions", len(group))
                 for each in group:
@@ -219,7 +220,7 @@ class Writer:
                 if probes:
                     self._add_probes(connection, probes)
                 mark_minutes(connection, SAMPLED, samples, gpus)
-        except Exception as error:  # the submissions fail with it, and the thread continues
+        except Exception as error:  # the submissions fail with this error, and the thread continues
             failure = _failure(self._engine, group, error)
             failure.__cause__ = error
             return failure
@@ -237,7 +238,7 @@ def _settle(submission: _Submission, failure: StoreError | None) -> None:
 def _failure(engine: Engine, group: Sequence[_Submission], error: Exception) -> StoreError:
     """Return RowRefused if a row is invalid, else StoreUnavailable."""
     dbapi, why = engine.dialect.loaded_dbapi, dialects.of(engine).reason(error)
-    # The error is the driver's error, or an error of SQLAlchemy with the driver's error in `orig`.
+    # SQLAlchemy's errors contain the driver's error in `orig`.
     cause = getattr(error, "orig", None) or error
     if not isinstance(cause, dbapi.OperationalError):
         for each in group:

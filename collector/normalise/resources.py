@@ -11,7 +11,7 @@ from collector.normalise.values import Reader, attributes_of
 
 
 class Origin(NamedTuple):
-    """The labels of a resource, as fields of the rows. None if unknown."""
+    """The labels of a resource, as fields of its rows. None if unknown."""
 
     replica: str | None
     region: str | None
@@ -27,8 +27,8 @@ _MAX_CACHED: Final = 256
 def origin_of(resource: bytes) -> Origin:
     """Read a resource.
 
-    A label of the wrong type is treated as absent. Operators set labels by hand, and a mistake
-    should not make the telemetry unusable.
+    A label of the wrong type is treated as absent. Operators set labels by hand, and a mistake must
+    not cause the telemetry to be refused.
 
     Raises: MalformedError: the bytes are not a resource.
     """
@@ -54,7 +54,7 @@ def _read(resource: bytes) -> Origin:
             if pid is not None and pid.WhichOneof("value") == "int_value" and pid.int_value >= 0
             else None
         ),
-        # OTEL_RESOURCE_ATTRIBUTES can set it only as text.
+        # OTEL_RESOURCE_ATTRIBUTES can contain only text.
         simulated=simulated is not None
         and (simulated.bool_value or simulated.string_value.lower() == "true"),
         truncated_texts=reader.truncated_texts,

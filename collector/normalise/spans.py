@@ -1,8 +1,8 @@
 """Converts OTLP trace messages to request timelines and probes.
 
 Pure. Every span is stored, skipped (not a request) or refused (an invalid request).
-`plugin_spans.py` reads the spans of Tailspan's plugin, `probe_spans.py` reads the spans of the
-prober, and `span_tables.py` reads all other spans, with the tables in `FOREIGN`.
+`plugin_spans.py` reads spans of Tailspan's plugin, `probe_spans.py` reads spans of the prober, and
+`span_tables.py` reads all other spans with the tables in `FOREIGN`.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """Refuses rows that are older than the retention, with an explanation for the sender.
 
-Retention would delete these rows within a minute. Their minutes already have rollups, which are not
-recomputed after the rows are deleted (docs/decisions/021).
+Retention would delete these rows within a minute, and the final rollups of their minutes would not
+include them (docs/decisions/021).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import PLACE, RequestRows, Row
 
 MINUTE_NS: Final = 60 * 10**9
-"""A rollup covers one minute. If a minute begins before the age limit, its rollup is final."""
+"""Width of a rollup. The rollup of a minute that begins before the age limit is final."""
 
 _RECEIVED: Final = PLACE["received_unix_ns"]
 _Row = TypeVar("_Row")
@@ -22,13 +22,11 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, slots=True)
 class AgeLimit:
-    """Refuses rows that are too old.
-
-    Engine starts are not checked, because they have a longer retention.
+    """Refuses rows that are too old, except engine starts, which have a longer retention.
 
     Attributes:
         keep_ns: retention of rows, or None to keep them for ever.
-        deletable_unix_ns: returns the timestamp from which retention counts, or None to use the
+        deletable_unix_ns: returns the timestamp from which retention counts back; None for the
             arrival of the message.
     """
 
@@ -74,9 +72,7 @@ def _young(
     instant: Callable[[_Row], int],
     horizon_unix_ns: int,
 ) -> tuple[list[_Row], list[int]]:
-    """Return the rows after the horizon with their numbers of items, and count the other rows as
-    refused.
-    """
+    """Return the rows after the horizon and their numbers of items. Refuse all others."""
     kept, kept_items = [], []
     for row, number in zip(rows, items, strict=True):
         if instant(row) >= horizon_unix_ns:

@@ -1,8 +1,8 @@
 """Compute the time that a client waited outside the server: in the network and in the client.
 
-This time is the client's duration minus the server's duration of the same request, computed on
-demand from both rows. Only durations are subtracted, so clock offsets do not matter. The clients
-are instrumented applications and the prober. The set-up of a probe's connection is not included.
+This is the client's duration minus the server's duration of the same request, computed from both
+rows. Only durations are subtracted, so clock offsets do not matter. The clients are instrumented
+applications and the prober. For probes, the time to connect is not included.
 """
 
 from collections import defaultdict
@@ -23,14 +23,14 @@ COLUMNS = ("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s")
 """Required columns of a table of requests; `streamed` is optional."""
 
 AT_THE_EDGE = (Basis.HTTP.value, Basis.EDGE.value)
-"""The values of `basis` that include the HTTP edge. For other values the difference would include
+"""The values of `basis` that include the HTTP edge. For other values, the difference would include
 server time.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A client's report of a request, with timestamps of the client's clock."""
+    """A client's report of a request, with timestamps on the client's clock."""
 
     request_id: str | None
     ttft_s: float | None
@@ -38,16 +38,15 @@ class Report:
     received_unix_ns: int
     clock_ahead_s: float | None
     own_trace: bool = False
-    """Whether the trace contains only this request, as each trace of the prober does."""
+    """Whether the trace contains only this request. True for the prober's traces."""
 
 
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
     """Return the seconds that each request spent outside the server, in the order of the table.
 
-    The result is the difference of the two TTFTs if both sides measured a TTFT, and otherwise the
-    difference of the two E2Es. The result is None if the HTTP edge was not measured, if no client
-    report or several reports match, or if the client's duration is shorter than the server's
-    duration.
+    The time is the difference of the TTFTs if both sides measured TTFT, else of the E2Es. It is
+    None if the HTTP edge was not measured, if the number of matching client reports is not one, or
+    if the client's duration is shorter than the server's.
 
     Args:
         engine: from `open_database`.
@@ -62,7 +61,7 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
 
 
 class Reports:
-    """The reports of clients, by request id, or by trace if a report has no request id."""
+    """Clients' reports by request id, or by trace id if a report has no request id."""
 
     def __init__(self, found: Iterable[tuple[str, Report]]) -> None:
         self._by_id: dict[str, list[Report]] = defaultdict(list)
@@ -84,7 +83,7 @@ class Reports:
         return not (self._by_id or self._by_trace)
 
     def of(self, trace_id: str, request_id: str | None) -> Report | None:
-        """Return the report of a request, or None if there is no report or more than one report."""
+        """Return the report of a request, or None if there is not exactly one."""
         found: list[Report] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]
@@ -113,7 +112,7 @@ def _read(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
 
 
 def _read_probes(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
-    """Return the prober's reports, without the set-up of their connections."""
+    """Return the prober's reports, without the time to connect."""
     probes = PROBES.c
     set_up = ("late_s", "dns_s", "connect_s", "tls_s")
     statement = select(
