@@ -8,7 +8,7 @@ telemetry. A change of the engine is predicted and then simulated, once with the
 once with other traffic of the same kind ("new traffic"). For new traffic, a 95 % interval should
 contain the true value in 90 to 98 % of the cases. For the same arrivals, it may be wider than
 necessary. The median width is printed with the coverage, because a wide interval contains any
-value. The error is compared with the error of predicting that nothing changes. Saturated cases
+value. The error is compared with the error of the prediction "no change". Saturated cases
 are counted separately. A saturated case counts as an error if the prediction does not report the
 saturation.
 """
