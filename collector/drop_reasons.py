@@ -11,7 +11,7 @@ class Skip(StrEnum):
     """The item is not for Tailspan. It is acknowledged, ignored and counted."""
 
     NOT_A_REQUEST = "not_a_request"
-    """A span that does not describe a request: it has another scope, or no outcome."""
+    """A span that describes neither a request nor an operation of an application."""
     NOT_OURS = "not_ours"
     """A data point of another instrumentation scope."""
     UNKNOWN_METRIC = "unknown_metric"
@@ -36,6 +36,10 @@ class Refusal(StrEnum):
     TOO_MANY_STARTS = "too_many_starts"
     """There were more engine starts than real engines cause
     (`collector/rows/engine_start_limits.py`).
+    """
+    TOO_MANY_OPERATIONS = "too_many_operations"
+    """An application's trace has more operations than are kept
+    (`collector/rows/operation_limits.py`).
     """
     MISSING_START = "missing_start"
     """A counter's data point without its start timestamp."""

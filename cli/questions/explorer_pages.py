@@ -17,6 +17,7 @@ PAGES: Final[Mapping[str, str]] = {
     "slo": "slos",
     "compare": "compare",
     "what-if": "what-if",
+    "budget": "requests",
 }
 """The page of each question. Questions without a row have no link."""
 _NS: Final = 10**9
