@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from analysis.budget.answer import BudgetAnswer
+from analysis.budget.answer import BudgetAnswer, BudgetVerdict
 from analysis.budget.levers import command
 from analysis.budget.measured_parts import Extent
 from analysis.budget.spending import Line
@@ -46,6 +46,7 @@ def as_json(answer: BudgetAnswer) -> dict[str, Any]:
 
 def _line(line: Line, answer: BudgetAnswer) -> dict[str, Any]:
     over_s = line.over_s
+    reduce = over_s and answer.verdict is BudgetVerdict.OVER
     return {
         "layer": line.layer,
         "budget_s": line.budget_s,
@@ -53,5 +54,5 @@ def _line(line: Line, answer: BudgetAnswer) -> dict[str, Any]:
         "over_s": over_s,
         "operations_s": dict(line.operations),
         "percentile_within_s": line.within_s,
-        "predict": command(line.layer, answer.question, answer.replicas) if over_s else None,
+        "predict": command(line.layer, answer.question, answer.replicas) if reduce else None,
     }

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from alerts.errors import DocumentError, shown
-from alerts.strict_yaml import MAX_CHARACTERS, Fields, Reader, read_documents
+from alerts.strict_yaml import MAX_CHARACTERS, Fields, Reader, Text, read_documents
 from analysis.budget.budget import (
     AROUND,
     BEYOND_TTFT,
@@ -109,6 +109,8 @@ def _layers(top: Reader, latency: str) -> list[tuple[str, int]]:
 
 def _duration_ns(reader: Reader, key: str) -> int:
     allowed = "a duration above 0 and up to 24h, such as 40ms or 1.5s"
+    if not isinstance(reader.node(key), Text):
+        raise reader.error(key, f"a list or a mapping; allowed: {allowed}")
     written = reader.text(key)
     try:
         ns = durations.parse_ns(written)

@@ -48,7 +48,9 @@ def finding(answer: BudgetAnswer, seconds: Seconds) -> str:
             f" {budget.percentile.upper()} needs at least {answer.needed:,}."
         )
     within = f"{100 * spending.within_ratio:.1f} % of {spending.requests:,} requests are within it"
-    said = f"{name} is {seconds(spending.percentile_s)}; the budget is {seconds(spending.total_s)}"
+    whole = all(each.spent_s is not None for each in spending.lines)
+    which = "the budget" if whole else "the budget without the unknown layers"
+    said = f"{name} is {seconds(spending.percentile_s)}; {which} is {seconds(spending.total_s)}"
     if answer.verdict is BudgetVerdict.WITHIN:
         return f"{said}. It is kept: {within}."
     worst = spending.worst
@@ -86,9 +88,12 @@ def _why_unknown(answer: BudgetAnswer) -> str:
 
 
 def way_out(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]:
-    """Yield each layer that overspends, with the reduction that it needs, the largest first."""
+    """Yield each layer that overspends, with the reduction that it needs, the largest first.
+
+    Without an exceeded budget, nothing has to be reduced.
+    """
     spending = answer.spending
-    if spending is None:
+    if spending is None or answer.verdict is not BudgetVerdict.OVER:
         return
     name = answer.question.budget.percentile.upper()
     for line in sorted(spending.lines, key=lambda each: -(each.over_s or 0.0)):
