@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-import pyarrow as pa
 from sqlalchemy import Engine
 
 from analysis.budget.budget import AROUND, Budget
@@ -65,9 +64,7 @@ class BudgetAnswer:
         return BudgetVerdict.OVER if over else BudgetVerdict.WITHIN
 
 
-def answer_budget(
-    engine: Engine, question: BudgetQuestion, requests: pa.Table | None = None
-) -> BudgetAnswer:
+def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
     """Answer the question.
 
     If the budget has layers outside the server, only requests with a client's span count, as long
@@ -76,11 +73,9 @@ def answer_budget(
     Args:
         engine: from `open_database`.
         question: the question.
-        requests: the requests of the question, if they are read already: a table with `COLUMNS`.
     """
     budget, window = question.budget, question.window
-    if requests is None:
-        requests = request_table(engine, window, equals=question.equals, columns=COLUMNS)
+    requests = request_table(engine, window, equals=question.equals, columns=COLUMNS)
     found = measure(engine, window, requests, budget.latency)
     numbers = {extent: int((found.extents >= extent).sum()) for extent in Extent}
     needed = least_requests(budget.percentile)
