@@ -53,12 +53,15 @@ def finding(answer: BudgetAnswer, seconds: Seconds) -> str:
     said = f"{name} is {seconds(spending.percentile_s)}; {which} is {seconds(spending.total_s)}"
     if answer.verdict is BudgetVerdict.WITHIN:
         return f"{said}. It is kept: {within}."
+    said = (
+        f"{said}. It is exceeded by {seconds(spending.percentile_s - spending.total_s)}: {within}."
+    )
     worst = spending.worst
     if worst is None:
-        return f"{said}. It is exceeded: {within}."
+        return said
     return (
-        f"{said}. It is exceeded: {within}. {layer_name(worst.layer).capitalize()} overspends most:"
-        f" {seconds(worst.over_s)} in the slowest {spending.tail_requests:,} requests."
+        f"{said} {_first_upper(layer_name(worst.layer))} overspends most: {seconds(worst.over_s)} in"
+        f" the slowest {spending.tail_requests:,} requests."
     )
 
 
@@ -101,7 +104,11 @@ def way_out(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]
             share = f"{100 * line.over_s / line.spent_s:.0f} %"
             yield (
                 line.layer,
-                f"{layer_name(line.layer)} must fall by {seconds(line.over_s)} ({share}). If it"
-                f" alone had kept to its budget in each request, {name} would be"
-                f" {seconds(line.within_s)}.",
+                f"{_first_upper(layer_name(line.layer))} must fall by {seconds(line.over_s)}"
+                f" ({share}) to keep to its budget. If it had kept to it in each request and nothing"
+                f" else had changed, {name} would be {seconds(line.within_s)}.",
             )
+
+
+def _first_upper(text: str) -> str:
+    return text[:1].upper() + text[1:]

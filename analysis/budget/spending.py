@@ -106,7 +106,7 @@ def spend(budget: Budget, seconds: FloatArray, known: Sequence[str]) -> Spending
         operations = {
             PARTS[place].partition(".")[2]: float(means[place])
             for place in parts
-            if "." in PARTS[place] and "." not in name and means[place] > 0
+            if name in AROUND and means[place] > 0
         }
         return Line(name, budget_s, spent_s, operations, within_s)
 

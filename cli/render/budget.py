@@ -72,6 +72,6 @@ def _row(line: Line) -> list[str]:
 def _way_out(answer: BudgetAnswer) -> Iterator[str]:
     for layer, sentence in way_out(answer, text.seconds):
         yield ""
-        yield sentence[0].upper() + sentence[1:]
+        yield sentence
         if predicts := command(layer, answer.question, answer.replicas):
             yield f"  Predict a change: {predicts}"

@@ -70,7 +70,7 @@ def _way_out(answer: BudgetAnswer) -> Iterator[str]:
     if answer.verdict is not BudgetVerdict.OVER:
         return
     for layer, sentence in way_out(answer, wording.seconds):
-        yield f"<p>{wording.for_html(sentence[0].upper() + sentence[1:], _LONGEST)}</p>"
+        yield f"<p>{wording.for_html(sentence, _LONGEST)}</p>"
         if predicts := command(layer, answer.question, answer.replicas):
             yield (
                 "<p class='note'>Predict a change:"
