@@ -50,18 +50,18 @@ def finding(answer: BudgetAnswer, seconds: Seconds) -> str:
     within = f"{100 * spending.within_ratio:.1f} % of {spending.requests:,} requests are within it"
     whole = all(each.spent_s is not None for each in spending.lines)
     which = "the budget" if whole else "the budget without the unknown layers"
-    said = f"{name} is {seconds(spending.percentile_s)}; {which} is {seconds(spending.total_s)}"
+    text = f"{name} is {seconds(spending.percentile_s)}; {which} is {seconds(spending.total_s)}"
     if answer.verdict is BudgetVerdict.WITHIN:
-        return f"{said}. It is kept: {within}."
-    said = (
-        f"{said}. It is exceeded by {seconds(spending.percentile_s - spending.total_s)}: {within}."
+        return f"{text}. It is kept: {within}."
+    text = (
+        f"{text}. It is exceeded by {seconds(spending.percentile_s - spending.total_s)}: {within}."
     )
     worst = spending.worst
     if worst is None:
-        return said
+        return text
     return (
-        f"{said} {_first_upper(layer_name(worst.layer))} overspends most: {seconds(worst.over_s)} in"
-        f" the slowest {spending.tail_requests:,} requests."
+        f"{text} {_first_upper(layer_name(worst.layer))} overspends most:"
+        f" {seconds(worst.over_s)} in the slowest {spending.tail_requests:,} requests."
     )
 
 
@@ -105,8 +105,8 @@ def way_out(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]
             yield (
                 line.layer,
                 f"{_first_upper(layer_name(line.layer))} must fall by {seconds(line.over_s)}"
-                f" ({share}) to keep to its budget. If it had kept to it in each request and nothing"
-                f" else had changed, {name} would be {seconds(line.within_s)}.",
+                f" ({share}) to keep to its budget. If it had kept to it in each request and"
+                f" nothing else had changed, {name} would be {seconds(line.within_s)}.",
             )
 
 

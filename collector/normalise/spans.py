@@ -22,7 +22,7 @@ from collector.normalise.probe_spans import probe_of_span
 from collector.normalise.resources import Origin, origin_of
 from collector.normalise.span_tables import read_foreign
 from collector.normalise.values import RefusalError
-from telemetry.application_operations import Operation
+from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.request_rows import Row, row_of
 from telemetry.requests import Basis
 
@@ -51,10 +51,11 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
                     _probe(span, origin, now_unix_ns, batch)
                     continue
                 else:
-                    before = len(operations)
-                    row = _foreign(span, scope, origin, now_unix_ns, batch)
-                    if row is None and len(operations) > before:
-                        continue
+                    row, operation = _foreign(span, scope, origin, now_unix_ns, batch)
+                    if operation is not None:
+                        operations.append(operation)
+                        if row is None:
+                            continue
             except RefusalError as refusal:
                 batch.refused[refusal.reason] += 1
                 continue
@@ -73,15 +74,15 @@ def _probe(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> None:
     batch.probes.append(probe)
 
 
-def _foreign(raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch) -> Row | None:
+def _foreign(
+    raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch
+) -> tuple[Row | None, ApplicationOperation | None]:
     span = decoded(Span, raw)
     found = read_foreign(span, scope, origin, now_unix_ns, FOREIGN)
-    if found is None or found[0].basis is Basis.CLIENT:
-        operation = operation_of_span(span, origin, now_unix_ns, call=found is not None)
-        if operation is not None:
-            batch.operations.append(operation)
     if found is None:
-        return None
+        return None, operation_of_span(span, origin, now_unix_ns, call=False)
     request, truncated_texts = found
     batch.truncated_texts += truncated_texts
-    return row_of(request)
+    if request.basis is not Basis.CLIENT:
+        return row_of(request), None
+    return row_of(request), operation_of_span(span, origin, now_unix_ns, call=True)

@@ -1,6 +1,11 @@
+import http.client
+import time
 from dataclasses import replace
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceResponse,
+)
 
 from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
@@ -8,7 +13,10 @@ from collector.rows import operation_limits
 from collector.rows.age_limit import AgeLimit
 from collector.rows.operation_limits import OperationLimits
 from collector.rows.sender_clocks import SenderClocks
+from collector.server import Collector
+from collector.testing import MemorySink, running
 from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
+from tests.collector.normalise.test_operation_spans import message
 
 NOW_NS = 1_790_000_000 * 10**9
 HOUR_NS = 3_600 * 10**9
@@ -67,6 +75,26 @@ def test_the_memory_is_bounded_for_any_number_of_traces(monkeypatch: pytest.Monk
         kept(limits, operation(1, trace), operation(2, trace))
     assert sum(map(len, limits._traces.values())) <= 1_000
     assert limits._remembered <= 1_000
+
+
+def test_the_collector_stores_only_the_first_operations_of_a_huge_trace() -> None:
+    """The sender is informed in a partial success, and sends nothing again."""
+    made = message(*["execute_tool"] * 3_000)
+    for group in made.resource_spans[0].scope_spans[0].spans:
+        group.start_time_unix_nano = time.time_ns() - 10**9
+        group.end_time_unix_nano = time.time_ns()
+    sink = MemorySink()
+    with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
+        connection = http.client.HTTPConnection("127.0.0.1", collector.http_port, timeout=30)
+        headers = {"content-type": "application/x-protobuf"}
+        connection.request("POST", "/v1/traces", made.SerializeToString(), headers)
+        response = connection.getresponse()
+        answer = ExportTraceServiceResponse.FromString(response.read())
+        connection.close()
+    assert response.status == 200
+    assert answer.partial_success.rejected_spans == 3_000 - MOST_PER_TRACE
+    assert "too_many_operations" in answer.partial_success.error_message
+    assert len(sink.operations) == MOST_PER_TRACE
 
 
 def test_old_operations_are_refused_and_calls_are_counted_as_requests_only() -> None:
