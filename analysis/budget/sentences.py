@@ -60,8 +60,8 @@ def finding(answer: BudgetAnswer, seconds: Seconds) -> str:
     if worst is None:
         return text
     return (
-        f"{text} {_first_upper(layer_name(worst.layer))} overspends most:"
-        f" {seconds(worst.over_s)} in the slowest {spending.tail_requests:,} requests."
+        f"{text} {_first_upper(layer_name(worst.layer))} overspends most,"
+        f" by {seconds(worst.over_s)} in the slowest {spending.tail_requests:,} requests."
     )
 
 

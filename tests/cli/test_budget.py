@@ -127,7 +127,7 @@ def test_the_text_states_the_finding_and_the_way_out(
         "TTFT P95 is 1.05 s; the budget without the unknown layers is 300 ms."
         " It is exceeded by 754 ms: "
     )
-    assert "Queue overspends most: 924 ms in the slowest 20 requests." in text
+    assert "Queue overspends most, by 924 ms in the slowest 20 requests." in text
     assert "Unknown: before the model, network. Only 0 requests have the span of" in text
     assert "So 200 ms of the budget of 500 ms is not compared." in text
     assert "Queue must fall by 924 ms (95 %) to keep to its budget." in text
