@@ -87,7 +87,8 @@ def _why_unknown(answer: BudgetAnswer) -> str:
         if answer.extent is Extent.SERVER
         else "spans of the application around the call"
     )
-    return f"Only {number:,} requests have {which}; at least {answer.needed:,} are needed."
+    have = f"Only {number:,} requests have" if number else "No request has"
+    return f"{have} {which}; at least {answer.needed:,} are needed."
 
 
 def way_out(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,5 @@
 import json
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +8,15 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from analysis.budget.answer import BudgetQuestion
+from analysis.budget.budget_file import preset
+from analysis.budget.levers import command
+from analysis.what_if_search import sweep_of
+from cli.commands.what_if import what_if
 from collector.server import Collector
 from collector.testing import running
 from store.database import open_database
+from store.queries import Window
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 from tests.cli.instrumented_application import (
@@ -128,13 +135,25 @@ def test_the_text_states_the_finding_and_the_way_out(
         " It is exceeded by 754 ms: "
     )
     assert "Queue overspends most, by 924 ms in the slowest 20 requests." in text
-    assert "Unknown: before the model, network. Only 0 requests have the span of" in text
+    assert "Unknown: before the model, network. No request has the span of" in text
     assert "So 200 ms of the budget of 500 ms is not compared." in text
     assert "Queue must fall by 924 ms (95 %) to keep to its budget." in text
     assert (
         "Predict a change: tailspan what-if --from 1763634000 --to 1763634600 --replicas 2" in text
     )
     assert "Each value is a mean over the slowest 20 requests" in text
+
+
+@pytest.mark.parametrize("layer", ["queue", "prefill", "decode"])
+def test_the_command_that_predicts_a_change_is_valid(layer: str) -> None:
+    asked = BudgetQuestion(preset("chat"), Window(0, 10**18), {"tenant": "a 'b'", "lora": None})
+    line = command(layer, asked, 1)
+    assert line is not None
+    _, _, *words = shlex.split(line)
+    context = what_if.make_context("what-if", words)
+    assert context.params["where"] == ("tenant=a 'b'", "lora=")
+    if context.params["swept"]:
+        sweep_of(context.params["swept"])
 
 
 def test_a_kept_budget_exits_with_0(run: Run, served: Callable[[float], None]) -> None:
