@@ -136,8 +136,16 @@ def _read(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
     )
     with reading(engine) as connection:
         return [
-            (trace_id, Report(*values, span=(trace_id, span_id)))
-            for trace_id, *values, span_id in connection.execute(statement)
+            (
+                trace_id,
+                Report(
+                    *(request_id, ttft_s, e2e_s, received_unix_ns, ahead_s),
+                    span=(trace_id, span_id),
+                ),
+            )
+            for trace_id, request_id, ttft_s, e2e_s, received_unix_ns, ahead_s, span_id in (
+                connection.execute(statement)
+            )
         ]
 
 

@@ -157,4 +157,4 @@ def export(spans: list[ReadableSpan], port: int) -> None:
     """Send spans to a collector."""
     exporter = OTLPSpanExporter(f"http://127.0.0.1:{port}/v1/traces", timeout=30)
     exporter.export(spans)
-    exporter.shutdown()
+    exporter.shutdown()  # type: ignore[no-untyped-call]

@@ -134,7 +134,7 @@ def test_the_tails_parts_sum_to_its_mean_and_the_queue_overspends(ask: Any) -> N
     assert spending.mean_s == pytest.approx(0.143)
     assert lines(found)["queue"] == pytest.approx((0.02, 0.097))
     assert lines(found)["unassigned"] == pytest.approx((0.03, 0.001))
-    assert lines(found)["delivery"] == (None, pytest.approx(0.001))
+    assert lines(found)["delivery"] == pytest.approx((None, 0.001))
     assert spending.worst.layer == "queue"
     assert spending.worst.over_s == pytest.approx(0.077)
     assert spending.percentile_s == pytest.approx(0.14)
