@@ -11,7 +11,7 @@ class Skip(StrEnum):
     """The item is not for Tailspan. It is acknowledged, ignored and counted."""
 
     NOT_A_REQUEST = "not_a_request"
-    """A span that does not describe a request: it has another scope, or no outcome."""
+    """A span that describes neither a request nor an operation of an application."""
     NOT_OURS = "not_ours"
     """A data point of another instrumentation scope."""
     UNKNOWN_METRIC = "unknown_metric"
@@ -35,6 +35,9 @@ class Refusal(StrEnum):
     TOO_MANY_ARGUMENTS = "too_many_arguments"
     TOO_MANY_STARTS = "too_many_starts"
     """More engine starts than real engines can cause (`collector/rows/engine_start_limits.py`)."""
+    TOO_MANY_OPERATIONS = "too_many_operations"
+    """More operations in an application's trace than are stored
+    (`collector/rows/operation_limits.py`)."""
     MISSING_START = "missing_start"
     """A counter's data point without its start timestamp."""
     MISSING_VALUE = "missing_value"

@@ -20,6 +20,7 @@ from collector.otlp.http_receiver import http_app
 from collector.otlp.message_reader import LocalReader, MessageReader, ProcessReader
 from collector.rows.age_limit import AgeLimit
 from collector.rows.engine_start_limits import EngineStartLimits
+from collector.rows.operation_limits import OperationLimits
 from collector.rows.pricing import RequestPricing
 from collector.rows.sender_clocks import SenderClocks
 from collector.signals import SIGNALS
@@ -114,6 +115,7 @@ class Collector:
                 self.clocks,
                 AgeLimit(keep_ns, lambda: own.deletable_unix_ns),
                 EngineStartLimits(),
+                OperationLimits(),
                 *([] if pricing is None else [RequestPricing(pricing)]),
             ],
         )

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from operator import attrgetter
 
-from store.schema import GPUS, IN_FLIGHT, PROBES, SAMPLES, STARTS, Field, fields_of
+from store.schema import GPUS, IN_FLIGHT, OPERATIONS, PROBES, SAMPLES, STARTS, Field, fields_of
+from telemetry.application_operations import ApplicationOperation
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -101,6 +102,19 @@ def probe_values(row: Probe) -> Values:
     return (*values[:place], str(row.outcome), *values[place + 1 :])
 
 
+def operation_values(row: ApplicationOperation) -> Values:
+    """Return the values of a row in the order of the table's columns.
+
+    Raises:
+        ValueError: the row is invalid.
+    """
+    values = values_of(row)
+    if reason := flaw(ApplicationOperation, values):
+        raise ValueError(reason)
+    place = OPERATIONS.columns.keys().index("operation")
+    return (*values[:place], str(row.operation), *values[place + 1 :])
+
+
 def in_flight_values(row: InFlightRequest) -> dict[str, object]:
     """Return the values of a row by column.
 
@@ -113,7 +127,9 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
     return {**dict(zip(IN_FLIGHT.columns.keys(), values, strict=True)), "source": str(row.source)}
 
 
-def values_of(row: EngineSample | EngineStart | GpuSample | InFlightRequest | Probe) -> Values:
+def values_of(
+    row: ApplicationOperation | EngineSample | EngineStart | GpuSample | InFlightRequest | Probe,
+) -> Values:
     """Return the values of a row's fields in order, without checks."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 

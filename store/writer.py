@@ -26,13 +26,15 @@ from store.row_values import (
     flaw,
     gpu_values,
     in_flight_values,
+    operation_values,
     probe_values,
     request_values,
     sample_values,
     start_values,
     values_of,
 )
-from store.schema import GPUS, PROBES, REQUESTS, SAMPLES, STARTS
+from store.schema import GPUS, OPERATIONS, PROBES, REQUESTS, SAMPLES, STARTS
+from telemetry.application_operations import ApplicationOperation
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -60,6 +62,7 @@ class _Submission:
     gpus: Sequence[GpuSample]
     in_flight: Sequence[InFlightRequest]
     probes: Sequence[Probe]
+    operations: Sequence[ApplicationOperation]
     done: Future[None] = field(default_factory=Future)
 
     def __len__(self) -> int:
@@ -68,8 +71,16 @@ class _Submission:
     @property
     def _others(
         self,
-    ) -> tuple[Sequence[EngineSample | EngineStart | GpuSample | InFlightRequest | Probe], ...]:
-        return self.samples, self.starts, self.gpus, self.in_flight, self.probes
+    ) -> tuple[
+        Sequence[
+            ApplicationOperation | EngineSample | EngineStart | GpuSample | InFlightRequest | Probe
+        ],
+        ...,
+    ]:
+        return (
+            *(self.samples, self.starts, self.gpus),
+            *(self.in_flight, self.probes, self.operations),
+        )
 
     def rows(self) -> Iterator[tuple[type, Row]]:
         """Yield each row with its dataclass."""
@@ -97,6 +108,7 @@ class Writer:
         self._add_starts = inserting(engine, STARTS)
         self._add_gpus = inserting(engine, GPUS)
         self._add_probes = inserting(engine, PROBES)
+        self._add_operations = inserting(engine, OPERATIONS)
         self._waiting: deque[_Submission] = deque()
         self._waiting_rows = 0
         self._closing = False
@@ -113,6 +125,7 @@ class Writer:
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
         probes: Sequence[Probe] = (),
+        operations: Sequence[ApplicationOperation] = (),
     ) -> Future[None]:
         """Queue rows for writing, without waiting for the disk.
 
@@ -127,7 +140,9 @@ class Writer:
             StoreBusy: too many rows wait already.
             StoreUnavailable: the writer is closed.
         """
-        submission = _Submission(RequestRows.of(requests), samples, starts, gpus, in_flight, probes)
+        submission = _Submission(
+            RequestRows.of(requests), samples, starts, gpus, in_flight, probes, operations
+        )
         if not len(submission):
             submission.done.set_result(None)
             return submission.done
@@ -202,6 +217,7 @@ class Writer:
             gpus = [gpu_values(row) for each in group for row in each.gpus]
             in_flight = [in_flight_values(row) for each in group for row in each.in_flight]
             probes = [probe_values(row) for each in group for row in each.probes]
+            operations = [operation_values(row) for each in group for row in each.operations]
             with self._engine.begin() as connection:
                 if requests:
                     self._add_requests(connection, requests)
@@ -219,6 +235,8 @@ class Writer:
                     self._add_gpus(connection, gpus)
                 if probes:
                     self._add_probes(connection, probes)
+                if operations:
+                    self._add_operations(connection, operations)
                 mark_minutes(connection, SAMPLED, samples, gpus)
         except Exception as error:  # the submissions fail with this error, and the thread continues
             failure = _failure(self._engine, group, error)

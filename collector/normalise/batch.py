@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from collector.drop_reasons import WHY, DroppedValue, Refusal, Skip
+from telemetry.application_operations import ApplicationOperation
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -26,6 +27,7 @@ class Batch:
     gpus: list[GpuSample] = field(default_factory=list)
     in_flight: list[InFlightRequest] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
+    operations: list[ApplicationOperation] = field(default_factory=list)
     accepted: int = 0
     skipped: Counter[Skip] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
@@ -43,7 +45,7 @@ class Batch:
     def empty(self) -> bool:
         """Return whether there are no rows to store."""
         rows = (self.requests, self.samples, self.starts, self.gpus, self.in_flight)
-        return not any(rows) and not self.probes
+        return not any(rows) and not self.probes and not self.operations
 
     @property
     def complaint(self) -> str:

@@ -1,6 +1,7 @@
 """Reads the labels of an OTLP resource, which apply to all of its items."""
 
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -18,6 +19,8 @@ class Origin(NamedTuple):
     process: int | None
     simulated: bool
     truncated_texts: int
+    digest: str
+    """A digest of all labels. The spans of one process have the same digest."""
 
 
 _MAX_CACHED_BYTES: Final = 4096
@@ -42,7 +45,8 @@ def _cached(resource: bytes) -> Origin:
 
 
 def _read(resource: bytes) -> Origin:
-    given = attributes_of(decoded(Resource, resource).attributes)
+    labels = decoded(Resource, resource).attributes
+    given = attributes_of(labels)
     reader = Reader(given)
     pid = given.get(names.PROCESS_PID)
     simulated = given.get(names.SIMULATED)
@@ -58,4 +62,9 @@ def _read(resource: bytes) -> Origin:
         simulated=simulated is not None
         and (simulated.bool_value or simulated.string_value.lower() == "true"),
         truncated_texts=reader.truncated_texts,
+        # Sorted, because a gateway may change the order.
+        digest=blake2b(
+            b"".join(sorted(each.SerializeToString(deterministic=True) for each in labels)),
+            digest_size=8,
+        ).hexdigest(),
     )

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
+from telemetry.application_operations import Operation
 from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import PLACE, RequestRows, Row
 
@@ -45,6 +46,7 @@ class AgeLimit:
             min((row.at_unix_ns for row in batch.gpus), default=horizon),
             min((row.seen_unix_ns for row in batch.in_flight), default=horizon),
             min((row.at_unix_ns for row in batch.probes), default=horizon),
+            min((row.at_unix_ns for row in batch.operations), default=horizon),
         )
         if oldest >= horizon:
             return
@@ -59,6 +61,9 @@ class AgeLimit:
         batch.in_flight, _ = _young(batch, reports, [1] * len(reports), _seen, horizon)
         probes = batch.probes
         batch.probes, _ = _young(batch, probes, [1] * len(probes), _at, horizon)
+        # The span of a call is also a request, and counts as that.
+        items = [0 if each.operation is Operation.CALL else 1 for each in batch.operations]
+        batch.operations, _ = _young(batch, batch.operations, items, _at, horizon)
         batch.why[Refusal.TOO_OLD] = (
             f"up to {_length(arrived_unix_ns - oldest)} old;"
             f" rows older than {_length(self.keep_ns)} are not kept"

@@ -8,6 +8,7 @@ from typing import Any, Final
 from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
 from collector.normalise.values import MAX_AHEAD_NS
+from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.in_flight import InFlightRequest
 from telemetry.probes import Probe
 from telemetry.request_rows import PLACE, RequestRows, Row
@@ -99,6 +100,8 @@ class Correction:
         batch.in_flight = [report for report in reports if report is not None]
         probes = [self._probe(batch, probe) for probe in batch.probes]
         batch.probes = [probe for probe in probes if probe is not None]
+        operations = [self._operation(batch, each) for each in batch.operations]
+        batch.operations = [each for each in operations if each is not None]
         batch.samples, batch.sample_points = self._samples(
             batch, batch.samples, batch.sample_points, "at_unix_ns", "started_unix_ns"
         )
@@ -138,8 +141,18 @@ class Correction:
             return probe if ahead_ns == 0 else None
         return replace(probe, at_unix_ns=probe.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
+    def _operation(self, batch: Batch, row: ApplicationOperation) -> ApplicationOperation | None:
+        # The request of the same span has the same key, so both get the same correction.
+        sent = (row.trace_id, row.span_id, row.at_unix_ns)
+        end_ns = row.at_unix_ns + int(row.length_s * 1e9)
+        items = 0 if row.operation is Operation.CALL else 1
+        ahead_ns = self._request_ahead_ns(batch, sent, None, end_ns, items)
+        if not ahead_ns:
+            return row if ahead_ns == 0 else None
+        return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
+
     def _request_ahead_ns(
-        self, batch: Batch, sent: Hashable, sender: str | None, end_ns: int
+        self, batch: Batch, sent: Hashable, sender: str | None, end_ns: int, items: int = 1
     ) -> int | None:
         """Return the correction of a request, or None if the request is refused."""
         lead_ns = end_ns - self._arrived_unix_ns
@@ -150,7 +163,7 @@ class Correction:
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)
         if ahead_ns > max(MAX_AHEAD_NS, self._own_ns):
-            _refuse(batch, 1)
+            _refuse(batch, items)
             return None
         return ahead_ns
 

@@ -133,6 +133,8 @@ class SenderClocks:
             ends[report.replica].append(report.seen_unix_ns)
         for probe in batch.probes:
             ends[None].append(probe.at_unix_ns)
+        for operation in batch.operations:
+            ends[None].append(operation.at_unix_ns + int(operation.length_s * 1e9))
         own_ns = 0 if self._own is None else self._own.ahead_ns
         leads: dict[str | None, Lead] = {}
         for sender, several in ends.items():

@@ -39,6 +39,16 @@ class Report:
     clock_ahead_s: float | None
     own_trace: bool = False
     """Whether the trace contains only this request. True for the prober's traces."""
+    span: tuple[str, str] | None = None
+    """The trace id and the span id of the client's span, or None for a probe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A request's time outside the server, and its client's span."""
+
+    network_s: float
+    span: tuple[str, str] | None
 
 
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
@@ -53,11 +63,26 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
         window: the window of the requests.
         requests: a table with `COLUMNS`.
     """
+    found = pairs(engine, window, requests)
+    return [None if pair is None else pair.network_s for pair in found]
+
+
+def pairs(
+    engine: Engine, window: Window, requests: pa.Table, *, whole: bool = False
+) -> list[Pair | None]:
+    """Return each request's time outside the server with the client's span. See `networks`.
+
+    Args:
+        engine: from `open_database`.
+        window: the window of the requests.
+        requests: a table with `COLUMNS`.
+        whole: whether to subtract the E2Es, even if both sides measured a TTFT.
+    """
     reports = Reports.read(engine, window)
     if reports.empty:
         return [None] * requests.num_rows
     columns = [name for name in COLUMNS if name in requests.column_names]
-    return [_network_s(reports, row) for row in requests.select(columns).to_pylist()]
+    return [_pair(reports, row, whole) for row in requests.select(columns).to_pylist()]
 
 
 class Reports:
@@ -102,13 +127,25 @@ def _read(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
         REQUESTS.c.e2e_s,
         REQUESTS.c.received_unix_ns,
         REQUESTS.c.clock_ahead_s,
+        REQUESTS.c.span_id,
     ).where(
         REQUESTS.c.source == Source.CLIENT.value,
         REQUESTS.c.received_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
         REQUESTS.c.received_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),
     )
     with reading(engine) as connection:
-        return [(row[0], Report(*row[1:])) for row in connection.execute(statement)]
+        return [
+            (
+                trace_id,
+                Report(
+                    *(request_id, ttft_s, e2e_s, received_unix_ns, ahead_s),
+                    span=(trace_id, span_id),
+                ),
+            )
+            for trace_id, request_id, ttft_s, e2e_s, received_unix_ns, ahead_s, span_id in (
+                connection.execute(statement)
+            )
+        ]
 
 
 def _read_probes(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
@@ -145,15 +182,16 @@ def _read_probes(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]
         ]
 
 
-def _network_s(reports: Reports, row: dict[str, object]) -> float | None:
+def _pair(reports: Reports, row: dict[str, object], whole: bool) -> Pair | None:
     if row["basis"] not in AT_THE_EDGE:
         return None
     report = reports.of(str(row["trace_id"]), row["request_id"])  # type: ignore[arg-type]
     if report is None:
         return None
     ttft_s, e2e_s = row["ttft_s"], row["e2e_s"]
-    if report.ttft_s is not None and ttft_s is not None and row.get("streamed") is not False:
+    both = report.ttft_s is not None and ttft_s is not None
+    if both and not whole and row.get("streamed") is not False:
         apart_s = report.ttft_s - ttft_s  # type: ignore[operator]
     else:
         apart_s = report.e2e_s - e2e_s  # type: ignore[operator]
-    return apart_s if apart_s >= 0 else None
+    return Pair(apart_s, report.span) if apart_s >= 0 else None
