@@ -45,3 +45,9 @@ def put(url: str, windows: Sequence[Dataset]) -> None:
         for each in windows:
             writer.submit(each.requests, each.samples, starts=each.starts).result(60)
     engine.dispose()
+
+
+def store_deploy(url: str, slower: float = 1.2) -> None:
+    """Store two windows as `store` does, and another configuration in the second window."""
+    before, after = simulated(START_S, 5, 1.0), simulated(START_S + 600, 6, slower)
+    put(url, [before, replace(after, starts=[replace(e, config="beef") for e in after.starts])])
