@@ -15,10 +15,12 @@ from analysis.compare.question import CompareError, CompareQuestion, Side
 from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
 from analysis.compare.step_coefficients import Coefficients, coefficients_of, stretches_of
 from analysis.compare.total_change import TotalChange, total_change
+from analysis.kept_predictions import Expected, deployed, expected, replicas_of
 from analysis.recorded_traffic import LEAD_S
 from analysis.what_if import matching
 from diagnosis.inputs.arrow import samples_of
 from replay.arrivals import BoolArray
+from store.predictions import predictions
 from store.queries import Window, newest_unix_ns, request_count, request_table, sample_table
 from telemetry.requests import Source
 
@@ -48,6 +50,8 @@ class CompareAnswer(Decided):
     objectives: Sequence[AttainmentParts]
     notes: Sequence[str]
     simulated: bool
+    expected: Expected | None = None
+    """What what-if predicted for this change before it was made."""
 
 
 def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:
@@ -75,6 +79,7 @@ def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = Tru
         objectives=[each for each in objectives if each is not None],
         notes=notes,
         simulated=_simulated(*(each.requests for each in sides)),
+        expected=_expected(engine, question, sides, found.decision),
     )
 
 
@@ -191,6 +196,21 @@ def _coefficients(
         mine = samples.replica.is_any(names)
         stretches.append(stretches_of(samples, mine, of.window.from_unix_ns, of.window.to_unix_ns))
     return coefficients_of(*stretches)
+
+
+def _expected(
+    engine: Engine, question: CompareQuestion, sides: Sequence[Chosen], found: Decision
+) -> Expected | None:
+    """Return the prediction of the change between two ranges of all requests."""
+    known = [] if question.overlap or question.labels else predictions(engine)
+    if not known:
+        return None
+    served = [
+        replicas_of(each.requests.table["replica"].filter(pa.array(each.rows))) for each in sides
+    ]
+    change = deployed(engine, question.before.window, question.after.window, served)
+    until_ns = question.before.window.to_unix_ns
+    return expected(known, change, until_ns, question.metric, question.quantile, found.parts)
 
 
 def _simulated(*sides: Requests) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from analysis.cause_sentences import NAMES
-from analysis.compare.answer import NOT_REPLAYED, Decided
+from analysis.compare.answer import NOT_REPLAYED, CompareAnswer, Decided
 from analysis.compare.decision import Decision
 from analysis.compare.intervals import Interval
 from analysis.compare.total_change import TotalChange
@@ -87,6 +87,25 @@ def total_change(total: TotalChange, growth: Callable[[float], str]) -> str | No
     if total.reason is None or total.reason == NOT_REPLAYED:
         return None
     return f"Total change: unknown, {total.reason.rstrip('.')}."
+
+
+def predicted(answer: CompareAnswer, clock: Callable[[int], str]) -> str | None:
+    """Return what what-if predicted and what was measured as a sentence, or None.
+
+    Args:
+        answer: the answer.
+        clock: formats an instant in unix nanoseconds.
+    """
+    found = answer.expected
+    if found is None:
+        return None
+    place = "inside" if found.contained else "outside"
+    between = _interval(Interval(found.ratio.low, found.ratio.high))
+    return (
+        f"What-if predicted {100 * found.ratio.value:+.1f} % {between} for {name_of(answer)} with"
+        f" {found.change}, asked {clock(found.asked_unix_ns)}; measured, with the load:"
+        f" {100 * found.measured:+.1f} %, {place} the interval."
+    )
 
 
 def first(reasons: Sequence[str]) -> str:
