@@ -20,11 +20,12 @@ from replay.edits import ARGUMENTS
 from store.predictions import Prediction, keep_prediction, predictions
 from store.queries import Window
 from store.replicas.engine_starts import in_force
-from telemetry.starts import Argument, EngineStart, read
+from telemetry.starts import Argument, EngineStart, loading_from, read
 
 POINTS: Final = ("p50", "p95", "p99")
 """The percentiles that a comparison has."""
 REPLICAS: Final = "replicas"
+ROUTER: Final = "router"
 AGAIN_NS: Final = 3_600 * 10**9
 """A prediction of the same change is kept at most once in this time, because a live page predicts
 again at each refresh."""
@@ -57,6 +58,13 @@ class Ratio(NamedTuple):
     high: float
 
 
+class Deployed(NamedTuple):
+    """A change of the servers in canonical form, and when the first of them began to load."""
+
+    change: str
+    at_unix_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """A prediction of one percentile, beside what was measured after the deploy."""
@@ -72,8 +80,11 @@ class Expected:
         return self.ratio.low <= self.measured <= self.ratio.high
 
 
-def canonical(edits: Iterable[str]) -> str | None:
+def canonical(edits: Sequence[str]) -> str | None:
     """Return the edits of a prediction in canonical form, or None if no deploy makes them.
+
+    The router is left out if the number of replicas changes: it says how the requests are
+    distributed over them, and no server reports it.
 
     Args:
         edits: from `WhatIfAnswer.edits`, such as `max_num_seqs=64`.
@@ -85,9 +96,10 @@ def canonical(edits: Iterable[str]) -> str | None:
             found[name] = str(int(value))
         elif name in ARGUMENTS:
             found[name] = _text(ARGUMENTS[name].parse(value))
-        else:
+        elif name != ROUTER:
             return None
-    return _joined(found) if found else None
+    routed = any(each.startswith(f"{ROUTER}=") for each in edits)
+    return _joined(found) if found and (REPLICAS in found or not routed) else None
 
 
 def keep(
@@ -136,8 +148,8 @@ def keep(
 
 def deployed(
     engine: Engine, before: Window, after: Window, served: Sequence[Collection[str]]
-) -> str | None:
-    """Return the change of the servers between two ranges in canonical form.
+) -> Deployed | None:
+    """Return the change of the servers between two ranges.
 
     Returns None if nothing changed, or something that what-if cannot predict.
 
@@ -147,17 +159,22 @@ def deployed(
         after: the range after the change.
         served: the replicas that answered requests before and after.
     """
-    was, now = (
-        _arguments(in_force(engine, window.to_unix_ns - 1, replicas))
+    starts = [
+        in_force(engine, window.to_unix_ns - 1, replicas)
         for window, replicas in zip((before, after), served, strict=True)
-    )
+    ]
+    was, now = map(_arguments, starts)
     if was is None or now is None or was.others != now.others:
         return None
     changed = (name for name in REPORTED if was.known.get(name) != now.known.get(name))
     found = {name: _text(now.known[name]) for name in changed if name in now.known}
     if len(served[0]) != len(served[1]):
         found[REPLICAS] = str(len(served[1]))
-    return _joined(found) if found else None
+    if not found:
+        return None
+    known = set(starts[0])
+    made = (loading_from(each) for each in starts[1] if each not in known)
+    return Deployed(_joined(found), min(made, default=after.from_unix_ns))
 
 
 def replicas_of(column: pa.ChunkedArray) -> set[str]:
@@ -167,33 +184,37 @@ def replicas_of(column: pa.ChunkedArray) -> set[str]:
 
 def expected(
     known: Iterable[Prediction],
-    change: str | None,
-    until_unix_ns: int,
+    deploy: Deployed | None,
     metric: str,
     quantile: str,
     parts: Parts | None,
 ) -> Expected | None:
-    """Return the latest prediction of a change, or None if it was not predicted. Pure.
+    """Return the latest prediction of a change, or None if it was not predicted before. Pure.
 
     Args:
         known: the kept predictions.
-        change: from `deployed`.
-        until_unix_ns: the prediction must be older than this.
+        deploy: from `deployed`.
         metric: the latency that was compared.
         quantile: the percentile that was compared.
         parts: what was measured; None is unknown.
     """
-    if change is None or parts is None or not parts.mixed_s > 0:
-        return None
-    made = [each for each in known if each.change == change and each.asked_unix_ns < until_unix_ns]
-    if not made:
+    made = of_change(known, deploy)
+    if not made or parts is None or not parts.mixed_s > 0:
         return None
     latest = max(made, key=lambda each: each.asked_unix_ns)
     ratio = json.loads(latest.predicted).get(metric, {}).get(quantile)
     if ratio is None:
         return None
     measured = parts.compared_s / parts.mixed_s - 1
-    return Expected(latest.asked_unix_ns, change, Ratio(*ratio), measured)
+    return Expected(latest.asked_unix_ns, latest.change, Ratio(*ratio), measured)
+
+
+def of_change(known: Iterable[Prediction], deploy: Deployed | None) -> list[Prediction]:
+    """Return the predictions of a change that were asked before it was made. Pure."""
+    if deploy is None:
+        return []
+    change, at_ns = deploy
+    return [each for each in known if each.change == change and each.asked_unix_ns < at_ns]
 
 
 def _ratio(now: float | None, predicted: Any) -> Ratio | None:

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from analysis.compare.deploys import QUANTILE, Deploy, compare_deploy, latest_deploy
 from analysis.compare.question import CompareError
-from analysis.kept_predictions import deployed, expected, replicas_of
+from analysis.kept_predictions import deployed, expected, of_change, replicas_of
 from store.predictions import Prediction, predictions
 from store.queries import Window, request_table
 
@@ -67,22 +67,22 @@ def _contained(
     engine: Engine, deploy: Deploy, known: Sequence[Prediction], now_unix_ns: int
 ) -> list[bool]:
     """Return for each predicted percentile of a deploy whether its interval contains the change."""
-    until_ns, after = deploy.change.from_unix_ns, deploy.after(now_unix_ns)
-    if after is None or not any(each.asked_unix_ns < until_ns for each in known):
+    after = deploy.after(now_unix_ns)
+    if after is None:
         return []
     served = [
         replicas_of(request_table(engine, each, columns=["replica"])["replica"])
         for each in (deploy.before, after)
     ]
-    change = deployed(engine, deploy.before, after, served)
-    if not any(each.change == change and each.asked_unix_ns < until_ns for each in known):
+    made = deployed(engine, deploy.before, after, served)
+    if not of_change(known, made):
         return []
     try:
         answer = compare_deploy(engine, deploy, after, METRICS)
     except CompareError:
         return []
     beside = (
-        expected(known, change, until_ns, each.question.metric, QUANTILE, each.decision.parts)
+        expected(known, made, each.question.metric, QUANTILE, each.decision.parts)
         for each in answer.found
     )
     return [each.contained for each in beside if each is not None]

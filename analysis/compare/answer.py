@@ -208,9 +208,8 @@ def _expected(
     served = [
         replicas_of(each.requests.table["replica"].filter(pa.array(each.rows))) for each in sides
     ]
-    change = deployed(engine, question.before.window, question.after.window, served)
-    until_ns = question.before.window.to_unix_ns
-    return expected(known, change, until_ns, question.metric, question.quantile, found.parts)
+    deploy = deployed(engine, question.before.window, question.after.window, served)
+    return expected(known, deploy, question.metric, question.quantile, found.parts)
 
 
 def _simulated(*sides: Requests) -> bool:

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from store.queries import Window
 from store.replicas.engine_starts import in_force, starts_between
-from telemetry.starts import EngineStart
+from telemetry.starts import EngineStart, loading_from
 
 ROLLING_NS: Final = 600 * 10**9
 """Maximum time between two starts of one rolling deployment.
@@ -70,11 +70,6 @@ def change_of(before: Sequence[EngineStart], during: Sequence[EngineStart]) -> S
     names = [what for what, _ in found]
     return ServerChange(
         max(names, key=names.count),
-        min(_loading_from(each) for _, each in found),
+        min(loading_from(each) for _, each in found),
         max(each.at_unix_ns for _, each in found),
     )
-
-
-def _loading_from(start: EngineStart) -> int:
-    """Return when the engine began to load. An engine that is replaced answers no request then."""
-    return start.at_unix_ns - int((start.loading_s or 0.0) * 10**9)

@@ -10,7 +10,15 @@ from sqlalchemy import Engine
 
 from analysis.compare.parts import Parts
 from analysis.corrected_prediction import Predicted
-from analysis.kept_predictions import AGAIN_NS, canonical, deployed, expected, keep, replicas_of
+from analysis.kept_predictions import (
+    AGAIN_NS,
+    Deployed,
+    canonical,
+    deployed,
+    expected,
+    keep,
+    replicas_of,
+)
 from analysis.what_if import WhatIfAnswer
 from analysis.window_replay import METRICS
 from replay.engine_config import EngineConfig
@@ -25,6 +33,7 @@ REPORTED = dict(EngineConfig().arguments())
 ASKED = Prediction(
     1_500, "max_num_seqs=64", 0, 1, '{"ttft": {"p99": [-0.1, -0.2, 0.0]}}', simulated=False
 )
+MADE = Deployed("max_num_seqs=64", 2_000)
 
 
 @pytest.fixture
@@ -49,7 +58,9 @@ def start(replica: str, at_unix_ns: int, **changed: Argument) -> EngineStart:
 def change(engine: Engine, *starts: EngineStart, served: Any = ({"r0"}, {"r0"})) -> str | None:
     with Writer(engine) as writer:
         writer.submit([], [], starts=starts).result(10)
-    return deployed(engine, BEFORE, AFTER, served)
+    found = deployed(engine, BEFORE, AFTER, served)
+    assert found is None or found.at_unix_ns == 2_000
+    return None if found is None else found.change
 
 
 def answer(*edits: str, now_s: float | None = 1.0, **changed: Any) -> WhatIfAnswer:
@@ -74,7 +85,9 @@ def answer(*edits: str, now_s: float | None = 1.0, **changed: Any) -> WhatIfAnsw
         (["enable_prefix_caching=off"], "enable_prefix_caching=false"),
         (["scheduling_policy=priority"], "scheduling_policy=priority"),
         (["max_num_seqs=64", "rate=2x"], None),
+        (["replicas=2", "router=least_outstanding"], "replicas=2"),
         (["router=round_robin"], None),
+        (["max_num_seqs=64", "router=round_robin"], None),
         (["device=NVIDIA H200"], None),
         ([], None),
     ],
@@ -127,20 +140,20 @@ def test_the_latest_earlier_prediction_of_the_change_is_beside_the_measured_one(
     other = replace(ASKED, asked_unix_ns=1_700, change="replicas=2")
     parts = Parts(1.0, 0.95, 0.95, 1.0, 1.0)
     known = [later, other, ASKED, older]
-    found = expected(known, "max_num_seqs=64", 2_000, "ttft", "p99", parts)
+    found = expected(known, MADE, "ttft", "p99", parts)
     assert found is not None
     assert found.asked_unix_ns == 1_500
     assert found.measured == pytest.approx(-0.05)
     assert found.contained
-    worse = expected(known, "max_num_seqs=64", 2_000, "ttft", "p99", parts._replace(compared_s=1.1))
+    worse = expected(known, MADE, "ttft", "p99", parts._replace(compared_s=1.1))
     assert worse is not None
     assert not worse.contained
     for asked in (
-        (known, None, 2_000, "ttft", "p99", parts),
-        (known, "max_num_seqs=32", 2_000, "ttft", "p99", parts),
-        (known, "max_num_seqs=64", 1_400, "ttft", "p99", parts),
-        (known, "max_num_seqs=64", 2_000, "tpot", "p99", parts),
-        (known, "max_num_seqs=64", 2_000, "ttft", "p99", None),
+        (known, None, "ttft", "p99", parts),
+        (known, Deployed("max_num_seqs=32", 2_000), "ttft", "p99", parts),
+        (known, Deployed("max_num_seqs=64", 1_400), "ttft", "p99", parts),
+        (known, MADE, "tpot", "p99", parts),
+        (known, MADE, "ttft", "p99", None),
     ):
         assert expected(*asked) is None
 
