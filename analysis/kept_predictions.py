@@ -83,8 +83,7 @@ class Expected:
 def canonical(edits: Sequence[str]) -> str | None:
     """Return the edits of a prediction in canonical form, or None if no deploy makes them.
 
-    The router is left out if the number of replicas changes: it says how the requests are
-    distributed over them, and no server reports it.
+    The router is left out if the number of replicas changes, because no server reports it.
 
     Args:
         edits: from `WhatIfAnswer.edits`, such as `max_num_seqs=64`.
