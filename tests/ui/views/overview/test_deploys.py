@@ -1,7 +1,9 @@
 import html
 import re
+import time
 from collections.abc import Sequence
 from datetime import UTC
+from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
@@ -15,8 +17,10 @@ from analysis.compare.question import CompareQuestion, Side
 from analysis.compare.server_changes import ServerChange
 from analysis.compare.verdict import CompareVerdict
 from store.queries import Window
+from tests.analysis.compare.test_server_changes import start
 from tests.analysis.compare.two_windows import SECONDS, START_S, store, store_deploy
-from tests.ui.opening import HOSTILE, Open, markup
+from tests.ui.conftest import fill
+from tests.ui.opening import HOSTILE, Database, Open, markup
 from ui.frame.view import View
 from ui.views.overview.deploys import sentence
 
@@ -118,6 +122,22 @@ def test_the_page_shows_what_a_deploy_did(page: Open, url: str) -> None:
     (link,) = re.findall(r"href='(compare[^']+)'", text)
     asked = dict(parse_qsl(html.unescape(link).partition("?")[2]))
     assert asked["to"] == str(START_S + 600 + 120)
+
+
+def test_a_live_page_does_not_wait_for_the_numbers(
+    page: Open, database: Database, fleet: Any
+) -> None:
+    """The first paint has the sentence without numbers, and a later refresh has the result."""
+    now_s = int(time.time())
+    url = database(*fleet(2_000, (now_s - 600) * SECOND_NS, 600))
+    fill(url, [], [], [start("r1", now_s - 5_000), start("r1", now_s - 300, "beef")])
+    test = page(url, last="15m")
+    first = markup(test)
+    assert "The configuration changed at" in first
+    deadline = time.monotonic() + 60
+    while "Since the deploy at" not in markup(test.run()):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def test_without_a_deploy_there_is_no_sentence(
