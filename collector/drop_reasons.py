@@ -85,6 +85,9 @@ class DroppedValue(StrEnum):
     LADDER_TOO_LONG = "prefix_ladder_too_long"
     LADDER_MALFORMED = "prefix_ladder_malformed"
     """The text is not the number of tokens per block and groups of four base64 characters."""
+    CACHE_VALUE = "cache_value"
+    """A status of a cache that is not documented, a similarity that is not from 0 to 1, or a
+    duration that is not one."""
 
 
 class Unstored(StrEnum):

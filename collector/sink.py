@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -23,6 +24,7 @@ class Sink(Protocol):
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
         probes: Sequence[Probe] = (),
+        lookups: Sequence[CacheLookup] = (),
     ) -> Future[None]:
         """Accept rows, without waiting.
 

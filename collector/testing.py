@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from collector.server import Collector
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -30,6 +31,7 @@ class MemorySink:
         self.gpus: list[GpuSample] = []
         self.in_flight: list[InFlightRequest] = []
         self.probes: list[Probe] = []
+        self.lookups: list[CacheLookup] = []
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
@@ -43,6 +45,7 @@ class MemorySink:
                 Sequence[GpuSample],
                 Sequence[InFlightRequest],
                 Sequence[Probe],
+                Sequence[CacheLookup],
                 Future[None],
             ]
         ] = []
@@ -55,12 +58,13 @@ class MemorySink:
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
         probes: Sequence[Probe] = (),
+        lookups: Sequence[CacheLookup] = (),
     ) -> Future[None]:
         """Accept rows, as the store's writer does."""
         if self.refusal is not None:
             raise self.refusal
         done: Future[None] = Future()
-        self._waiting.append((requests, samples, starts, gpus, in_flight, probes, done))
+        self._waiting.append((requests, samples, starts, gpus, in_flight, probes, lookups, done))
         if not self._held:
             self._commit()
         self.submitted.release()
@@ -73,7 +77,7 @@ class MemorySink:
 
     def _commit(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for requests, samples, starts, gpus, in_flight, probes, done in waiting:
+        for requests, samples, starts, gpus, in_flight, probes, lookups, done in waiting:
             if self.failure is not None:
                 done.set_exception(self.failure)
                 continue
@@ -83,6 +87,7 @@ class MemorySink:
             self.gpus.extend(gpus)
             self.in_flight.extend(in_flight)
             self.probes.extend(probes)
+            self.lookups.extend(lookups)
             done.set_result(None)
 
 

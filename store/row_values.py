@@ -5,10 +5,12 @@ valid Unicode and that floats are finite.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 from math import isfinite
 from operator import attrgetter
 
 from store.schema import GPUS, IN_FLIGHT, PROBES, SAMPLES, STARTS, Field, fields_of
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -102,6 +104,18 @@ def probe_values(row: Probe) -> Values:
     return (*values[:place], str(row.outcome), *values[place + 1 :])
 
 
+def lookup_values(row: CacheLookup) -> Values:
+    """Return the values of a row in the order of the table's columns.
+
+    Raises:
+        ValueError: the row is invalid.
+    """
+    values = values_of(row)
+    if reason := flaw(CacheLookup, values):
+        raise ValueError(reason)
+    return tuple(str(each) if isinstance(each, StrEnum) else each for each in values)
+
+
 def in_flight_values(row: InFlightRequest) -> dict[str, object]:
     """Return the values of a row by column.
 
@@ -114,7 +128,9 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
     return {**dict(zip(IN_FLIGHT.columns.keys(), values, strict=True)), "source": str(row.source)}
 
 
-def values_of(row: EngineSample | EngineStart | GpuSample | InFlightRequest | Probe) -> Values:
+def values_of(
+    row: EngineSample | EngineStart | GpuSample | InFlightRequest | Probe | CacheLookup,
+) -> Values:
     """Return the values of a row's fields in order, without checks."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 

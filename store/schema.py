@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -42,6 +43,7 @@ SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")
 PROBE_KEY = ("at_unix_ns", "trace_id", "span_id")
+LOOKUP_KEY = PROBE_KEY
 IN_FLIGHT_KEY = ("span_id", "trace_id")
 """The key of a request in flight. The time is not part of the key, because a clock correction may
 change the time between two reports."""
@@ -125,6 +127,7 @@ SAMPLES = _table("engine_samples", EngineSample, SAMPLE_KEY, "at_unix_ns")
 STARTS = _table("engine_starts", EngineStart, START_KEY, "at_unix_ns")
 GPUS = _table("gpu_samples", GpuSample, GPU_KEY, "at_unix_ns")
 PROBES = _table("probes", Probe, PROBE_KEY, "at_unix_ns")
+LOOKUPS = _table("cache_lookups", CacheLookup, LOOKUP_KEY, "at_unix_ns")
 IN_FLIGHT = Table(
     "requests_in_flight",
     METADATA,

@@ -26,13 +26,15 @@ from store.row_values import (
     flaw,
     gpu_values,
     in_flight_values,
+    lookup_values,
     probe_values,
     request_values,
     sample_values,
     start_values,
     values_of,
 )
-from store.schema import GPUS, PROBES, REQUESTS, SAMPLES, STARTS
+from store.schema import GPUS, LOOKUPS, PROBES, REQUESTS, SAMPLES, STARTS
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -59,6 +61,7 @@ class _Submission:
     gpus: Sequence[GpuSample]
     in_flight: Sequence[InFlightRequest]
     probes: Sequence[Probe]
+    lookups: Sequence[CacheLookup]
     done: Future[None] = field(default_factory=Future)
 
     def __len__(self) -> int:
@@ -67,8 +70,11 @@ class _Submission:
     @property
     def _others(
         self,
-    ) -> tuple[Sequence[EngineSample | EngineStart | GpuSample | InFlightRequest | Probe], ...]:
-        return self.samples, self.starts, self.gpus, self.in_flight, self.probes
+    ) -> tuple[
+        Sequence[EngineSample | EngineStart | GpuSample | InFlightRequest | Probe | CacheLookup],
+        ...,
+    ]:
+        return self.samples, self.starts, self.gpus, self.in_flight, self.probes, self.lookups
 
     def rows(self) -> Iterator[tuple[type, Row]]:
         """Yield each row with its dataclass."""
@@ -96,6 +102,7 @@ class Writer:
         self._add_starts = inserting(engine, STARTS)
         self._add_gpus = inserting(engine, GPUS)
         self._add_probes = inserting(engine, PROBES)
+        self._add_lookups = inserting(engine, LOOKUPS)
         self._waiting: deque[_Submission] = deque()
         self._waiting_rows = 0
         self._closing = False
@@ -112,6 +119,7 @@ class Writer:
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
         probes: Sequence[Probe] = (),
+        lookups: Sequence[CacheLookup] = (),
     ) -> Future[None]:
         """Queue rows for writing, without waiting for the disk.
 
@@ -126,7 +134,9 @@ class Writer:
             StoreBusy: too many rows wait already.
             StoreUnavailable: the writer is closed.
         """
-        submission = _Submission(RequestRows.of(requests), samples, starts, gpus, in_flight, probes)
+        submission = _Submission(
+            RequestRows.of(requests), samples, starts, gpus, in_flight, probes, lookups
+        )
         if not len(submission):
             submission.done.set_result(None)
             return submission.done
@@ -201,6 +211,7 @@ class Writer:
             gpus = [gpu_values(row) for each in group for row in each.gpus]
             in_flight = [in_flight_values(row) for each in group for row in each.in_flight]
             probes = [probe_values(row) for each in group for row in each.probes]
+            lookups = [lookup_values(row) for each in group for row in each.lookups]
             with self._engine.begin() as connection:
                 if requests:
                     self._add_requests(connection, requests)
@@ -218,6 +229,8 @@ class Writer:
                     self._add_gpus(connection, gpus)
                 if probes:
                     self._add_probes(connection, probes)
+                if lookups:
+                    self._add_lookups(connection, lookups)
                 mark_minutes(connection, SAMPLED, samples, gpus)
         except Exception as error:  # the submissions fail with it, and the thread continues
             failure = _failure(self._engine, group, error)

@@ -498,6 +498,15 @@ class RequestTimeline:
             rolled_up=True,
         ),
     ] = None
+    reasoning_tokens: Annotated[
+        int | None,
+        attribute(
+            names.REASONING_OUTPUT_TOKENS,
+            "{token}",
+            "Output tokens that are reasoning. Reported by clients only.",
+            "client's span",
+        ),
+    ] = None
     billed_s: Annotated[
         float | None,
         attribute(

@@ -231,7 +231,8 @@ def serve(
         except Exception as error:  # a defect: this message is refused, the next is read
             answer = UnreadableError(_where(error))
         else:
-            answer = _rows(batch) if signal is TRACES and not batch.probes else batch
+            only_requests = signal is TRACES and not batch.probes and not batch.lookups
+            answer = _rows(batch) if only_requests else batch
         pickled = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         answers.write(_ANSWER.pack(len(pickled)))
         answers.write(pickled)

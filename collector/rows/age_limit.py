@@ -47,6 +47,7 @@ class AgeLimit:
             min((row.at_unix_ns for row in batch.gpus), default=horizon),
             min((row.seen_unix_ns for row in batch.in_flight), default=horizon),
             min((row.at_unix_ns for row in batch.probes), default=horizon),
+            min((row.at_unix_ns for row in batch.lookups), default=horizon),
         )
         if oldest >= horizon:
             return
@@ -61,6 +62,9 @@ class AgeLimit:
         batch.in_flight, _ = _young(batch, reports, [1] * len(reports), _seen, horizon)
         probes = batch.probes
         batch.probes, _ = _young(batch, probes, [1] * len(probes), _at, horizon)
+        batch.lookups, batch.lookup_spans = _young(
+            batch, batch.lookups, batch.lookup_spans, _at, horizon
+        )
         batch.why[Refusal.TOO_OLD] = (
             f"up to {_length(arrived_unix_ns - oldest)} old;"
             f" rows older than {_length(self.keep_ns)} are not kept"

@@ -101,6 +101,7 @@ class Correction:
         batch.in_flight = [report for report in reports if report is not None]
         probes = [self._probe(batch, probe) for probe in batch.probes]
         batch.probes = [probe for probe in probes if probe is not None]
+        self._lookups(batch)
         batch.samples, batch.sample_points = self._samples(
             batch, batch.samples, batch.sample_points, "at_unix_ns", "started_unix_ns"
         )
@@ -140,8 +141,23 @@ class Correction:
             return probe if ahead_ns == 0 else None
         return replace(probe, at_unix_ns=probe.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
+    def _lookups(self, batch: Batch) -> None:
+        """Correct the lookups. The request of the same span has the same key."""
+        kept, kept_spans = [], []
+        for lookup, spans in zip(batch.lookups, batch.lookup_spans, strict=True):
+            sent = (lookup.trace_id, lookup.span_id, lookup.at_unix_ns)
+            ahead_ns = self._request_ahead_ns(batch, sent, None, lookup.end_unix_ns, spans)
+            if ahead_ns is None:
+                continue
+            if ahead_ns:
+                at_unix_ns = lookup.at_unix_ns - ahead_ns
+                lookup = replace(lookup, at_unix_ns=at_unix_ns, clock_ahead_s=ahead_ns / 1e9)
+            kept.append(lookup)
+            kept_spans.append(spans)
+        batch.lookups, batch.lookup_spans = kept, kept_spans
+
     def _request_ahead_ns(
-        self, batch: Batch, sent: Hashable, sender: str | None, end_ns: int
+        self, batch: Batch, sent: Hashable, sender: str | None, end_ns: int, items: int = 1
     ) -> int | None:
         """Return the correction of a request, or None if the request is refused."""
         lead_ns = end_ns - self._arrived_unix_ns
@@ -152,7 +168,7 @@ class Correction:
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)
         if ahead_ns > max(MAX_AHEAD_NS, self._own_ns):
-            _refuse(batch, 1)
+            _refuse(batch, items)
             return None
         return ahead_ns
 

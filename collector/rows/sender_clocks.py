@@ -139,6 +139,8 @@ class SenderClocks:
             ends[report.replica].append(report.seen_unix_ns)
         for probe in batch.probes:
             ends[None].append(probe.at_unix_ns)
+        for lookup in batch.lookups:
+            ends[None].append(lookup.end_unix_ns)
         own_ns = 0 if self._own is None else self._own.ahead_ns
         leads: dict[str | None, Lead] = {}
         for sender, several in ends.items():
