@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "advise": "Rank changes by their predicted effect on the recorded traffic.",
     "trace": "Write recorded requests as a trace, for benchmark clients.",
     "cost": "Print the cost of serving: requests, recomputation, idle time and loading.",
+    "caches": "Show what caches before the model answered, and what this saved.",
     "slo": "Check objectives, generate rules, show their status, test notifications.",
     "mcp": "Serve questions as tools of the Model Context Protocol (MCP).",
     "config": "Show each engine's configuration, or the differences of two.",

@@ -185,7 +185,7 @@ def number_of(value: object) -> float | None:
     """Return a finite number that was reported as a number or as text, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    if isinstance(value, str) and len(value) > MOST_CHARS:
+    if isinstance(value, str) and not (len(value) <= MOST_CHARS and value.isascii()):
         return None
     try:
         number = float(value)
