@@ -24,7 +24,7 @@ def lines(found: CachesAnswer, by: Sequence[str]) -> Iterator[str]:
     header = [
         *by,
         *("hits", "misses", "hit rate", "95 % interval", "hit p50", "hit p95"),
-        *("lookup p50: hit", "miss", "saved", "engine time"),
+        *("hit lookup p50", "miss lookup p50", "saved", "engine time"),
     ]
     rows = [
         [
@@ -83,15 +83,13 @@ def _not_counted(total: CacheGroup) -> Iterator[str]:
 def _saved(total: CacheGroup) -> str:
     if total.saved_usd is None and total.saved_engine_s is None:
         return "Saved: unknown, because no answered request of the hits' models has a cost."
+    hits = f"of {total.hits:,} hits"
     parts = []
     if total.saved_usd is not None:
-        parts.append(
-            f"{text.usd(total.saved_usd)} for {total.priced_hits:,} of {total.hits:,} hits"
-        )
+        parts.append(f"{text.usd(total.saved_usd)} for {total.priced_hits:,} {hits}")
     if total.saved_engine_s is not None:
-        parts.append(
-            f"{text.seconds(total.saved_engine_s)} of engine time for {total.timed_hits:,}"
-        )
+        seconds = text.seconds(total.saved_engine_s)
+        parts.append(f"{seconds} of engine time for {total.timed_hits:,} {hits}")
     return f"Saved: {', '.join(parts)}; {ESTIMATE}."
 
 
