@@ -66,8 +66,8 @@ class Probe:
         attribute(
             names.PROBE_OUTCOME,
             "text",
-            "`stop`, `length`, `cached` (a complete answer, but a header says that a cache before"
-            " the model sent it), `rejected` (an HTTP status that is not a success), `error`,"
+            "`stop`, `length`, `cached` (a complete answer of a cache before the model, as a header"
+            " reports), `rejected` (an HTTP status that is not a success), `error`,"
             " `timeout` (no complete answer before the next probe was due), `abort` (the prober was"
             " stopped), `missed` (the prober was too late to send it), or `over_budget` (not sent,"
             " because the budget of the day would not hold).",

@@ -14,6 +14,9 @@ _STEPS = (
     ("first content", "first_content_s"),
     ("longest gap", "itl_max_s"),
     ("e2e", "e2e_s"),
+    ("server queue", "server_queue_s"),
+    ("server prefill", "server_prefill_s"),
+    ("server decode", "server_decode_s"),
 )
 
 
