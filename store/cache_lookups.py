@@ -1,21 +1,35 @@
 """Query lookups in caches before the model."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
-import pyarrow as pa
 from sqlalchemy import ColumnElement, Engine, and_, func, select, tuple_
 
 from store.connections import reading
-from store.queries import Window, fetched, sample_schema
+from store.dialects.bulk import IN_BULK
+from store.queries import BATCH_ROWS, Window
 from store.schema import LOOKUPS, REQUESTS
-from telemetry.cache_lookups import CacheLookup
 from telemetry.requests import Source
 
-COLUMNS: Final = (
-    *("at_unix_ns", "trace_id", "span_id", "parent_span_id", "service", "region"),
-    *("result", "cache", "kind", "duration_s", "lookup_s", "similarity"),
-    *("tenant", "route", "model"),
-)
+
+class Report(NamedTuple):
+    """A report of a lookup. The fields are columns of the table."""
+
+    at_unix_ns: int
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    service: str | None
+    region: str | None
+    result: str
+    cache: str
+    kind: str | None
+    duration_s: float
+    lookup_s: float | None
+    similarity: float | None
+    tenant: str | None
+    route: str | None
+    model: str | None
+
 
 EARLIER_NS: Final = 60 * 10**9
 """A call begins before the lookup inside it. Calls are searched this far before a window."""
@@ -33,15 +47,21 @@ def lookup_count(engine: Engine, window: Window) -> int:
     return number or 0
 
 
-def newest_lookups(engine: Engine, window: Window, limit: int) -> pa.Table:
-    """Return the newest reports of lookups in a window, with `COLUMNS`, the newest first."""
+def newest_lookups(engine: Engine, window: Window, limit: int) -> list[Report]:
+    """Return the newest reports of lookups in a window, the newest first."""
     statement = (
-        select(*(LOOKUPS.c[name] for name in COLUMNS))
+        select(*(LOOKUPS.c[name] for name in Report._fields))
         .where(_in(window))
         .order_by(LOOKUPS.c.at_unix_ns.desc())
         .limit(limit)
     )
-    return fetched(engine, statement, sample_schema(CacheLookup, COLUMNS))
+    found: list[Report] = []
+    with reading(engine) as connection:
+        # The driver's cursor, as in `queries.fetched`, returns plain tuples.
+        cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
+        while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
+            found += map(Report._make, rows)
+    return found
 
 
 def models_of_calls(engine: Engine, window: Window) -> dict[Call, str]:

@@ -79,8 +79,8 @@ def test_calls_that_a_cache_answered_are_no_requests(
 def test_the_newest_reports_are_read(engine: Engine, calls: list[RequestTimeline]) -> None:
     assert lookup_count(engine, WINDOW) == 6
     found = newest_lookups(engine, WINDOW, 4)
-    assert found.num_rows == 4
-    at = found["at_unix_ns"].to_pylist()
+    assert len(found) == 4
+    at = [each.at_unix_ns for each in found]
     assert at == sorted(at, reverse=True)
     assert lookup_count(engine, Window(START_NS - 10, START_NS - 5)) == 0
 
