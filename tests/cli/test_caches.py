@@ -164,7 +164,7 @@ def _calls(answered: str) -> list[Span]:
     spans = []
     for number in range(50):
         fast = number >= 40
-        about = {"duration_s": 0.001 if fast else 2.0, "trace": 10_000 + number}
+        about: dict[str, Any] = {"duration_s": 0.001 if fast else 2.0, "trace": 10_000 + number}
         call = {**CALL, "gen_ai.response.id": f"chatcmpl-{number % 40}"}
         inside = dict(HTTP)
         if fast and answered == "call":

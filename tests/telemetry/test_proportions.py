@@ -30,8 +30,8 @@ def test_the_coverage_is_that_of_the_docstring(trials: int, least: float) -> Non
 
 def test_no_hit_and_only_hits_have_an_interval() -> None:
     assert wilson(0, 0) is None
-    assert wilson(0, 10) == (0.0, pytest.approx(0.2775, abs=1e-4))
-    assert wilson(10, 10) == (pytest.approx(0.7225, abs=1e-4), 1.0)
+    assert wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert wilson(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(-1, 3), (4, 3)])

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from collector.drop_reasons import DroppedValue, Refusal, Skip
 from collector.normalise.batch import Batch
@@ -100,7 +101,7 @@ def test_the_servers_own_span_is_never_a_hit() -> None:
                            "gen_ai.latency.time_in_queue": 0.0}, at_unix_ns=AT))  # fmt: skip
     own.resource_spans[0].scope_spans[0].scope.name = "vllm.llm_engine"
     own.resource_spans[0].scope_spans[0].spans[0].name = "llm_request"
-    own.resource_spans[0].scope_spans[0].spans[0].kind = 2
+    own.resource_spans[0].scope_spans[0].spans[0].kind = Span.SPAN_KIND_SERVER
     batch = normalise_spans(own.SerializeToString(), NOW_UNIX_NS)
     assert len(batch.requests) == 1
     assert not batch.lookups
