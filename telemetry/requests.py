@@ -500,11 +500,8 @@ class RequestTimeline:
     ] = None
     reasoning_tokens: Annotated[
         int | None,
-        attribute(
-            names.REASONING_OUTPUT_TOKENS,
-            "{token}",
-            "Output tokens that are reasoning. Reported by clients only.",
-            "client's span",
+        column(
+            "{token}", "Output tokens that are reasoning. Clients report them.", "a client's span"
         ),
     ] = None
     billed_s: Annotated[

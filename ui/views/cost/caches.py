@@ -139,7 +139,13 @@ def similarity(found: CachesAnswer) -> go.Figure:
         figure.add_vline(
             x=found.lowest_hit,
             line={"width": 1.5, "dash": "dash", "color": colours.OUTLINE},
-            annotation={"text": f"lowest hit {found.lowest_hit:.3f}", "font": {"size": 11}},
+            annotation={
+                "text": f"lowest hit {found.lowest_hit:.3f}",
+                "yref": "paper",
+                "y": 1.0,
+                "yanchor": "bottom",
+                "font": {"size": 11},
+            },
         )
     ticks = charts.linear_ticks(max(each.hits + each.misses for each in found.similarity))
     figure.update_xaxes(
