@@ -129,6 +129,9 @@ class Arrivals:
     """(n,) seconds from receipt until the front end passes the request to the engine, without the
     wait for the engine's current step (`frontend_s - handoff_s` of a recorded row). If NaN, the
     front-end model computes it."""
+    held_s: FloatArray | None = None
+    """(n,) seconds after the front end until the engine may schedule the request, because it waits
+    for a KV transfer or for a grammar. They count as queueing. Default: 0."""
     priority: IntArray | None = None
     """(n,) priority for the policy `priority`. The lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None

@@ -59,7 +59,7 @@ JOB: Final = np.dtype(
     # `spared`: prompt tokens that count as cached. `segments` to `segments_end`: the request's
     # segments.
     + _fields("prompt spared priority segments segments_end", "i8")
-    + _fields("received_s frontend_s acceptance think_s", "f8")
+    + _fields("received_s frontend_s held_s acceptance think_s", "f8")
     # `follower`: the first request that follows this request. `next_follower`: the next request
     # that follows the same request as this one. −1: none.
     + _fields("follower next_follower", "i8")
@@ -788,6 +788,7 @@ def _receive(
         engine.last_work = n
     else:
         job.handed_s = job.received_s + job.frontend_s
+    job.handed_s += job.held_s
     job.engine = r
     job.target = job.prompt
     engine.outstanding += 1

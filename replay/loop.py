@@ -187,10 +187,11 @@ def _jobs(arrivals: Arrivals, offsets: IntArray) -> Records:
     jobs["received_s"] = arrivals.received_s
     jobs["prompt"], jobs["output"] = arrivals.prompt_tokens, arrivals.output_tokens
     jobs["segments"], jobs["segments_end"] = offsets[:-1], offsets[1:]
-    jobs["think_s"] = 0.0
+    jobs["think_s"] = jobs["held_s"] = 0.0
     for name, column in (
         ("spared", arrivals.cached_tokens),
         ("frontend_s", arrivals.frontend_s),
+        ("held_s", arrivals.held_s),
         ("priority", arrivals.priority),
         ("acceptance", arrivals.acceptance),
         ("think_s", arrivals.think_s),
@@ -283,8 +284,8 @@ def _outcome(model: ServerModel, arrivals: Arrivals, jobs: Records, engines: Rec
     several = np.where(arrivals.output_tokens > 1, arrivals.output_tokens - 1, np.nan)
     return Outcome(
         received_s=received_s,
-        frontend_s=jobs["queued_s"] - received_s,
-        queue_s=jobs["scheduled_s"] - jobs["queued_s"],
+        frontend_s=jobs["queued_s"] - jobs["held_s"] - received_s,
+        queue_s=jobs["scheduled_s"] - jobs["queued_s"] + jobs["held_s"],
         prefill_s=first_s - jobs["scheduled_s"],
         decode_s=last_s - first_s,
         delivery_s=last_byte_s - last_s,

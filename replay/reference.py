@@ -61,6 +61,7 @@ class _Replay:
         n = len(arrivals)
         self._jobs: list[Job | None] = [None] * n
         self._received_s = arrivals.received_s.astype(float)
+        self._held_s = np.zeros(n) if arrivals.held_s is None else arrivals.held_s
         self._engine = np.full(n, -1)
         self._first_byte_s, self._last_byte_s = np.full(n, np.nan), np.full(n, np.nan)
         self._followers: dict[int, list[int]] = {}
@@ -126,6 +127,7 @@ class _Replay:
             job.queued = server.front_end.take(at_s + model.front_end.read_s, work_s)
         else:
             job.queued = at_s + float(recorded_s)
+        job.queued += self._held_s[row]
         self._jobs[row] = job
         self._engine[row] = chosen
         engine.submit(job)
@@ -185,8 +187,8 @@ class _Replay:
         engines = [server.engine for server in self._servers]
         return Outcome(
             received_s=self._received_s,
-            frontend_s=queued_s - self._received_s,
-            queue_s=scheduled_s - queued_s,
+            frontend_s=queued_s - self._held_s - self._received_s,
+            queue_s=scheduled_s - queued_s + self._held_s,
             prefill_s=first_s - scheduled_s,
             decode_s=last_s - first_s,
             delivery_s=self._last_byte_s - last_s,
