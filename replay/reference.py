@@ -1,7 +1,7 @@
 """Replay arrivals step by step in plain Python: the reference for the compiled loop.
 
-Pure. The replay uses the engine that the simulator runs. `replay.loop` gives the same results and
-is about 30 times faster. The tests compare the two.
+Pure. This replay uses the simulator's engine. `replay.loop` computes the same results about 30
+times faster. The tests compare both.
 """
 
 import heapq
@@ -29,7 +29,7 @@ def replay(
     seed: str = "",
     conditions: Conditions = _NO_CONDITIONS,
 ) -> Outcome:
-    """Replay arrivals on a model. The arguments are those of `replay.loop.replay`."""
+    """Replay arrivals on a model. `replay.loop.replay` describes the arguments."""
     return _Replay(model, arrivals, seed, conditions).run()
 
 
@@ -80,7 +80,7 @@ class _Replay:
             event_s = min(arrival_s, self._paces[0][0]) if self._paces else arrival_s
             if (
                 self._followers
-            ):  # the end of a response may cause a request that arrives before the next known one
+            ):  # a response's end may cause an earlier arrival than the next known one
                 for server in self._servers:
                     event_s = min(event_s, server.engine.next_event_s)
             if arrival_s == _NEVER and not self._outstanding():

@@ -9,7 +9,8 @@ from enum import StrEnum
 from math import isfinite
 from operator import attrgetter
 
-from store.schema import GPUS, IN_FLIGHT, PROBES, SAMPLES, STARTS, Field, fields_of
+from store.schema import GPUS, IN_FLIGHT, OPERATIONS, PROBES, SAMPLES, STARTS, Field, fields_of
+from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -32,13 +33,12 @@ _TAKES: dict[type, tuple[type, ...]] = {
 def flaw(row_type: type, values: Iterable[object]) -> str | None:
     """Return why the store would refuse a row, or None if the row is valid.
 
-    With this function, a caller can drop an invalid row before it makes the whole submission fail.
+    A caller can drop an invalid row before it makes the whole submission fail.
     """
     for column, value in zip(fields_of(row_type), values, strict=True):
         why = _why_not(value, column)
         if why:
-            # Print hexadecimal, because Python refuses to convert very large integers to decimal
-            # text.
+            # Print hexadecimal: Python refuses to convert very large integers to decimal text.
             shown = f"{value:#x}" if isinstance(value, int) else repr(value)
             return f"{column.name} = {shown:.60}: {why}"
     return None
@@ -64,8 +64,8 @@ def request_values(requests: RequestRows) -> list[Values]:
     Raises:
         ValueError: a duration or ratio is NaN or infinite.
     """
-    # SQLite would silently store NaN as NULL. If the sum of a column is finite, all values are
-    # finite. So check single values only if the sum is not finite.
+    # SQLite would silently store NaN as NULL. If the sum of a column is finite, all its values are
+    # finite, so check single values only if the sum is not.
     columns = list(zip(*requests.rows, strict=True))
     if not all(isfinite(sum(filter(None, columns[place]))) for place in _REQUEST_FLOATS if columns):
         _refuse(RequestTimeline, requests.rows)
@@ -104,6 +104,19 @@ def probe_values(row: Probe) -> Values:
     return (*values[:place], str(row.outcome), *values[place + 1 :])
 
 
+def operation_values(row: ApplicationOperation) -> Values:
+    """Return the values of a row in the order of the table's columns.
+
+    Raises:
+        ValueError: the row is invalid.
+    """
+    values = values_of(row)
+    if reason := flaw(ApplicationOperation, values):
+        raise ValueError(reason)
+    place = OPERATIONS.columns.keys().index("operation")
+    return (*values[:place], str(row.operation), *values[place + 1 :])
+
+
 def lookup_values(row: CacheLookup) -> Values:
     """Return the values of a row in the order of the table's columns.
 
@@ -129,7 +142,13 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
 
 
 def values_of(
-    row: EngineSample | EngineStart | GpuSample | InFlightRequest | Probe | CacheLookup,
+    row: ApplicationOperation
+    | CacheLookup
+    | EngineSample
+    | EngineStart
+    | GpuSample
+    | InFlightRequest
+    | Probe,
 ) -> Values:
     """Return the values of a row's fields in order, without checks."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))

@@ -29,10 +29,13 @@ class SlowSink(MemorySink):
         gpus: Sequence[Any] = (),
         in_flight: Sequence[Any] = (),
         probes: Sequence[Any] = (),
+        operations: Sequence[Any] = (),
         lookups: Sequence[Any] = (),
     ) -> Any:
         threading.Event().wait(0.2)
-        return super().submit(requests, samples, starts, gpus, in_flight, probes, lookups)
+        return super().submit(
+            requests, samples, starts, gpus, in_flight, probes, operations, lookups
+        )
 
 
 @contextmanager

@@ -46,6 +46,7 @@ def test_a_hit_is_no_request_and_a_miss_is_one() -> None:
     batch = read(span(1, hit, at_unix_ns=AT), span(2, miss, at_unix_ns=AT))
     assert [row.span_id for row in batch.requests] == [f"{2:016x}"]
     assert [each.result for each in batch.lookups] == ["hit", "miss"]
+    assert [each.span_id for each in batch.operations] == [f"{2:016x}"]
     assert (batch.accepted, batch.lookup_spans) == (2, [1, 0])
     assert not batch.skipped
 
