@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from dashboards.annotations import SHOWN, annotations
 from dashboards.panels import Board, Kind, Panel, Query
 from dashboards.variables import VARIABLES
 from rig.watching import Watched
@@ -19,7 +20,7 @@ class Series(NamedTuple):
     legend: str
     labels: dict[str, str]
     values: list[tuple[float, float]]
-    """Timestamps in unix seconds with their values, in the order of time."""
+    """Unix timestamps in seconds with their values, in the order of time."""
 
 
 class Answer(NamedTuple):
@@ -44,7 +45,7 @@ def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> 
     end = time.time()
     start = end - range_s
     step_s = max(here.scrape_s, range_s / 300)
-    # Grafana computes the interval as max(step + scrape interval, 4 × scrape interval).
+    # Grafana's formula is max(step + scrape interval, 4 × scrape interval).
     interval_s = max(step_s + here.scrape_s, 4 * here.scrape_s)
     built_in = {"__rate_interval": f"{round(interval_s * 1000)}ms", "__range": f"{range_s}s"}
     found = []
@@ -59,9 +60,31 @@ def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> 
     return found
 
 
+def marked(here: Watched, board: Board, shown: str = SHOWN) -> dict[str, list[dict[str, str]]]:
+    """Return the labels of the current marks of a dashboard, by the kind of mark.
+
+    Args:
+        here: the running Prometheus.
+        board: the dashboard.
+        shown: how long a deploy is marked. A test does not wait as long as a user.
+    """
+    values = _values(here, board, one=False)
+    return {
+        each.name: [
+            found["metric"]
+            for found in here.ask(
+                "query",
+                query=_filled(each.expr, values).replace(f"offset {SHOWN}", f"offset {shown}"),
+            )["result"]
+        ]
+        for each in annotations(board)
+    }
+
+
 def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
-    """Return the value of each variable as Grafana would set it: all values, or the first value if
-    `one` is True.
+    """Return the value of each variable as Grafana would set it.
+
+    If `one` is True, this is the first value, otherwise all values.
     """
     values: dict[str, str] = {}
     for name in board.variables:
@@ -93,7 +116,7 @@ def _series(query: Query, data: dict[str, Any]) -> list[Series]:
 
 
 def _points(series: dict[str, Any]) -> Iterator[tuple[float, float]]:
-    """Yield the values of a series. For a native histogram, yield its numbers of observations."""
+    """Yield the values of a series. For a native histogram, yield its counts."""
     for at, value in series.get("values", ()) or ([series["value"]] if "value" in series else ()):
         yield at, float(value)
     for at, histogram in series.get("histograms", ()):

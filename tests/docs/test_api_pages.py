@@ -1,5 +1,7 @@
-"""The examples of docs/api.md and docs/gates.md, on a simulated fleet with and without an
-incident."""
+"""Tests of the examples in docs/api.md and docs/gates.md.
+
+The examples run on a simulated fleet with and without an incident.
+"""
 
 import json
 import os
@@ -38,7 +40,7 @@ class Fleets(NamedTuple):
 
 @pytest.fixture(scope="module")
 def fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleets]:
-    """A fleet that one tenant floods, and the same fleet without the flood."""
+    """Return a fleet that one tenant floods, and the same fleet without the flood."""
     with ExitStack() as running:
 
         def start(name: str, flooded: bool) -> ServedApi:
@@ -58,10 +60,10 @@ def _examples() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("path", "output"), _examples())
-def test_each_example_of_the_api_prints_what_the_page_shows(
+def test_each_example_of_the_api_prints_the_shown_keys(
     fleets: Fleets, path: str, output: str
 ) -> None:
-    """The same keys; the values depend on the traffic."""
+    """The keys are the same; the values depend on the traffic."""
     found = httpx.get(f"{fleets.slow.address}{path}", timeout=300)
     assert found.status_code == (400 if '"status": 400' in output else 200), found.text
     assert set(re.findall(r'"(\w+)":', output)) <= set(re.findall(r'"(\w+)":', found.text))
@@ -73,19 +75,45 @@ def test_each_question_has_an_example() -> None:
     assert shown == set(questions())
 
 
-def test_the_panel_finds_its_columns(fleets: Fleets) -> None:
-    (query,) = map(json.loads, _blocks("json", "api.md"))
-    now = int(time.time())
-    url = query["url"].replace(SERVER, fleets.slow.address)
-    for name, second in (("__from", now - 900), ("__to", now)):
-        url = url.replace(f"${{{name}:date:seconds}}", str(second))
-    answer = httpx.get(url, timeout=300)
-    assert answer.status_code == 200, answer.text
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_panel_finds_its_columns(fleets: Fleets, number: int) -> None:
+    query = [json.loads(each) for each in _blocks("json", "api.md")][number]
+    rows = _panel_rows(query, fleets.slow)
+    assert len(rows) > (1 if number == 0 else 0)
     for column in query["columns"]:
         kind = str if column["type"] == "string" else (int, float)
-        values = [each.value for each in parse(f"$[*].{column['selector']}").find(answer.json())]
-        assert len(values) == len(answer.json()) > 1
-        assert all(isinstance(each, kind) for each in values)
+        values = [found.value for row in rows for found in parse(column["selector"]).find(row)]
+        assert len(values) == len(rows)
+        assert all(isinstance(each, kind) for each in values), column
+
+
+def test_the_panel_finds_the_change_over_the_load(fleets: Fleets) -> None:
+    query = [json.loads(each) for each in _blocks("json", "api.md")][1]
+    rows = _panel_rows({**query, "root_selector": "curve"}, fleets.slow)
+    sentence = _page("api.md").partition("set `root_selector` to `curve`, and select ")[2]
+    columns = re.findall(r"`(\w+)`", sentence.partition(".")[0])
+    assert len(columns) == 5
+    assert rows
+    assert all(isinstance(row[name], int | float) for row in rows for name in columns)
+
+
+def _panel_rows(query: dict[str, Any], api: ServedApi) -> list[dict[str, Any]]:
+    """Ask as the data source does: the rows below the root; an object is one row."""
+    now = int(time.time())
+    url = query["url"].replace(SERVER, api.address)
+    for name, value in (
+        ("${__from:date:seconds}", str(now - 900)),
+        ("${__to:date:seconds}", str(now)),
+        ("blue-0", "sim-0"),
+        ("green-0", "sim-1"),
+    ):
+        url = url.replace(name, value)
+    answer = httpx.get(url, timeout=300)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    root = query["root_selector"]
+    rows = found[root] if root else found
+    return rows if isinstance(rows, list) else [rows]
 
 
 def _blocks(language: str, page: str = "gates.md") -> list[str]:
@@ -99,7 +127,7 @@ def _manifest(kind: str) -> dict[str, Any]:
 
 
 def _argo_result(metric: dict[str, Any], api: ServedApi) -> object:
-    """Ask as the provider `web` does: return the value at the path."""
+    """Send the request of the provider `web`, and return the value at the JSON path."""
     web = metric["provider"]["web"]
     assert web["headers"] == [{"key": "Authorization", "value": "Bearer {{args.token}}"}]
     url = web["url"].replace("{{args.replica}}", REPLICA).replace(SERVER, api.address)
@@ -110,7 +138,7 @@ def _argo_result(metric: dict[str, Any], api: ServedApi) -> object:
 
 
 def _condition(text: str, result: object) -> bool:
-    """Evaluate a condition of the page: a comparison of `result` with a literal."""
+    """Evaluate a condition from the page: a comparison of `result` with a literal."""
     compared = re.fullmatch(r'result (<=|>|==) ("\w+"|[0-9.]+)', text)
     assert compared is not None, text
     literal = yaml.safe_load(compared[2])
@@ -155,7 +183,7 @@ def test_flagger_stops_the_slow_version_and_passes_the_healthy_one(
         assert here != command
         done = _run(["bash", "-c", here], tmp_path, TOKEN="x")
         assert (done.returncode == 0) is passes, done.stderr
-        # A replica without requests does not pass, and neither does a Tailspan that is away.
+        # The gate fails for a replica without requests, and also if Tailspan cannot be reached.
         away = here.replace(api.address, NOBODY)
         for each in (command, away):
             assert _run(["bash", "-c", each], tmp_path, TOKEN="x").returncode != 0

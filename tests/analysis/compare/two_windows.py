@@ -12,6 +12,7 @@ from simulator.workload import Workload
 from store.database import open_database
 from store.queries import Window
 from store.writer import Writer
+from telemetry.starts import read, written
 
 START_S = 1_763_634_000
 SECONDS = 180
@@ -24,7 +25,7 @@ CONFIG = FleetConfig(
 
 @cache
 def simulated(start_s: int, seed: int, slower: float) -> Dataset:
-    """One window; each step takes `slower` times as long."""
+    """Return a simulated window; each step takes `slower` times as long."""
     step = StepModel(
         **{name: getattr(EIGHT_B_ON_H100, name) * slower for name in StepModel.__dataclass_fields__}
     )
@@ -34,14 +35,27 @@ def simulated(start_s: int, seed: int, slower: float) -> Dataset:
 
 
 def store(url: str, slower: float = 1.2) -> None:
-    """Store a window, and ten minutes later one of a slower server."""
+    """Store a window, and ten minutes later a window of a slower server."""
     put(url, [simulated(START_S, 5, 1.0), simulated(START_S + 600, 6, slower)])
 
 
 def put(url: str, windows: Sequence[Dataset]) -> None:
-    """Store simulated windows."""
     engine = open_database(url)
     with Writer(engine) as writer:
         for each in windows:
             writer.submit(each.requests, each.samples, starts=each.starts).result(60)
     engine.dispose()
+
+
+def store_deploy(url: str, slower: float = 1.2) -> None:
+    """Store two windows as `store` does, and `max_num_seqs=64` in the second window."""
+    before, after = simulated(START_S, 5, 1.0), simulated(START_S + 600, 6, slower)
+    starts = [
+        replace(
+            each,
+            config="beef",
+            arguments=written({**read(each.arguments), "scheduler.max_num_seqs": 64}),
+        )
+        for each in after.starts
+    ]
+    put(url, [before, replace(after, starts=starts)])
