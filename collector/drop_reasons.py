@@ -87,6 +87,9 @@ class DroppedValue(StrEnum):
     """The text does not have the form `16:` (tokens per block) and groups of four base64
     characters.
     """
+    CACHE_VALUE = "cache_value"
+    """A status of a cache that is not documented, a similarity that is not from 0 to 1, or a
+    duration that is not one."""
 
 
 class Unstored(StrEnum):

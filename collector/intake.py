@@ -282,7 +282,7 @@ class Intake:
         try:
             future = self._sink.submit(
                 *(batch.requests, batch.samples, batch.starts, batch.gpus),
-                *(batch.in_flight, batch.probes, batch.operations),
+                *(batch.in_flight, batch.probes, batch.operations, batch.lookups),
             )
         except Exception as error:
             self._counters.unstored(signal, batch, Unstored.STORE_BUSY)

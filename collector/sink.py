@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from telemetry.application_operations import ApplicationOperation
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -25,6 +26,7 @@ class Sink(Protocol):
         in_flight: Sequence[InFlightRequest] = (),
         probes: Sequence[Probe] = (),
         operations: Sequence[ApplicationOperation] = (),
+        lookups: Sequence[CacheLookup] = (),
     ) -> Future[None]:
         """Accept rows, without waiting.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from collector.server import Collector
 from telemetry.application_operations import ApplicationOperation
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -32,6 +33,7 @@ class MemorySink:
         self.in_flight: list[InFlightRequest] = []
         self.probes: list[Probe] = []
         self.operations: list[ApplicationOperation] = []
+        self.lookups: list[CacheLookup] = []
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
@@ -46,6 +48,7 @@ class MemorySink:
                 Sequence[InFlightRequest],
                 Sequence[Probe],
                 Sequence[ApplicationOperation],
+                Sequence[CacheLookup],
                 Future[None],
             ]
         ] = []
@@ -59,12 +62,15 @@ class MemorySink:
         in_flight: Sequence[InFlightRequest] = (),
         probes: Sequence[Probe] = (),
         operations: Sequence[ApplicationOperation] = (),
+        lookups: Sequence[CacheLookup] = (),
     ) -> Future[None]:
         """Accept rows, as the store's writer does."""
         if self.refusal is not None:
             raise self.refusal
         done: Future[None] = Future()
-        self._waiting.append((requests, samples, starts, gpus, in_flight, probes, operations, done))
+        self._waiting.append(
+            (requests, samples, starts, gpus, in_flight, probes, operations, lookups, done)
+        )
         if not self._held:
             self._commit()
         self.submitted.release()
@@ -77,7 +83,17 @@ class MemorySink:
 
     def _commit(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for requests, samples, starts, gpus, in_flight, probes, operations, done in waiting:
+        for (
+            requests,
+            samples,
+            starts,
+            gpus,
+            in_flight,
+            probes,
+            operations,
+            lookups,
+            done,
+        ) in waiting:
             if self.failure is not None:
                 done.set_exception(self.failure)
                 continue
@@ -88,6 +104,7 @@ class MemorySink:
             self.in_flight.extend(in_flight)
             self.probes.extend(probes)
             self.operations.extend(operations)
+            self.lookups.extend(lookups)
             done.set_result(None)
 
 

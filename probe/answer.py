@@ -6,6 +6,8 @@ from probe.errors import ProbeFailure
 from telemetry.printable import printable
 
 _MOST_MESSAGE_CHARS = 160
+_LONGEST_MS = 7 * 86_400_000
+"""Maximum duration in a response: a week, as for all durations of a probe. NaN is not in range."""
 
 
 @dataclass(slots=True)
@@ -35,6 +37,10 @@ class Answer:
     cached_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
+    server_queue_s: float | None = None
+    """What the server itself measured, as the response reports it."""
+    server_prefill_s: float | None = None
+    server_decode_s: float | None = None
 
     def reasoning(self, at: float) -> None:
         """Add an event with tokens of reasoning."""
@@ -75,6 +81,12 @@ def count_of(value: object) -> int | None:
     """Return a number of tokens, or None if it is unknown or not a number."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return value if whole and 0 <= value < 2**53 else None  # type: ignore[operator,return-value]
+
+
+def seconds_of_ms(value: object) -> float | None:
+    """Return a duration that was sent in milliseconds, or None if it is unknown or not one."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value / 1e3 if number and 0 <= value <= _LONGEST_MS else None  # type: ignore[operator]
 
 
 def mapping_of(value: object) -> dict[str, object]:

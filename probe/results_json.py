@@ -13,6 +13,7 @@ _FIRST = (
 _FURTHER = (
     *("model", "error_type", "error", "http_status", "twin", "chunks", "prompt_tokens"),
     *("cached_tokens", "reasoning_tokens", "certificate_ends_unix_s", "trace_id"),
+    *("cache", "cache_result", "server_queue_s", "server_prefill_s", "server_decode_s"),
 )
 
 

@@ -18,6 +18,8 @@ from probe.prices import PriceOf, Tokens
 from probe.protocols import PROTOCOLS
 from probe.refusals import refused
 from telemetry.addresses import HIDDEN
+from telemetry.cache_aliases import Reported, in_headers
+from telemetry.cache_lookups import CacheResult
 from telemetry.printable import printable
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
 
@@ -155,6 +157,9 @@ class _Sending:
             )
         except asyncio.CancelledError:
             return ProbeOutcome.ABORT, ProbeFailure("abort", "the prober was stopped")
+        cache = self._cache
+        if cache is not None and cache.result is CacheResult.HIT:
+            return ProbeOutcome.CACHED, None
         length = self._answer.finish == "length"
         return (ProbeOutcome.LENGTH if length else ProbeOutcome.STOP), None
 
@@ -176,6 +181,11 @@ class _Sending:
             raise ProbeFailure("stream", f"the answer is not an event stream, but {kind}")
         self._answer.check_complete()
 
+    @property
+    def _cache(self) -> Reported | None:
+        """Return what the response's headers report about a cache before the model."""
+        return in_headers(self._response.headers)
+
     def _settle(self, reserved: Reservation) -> None:
         budget = self._prober.budget
         if self._timings.ready_at is None:
@@ -193,7 +203,9 @@ class _Sending:
         return Tokens(answer.prompt_tokens, answer.output_tokens, answer.cached_tokens or 0)
 
     def _result(self, outcome: ProbeOutcome, failure: ProbeFailure | None) -> Probe:
-        timings, answer, used = self._timings, self._answer, self._used
+        timings, answer, used, cache = self._timings, self._answer, self._used, self._cache
+        if outcome is ProbeOutcome.CACHED:
+            used = None  # the list price is the model's
         ready_at = timings.ready_at
         return Probe(
             trace_id=self._trace_id,
@@ -209,6 +221,8 @@ class _Sending:
             http_status=self._response.status or None,
             request_id=answer.response_id or (None if ready_at is None else self._own_id),
             twin=self._twin,
+            cache=None if cache is None else cache.cache,
+            cache_result=None if cache is None else str(cache.result),
             late_s=max(self._started - self._due.at, 0.0),
             dns_s=timings.dns_s,
             connect_s=timings.connect_s,
@@ -220,6 +234,9 @@ class _Sending:
             first_content_s=self._since_ready(answer.first_content_at),
             itl_max_s=answer.longest_gap_s,
             e2e_s=self._since_ready(timings.ended_at or self._loop.time()),
+            server_queue_s=answer.server_queue_s,
+            server_prefill_s=answer.server_prefill_s,
+            server_decode_s=answer.server_decode_s,
             chunks=answer.chunks if ready_at is not None else None,
             prompt_tokens=answer.prompt_tokens,
             cached_tokens=answer.cached_tokens,

@@ -5,11 +5,13 @@ valid Unicode and that floats are finite.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 from math import isfinite
 from operator import attrgetter
 
 from store.schema import GPUS, IN_FLIGHT, OPERATIONS, PROBES, SAMPLES, STARTS, Field, fields_of
 from telemetry.application_operations import ApplicationOperation
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -115,6 +117,18 @@ def operation_values(row: ApplicationOperation) -> Values:
     return (*values[:place], str(row.operation), *values[place + 1 :])
 
 
+def lookup_values(row: CacheLookup) -> Values:
+    """Return the values of a row in the order of the table's columns.
+
+    Raises:
+        ValueError: the row is invalid.
+    """
+    values = values_of(row)
+    if reason := flaw(CacheLookup, values):
+        raise ValueError(reason)
+    return tuple(str(each) if isinstance(each, StrEnum) else each for each in values)
+
+
 def in_flight_values(row: InFlightRequest) -> dict[str, object]:
     """Return the values of a row by column.
 
@@ -128,7 +142,13 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
 
 
 def values_of(
-    row: ApplicationOperation | EngineSample | EngineStart | GpuSample | InFlightRequest | Probe,
+    row: ApplicationOperation
+    | CacheLookup
+    | EngineSample
+    | EngineStart
+    | GpuSample
+    | InFlightRequest
+    | Probe,
 ) -> Values:
     """Return the values of a row's fields in order, without checks."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))

@@ -24,6 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from telemetry.application_operations import ApplicationOperation
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -43,6 +44,7 @@ START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")
 PROBE_KEY = ("at_unix_ns", "trace_id", "span_id")
 OPERATION_KEY = PROBE_KEY
+LOOKUP_KEY = PROBE_KEY
 IN_FLIGHT_KEY = ("span_id", "trace_id")
 """The key of a request in flight. It does not contain the time, because a clock correction may
 change the time between two reports.
@@ -128,6 +130,7 @@ STARTS = _table("engine_starts", EngineStart, START_KEY, "at_unix_ns")
 GPUS = _table("gpu_samples", GpuSample, GPU_KEY, "at_unix_ns")
 PROBES = _table("probes", Probe, PROBE_KEY, "at_unix_ns")
 OPERATIONS = _table("application_operations", ApplicationOperation, OPERATION_KEY, "at_unix_ns")
+LOOKUPS = _table("cache_lookups", CacheLookup, LOOKUP_KEY, "at_unix_ns")
 IN_FLIGHT = Table(
     "requests_in_flight",
     METADATA,

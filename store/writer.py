@@ -27,6 +27,7 @@ from store.row_values import (
     flaw,
     gpu_values,
     in_flight_values,
+    lookup_values,
     operation_values,
     probe_values,
     request_values,
@@ -34,8 +35,9 @@ from store.row_values import (
     start_values,
     values_of,
 )
-from store.schema import GPUS, OPERATIONS, PROBES, REQUESTS, SAMPLES, STARTS
+from store.schema import GPUS, LOOKUPS, OPERATIONS, PROBES, REQUESTS, SAMPLES, STARTS
 from telemetry.application_operations import ApplicationOperation
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -64,6 +66,7 @@ class _Submission:
     in_flight: Sequence[InFlightRequest]
     probes: Sequence[Probe]
     operations: Sequence[ApplicationOperation]
+    lookups: Sequence[CacheLookup]
     done: Future[None] = field(default_factory=Future)
 
     def __len__(self) -> int:
@@ -74,13 +77,19 @@ class _Submission:
         self,
     ) -> tuple[
         Sequence[
-            ApplicationOperation | EngineSample | EngineStart | GpuSample | InFlightRequest | Probe
+            ApplicationOperation
+            | CacheLookup
+            | EngineSample
+            | EngineStart
+            | GpuSample
+            | InFlightRequest
+            | Probe
         ],
         ...,
     ]:
         return (
             *(self.samples, self.starts, self.gpus),
-            *(self.in_flight, self.probes, self.operations),
+            *(self.in_flight, self.probes, self.operations, self.lookups),
         )
 
     def rows(self) -> Iterator[tuple[type, Row]]:
@@ -110,6 +119,7 @@ class Writer:
         self._add_gpus = inserting(engine, GPUS)
         self._add_probes = inserting(engine, PROBES)
         self._add_operations = inserting(engine, OPERATIONS)
+        self._add_lookups = inserting(engine, LOOKUPS)
         self._waiting: deque[_Submission] = deque()
         self._waiting_rows = 0
         self._closing = False
@@ -127,6 +137,7 @@ class Writer:
         in_flight: Sequence[InFlightRequest] = (),
         probes: Sequence[Probe] = (),
         operations: Sequence[ApplicationOperation] = (),
+        lookups: Sequence[CacheLookup] = (),
     ) -> Future[None]:
         """Queue rows for writing, without waiting for the disk.
 
@@ -142,7 +153,8 @@ class Writer:
             StoreUnavailable: the writer is closed.
         """
         submission = _Submission(
-            RequestRows.of(requests), samples, starts, gpus, in_flight, probes, operations
+            *(RequestRows.of(requests), samples, starts, gpus),
+            *(in_flight, probes, operations, lookups),
         )
         if not len(submission):
             submission.done.set_result(None)
@@ -219,6 +231,7 @@ class Writer:
             in_flight = [in_flight_values(row) for each in group for row in each.in_flight]
             probes = [probe_values(row) for each in group for row in each.probes]
             operations = [operation_values(row) for each in group for row in each.operations]
+            lookups = [lookup_values(row) for each in group for row in each.lookups]
             with self._engine.begin() as connection:
                 if requests:
                     self._add_requests(connection, requests)
@@ -240,6 +253,8 @@ class Writer:
                     mark_instants(connection, ((each, PROBE_SOURCE) for each in ends))
                 if operations:
                     self._add_operations(connection, operations)
+                if lookups:
+                    self._add_lookups(connection, lookups)
                 mark_minutes(connection, SAMPLED, samples, gpus)
         except Exception as error:  # the submissions fail with this error, and the thread continues
             failure = _failure(self._engine, group, error)

@@ -11,6 +11,7 @@ from typing import Final
 from tailspan_vllm import names, vocabulary
 from tailspan_vllm.engine_state import config_fingerprint
 
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.fields import fields_of, on_the_wire
 from telemetry.gpus import GpuSample
@@ -119,7 +120,8 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Columns that Tailspan sets",
-        "Tailspan reads these values from the envelope of a message, or computes them on arrival.",
+        "Tailspan reads these values from the envelope of a message, or computes them on arrival."
+        " The attributes of lookups in caches are in [Caches](caches.md#names).",
         ("Column", "Of", "Unit", "Meaning", "Source"),
         [
             (each.name, of, each.about.unit, each.about.meaning, each.about.source)
@@ -128,6 +130,7 @@ def _lines() -> Iterator[str]:
                 (EngineSample, "engine sample"),
                 (GpuSample, "GPU sample"),
                 (Probe, "probe"),
+                (CacheLookup, "cache lookup"),
             )
             for each in fields_of(row_type)
             if each.about.wire is None

@@ -36,6 +36,7 @@ INSTRUMENTATION: Final = "the instrumentation"
 SYSTEM: Final = "operating system"
 GPU_SAMPLER: Final = "GPU sampler"
 PROBER: Final = "prober"
+CACHE_SPAN: Final = "span of an application or a gateway"
 
 
 class Description(NamedTuple):

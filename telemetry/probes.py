@@ -21,6 +21,8 @@ class ProbeOutcome(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+    CACHED = "cached"
+    """A cache before the model answered, so the durations are not the model's."""
     REJECTED = "rejected"
     ERROR = "error"
     TIMEOUT = "timeout"
@@ -31,7 +33,7 @@ class ProbeOutcome(StrEnum):
     @property
     def succeeded(self) -> bool:
         """Return whether the endpoint sent a complete answer."""
-        return self in (ProbeOutcome.STOP, ProbeOutcome.LENGTH)
+        return self in (ProbeOutcome.STOP, ProbeOutcome.LENGTH, ProbeOutcome.CACHED)
 
     @property
     def sent(self) -> bool:
@@ -62,7 +64,8 @@ class Probe:
         attribute(
             names.PROBE_OUTCOME,
             "text",
-            "`stop`, `length`, `rejected` (an HTTP status that is not a success), `error`,"
+            "`stop`, `length`, `cached` (a complete answer of a cache before the model, as a header"
+            " reports), `rejected` (an HTTP status that is not a success), `error`,"
             " `timeout` (no complete answer before the next probe was due), `abort` (the prober was"
             " stopped), `missed` (the prober was too late to send it), or `over_budget` (not sent,"
             " because it would exceed the budget of the day).",
@@ -111,6 +114,25 @@ class Probe:
             names.PROBE_TWIN,
             "boolean",
             "Whether the prompt equals the previous prompt, so that a cache may contain it.",
+            PROBER,
+        ),
+    ] = None
+    cache: Annotated[
+        str | None,
+        attribute(
+            names.PROBE_CACHE,
+            "text",
+            "The product whose response header reports a lookup in a cache before the model, such"
+            " as `portkey`.",
+            PROBER,
+        ),
+    ] = None
+    cache_result: Annotated[
+        str | None,
+        attribute(
+            names.PROBE_CACHE_RESULT,
+            "text",
+            "The result of that lookup: `hit`, `miss`, `bypass` or `unknown`.",
             PROBER,
         ),
     ] = None
@@ -172,6 +194,33 @@ class Probe:
         float | None,
         attribute(
             names.PROBE_E2E, "s", "Connection ready → end of the answer, or failure.", PROBER
+        ),
+    ] = None
+    server_queue_s: Annotated[
+        float | None,
+        attribute(
+            names.PROBE_SERVER_QUEUE,
+            "s",
+            "Time in the queue, as the server's response reports it.",
+            PROBER,
+        ),
+    ] = None
+    server_prefill_s: Annotated[
+        float | None,
+        attribute(
+            names.PROBE_SERVER_PREFILL,
+            "s",
+            "Scheduled → first token, as the server's response reports it.",
+            PROBER,
+        ),
+    ] = None
+    server_decode_s: Annotated[
+        float | None,
+        attribute(
+            names.PROBE_SERVER_DECODE,
+            "s",
+            "First token → last token, as the server's response reports it.",
+            PROBER,
         ),
     ] = None
     chunks: Annotated[

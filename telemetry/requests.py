@@ -502,6 +502,12 @@ class RequestTimeline:
             rolled_up=True,
         ),
     ] = None
+    reasoning_tokens: Annotated[
+        int | None,
+        column(
+            "{token}", "Output tokens that are reasoning. Clients report them.", "a client's span"
+        ),
+    ] = None
     billed_s: Annotated[
         float | None,
         attribute(

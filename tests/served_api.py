@@ -31,6 +31,7 @@ from store.database import open_database
 from store.rollups.building import settle
 from store.rollups.marks import begin
 from store.writer import Writer
+from telemetry.cache_lookups import CacheLookup, CacheResult
 from tests.probe.results import EXAMPLE
 
 PAST_S: Final = 1_200
@@ -61,11 +62,29 @@ def store_fleet(url: str, *, flooded: bool = True) -> int:
             writer.submit(
                 found.requests, found.samples, found.starts, found.gpus, probes=[probe]
             ).result(60)
+            writer.submit([], [], lookups=_lookups(end_s)).result(60)
         settle(engine, end_s)
         Evaluator(engine, load([OBJECTIVES]).objectives).evaluate(end_s)
     finally:
         engine.dispose()
     return end_s
+
+
+def _lookups(end_s: int) -> list[CacheLookup]:
+    """A hit and a miss of a gateway's cache in each of the last ten seconds."""
+    return [
+        CacheLookup(
+            trace_id=f"{number + 1:032x}",
+            span_id=f"{number + 1:016x}",
+            at_unix_ns=(end_s - 20 + number) * 10**9,
+            result=(CacheResult.HIT, CacheResult.MISS)[number % 2],
+            cache="portkey",
+            duration_s=0.02,
+            tenant="acme",
+            model="llama-3-8b-sim",
+        )
+        for number in range(20)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

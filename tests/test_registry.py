@@ -12,6 +12,7 @@ from diagnosis.inputs.requests import LABELS, NUMBERS
 from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
 from exporters.definitions.gpu_series import GPU_GAUGES
 from store.queries import REQUEST_COLUMNS
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.fields import fields_of, on_the_wire
 from telemetry.gpus import GpuSample
@@ -19,7 +20,7 @@ from telemetry.in_flight import InFlightRequest
 from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
 
-NOUNS = (RequestTimeline, EngineSample, GpuSample, Probe)
+NOUNS = (RequestTimeline, EngineSample, GpuSample, Probe, CacheLookup)
 UNITS = {
     "_unix_ns": "ns",
     "_s": "s",

@@ -61,6 +61,7 @@ _COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
     "explain": (("explain",), False),
     "requests": (("requests",), True),
     "cost": (("cost",), False),
+    "caches": (("caches",), False),
     "slo": (("slo", "status"), True),
     "compare": (("compare",), False),
     "what-if": (("what-if",), False),

@@ -14,6 +14,7 @@ PAGES: Final[Mapping[str, str]] = {
     "explain": "root-cause",
     "requests": "requests",
     "cost": "cost",
+    "caches": "cost",
     "slo": "slos",
     "compare": "compare",
     "what-if": "what-if",

@@ -41,6 +41,11 @@ _USES: Final[Mapping[str, str]] = {
         "Compute the cost of serving in US dollars: requests, recomputation, idle time. by groups"
         " the cost of the requests, for example by=tenant. The bill always covers all engines."
     ),
+    "caches": (
+        "Show what semantic, embedding and response caches before the model answered: hit rates"
+        " with 95 % intervals, lookup times, and an estimate of the dollars and engine seconds that"
+        " hits saved. Hits are no requests, so stats, explain, cost and slo leave them out."
+    ),
     "slo": (
         "Show each objective: the remaining error budget, the burn rates, the alerts that fire and"
         " the newest incidents. Ask this first if the question is whether something is wrong now."

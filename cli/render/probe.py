@@ -1,7 +1,7 @@
 """Print the result of a probe as a line."""
 
 from cli.render.text import label, seconds, usd
-from telemetry.probes import Probe
+from telemetry.probes import Probe, ProbeOutcome
 from telemetry.time_text import moment
 
 _STEPS = (
@@ -14,12 +14,17 @@ _STEPS = (
     ("first content", "first_content_s"),
     ("longest gap", "itl_max_s"),
     ("e2e", "e2e_s"),
+    ("server queue", "server_queue_s"),
+    ("server prefill", "server_prefill_s"),
+    ("server decode", "server_decode_s"),
 )
 
 
 def text_line(result: Probe) -> str:
     """Return the instant, the outcome and the known latencies of a probe, or why it failed."""
     start = f"{moment(result.at_unix_ns)}  {label(result.endpoint)}  {result.outcome.value}"
+    if result.outcome is ProbeOutcome.CACHED:
+        start += f" by {label(result.cache)}, not the model"
     steps = [
         f"{name} {seconds(value)}"
         for name, field in _STEPS

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from collector.drop_reasons import WHY, DroppedValue, Refusal, Skip
 from telemetry.application_operations import ApplicationOperation
+from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -28,6 +29,7 @@ class Batch:
     in_flight: list[InFlightRequest] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
     operations: list[ApplicationOperation] = field(default_factory=list)
+    lookups: list[CacheLookup] = field(default_factory=list)
     accepted: int = 0
     skipped: Counter[Skip] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
@@ -38,6 +40,8 @@ class Batch:
     """The number of data points in each row of `samples`."""
     gpu_points: list[int] = field(default_factory=list)
     """The number of data points in each row of `gpus`."""
+    lookup_spans: list[int] = field(default_factory=list)
+    """For each row of `lookups` 1, or 0 if the same span is also a request or an operation."""
     why: dict[Refusal, str] = field(default_factory=dict)
     """Explanations of refusals for the sender, by reason."""
 
@@ -45,7 +49,7 @@ class Batch:
     def empty(self) -> bool:
         """Return whether there are no rows to store."""
         rows = (self.requests, self.samples, self.starts, self.gpus, self.in_flight)
-        return not any(rows) and not self.probes and not self.operations
+        return not any(rows) and not any((self.probes, self.operations, self.lookups))
 
     @property
     def complaint(self) -> str:

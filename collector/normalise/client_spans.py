@@ -57,6 +57,10 @@ CLIENT: Final = SpanTable(
             "gen_ai.usage.cache_read.input_tokens",
             "gen_ai.usage.cache_read_input_tokens",
         ),
+        "reasoning_tokens": (
+            "gen_ai.usage.reasoning.output_tokens",
+            "gen_ai.usage.reasoning_tokens",
+        ),
     },
     texts={
         "request_id": ("gen_ai.response.id",),

@@ -9,7 +9,7 @@ from collector.drop_reasons import Refusal
 from collector.normalise.values import RefusalError
 
 _TRACE_ID_BYTES: Final = 16
-_SPAN_ID_BYTES: Final = 8
+SPAN_ID_BYTES: Final = 8
 
 
 def trace_id_of(span: Span | LogRecord) -> str:
@@ -19,7 +19,7 @@ def trace_id_of(span: Span | LogRecord) -> str:
 
 def span_id_of(span: Span | LogRecord) -> str:
     """Return the span id in hexadecimal; raise RefusalError if it is missing."""
-    return _identity(span.span_id, _SPAN_ID_BYTES)
+    return _identity(span.span_id, SPAN_ID_BYTES)
 
 
 def _identity(given: bytes, length: int) -> str:

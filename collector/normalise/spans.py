@@ -1,9 +1,11 @@
-"""Converts OTLP trace messages to request timelines, probes, and operations of applications.
+"""Converts OTLP trace messages to requests, probes, operations of applications, and lookups.
 
 Pure. Every span is stored, skipped (not a request) or refused (an invalid request).
 `plugin_spans.py` reads spans of Tailspan's plugin, and `probe_spans.py` reads spans of the prober.
 For all other spans, `span_tables.py` reads requests with the tables in `FOREIGN`, and
 `operation_spans.py` reads the operations of applications. A client's span is both.
+`cache_spans.py` reads lookups in caches from spans outside the engine. A hit is no request, because
+no model answered it.
 """
 
 from typing import Final
@@ -13,6 +15,7 @@ from tailspan_vllm import names
 
 from collector.drop_reasons import Skip
 from collector.normalise.batch import Batch
+from collector.normalise.cache_spans import lookup_of_span, reports_a_lookup
 from collector.normalise.client_spans import CLIENT
 from collector.normalise.engine_spans import SGLANG, VLLM
 from collector.normalise.operation_spans import operation_of_span
@@ -23,6 +26,7 @@ from collector.normalise.resources import Origin, origin_of
 from collector.normalise.span_tables import read_foreign
 from collector.normalise.values import RefusalError
 from telemetry.application_operations import ApplicationOperation, Operation
+from telemetry.cache_lookups import CacheResult
 from telemetry.request_rows import Row, row_of
 from telemetry.requests import Basis
 
@@ -51,11 +55,11 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
                     _probe(span, origin, now_unix_ns, batch)
                     continue
                 else:
-                    row, operation = _foreign(span, scope, origin, now_unix_ns, batch)
+                    row, operation, is_a_lookup = _foreign(span, scope, origin, now_unix_ns, batch)
                     if operation is not None:
                         operations.append(operation)
-                        if row is None:
-                            continue
+                    if row is None and (operation is not None or is_a_lookup):
+                        continue
             except RefusalError as refusal:
                 batch.refused[refusal.reason] += 1
                 continue
@@ -65,6 +69,7 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
                 keep(row)
     calls = sum(each.operation is Operation.CALL for each in operations)  # also requests
     batch.accepted = len(batch.requests) + len(batch.probes) + len(operations) - calls
+    batch.accepted += sum(batch.lookup_spans)
     return batch
 
 
@@ -76,13 +81,24 @@ def _probe(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> None:
 
 def _foreign(
     raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch
-) -> tuple[Row | None, ApplicationOperation | None]:
+) -> tuple[Row | None, ApplicationOperation | None, bool]:
+    """Return the request and the operation of a span, if any, and whether the span is a lookup."""
     span = decoded(Span, raw)
     found = read_foreign(span, scope, origin, now_unix_ns, FOREIGN)
-    if found is None:
-        return None, operation_of_span(span, origin, now_unix_ns, call=False)
-    request, truncated_texts = found
-    batch.truncated_texts += truncated_texts
-    if request.basis is not Basis.CLIENT:
-        return row_of(request), None
-    return row_of(request), operation_of_span(span, origin, now_unix_ns, call=True)
+    if found is not None and found[0].basis is not Basis.CLIENT:
+        batch.truncated_texts += found[1]
+        return row_of(found[0]), None, False
+    lookup = None
+    if reports_a_lookup(span):
+        lookup = lookup_of_span(span, origin, now_unix_ns, batch)
+    hit = lookup is not None and lookup.result is CacheResult.HIT
+    if found is not None and hit:  # no model was called, so it is no operation CALL, either
+        row, operation = None, None
+    else:
+        operation = operation_of_span(span, origin, now_unix_ns, call=found is not None)
+        row = None if found is None else row_of(found[0])
+        batch.truncated_texts += 0 if found is None else found[1]
+    if lookup is not None:
+        batch.lookups.append(lookup)
+        batch.lookup_spans.append(int(row is None and operation is None))
+    return row, operation, lookup is not None

@@ -230,7 +230,9 @@ def serve(
         except Exception as error:  # a defect: this message is refused, the next is read
             answer = UnreadableError(_where(error))
         else:
-            only_requests = signal is TRACES and not (batch.probes or batch.operations)
+            only_requests = signal is TRACES and not (
+                batch.probes or batch.operations or batch.lookups
+            )
             answer = _rows(batch) if only_requests else batch
         pickled = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         answers.write(_ANSWER.pack(len(pickled)))

@@ -47,6 +47,7 @@ class AgeLimit:
             min((row.seen_unix_ns for row in batch.in_flight), default=horizon),
             min((row.at_unix_ns for row in batch.probes), default=horizon),
             min((row.at_unix_ns for row in batch.operations), default=horizon),
+            min((row.at_unix_ns for row in batch.lookups), default=horizon),
         )
         if oldest >= horizon:
             return
@@ -64,6 +65,9 @@ class AgeLimit:
         # The span of a call is also a request, and counts as that.
         items = [0 if each.operation is Operation.CALL else 1 for each in batch.operations]
         batch.operations, _ = _young(batch, batch.operations, items, _at, horizon)
+        batch.lookups, batch.lookup_spans = _young(
+            batch, batch.lookups, batch.lookup_spans, _at, horizon
+        )
         batch.why[Refusal.TOO_OLD] = (
             f"up to {_length(arrived_unix_ns - oldest)} old;"
             f" rows older than {_length(self.keep_ns)} are not kept"

@@ -102,6 +102,7 @@ class Correction:
         batch.probes = [probe for probe in probes if probe is not None]
         operations = [self._operation(batch, each) for each in batch.operations]
         batch.operations = [each for each in operations if each is not None]
+        self._lookups(batch)
         batch.samples, batch.sample_points = self._samples(
             batch, batch.samples, batch.sample_points, "at_unix_ns", "started_unix_ns"
         )
@@ -150,6 +151,21 @@ class Correction:
         if not ahead_ns:
             return row if ahead_ns == 0 else None
         return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
+
+    def _lookups(self, batch: Batch) -> None:
+        """Correct the lookups. The request of the same span has the same key."""
+        kept, kept_spans = [], []
+        for lookup, spans in zip(batch.lookups, batch.lookup_spans, strict=True):
+            sent = (lookup.trace_id, lookup.span_id, lookup.at_unix_ns)
+            ahead_ns = self._request_ahead_ns(batch, sent, None, lookup.end_unix_ns, spans)
+            if ahead_ns is None:
+                continue
+            if ahead_ns:
+                at_unix_ns = lookup.at_unix_ns - ahead_ns
+                lookup = replace(lookup, at_unix_ns=at_unix_ns, clock_ahead_s=ahead_ns / 1e9)
+            kept.append(lookup)
+            kept_spans.append(spans)
+        batch.lookups, batch.lookup_spans = kept, kept_spans
 
     def _request_ahead_ns(
         self, batch: Batch, sent: Hashable, sender: str | None, end_ns: int, items: int = 1

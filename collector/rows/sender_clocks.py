@@ -135,6 +135,8 @@ class SenderClocks:
             ends[None].append(probe.at_unix_ns)
         for operation in batch.operations:
             ends[None].append(operation.at_unix_ns + int(operation.length_s * 1e9))
+        for lookup in batch.lookups:
+            ends[None].append(lookup.end_unix_ns)
         own_ns = 0 if self._own is None else self._own.ahead_ns
         leads: dict[str | None, Lead] = {}
         for sender, several in ends.items():

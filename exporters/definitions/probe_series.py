@@ -1,7 +1,8 @@
 """Defines the series of probes, with names as in Prometheus' blackbox_exporter.
 
 Gauges have the values of the latest probe of each endpoint in each region. Probes that were not
-sent, or that Ctrl-C stopped, are only counted by outcome.
+sent, or that Ctrl-C stopped, are only counted by outcome. Probes that a cache before the model
+answered (`cached`) are successes, but no durations.
 """
 
 from collections.abc import Mapping
@@ -60,7 +61,8 @@ LAST: Final = Series(
 )
 RESULTS: Final = Series(
     "tailspan_probe_results_total",
-    "Probes by outcome. stop and length are successes; missed and over_budget were not sent.",
+    "Probes by outcome. stop, length and cached (a cache before the model answered) are successes;"
+    " missed and over_budget were not sent.",
     (*PROBE_LABELS, "outcome"),
 )
 COST: Final = Series(

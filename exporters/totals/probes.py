@@ -36,6 +36,8 @@ ProbeKey = tuple[str, str, str]
 class _Endpoint:
     latest: Probe | None = None
     """The latest probe that was sent and not stopped."""
+    measured: Probe | None = None
+    """The latest of these probes that no cache before the model answered."""
     interval_ns: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     cost_usd: float | None = None
@@ -47,18 +49,22 @@ class _Endpoint:
             self.cost_usd = (self.cost_usd or 0.0) + probe.cost_usd
         if not probe.outcome.sent or probe.outcome is ProbeOutcome.ABORT:
             return
+        if probe.outcome is not ProbeOutcome.CACHED and (
+            self.measured is None or probe.at_unix_ns > self.measured.at_unix_ns
+        ):
+            self.measured = probe
         if self.latest is None:
             self.latest = probe
         elif probe.at_unix_ns > self.latest.at_unix_ns:
             self.interval_ns = probe.at_unix_ns - self.latest.at_unix_ns
             self.latest = probe
 
-    def current(self, now_unix_ns: int) -> Probe | None:
-        """Return the latest probe if it is recent."""
-        if self.latest is None:
+    def if_current(self, probe: Probe | None, now_unix_ns: int) -> Probe | None:
+        """Return the probe if it is recent, else None."""
+        if probe is None:
             return None
-        age_ns = now_unix_ns - self.latest.at_unix_ns
-        return self.latest if age_ns <= max(STALE_NS, STALE_INTERVALS * self.interval_ns) else None
+        age_ns = now_unix_ns - probe.at_unix_ns
+        return probe if age_ns <= max(STALE_NS, STALE_INTERVALS * self.interval_ns) else None
 
 
 class ProbeTotals:
@@ -92,23 +98,28 @@ class ProbeTotals:
         latest = {
             key: probe
             for key, each in self._endpoints.items()
-            if (probe := each.current(now_unix_ns)) is not None
+            if (probe := each.if_current(each.latest, now_unix_ns)) is not None
+        }
+        measured = {
+            key: probe
+            for key, each in self._endpoints.items()
+            if (probe := each.if_current(each.measured, now_unix_ns)) is not None
         }
         if latest:
             yield gauge(SUCCESS, {key: int(each.outcome.succeeded) for key, each in latest.items()})
             yield gauge(LAST, {key: each.at_unix_ns / 1e9 for key, each in latest.items()})
-            phases = {
-                (*key, phase): value_s
-                for key, each in latest.items()
-                for phase, value_s in _phases_s(each).items()
-                if value_s is not None
-            }
-            if phases:
-                yield gauge(DURATION, phases)
+        phases = {
+            (*key, phase): value_s
+            for key, each in measured.items()
+            for phase, value_s in _phases_s(each).items()
+            if value_s is not None
+        }
+        if phases:
+            yield gauge(DURATION, phases)
         for name, of in GAUGES.items():
             values = {
                 key: value
-                for key, each in latest.items()
+                for key, each in measured.items()
                 if (value := getattr(each, name)) is not None
             }
             if values:

@@ -1,13 +1,22 @@
 """OpenAI chat completions, which vLLM, SGLang, Groq, Cerebras and others also serve.
 
 Sources: OpenAI API reference, "Chat completions", "Streaming"; vLLM, "Reasoning outputs" (the
-fields `reasoning` and, before 0.12, `reasoning_content`).
+fields `reasoning` and, before 0.12, `reasoning_content`), and the field `metrics` that vLLM adds
+with `--enable-per-request-metrics`.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from probe.answer import Answer, count_of, first_of, mapping_of, stream_error, text_of
+from probe.answer import (
+    Answer,
+    count_of,
+    first_of,
+    mapping_of,
+    seconds_of_ms,
+    stream_error,
+    text_of,
+)
 from probe.http_exchange import Request
 from probe.plan import Endpoint
 from probe.protocols.protocol import bearer, json_request, with_path
@@ -59,6 +68,8 @@ def opened(event: Event, answer: Answer) -> dict[str, Any] | None:
     answer.response_id = answer.response_id or text_of(data.get("id"))
     if isinstance(data.get("usage"), dict):
         read_usage(data["usage"], answer)
+    if isinstance(data.get("metrics"), dict):
+        read_metrics(data["metrics"], answer)
     return data
 
 
@@ -76,3 +87,12 @@ def read_usage(usage: Mapping[str, object], answer: Answer) -> None:
     output = mapping_of(usage.get("completion_tokens_details"))
     answer.cached_tokens = count_of(prompt.get("cached_tokens"))
     answer.reasoning_tokens = count_of(output.get("reasoning_tokens"))
+
+
+def read_metrics(metrics: Mapping[str, object], answer: Answer) -> None:
+    """Take the times that vLLM measured. Its time to first token begins when the request is
+    scheduled, so it is the prefill alone.
+    """
+    answer.server_queue_s = seconds_of_ms(metrics.get("queue_time_ms"))
+    answer.server_prefill_s = seconds_of_ms(metrics.get("time_to_first_token_ms"))
+    answer.server_decode_s = seconds_of_ms(metrics.get("generation_time_ms"))

@@ -4,6 +4,10 @@ The plugin reports the most fields, an engine's native spans fewer, and a client
 measurements. Every row is stored. A query skips a row if a better source reported the same request.
 Rows belong to the same request if their request ids are equal, or, if a row has no request id,
 their trace ids.
+
+A client's row is no request of a model if a cache answered the call. If the call's own span reports
+the hit, it has no row (`collector/normalise/spans.py`). If a span inside the call reports the hit,
+queries skip the row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +15,10 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, FromClause, Select, and_, func, or_, select
+from sqlalchemy import Column, ColumnElement, FromClause, Select, and_, func, or_, select, tuple_
 
-from store.schema import REQUESTS
+from store.schema import LOOKUPS, REQUESTS
+from telemetry.cache_lookups import CacheKind, CacheResult
 from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Source
 
@@ -43,7 +48,11 @@ def counts(
     best = or_(
         source.not_in(_names(SECOND)),
         and_(source == Source.NATIVE.value, _not_reported_by(BEST, from_unix_ns, to_unix_ns)),
-        and_(source == Source.CLIENT.value, _not_reported_by(SERVERS, from_unix_ns, to_unix_ns)),
+        and_(
+            source == Source.CLIENT.value,
+            _not_reported_by(SERVERS, from_unix_ns, to_unix_ns),
+            not_from_a_cache(from_unix_ns, to_unix_ns),
+        ),
     )
     return best if asks_for_probes(equals) else and_(best, not_of_the_prober(REQUESTS.c.tenant))
 
@@ -56,6 +65,23 @@ def asks_for_probes(equals: Mapping[str, str | None]) -> bool:
 def not_of_the_prober(tenant: ColumnElement[str | None]) -> ColumnElement[bool]:
     """Return the condition that a row is not a request of the prober."""
     return or_(tenant.is_(None), tenant != PROBE_TENANT)
+
+
+def not_from_a_cache(from_unix_ns: int, to_unix_ns: int) -> ColumnElement[bool]:
+    """Return the condition that no span inside a client's call reports a hit in a cache of answers.
+
+    A hit in a cache of embeddings answers no call of a model.
+    """
+    call = (LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id)
+    hits = select(*call).where(
+        LOOKUPS.c.result == CacheResult.HIT.value,
+        or_(LOOKUPS.c.kind.is_(None), LOOKUPS.c.kind != CacheKind.EMBEDDING.value),
+        # If the list contained a NULL, NOT IN would select no row.
+        LOOKUPS.c.parent_span_id.is_not(None),
+        LOOKUPS.c.at_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
+        LOOKUPS.c.at_unix_ns < min(to_unix_ns + NEAR_NS, 2**63 - 1),
+    )
+    return tuple_(REQUESTS.c.trace_id, REQUESTS.c.span_id).not_in(hits)
 
 
 def _not_reported_by(

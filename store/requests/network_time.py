@@ -16,9 +16,9 @@ from sqlalchemy import Engine, select
 from store.columns.request_columns import request_columns
 from store.connections import reading
 from store.queries import Window
-from store.requests.best_source import NEAR_NS, same_request
+from store.requests.best_source import NEAR_NS, not_from_a_cache, same_request
 from store.schema import PROBES, REQUESTS
-from telemetry.probes import PROBE_TENANT
+from telemetry.probes import PROBE_TENANT, ProbeOutcome
 from telemetry.requests import Basis, Source
 
 COLUMNS = ("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s")
@@ -138,6 +138,8 @@ def _read(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
         REQUESTS.c.span_id,
     ).where(
         REQUESTS.c.source == Source.CLIENT.value,
+        # An answer from a cache may have the id of the request that first received this answer.
+        not_from_a_cache(window.from_unix_ns, window.to_unix_ns),
         REQUESTS.c.received_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
         REQUESTS.c.received_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),
     )
@@ -170,6 +172,7 @@ def _read_probes(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]
         *(probes[name] for name in set_up),
     ).where(
         probes.e2e_s.is_not(None),
+        probes.outcome != ProbeOutcome.CACHED.value,
         probes.at_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
         probes.at_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),
     )

@@ -30,9 +30,12 @@ class SlowSink(MemorySink):
         in_flight: Sequence[Any] = (),
         probes: Sequence[Any] = (),
         operations: Sequence[Any] = (),
+        lookups: Sequence[Any] = (),
     ) -> Any:
         threading.Event().wait(0.2)
-        return super().submit(requests, samples, starts, gpus, in_flight, probes, operations)
+        return super().submit(
+            requests, samples, starts, gpus, in_flight, probes, operations, lookups
+        )
 
 
 @contextmanager

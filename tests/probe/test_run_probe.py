@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import trustme
 
+from cli.render.probe import text_line
 from probe.plan import Endpoint, KeySource
+from probe.results_json import as_object
 from probe.run_probe import Due, Prober
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
 from tests.probe.conftest import Script, body_of, listening
@@ -95,6 +97,58 @@ def test_throttling_is_a_sentence_with_the_pause(kind: str, probe_of: ProbeOf) -
         "HTTP 429: the endpoint limits the rate, and asks to wait 7 s: too many requests"
     )
     assert len(script.asked) == 1, "no retries"
+
+
+@pytest.mark.parametrize(
+    ("headers", "outcome", "cache"),
+    [
+        ("x-portkey-cache-status: SEMANTIC HIT\r\n", ProbeOutcome.CACHED, ("portkey", "hit")),
+        ("cf-aig-cache-status: MISS\r\n", ProbeOutcome.STOP, ("cloudflare", "miss")),
+        ("X-Cache-Status: Hit\r\n", ProbeOutcome.CACHED, ("kong", "hit")),
+        ("helicone-cache: <b>\x7f\r\n", ProbeOutcome.STOP, ("helicone", "unknown")),
+        ("x-ai-cache-similarity: 1e999\r\n", ProbeOutcome.STOP, (None, None)),
+    ],
+)
+def test_an_answer_of_a_gateways_cache_is_not_the_models(
+    headers: str, outcome: ProbeOutcome, cache: tuple[str | None, str | None], probe_of: ProbeOf
+) -> None:
+    result, _ = probe_of(Script(CHAT, headers=headers))
+    assert result.error is None
+    assert result.outcome is outcome
+    assert (result.cache, result.cache_result) == cache
+    assert result.cost_usd is None
+    shown = text_line(result)
+    assert ("cached by portkey, not the model" in shown) == (cache == ("portkey", "hit"))
+
+
+METRICS = {"queue_time_ms": 1.25, "time_to_first_token_ms": 10, "generation_time_ms": 80.5}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "seconds"),
+    [
+        (METRICS, (0.00125, 0.01, 0.0805)),
+        ({**METRICS, "queue_time_ms": None}, (None, 0.01, 0.0805)),
+        ({"queue_time_ms": float("nan"), "generation_time_ms": 1e300}, (None, None, None)),
+        ({"queue_time_ms": -1, "time_to_first_token_ms": True}, (None, None, None)),
+        ({"queue_time_ms": "5", "generation_time_ms": [1]}, (None, None, None)),
+        ([1], (None, None, None)),
+        (None, (None, None, None)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["openai-chat", "openai-completions"])
+def test_the_times_that_vllm_reports_are_those_of_its_server(
+    kind: str, metrics: object, seconds: tuple[float | None, ...], probe_of: ProbeOf
+) -> None:
+    """`--enable-per-request-metrics` adds them to the last event, beside the usage."""
+    usage = {"prompt_tokens": 30, "completion_tokens": 9}
+    last = Part(sse({"id": "x", "choices": [], "usage": usage, "metrics": metrics}))
+    result, _ = probe_of(Script([*STREAMS[kind][:-1], last, Part(sse("[DONE]"))]), kind=kind)
+    assert result.outcome.succeeded
+    times = (result.server_queue_s, result.server_prefill_s, result.server_decode_s)
+    assert times == seconds
+    printed = as_object(result)
+    assert (printed["server_queue_s"], printed["server_decode_s"]) == (seconds[0], seconds[2])
 
 
 def test_instants_are_those_of_the_stream(probe_of: ProbeOf) -> None:

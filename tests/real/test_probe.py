@@ -4,6 +4,7 @@ import asyncio
 import json
 import ssl
 import statistics
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -15,10 +16,15 @@ from probe.plan import Endpoint, Limits
 from probe.prompts import fresh_prompt
 from probe.run_probe import Due, Prober
 from probe.sender import Sender
+from rig import install
+from rig.load import mixed, send_all
 from rig.network_proxy import Held, Spoiling, network_proxy
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+RESOLUTION_S = 1e-6
+"""Both come from the same instants of vLLM's clock; the plugin's spans have whole nanoseconds."""
 
 KINDS = ("openai-chat", "openai-completions", "openai-responses", "anthropic-messages")
 
@@ -132,3 +138,41 @@ def _first_events(down: Sequence[Held]) -> list[Held]:
             firsts.append(each)
             waiting = False
     return firsts
+
+
+@pytest.fixture(scope="module")
+def measuring(start_module_vllm: Any) -> Any:
+    """A vLLM that reports the times of a request in its response, and whose requests queue."""
+    packages = install.PYTHON.parents[1].glob("lib/python3*/site-packages/vllm/entrypoints")
+    files = [file for folder in packages for file in folder.rglob("cli_args.py")]
+    if not any("enable_per_request_metrics" in file.read_text() for file in files):
+        pytest.skip("this vLLM has no --enable-per-request-metrics (0.25 and newer)")
+    return start_module_vllm("--enable-per-request-metrics", "--max-num-seqs", "2")
+
+
+def test_the_times_in_a_response_are_those_of_the_plugin(measuring: Any, tailspan: Any) -> None:
+    """vLLM's own metrics against the row of the very same request, idle and under load."""
+    results = [
+        result
+        for kind in ("openai-chat", "openai-completions")
+        for result in _spoilt(measuring.port, Spoiling(), times=5, kind=kind, max_tokens=16)
+    ]
+    load = threading.Thread(
+        target=send_all, args=(measuring.port, mixed(60, seed=5)), kwargs={"concurrency": 6}
+    )
+    load.start()
+    results += _spoilt(measuring.port, Spoiling(), times=15, max_tokens=16)
+    load.join()
+    assert all(each.outcome.succeeded for each in results)
+    wanted = {each.trace_id for each in results}
+    tailspan.wait_for_rows(wanted)
+    rows = {row["trace_id"]: row for row in tailspan.query("SELECT * FROM requests")}
+    pairs = [
+        (getattr(each, f"server_{phase}_s"), rows[each.trace_id][f"{phase}_s"])
+        for each in results
+        for phase in ("queue", "prefill", "decode")
+    ]
+    assert all(told is not None and measured is not None for told, measured in pairs)
+    assert max(told for told, _ in pairs) > 0.01, "some request queued or decoded for long"
+    apart_s = [abs(told - measured) for told, measured in pairs]
+    assert max(apart_s) <= RESOLUTION_S, max(apart_s)

@@ -115,7 +115,7 @@ def test_a_wrong_parameter_is_reported_with_its_value_and_the_allowed_ones(
 
 def test_an_unknown_question_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        Refused, match="stats, explain, requests, cost, slo, compare, what-if"
+        Refused, match="stats, explain, requests, cost, caches, slo, compare, what-if"
     ) as caught:
         answered("tell-me", [])
     assert caught.value.problem["status"] == 404

@@ -347,3 +347,25 @@ def test_no_decodable_span_raises(
     message.resource_spans[0].scope_spans[0].scope.name = scope
     batch = normalise_spans(message.SerializeToString(), NOW_UNIX_NS)
     assert batch.accepted + batch.skipped.total() + batch.refused.total() == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "tokens"),
+    [
+        ("gen_ai.usage.reasoning.output_tokens", 4, 4),
+        ("gen_ai.usage.reasoning_tokens", 4.0, 4),
+        ("gen_ai.usage.reasoning.output_tokens", None, None),
+    ],
+)
+def test_a_calls_reasoning_tokens_are_stored(name: str, value: Any, tokens: int | None) -> None:
+    message = client(**{"gen_ai.operation.name": "chat", name: value})
+    assert one(message).reasoning_tokens == tokens
+
+
+@pytest.mark.parametrize("value", ["many", -1, float("nan"), [4], 2**40])
+def test_impossible_reasoning_tokens_refuse_the_span(value: Any) -> None:
+    name = "gen_ai.usage.reasoning.output_tokens"
+    message = client(**{"gen_ai.operation.name": "chat", name: value})
+    batch = normalise_spans(message.SerializeToString(), NOW_UNIX_NS)
+    assert not batch.requests
+    assert batch.refused.total() == 1

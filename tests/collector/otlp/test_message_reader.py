@@ -16,6 +16,8 @@ from collector.otlp.json_mapping import MAX_VALUES
 from collector.otlp.message_reader import LocalReader, ProcessReader, serve
 from collector.signals import LOGS, METRICS, SIGNALS, TRACES, Signal
 from probe.otlp_spans import message
+from tests.cache_spans import SHAPES, of_every_cache
+from tests.cache_spans import message as cached
 from tests.probe.results import EXAMPLE
 
 Message = Callable[..., ExportTraceServiceRequest]
@@ -58,6 +60,17 @@ def test_probes_are_those_read_here(apart: ProcessReader, trace_message: Message
     here = LocalReader().read(TRACES, body, False, now_unix_ns)
     assert here.probes == [EXAMPLE]
     assert apart.read(TRACES, body, False, now_unix_ns) == here
+
+
+def test_lookups_are_those_read_here(apart: ProcessReader, trace_message: Message) -> None:
+    """Also beside requests in one message."""
+    at_unix_ns = EXAMPLE.at_unix_ns
+    body = cached(*of_every_cache(at_unix_ns)).SerializeToString()
+    body += trace_message().SerializeToString()
+    here = LocalReader().read(TRACES, body, False, at_unix_ns + 10**9)
+    assert len(here.lookups) == 2 * len(SHAPES)
+    assert here.requests
+    assert apart.read(TRACES, body, False, at_unix_ns + 10**9) == here
 
 
 def test_errors_are_returned_unchanged(apart: ProcessReader, now_unix_ns: int) -> None:

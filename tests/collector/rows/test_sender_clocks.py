@@ -12,11 +12,13 @@ from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
 from collector.normalise.engine_points import normalise_points
 from collector.normalise.spans import normalise_spans
+from collector.rows.age_limit import AgeLimit
 from collector.rows.sender_clocks import MOST_SOURCES, OTHER, SILENT_NS, UNNAMED, SenderClocks
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
 from telemetry.request_rows import RequestRows
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from tests.cache_spans import CALL, message, span
 
 SECOND_NS = 10**9
 NOW_UNIX_NS = 1_790_000_000 * SECOND_NS
@@ -276,3 +278,29 @@ def test_real_messages_are_set_back(
     clocks(points, NOW_UNIX_NS - 3600 * SECOND_NS)
     assert spans.requests[0].clock_ahead_s == pytest.approx(3501.5)
     assert points.samples[0].clock_ahead_s == 3600.0
+
+
+def test_a_lookup_is_corrected_like_the_request_of_the_same_span() -> None:
+    """A hit is found by the call's ids and time, so both rows have one clock."""
+    ahead_ns = 40 * SECOND_NS
+    clocks = SenderClocks()
+    for number in range(1, 6):
+        miss = {**CALL, "gen_ai.cache.hit": False}
+        spans = [span(number, miss, at_unix_ns=NOW_UNIX_NS + ahead_ns, duration_s=1.0)]
+        batch = normalise_spans(message(*spans).SerializeToString(), NOW_UNIX_NS)
+        clocks(batch, NOW_UNIX_NS + SECOND_NS)
+        [request], [lookup] = batch.requests, batch.lookups
+        assert lookup.at_unix_ns == request.received_unix_ns == NOW_UNIX_NS
+        assert lookup.clock_ahead_s == request.clock_ahead_s == 40.0
+
+
+def test_a_span_that_is_refused_counts_once() -> None:
+    """It may be a request and a lookup."""
+    miss = {**CALL, "gen_ai.cache.hit": False}
+    hit = {**CALL, "gen_ai.cache.hit": True}
+    spans = [span(each, at, at_unix_ns=NOW_UNIX_NS) for each, at in ((1, miss), (2, hit))]
+    batch = normalise_spans(message(*spans).SerializeToString(), NOW_UNIX_NS)
+    assert batch.accepted == 2
+    AgeLimit(SECOND_NS)(batch, NOW_UNIX_NS + 600 * SECOND_NS)
+    assert (batch.accepted, batch.refused) == (0, {Refusal.TOO_OLD: 2})
+    assert batch.empty

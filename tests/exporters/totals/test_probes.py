@@ -48,6 +48,21 @@ def test_a_failure_is_0_and_a_repeat_counts_once() -> None:
     assert values["tailspan_probe_cost_usd_total", LABELS] == 0.002
 
 
+def test_an_answer_of_a_cache_is_a_success_without_times() -> None:
+    """The times stay those of the model's last answer."""
+    made, alone = ProbeTotals(), ProbeTotals()
+    cached = _next(1, outcome=ProbeOutcome.CACHED, first_content_s=0.001, e2e_s=0.002)
+    made.add([EXAMPLE, cached])
+    alone.add([cached])
+    values = _values(made)
+    assert values["tailspan_probe_success", LABELS] == 1
+    assert values["tailspan_probe_results_total", (*LABELS, "cached")] == 1
+    assert values["tailspan_probe_e2e_seconds", LABELS] == EXAMPLE.e2e_s
+    assert ("tailspan_probe_success", LABELS) in _values(alone)
+    times = {name for name, _ in _values(alone) if name.endswith("_seconds")}
+    assert times == {"tailspan_probe_last_timestamp_seconds"}
+
+
 def test_an_unsent_probe_does_not_count_for_the_endpoint() -> None:
     """A spent budget must not look like a failing endpoint."""
     made = ProbeTotals()

@@ -8,6 +8,7 @@ from typing import Final
 
 import streamlit as st
 
+from analysis.caches import CachesAnswer
 from analysis.cost import managed_usd_by
 from cost.bill_lines import Line
 from cost.errors import PriceError
@@ -23,7 +24,7 @@ from ui.kit import wording
 from ui.kit.downloads import cell
 from ui.kit.sections import chapter, chart
 from ui.kit.terms import TERMS
-from ui.views.cost import charts, words
+from ui.views.cost import caches, charts, words
 from ui.views.cost.read import DIMENSIONS, Spending, read_spending
 
 BILL_HELP: Final = (
@@ -50,6 +51,7 @@ class Found:
     """The data of the page for one range."""
 
     spending: Spending
+    cached: CachesAnswer
     newest_unix_ns: int | None
 
     @property
@@ -66,6 +68,7 @@ def read(context: Context) -> Found:
         engine, objectives = context.engine, context.objectives.parsed
         return Found(
             read_spending(engine, context.window, context.view.equals, prices, objectives),
+            caches.read(engine, context.window, context.view.equals, prices),
             newest_unix_ns(engine),
         )
 
@@ -85,6 +88,7 @@ def show(context: Context, seen: Found) -> None:
     total = found.bill.total
     if total is None or total.bill_usd <= 0:
         _no_bill(context, found)
+        caches.show(seen.cached, view)
         return
     st.html(f"<p class='headline'>{words.sentence(found, total, view)}</p>")
     _remarks(found, total)
@@ -99,6 +103,7 @@ def show(context: Context, seen: Found) -> None:
         selection.time_chart(context, figure, "bill_over_time", alt)
     _payers(context, found)
     _managed(found, total)
+    caches.show(seen.cached, view)
     for said in words.notes(found, zone):
         st.html(f"<p class='note'>{said}</p>")
 

@@ -1,0 +1,55 @@
+"""Select one report of each lookup in a cache.
+
+Several spans may report one lookup: the span of the model's call, the HTTP span inside it with the
+response's header, and the gateway's own spans. Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from store.cache_lookups import Call, Report
+from telemetry.cache_lookups import CacheKind, CacheResult
+
+KNOWN = frozenset({CacheResult.HIT.value, CacheResult.MISS.value})
+
+
+def one_of_each(
+    reports: Sequence[Report], models: Mapping[Call, str] | None = None
+) -> list[Report]:
+    """Return one report of each lookup.
+
+    In one trace, the service that reported first counts, which is the application if it reports
+    lookups at all. Of a span and its parent, the parent counts. Reports with a known result count
+    before others. Lookups of embeddings and of answers are separate.
+
+    Args:
+        reports: the reports.
+        models: the models of calls, for reports without a model.
+    """
+    known = [each for each in reports if each.result in KNOWN]
+    traces = {_trace(each) for each in known}
+    others = [each for each in reports if each.result not in KNOWN and _trace(each) not in traces]
+    return [_with_model(each, models or {}) for each in (*_outermost(known), *_outermost(others))]
+
+
+def _trace(report: Report) -> tuple[str, bool]:
+    return report.trace_id, report.kind == CacheKind.EMBEDDING
+
+
+def _outermost(reports: Sequence[Report]) -> list[Report]:
+    first: dict[tuple[str, bool], Report] = {}
+    for each in reports:
+        if each.at_unix_ns < first.setdefault(_trace(each), each).at_unix_ns:
+            first[_trace(each)] = each
+    reported = {(*_trace(each), each.span_id) for each in reports}
+    return [
+        each
+        for each in reports
+        if each.service == first[_trace(each)].service
+        and (*_trace(each), each.parent_span_id) not in reported
+    ]
+
+
+def _with_model(report: Report, models: Mapping[Call, str]) -> Report:
+    if report.model is not None or report.parent_span_id is None:
+        return report
+    return report._replace(model=models.get((report.trace_id, report.parent_span_id)))

@@ -1,0 +1,256 @@
+"""Compute what caches before the model answered: hit rates, times, and an estimate of the savings.
+
+A hit is no request, so it is in no percentile, objective or bill. What a hit saved is estimated
+from the requests that the model answered in the same range.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Engine
+
+from analysis.cache_reports import one_of_each
+from analysis.cost import CostQuestion, answer_cost
+from cost.groups import Group, merged
+from cost.prices import PriceList
+from store.cache_lookups import Report, lookup_count, models_of_calls, newest_lookups
+from store.queries import Window
+from store.rollups.label_sets import OTHER
+from telemetry.cache_lookups import CacheResult
+from telemetry.proportions import wilson
+from telemetry.quantiles import quantile
+from telemetry.requests import Outcome, PricedBy
+
+LABELS: Final = ("tenant", "route", "model", "cache", "kind", "region", "service")
+DEFAULT_BY: Final = ("tenant", "route")
+MOST_READ: Final = 100_000
+"""Maximum number of reports to read, which takes 1.5 s of CPU time. The newest are read."""
+MOST_GROUPS: Final = 200
+"""Maximum number of groups, as for the values of a label in rollups."""
+BINS: Final = 100
+"""Number of equal bins of the similarity, from 0 to 1."""
+ESTIMATE: Final = (
+    "an estimate: each hit counts as the mean of the answered requests of its tenant and model in"
+    " the range, or of its model if the tenant has none; the cost of lookups and embeddings is not"
+    " subtracted"
+)
+_BY: Final = ("tenant", "model", "outcome")
+_ANSWERED: Final = tuple(each.value for each in Outcome if each.answered)
+
+
+@dataclass(frozen=True, slots=True)
+class CachesQuestion:
+    """The lookups to count, the labels to group them by, and the prices of the engines."""
+
+    window: Window
+    prices: PriceList
+    by: Sequence[str] = DEFAULT_BY
+    where: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanRequest:
+    """The mean of a model's answered requests. Unknown values are None."""
+
+    requests: int
+    usd: float | None
+    engine_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Median and 95th percentile in seconds, None without values."""
+
+    p50_s: float | None
+    p95_s: float | None
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheGroup:
+    """The lookups with the same labels.
+
+    Attributes:
+        labels: the values of the labels that the question groups by.
+        rate: hits as a share of hits and misses, with its 95 % interval; None without both.
+        answer_on_hit: duration of the whole answer, as its client or gateway measured it.
+        saved_usd: the estimate for the hits with a price, None if there are none.
+        priced_hits: the number of these hits.
+        timed_hits: the number of hits in `saved_engine_s`.
+    """
+
+    labels: tuple[str | None, ...]
+    results: Mapping[str, int]
+    rate: tuple[float, float, float] | None
+    answer_on_hit: Times
+    lookup_on_hit: Times
+    lookup_on_miss: Times
+    saved_usd: float | None
+    priced_hits: int
+    saved_engine_s: float | None
+    timed_hits: int
+
+    @property
+    def hits(self) -> int:
+        """Return the number of hits."""
+        return self.results.get(CacheResult.HIT, 0)
+
+    @property
+    def misses(self) -> int:
+        """Return the number of misses."""
+        return self.results.get(CacheResult.MISS, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """The lookups whose similarity is in one bin; the last bin includes 1."""
+
+    from_similarity: float
+    hits: int
+    misses: int
+
+
+@dataclass(frozen=True, slots=True)
+class CachesAnswer:
+    """What caches answered in a window.
+
+    Attributes:
+        window: the range that was read, shorter than asked if there are too many reports.
+        reports: the number of reports in the range that was asked for.
+        read: the number of reports that were read. Several may describe one lookup.
+        total: all lookups, or None without lookups.
+        groups: the largest group first. Groups beyond `MOST_GROUPS` are one group `_other`.
+        similarity: the bins with lookups.
+        lowest_hit: the smallest similarity of a hit, near which a wrong answer is most likely.
+    """
+
+    window: Window
+    reports: int
+    read: int
+    total: CacheGroup | None
+    groups: Sequence[CacheGroup]
+    similarity: Sequence[Bin]
+    lowest_hit: float | None
+
+
+def answer_caches(engine: Engine, question: CachesQuestion) -> CachesAnswer:
+    """Count the lookups of a window, and estimate what the hits saved."""
+    window = question.window
+    reports = lookup_count(engine, window)
+    rows = newest_lookups(engine, window, MOST_READ) if reports else []
+    if rows and len(rows) < reports:
+        window = Window(rows[-1].at_unix_ns, window.to_unix_ns)
+    models = models_of_calls(engine, window) if rows else {}
+    found = [each for each in one_of_each(rows, models) if _matches(each, question.where)]
+    hit = any(each.result == CacheResult.HIT for each in found)
+    means = _means(engine, window, question.prices) if hit else {}
+    by_labels: dict[tuple[str | None, ...], list[Report]] = defaultdict(list)
+    for each in found:
+        by_labels[tuple(getattr(each, name) for name in question.by)].append(each)
+    groups = sorted(by_labels.items(), key=lambda item: (-len(item[1]), [str(x) for x in item[0]]))
+    if len(groups) > MOST_GROUPS:
+        rest = [each for _, several in groups[MOST_GROUPS - 1 :] for each in several]
+        groups = [*groups[: MOST_GROUPS - 1], ((OTHER,) * len(question.by), rest)]
+    bins, lowest = _similarity(found)
+    return CachesAnswer(
+        window,
+        reports,
+        len(rows),
+        _group((), found, means) if found else None,
+        [_group(labels, several, means) for labels, several in groups],
+        bins,
+        lowest,
+    )
+
+
+def _matches(lookup: Report, where: Mapping[str, str | None]) -> bool:
+    return all(getattr(lookup, name) == value for name, value in where.items())
+
+
+_Key = tuple[str | None, str]
+"""A tenant and a model, or `EVERY` and a model."""
+EVERY: Final = "\x00every tenant"
+"""No tenant has this name, because the collector replaces the character."""
+
+
+def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, MeanRequest]:
+    """Return the mean answered request by tenant and model, and by model alone."""
+    groups = answer_cost(engine, CostQuestion(window, prices, _BY)).bill.groups
+    answered = [each for each in groups if each.labels[2] in _ANSWERED]
+    found: dict[_Key, MeanRequest] = {}
+    for onto, key in ((("tenant", "model"), None), (("model",), EVERY)):
+        for each in merged(answered, _BY, onto):
+            tenant, model = (key, each.labels[0]) if key else each.labels
+            if model is not None:
+                found[tenant, model] = _mean(each)
+    return found
+
+
+def _mean(group: Group) -> MeanRequest:
+    priced = group.requests - group.unpriced
+    by_ledger = group.priced_by == {PricedBy.LEDGER}
+    return MeanRequest(
+        group.requests,
+        group.usd / priced if group.usd is not None and priced else None,
+        group.engine_s / priced if by_ledger and priced else None,
+    )
+
+
+def _group(
+    labels: tuple[str | None, ...], lookups: Sequence[Report], means: Mapping[_Key, MeanRequest]
+) -> CacheGroup:
+    results = Counter(each.result for each in lookups)
+    hits = [each for each in lookups if each.result == CacheResult.HIT]
+    misses = [each for each in lookups if each.result == CacheResult.MISS]
+    interval = wilson(len(hits), len(hits) + len(misses))
+    instead = [_instead(each, means) for each in hits]
+    usd = [each.usd for each in instead if each is not None and each.usd is not None]
+    engine_s = [each.engine_s for each in instead if each is not None and each.engine_s is not None]
+    return CacheGroup(
+        labels,
+        results,
+        None if interval is None else (len(hits) / (len(hits) + len(misses)), *interval),
+        _times(hits, lambda each: each.duration_s),
+        _times(hits, lambda each: each.lookup_s),
+        _times(misses, lambda each: each.lookup_s),
+        sum(usd) if usd else None,
+        len(usd),
+        sum(engine_s) if engine_s else None,
+        len(engine_s),
+    )
+
+
+def _instead(hit: Report, means: Mapping[_Key, MeanRequest]) -> MeanRequest | None:
+    """Return the mean request that the hit replaced, or None if no such request is known."""
+    if hit.model is None:
+        return None
+    return means.get((hit.tenant, hit.model)) or means.get((EVERY, hit.model))
+
+
+def _times(lookups: Iterable[Report], of: Callable[[Report], float | None]) -> Times:
+    values = np.array([value for each in lookups if (value := of(each)) is not None], np.float64)
+    return Times(quantile(values, 0.5), quantile(values, 0.95), values.size)
+
+
+def _similarity(lookups: Sequence[Report]) -> tuple[list[Bin], float | None]:
+    numbers: dict[str, Counter[int]] = {
+        CacheResult.HIT: Counter(),
+        CacheResult.MISS: Counter(),
+    }
+    for each in lookups:
+        if each.similarity is not None and each.result in numbers:
+            # 0.29 · 100 is 28.999… in floating point.
+            numbers[each.result][min(int(each.similarity * BINS + 1e-9), BINS - 1)] += 1
+    hits, misses = numbers[CacheResult.HIT], numbers[CacheResult.MISS]
+    lowest = min(
+        (
+            each.similarity
+            for each in lookups
+            if each.result == CacheResult.HIT and each.similarity is not None
+        ),
+        default=None,
+    )
+    return [Bin(at / BINS, hits[at], misses[at]) for at in sorted({*hits, *misses})], lowest

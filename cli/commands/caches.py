@@ -1,0 +1,155 @@
+"""`tailspan caches`: what caches before the model answered."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from analysis.caches import (
+    DEFAULT_BY,
+    ESTIMATE,
+    LABELS,
+    MOST_READ,
+    CacheGroup,
+    CachesAnswer,
+    CachesQuestion,
+    Times,
+    answer_caches,
+)
+from cli.options import time_range
+from cli.options.price_files import prices_of
+from cli.options.question import equals_of
+from cli.options.settings import config_option
+from cli.options.shared import database_option, format_option, prices_option, time_options
+from cli.render import caches as caches_text
+from store.database import open_database
+from telemetry.cache_lookups import CacheResult
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan caches
+  tailspan caches --last 24h --by tenant
+  tailspan caches --by cache,kind --format json
+  tailspan caches --where tenant=acme --where kind=semantic
+"""
+)
+@time_options
+@click.option(
+    "--by",
+    default=",".join(DEFAULT_BY),
+    show_default=True,
+    metavar="LABEL,LABEL",
+    help=f"Labels to group by: {', '.join(LABELS)}.",
+)
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="LABEL=VALUE",
+    help="Select lookups with this label value. May be repeated. LABEL= selects lookups without"
+    " this label.",
+)
+@prices_option
+@format_option("Text, or one JSON object.")
+@database_option
+@config_option
+def caches(
+    last: str | None,
+    start: str | None,
+    end: str | None,
+    by: str,
+    where: tuple[str, ...],
+    prices: Path | None,
+    form: str,
+    database: str | None,
+) -> None:
+    """Show what caches before the model answered, and what this saved.
+
+    The caches are semantic, embedding and response caches of applications and gateways, not prefix
+    caches. Spans report their hits and misses (docs/caches.md lists the names). A hit is no
+    request, so percentiles, objectives, bills and diagnoses leave it out.
+
+    The hit rate is hits divided by hits and misses, with its 95 % interval (Wilson), which treats
+    lookups as independent. The time of a hit is the whole answer as the client or the gateway
+    measured it; the lookup alone has a time only if the cache reports it. What the hits saved is an
+    estimate: each hit counts as the mean of the answered requests of its tenant and model in the
+    range, at the current prices, or of its model if the tenant has none. The cost of lookups and
+    embeddings is not subtracted.
+    """
+    dimensions, equals = _dimensions(by), equals_of(where, LABELS)
+    try:
+        window = time_range.window(last, start, end, time.time_ns())
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    in_force = prices_of(prices)
+    engine = open_database(database, create=False)
+    click.get_current_context().call_on_close(engine.dispose)
+    found = answer_caches(engine, CachesQuestion(window, in_force, dimensions, equals))
+    if form == "json":
+        click.echo(json.dumps(as_json(found, dimensions), allow_nan=False))
+    elif found.total is None:
+        click.echo(caches_text.nothing(window, found.reports), err=True)
+    else:
+        for line in caches_text.lines(found, dimensions):
+            click.echo(line)
+
+
+def as_json(found: CachesAnswer, by: Sequence[str]) -> dict[str, Any]:
+    """Return the answer as one JSON object, with null for unknown values."""
+    return {
+        "from": found.window.from_unix_ns / 1e9,
+        "to": found.window.to_unix_ns / 1e9,
+        "reports": found.reports,
+        "reports_read": found.read,
+        "most_read": MOST_READ,
+        "by": list(by),
+        "total": None if found.total is None else _group(found.total, ()),
+        "groups": [_group(each, by) for each in found.groups],
+        "similarity": [
+            {"from": each.from_similarity, "hits": each.hits, "misses": each.misses}
+            for each in found.similarity
+        ],
+        "lowest_hit_similarity": found.lowest_hit,
+        "saved_is": ESTIMATE,
+    }
+
+
+def _group(group: CacheGroup, by: Sequence[str]) -> dict[str, Any]:
+    ratio, low, high = group.rate or (None, None, None)
+    return {
+        **dict(zip(by, group.labels, strict=True)),
+        "hits": group.hits,
+        "misses": group.misses,
+        "bypassed": group.results.get(CacheResult.BYPASS, 0),
+        "unknown": group.results.get(CacheResult.UNKNOWN, 0),
+        "hit_ratio": ratio,
+        "hit_ratio_low": low,
+        "hit_ratio_high": high,
+        "answer_on_hit_s": _times(group.answer_on_hit),
+        "lookup_on_hit_s": _times(group.lookup_on_hit),
+        "lookup_on_miss_s": _times(group.lookup_on_miss),
+        "saved_usd": group.saved_usd,
+        "saved_usd_hits": group.priced_hits,
+        "saved_engine_s": group.saved_engine_s,
+        "saved_engine_s_hits": group.timed_hits,
+    }
+
+
+def _times(times: Times) -> dict[str, float | int | None]:
+    return {"p50": times.p50_s, "p95": times.p95_s, "number": times.number}
+
+
+def _dimensions(by: str) -> list[str]:
+    names = [name.strip() for name in by.split(",")] if by.strip() else []
+    for name in names:
+        if name not in LABELS:
+            raise click.UsageError(
+                f"--by {by!r}: lookups cannot be grouped by {name!r}; allowed: {', '.join(LABELS)}"
+            )
+        if names.count(name) > 1:
+            raise click.UsageError(f"--by {by!r}: {name} is given twice")
+    return names

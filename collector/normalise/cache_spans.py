@@ -1,0 +1,227 @@
+"""Converts spans that report a lookup in a cache of answers or embeddings.
+
+Pure. The names are in `telemetry/cache_aliases.py`. Such a span may come from any instrumentation:
+the span of a model's call, a captured response header on the span of an HTTP client, or a
+gateway's span. A span with invalid values is stored without these values, and they are counted.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from collector.drop_reasons import DroppedValue, Refusal
+from collector.normalise.batch import Batch
+from collector.normalise.client_spans import GENERATES, OPERATION
+from collector.normalise.resources import Origin
+from collector.normalise.span_ids import SPAN_ID_BYTES, span_id_of, trace_id_of
+from collector.normalise.values import (
+    MAX_DURATION_S,
+    Reader,
+    RefusalError,
+    attributes_of,
+    instant,
+    seconds,
+)
+from telemetry.cache_aliases import (
+    CACHES,
+    HEADER_PREFIX,
+    CacheNames,
+    Reported,
+    decisive,
+    number_of,
+    reported_by,
+)
+from telemetry.cache_lookups import CacheKind, CacheLookup
+
+EMBEDS: Final = frozenset({"embeddings", "embedding"})
+TENANT: Final = (
+    "tailspan.tenant",
+    "http.request.header.x-tenant-id",
+    "litellm.team.alias",
+    "litellm.team.id",
+)
+ROUTE: Final = ("http.route", "litellm.request.route")
+PATH: Final = ("url.path", "url.full", "http.target", "http.url")
+"""Names of a path or an address, for spans without a route. The query is not stored."""
+MODEL: Final = ("gen_ai.request.model", "gen_ai.response.model", "llm.request.model")
+MODEL_PATHS: Final = (
+    "/chat/completions",
+    "/completions",
+    "/responses",
+    "/messages",
+    "/embeddings",
+    ":generateContent",
+    ":streamGenerateContent",
+)
+"""How the paths of a model's calls end. Headers that any web server may send count only there."""
+
+
+def _header(name: str) -> tuple[str, str]:
+    """Return the attribute of a captured header, and its name in older instrumentations."""
+    return f"{HEADER_PREFIX}{name}", f"{HEADER_PREFIX}{name.replace('-', '_')}"
+
+
+_HEADERS: Final = {
+    name: _header(name) for each in CACHES for name in (*each.headers, *each.similarity_headers)
+}
+NAMES: Final = frozenset(
+    name
+    for each in CACHES
+    for name in (
+        *each.attributes,
+        *each.similarity_attributes,
+        *(attribute for header in each.headers for attribute in _HEADERS[header]),
+        *(attribute for header in each.similarity_headers for attribute in _HEADERS[header]),
+    )
+)
+"""All attributes that report a lookup."""
+
+
+def reports_a_lookup(span: Span) -> bool:
+    """Return whether a span has an attribute of a cache. Most spans have none."""
+    return not NAMES.isdisjoint(pair.key for pair in span.attributes)
+
+
+def lookup_of_span(
+    span: Span, origin: Origin, now_unix_ns: int, batch: Batch
+) -> CacheLookup | None:
+    """Return the lookup that a span reports, or None if no value is valid.
+
+    Invalid values and truncated texts are counted in `batch`.
+
+    Raises:
+        RefusalError: an id or a time is invalid.
+    """
+    attributes = attributes_of(span.attributes)
+    reader = Reader(attributes)
+    operation = _text(reader, attributes, OPERATION)
+    path = _path(reader, attributes)
+    calls_a_model = operation in GENERATES | EMBEDS or (path or "").endswith(MODEL_PATHS)
+    reports = [_reported(names, attributes, calls_a_model) for names in CACHES]
+    known = [each for each in reports if each is not None]
+    if invalid := sum(len(each.invalid) for each in known):
+        batch.dropped_values[DroppedValue.CACHE_VALUE] += invalid
+    reported = decisive(known)
+    if reported is None or reported.result is None:
+        return None
+    duration_s = _duration_s(span, now_unix_ns)
+    embeds = operation in EMBEDS or (path or "").endswith("/embeddings")
+    lookup_s = _lookup_s(reported, attributes, batch)
+    if lookup_s is None and not calls_a_model and path is None:
+        lookup_s = duration_s  # the span of the lookup itself
+    lookup = CacheLookup(
+        trace_id=trace_id_of(span),
+        span_id=span_id_of(span),
+        parent_span_id=_parent(span),
+        at_unix_ns=span.start_time_unix_nano,
+        result=reported.result,
+        cache=reported.cache,
+        kind=CacheKind.EMBEDDING if embeds else reported.kind,
+        duration_s=duration_s,
+        lookup_s=lookup_s,
+        similarity=reported.similarity,
+        tenant=_text(reader, attributes, TENANT),
+        route=_text(reader, attributes, ROUTE) or path,
+        model=_text(reader, attributes, MODEL),
+        service=origin.replica,
+        region=origin.region,
+    )
+    batch.truncated_texts += reader.truncated_texts
+    return lookup
+
+
+def _reported(
+    names: CacheNames, attributes: Mapping[str, AnyValue], calls_a_model: bool
+) -> Reported | None:
+    headers_count = calls_a_model or not names.models_only
+
+    def get(name: str, is_header: bool) -> object:
+        return None if is_header and not headers_count else _value(attributes, name, is_header)
+
+    return reported_by(names, get)
+
+
+def _parent(span: Span) -> str | None:
+    parent = span.parent_span_id
+    return parent.hex() if len(parent) == SPAN_ID_BYTES and any(parent) else None
+
+
+def _duration_s(span: Span, now_unix_ns: int) -> float:
+    start_unix_ns = instant(span.start_time_unix_nano, now_unix_ns)
+    if span.end_time_unix_nano < start_unix_ns:
+        raise RefusalError(Refusal.ENDS_BEFORE_START)
+    instant(span.end_time_unix_nano, now_unix_ns)
+    return seconds((span.end_time_unix_nano - start_unix_ns) / 1e9)
+
+
+def _lookup_s(reported: Reported, attributes: Mapping[str, AnyValue], batch: Batch) -> float | None:
+    """Return the duration of the lookup alone, or None if it is not reported."""
+    names: CacheNames = next(each for each in CACHES if each.cache == reported.cache)
+    total_s = None
+    for name in names.milliseconds:
+        value = _value(attributes, name, is_header=False)
+        if value is None:
+            continue
+        milliseconds = number_of(value)
+        if milliseconds is None or not 0 <= milliseconds / 1e3 <= MAX_DURATION_S:
+            batch.dropped_values[DroppedValue.CACHE_VALUE] += 1
+            return None
+        total_s = (total_s or 0.0) + milliseconds / 1e3
+    return total_s
+
+
+def _value(attributes: Mapping[str, AnyValue], name: str, is_header: bool) -> object:
+    """Return the value of an attribute or of a captured header, or None."""
+    if not is_header:
+        return _plain(attributes[name]) if name in attributes else None
+    given = next((attributes[each] for each in _HEADERS[name] if each in attributes), None)
+    if given is None:
+        return None
+    return ",".join(_texts(given)) or _plain(given)
+
+
+def _plain(value: AnyValue) -> object:
+    """Return a text, a number or a boolean; another type as an invalid value."""
+    kind = value.WhichOneof("value")
+    if kind in ("string_value", "bool_value", "int_value", "double_value"):
+        plain: object = getattr(value, kind)
+        return plain
+    return ()
+
+
+def _texts(value: AnyValue) -> Iterator[str]:
+    """Yield the texts of a header's values, or its only text."""
+    if value.WhichOneof("value") == "array_value":
+        for each in value.array_value.values[:_MOST_VALUES]:
+            yield each.string_value
+    elif value.WhichOneof("value") == "string_value":
+        yield value.string_value
+
+
+_MOST_VALUES: Final = 16
+"""Maximum number of values of one header that are read."""
+
+
+def _text(reader: Reader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]) -> str | None:
+    """Return the first text under these names. An array has its first text."""
+    for name in names:
+        if name not in attributes:
+            continue
+        found = reader.label(name) or reader.cleaned(next(_texts(attributes[name]), ""))
+        if found:
+            return found
+    return None
+
+
+def _path(reader: Reader, attributes: Mapping[str, AnyValue]) -> str | None:
+    """Return the path of a call, without its query, which may contain a credential."""
+    address = _text(reader, attributes, PATH)
+    if address is None:
+        return None
+    try:
+        return urlsplit(address).path or None
+    except ValueError:  # such as an invalid IPv6 address
+        return None

@@ -1,0 +1,275 @@
+"""The names under which gateways and applications report a lookup in a cache of answers.
+
+No convention exists (semantic-conventions#2128 is open), so each product has its own span
+attributes or response headers. The collector reads them from spans, and the prober from responses.
+To support a product, add a row to `CACHES`; docs/caches.md has the same table, and a test compares
+both.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from telemetry.cache_lookups import CacheKind, CacheResult
+
+HEADER_PREFIX: Final = "http.response.header."
+"""Prefix of the attributes with captured response headers. Their values are arrays of texts.
+Source: OpenTelemetry semantic conventions, "HTTP attributes"."""
+
+MOST_CHARS: Final = 64
+"""Maximum length of a status or a number as text. Documented values have up to 17 characters."""
+ROUNDING: Final = 1e-6
+"""A similarity of 1 may be reported as 1.0000001, because it is computed with 32-bit floats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheNames:
+    """The names of one product.
+
+    Attributes:
+        cache: the product, as it is stored.
+        source: where the names are documented.
+        attributes: span attributes with the result.
+        headers: response headers with the result, in lower case.
+        similarity_attributes: span attributes with the similarity.
+        similarity_headers: response headers with the similarity.
+        milliseconds: span attributes that sum to the duration of the lookup, in milliseconds.
+        kind: the kind of every lookup, or None if the status or the similarity shows it.
+        similarity_alone: the result if only a similarity is reported.
+        models_only: whether other servers use the same header, so that it counts only in responses
+            to calls of a model.
+    """
+
+    cache: str
+    source: str
+    attributes: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    similarity_attributes: tuple[str, ...] = ()
+    similarity_headers: tuple[str, ...] = ()
+    milliseconds: tuple[str, ...] = ()
+    kind: CacheKind | None = None
+    similarity_alone: CacheResult = CacheResult.UNKNOWN
+    models_only: bool = False
+
+
+CACHES: Final = (
+    CacheNames(
+        cache="gen_ai",
+        source="no convention; several libraries, such as kmemo",
+        attributes=("gen_ai.cache.hit",),
+        similarity_attributes=("gen_ai.cache.similarity",),
+    ),
+    CacheNames(
+        cache="litellm",
+        # A miss has a similarity, too: the one of the nearest entry, or 0.
+        source="LiteLLM, “Semantic Caching” and `litellm/proxy`",
+        attributes=("litellm.cache.hit", "litellm.cache_hit"),
+        headers=("x-litellm-cache-hit",),
+        similarity_attributes=("litellm.cache.similarity",),
+        similarity_headers=("x-litellm-semantic-similarity",),
+    ),
+    CacheNames(
+        cache="portkey",
+        source="Portkey, “Response schema”",
+        headers=("x-portkey-cache-status",),
+    ),
+    CacheNames(
+        cache="semantic-router",
+        # The header of a hit is absent on a miss; the similarity of a rejected entry is not.
+        source="vLLM Semantic Router, “Router headers”",
+        headers=("x-vsr-cache-hit",),
+        similarity_headers=("x-vsr-cache-similarity",),
+        kind=CacheKind.SEMANTIC,
+        similarity_alone=CacheResult.MISS,
+    ),
+    CacheNames(
+        cache="cloudflare",
+        source="Cloudflare AI Gateway, “Caching”",
+        headers=("cf-aig-cache-status",),
+        kind=CacheKind.EXACT,
+    ),
+    CacheNames(
+        cache="kong",
+        source="Kong, “AI Gateway audit log reference” and “AI Semantic Cache”",
+        attributes=("ai.proxy.cache.cache_status",),
+        headers=("x-cache-status",),
+        milliseconds=("ai.proxy.cache.fetch_latency", "ai.proxy.cache.embeddings_latency"),
+        models_only=True,
+    ),
+    CacheNames(
+        cache="apisix",
+        source="Apache APISIX, “ai-cache”",
+        headers=("x-ai-cache-status",),
+        similarity_headers=("x-ai-cache-similarity",),
+    ),
+    CacheNames(
+        cache="truefoundry",
+        source="TrueFoundry AI Gateway, “Caching”",
+        headers=("x-tfy-cache-status",),
+        similarity_headers=("x-tfy-cache-similarity-score",),
+    ),
+    CacheNames(
+        cache="openrouter",
+        source="OpenRouter, “Response caching”",
+        headers=("x-openrouter-cache-status",),
+        kind=CacheKind.EXACT,
+    ),
+    CacheNames(
+        cache="helicone",
+        source="Helicone, “LLM caching”",
+        headers=("helicone-cache",),
+        kind=CacheKind.EXACT,
+    ),
+)
+
+
+class Status(NamedTuple):
+    """A reported result."""
+
+    result: CacheResult
+    kind: CacheKind | None = None
+
+
+_EXACT, _SEMANTIC = CacheKind.EXACT, CacheKind.SEMANTIC
+STATUSES: Final[Mapping[str, Status]] = {
+    # Cloudflare, Helicone, Kong, OpenRouter, Portkey (its simple cache), TrueFoundry
+    "hit": Status(CacheResult.HIT),
+    "miss": Status(CacheResult.MISS),
+    # flags, as in gen_ai.cache.hit and LiteLLM's “True”
+    "true": Status(CacheResult.HIT),
+    "false": Status(CacheResult.MISS),
+    # Portkey
+    "semantic hit": Status(CacheResult.HIT, _SEMANTIC),
+    "semantic miss": Status(CacheResult.MISS, _SEMANTIC),
+    "disabled": Status(CacheResult.BYPASS),
+    # APISIX: its first layer compares requests, its second layer compares embeddings.
+    "hit l1": Status(CacheResult.HIT, _EXACT),
+    "hit l2": Status(CacheResult.HIT, _SEMANTIC),
+    "skip stream": Status(CacheResult.BYPASS),
+    # Kong, Portkey: the caller asked for a new answer
+    "bypass": Status(CacheResult.BYPASS),
+    "refresh": Status(CacheResult.BYPASS),
+    # TrueFoundry: the lookup failed, and the model was called
+    "error": Status(CacheResult.BYPASS),
+}
+"""The meaning of each documented status, in lower case, with spaces for `-` and `_`."""
+
+
+def status_of(value: object) -> Status | None:
+    """Return the meaning of a reported status, or None if it is unknown.
+
+    A header may have several values, one from each proxy on the way: a hit answers the request.
+    """
+    if isinstance(value, bool):
+        return STATUSES[str(value).lower()]
+    if not isinstance(value, str):
+        return None
+    words = [
+        each.strip().lower().replace("-", " ").replace("_", " ")
+        for each in value[:MOST_CHARS].split(",")
+    ]
+    found = [STATUSES[each] for each in words if each in STATUSES]
+    return next((each for each in found if each.result is CacheResult.HIT), next(iter(found), None))
+
+
+def similarity_of(value: object) -> float | None:
+    """Return a similarity from 0 to 1, or None if the value is not one."""
+    number = number_of(value)
+    if number is None or not 0 <= number <= 1 + ROUNDING:
+        return None
+    return min(number, 1.0)
+
+
+def number_of(value: object) -> float | None:
+    """Return a finite number that was reported as a number or as text, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and not (len(value) <= MOST_CHARS and value.isascii()):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+class Reported(NamedTuple):
+    """What a span or a response reports under the names of one product.
+
+    Attributes:
+        cache: the product.
+        result: the result, or None if no value is valid.
+        kind: the kind of the cache, if it is known.
+        similarity: the similarity, if it is valid.
+        invalid: the names with invalid values.
+    """
+
+    cache: str
+    result: CacheResult | None
+    kind: CacheKind | None = None
+    similarity: float | None = None
+    invalid: tuple[str, ...] = ()
+
+
+Get = Callable[[str, bool], object]
+"""Returns the value of a name, or None. The second argument is whether the name is a header's."""
+
+
+def reported_by(names: CacheNames, get: Get) -> Reported | None:
+    """Return what is reported under the names of one product, or None if no name is present."""
+    given = _first(get, names.attributes, names.headers)
+    near = _first(get, names.similarity_attributes, names.similarity_headers)
+    if given is None and near is None:
+        return None
+    status = None if given is None else status_of(given[1])
+    similarity = None if near is None else similarity_of(near[1])
+    invalid = [given[0]] if given is not None and status is None else []
+    invalid += [near[0]] if near is not None and similarity is None else []
+    if given is None:
+        alone = CacheResult.MISS if similarity == 0 else names.similarity_alone
+        result = None if similarity is None else alone
+    else:
+        result = CacheResult.UNKNOWN if status is None else status.result
+    kind = (status.kind if status else None) or names.kind
+    if kind is None and similarity is not None:
+        kind = CacheKind.SEMANTIC
+    return Reported(names.cache, result, kind, similarity, tuple(invalid))
+
+
+_ORDER: Final = (CacheResult.HIT, CacheResult.MISS, CacheResult.BYPASS, CacheResult.UNKNOWN)
+
+
+def decisive(reports: Iterable[Reported]) -> Reported | None:
+    """Return the report that decides: a hit, or else a miss.
+
+    A gateway may be behind another gateway, so there may be several reports.
+    """
+    valid = [each for each in reports if each.result is not None]
+    if not valid:
+        return None
+    found = min(valid, key=lambda each: _ORDER.index(each.result or CacheResult.UNKNOWN))
+    if found.similarity is not None:
+        return found
+    near = next((each for each in valid if each.similarity is not None), found)
+    return found._replace(similarity=near.similarity, kind=found.kind or near.kind)
+
+
+def in_headers(headers: Mapping[str, str]) -> Reported | None:
+    """Return what the response to a model's call reports. Header names are in lower case."""
+
+    def get(name: str, is_header: bool) -> object:
+        return headers.get(name) if is_header else None
+
+    found = (reported_by(names, get) for names in CACHES)
+    return decisive(each for each in found if each is not None)
+
+
+def _first(
+    get: Get, attributes: tuple[str, ...], headers: tuple[str, ...]
+) -> tuple[str, object] | None:
+    for name in (*attributes, *headers):
+        value = get(name, name in headers)
+        if value is not None:
+            return name, value
+    return None

@@ -1,0 +1,109 @@
+"""A lookup in a cache of answers or embeddings, in an application or a gateway before the model.
+
+A hit is an answer that no engine computed. Lookups are stored apart from requests, and a hit has no
+row among the requests. Caches inside the engine (prefix caches) are no lookups.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from telemetry.fields import CACHE_SPAN, column
+
+
+class CacheResult(StrEnum):
+    """The result of a lookup."""
+
+    HIT = "hit"
+    MISS = "miss"
+    BYPASS = "bypass"
+    """The cache was not asked, or its answer was not wanted."""
+    UNKNOWN = "unknown"
+    """A similarity was reported without a result."""
+
+
+class CacheKind(StrEnum):
+    """What a cache compares, or what it contains."""
+
+    EXACT = "exact"
+    """Answers to the same request."""
+    SEMANTIC = "semantic"
+    """Answers to similar requests."""
+    EMBEDDING = "embedding"
+    """Embeddings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheLookup:
+    """One lookup, as a span of an application or a gateway reports it. Unknown values are None."""
+
+    trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
+    span_id: Annotated[str, column("text", "The span's id, in hex.", "the span")]
+    at_unix_ns: Annotated[int, column("ns", "Start of the span.", "the span's start")]
+    result: Annotated[
+        CacheResult,
+        column(
+            "text",
+            "`hit`, `miss`, `bypass` (the cache was not asked) or `unknown` (only a similarity was"
+            " reported).",
+            CACHE_SPAN,
+        ),
+    ]
+    cache: Annotated[
+        str, column("text", "The product whose names the span has, such as `portkey`.", CACHE_SPAN)
+    ]
+    duration_s: Annotated[
+        float,
+        column(
+            "s",
+            "Duration of the span. On a hit this is the whole answer, and on a miss it may contain"
+            " the call of the model.",
+            "the span's start and end",
+        ),
+    ]
+    parent_span_id: Annotated[
+        str | None, column("text", "The id of the span's parent, in hex.", "the span")
+    ] = None
+    service: Annotated[
+        str | None,
+        column("text", "The sender.", "resource `service.instance.id` or `service.name`"),
+    ] = None
+    region: Annotated[str | None, column("text", "The region.", "resource `cloud.region`")] = None
+    kind: Annotated[
+        CacheKind | None,
+        column(
+            "text",
+            "`exact`, `semantic` or `embedding`. Absent if the span does not show it.",
+            CACHE_SPAN,
+        ),
+    ] = None
+    lookup_s: Annotated[
+        float | None,
+        column(
+            "s",
+            "Duration of the lookup alone, with the embedding of the prompt. Absent if the cache"
+            " does not report it.",
+            CACHE_SPAN,
+        ),
+    ] = None
+    similarity: Annotated[
+        float | None,
+        column("1", "Similarity of the nearest entry, from 0 to 1.", CACHE_SPAN),
+    ] = None
+    tenant: Annotated[str | None, column("text", "The tenant.", CACHE_SPAN)] = None
+    route: Annotated[str | None, column("text", "The route or path.", CACHE_SPAN)] = None
+    model: Annotated[str | None, column("text", "The requested model.", CACHE_SPAN)] = None
+    clock_ahead_s: Annotated[
+        float | None,
+        column(
+            "s",
+            "Seconds subtracted from the timestamp, because the sender's clock was ahead."
+            " The value is absent without a correction.",
+            "collector",
+        ),
+    ] = None
+
+    @property
+    def end_unix_ns(self) -> int:
+        """Return the end of the span."""
+        return self.at_unix_ns + int(self.duration_s * 1e9)

@@ -1,0 +1,29 @@
+"""The confidence interval of a proportion, such as a hit rate. Pure.
+
+Source: Wilson, "Probable Inference", JASA 22 (1927); Brown, Cai and DasGupta, "Interval Estimation
+for a Binomial Proportion", Statistical Science 16 (2001), which recommends it for small samples.
+"""
+
+from math import sqrt
+
+from telemetry.quantiles import Z_95
+
+
+def wilson(successes: int, trials: int, z: float = Z_95) -> tuple[float, float] | None:
+    """Return the interval of a proportion, 95 % for z = 1.96, or None without trials.
+
+    The trials count as independent. For 10 to 2,000 trials the exact (binomial) coverage is 95.0 %
+    to 95.4 % on average over all proportions. For proportions from 5 % to 95 % it is at least
+    92.7 % from 100 trials on, and 89 % from 10 trials on.
+
+    Raises:
+        ValueError: the number of successes is negative or exceeds the number of trials.
+    """
+    if not 0 <= successes <= trials:
+        raise ValueError(f"{successes} successes of {trials} trials")
+    if not trials:
+        return None
+    share, spread = successes / trials, z * z / trials
+    middle = (share + spread / 2) / (1 + spread)
+    half = z / (1 + spread) * sqrt(share * (1 - share) / trials + spread / (4 * trials))
+    return max(0.0, middle - half), min(1.0, middle + half)

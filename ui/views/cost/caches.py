@@ -1,0 +1,170 @@
+"""Draw what caches before the model answered. These answers are in no bill."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import plotly.graph_objects as go
+import streamlit as st
+from sqlalchemy import Engine
+
+from analysis.caches import (
+    BINS,
+    DEFAULT_BY,
+    ESTIMATE,
+    LABELS,
+    CacheGroup,
+    CachesAnswer,
+    CachesQuestion,
+    answer_caches,
+)
+from cost.prices import PriceList
+from store.queries import Window
+from ui.frame.view import View
+from ui.kit import charts, colours, wording
+from ui.kit.sections import chapter, chart
+from ui.kit.wide_table import wide_table
+
+HELP: Final = (
+    "Hits of semantic, embedding and response caches in applications and gateways. A hit is no "
+    "request, so it is in no percentile, SLO or bill. **Hit rate**: hits divided by hits and "
+    "misses, with its 95 % interval. **Hit time**: the whole answer, as its client or gateway "
+    "measured it. **Lookup**: the search alone, if the cache reports it. **Saved** is " + ESTIMATE
+)
+MOST_ROWS: Final = 12
+
+
+def read(
+    engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
+) -> CachesAnswer:
+    """Count the lookups of a range. Filters by labels that lookups do not have do not apply."""
+    where = {name: value for name, value in equals.items() if name in LABELS}
+    return answer_caches(engine, CachesQuestion(window, prices, DEFAULT_BY, where))
+
+
+def show(found: CachesAnswer, view: View) -> None:
+    """Draw the section if there are lookups."""
+    if found.total is None:
+        return
+    with chapter("Answered by caches", HELP):
+        st.html(f"<p>{sentence(found, found.total)}</p>")
+        st.html(table(found))
+        other = [name for name in view.equals if name not in LABELS]
+        if other:
+            names = ", ".join(other)
+            st.html(f"<p class='note'>Lookups have no {names}, so this filter does not apply.</p>")
+        if found.similarity:
+            alt = "Hits and misses by the similarity of the nearest entry"
+            chart(similarity(found), "cache_similarity", alt)
+
+
+def sentence(found: CachesAnswer, total: CacheGroup) -> str:
+    """Return the hit rate and what the hits saved."""
+    said = f"Caches before the model answered <b>{_rate(total)}</b> {_interval(total)}"
+    said += f" of {wording.counted(total.hits + total.misses, 'lookup')}."
+    if total.saved_usd is not None:
+        said += (
+            f" They saved about <b>{wording.usd(total.saved_usd)}</b>, an estimate for"
+            f" {total.priced_hits:,} of {wording.counted(total.hits, 'hit')}."
+        )
+    if found.read < found.reports:
+        said += f" Only the newest {found.read:,} of {found.reports:,} reports were read."
+    return said
+
+
+def table(found: CachesAnswer) -> str:
+    """Return the lookups by tenant and route as a table."""
+    head = (
+        "<tr><th>tenant</th><th>route</th><th>hits</th><th>misses</th><th>hit rate</th>"
+        "<th>95 % interval</th><th>hit p50</th><th>hit p95</th><th>lookup, hit</th>"
+        "<th>lookup, miss</th><th>saved</th><th>engine time</th></tr>"
+    )
+    rows = "".join(_row(each) for each in found.groups[:MOST_ROWS])
+    more = len(found.groups) - MOST_ROWS
+    note = (
+        f"<p class='note'>… and {more:,} more: <code>tailspan caches</code>.</p>"
+        if more > 0
+        else ""
+    )
+    return wide_table(f"<table class='told payers'>{head}{rows}</table>") + note
+
+
+def _row(group: CacheGroup) -> str:
+    cells = (
+        *(wording.UNKNOWN if each is None else wording.for_html(each) for each in group.labels),
+        wording.count(group.hits),
+        wording.count(group.misses),
+        _rate(group),
+        _interval(group),
+        wording.seconds(group.answer_on_hit.p50_s),
+        wording.seconds(group.answer_on_hit.p95_s),
+        wording.seconds(group.lookup_on_hit.p50_s),
+        wording.seconds(group.lookup_on_miss.p50_s),
+        wording.usd(group.saved_usd),
+        wording.seconds(group.saved_engine_s),
+    )
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _rate(group: CacheGroup) -> str:
+    return wording.UNKNOWN if group.rate is None else wording.exact_percent(group.rate[0])
+
+
+def _interval(group: CacheGroup) -> str:
+    if group.rate is None:
+        return ""
+    low, high = (wording.exact_percent(each) for each in group.rate[1:])
+    return f"[{low} to {high}]"
+
+
+def similarity(found: CachesAnswer) -> go.Figure:
+    """Draw hits and misses by the similarity of the nearest entry."""
+    figure = go.Figure()
+    xs = [each.from_similarity + 0.5 / BINS for each in found.similarity]
+    for name, ys, colour in (
+        ("hits", [each.hits for each in found.similarity], colours.PAYERS[0]),
+        ("misses", [each.misses for each in found.similarity], colours.OTHERS_PAY),
+    ):
+        figure.add_trace(
+            go.Bar(
+                x=xs,
+                y=ys,
+                width=[0.9 / BINS] * len(xs),
+                name=name,
+                marker={"color": colour, "line": {"width": 0.5, "color": colours.OUTLINE}},
+                customdata=[f"{each.from_similarity:.2f}" for each in found.similarity],
+                hovertemplate="similarity from %{customdata}: %{y:,}<extra>" + name + "</extra>",
+            )
+        )
+    if found.lowest_hit is not None:
+        figure.add_vline(
+            x=found.lowest_hit,
+            line={"width": 1.5, "dash": "dash", "color": colours.OUTLINE},
+            annotation={
+                "text": f"lowest hit {found.lowest_hit:.3f}",
+                "yref": "paper",
+                "y": 1.0,
+                "yanchor": "bottom",
+                "font": {"size": 11},
+            },
+        )
+    ticks = charts.linear_ticks(max(each.hits + each.misses for each in found.similarity))
+    figure.update_xaxes(
+        fixedrange=True, title={"text": "similarity of the nearest entry", "standoff": 4}
+    )
+    figure.update_yaxes(
+        tickvals=ticks,
+        ticktext=[wording.number(tick) for tick in ticks],
+        fixedrange=True,
+        title={"text": "lookups", "standoff": 6},
+    )
+    figure.update_layout(
+        barmode="stack",
+        height=240,
+        margin={**charts.MARGIN, "t": 52, "b": 44},
+        legend=charts.LEGEND,
+        showlegend=True,
+        dragmode=False,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    return figure
