@@ -1,5 +1,6 @@
 """The cases of benchmarks/compare_real, their verdicts, and the lines about them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -143,27 +144,20 @@ def summary(found: Sequence[Judged]) -> tuple[list[str], bool]:
     lines, met = [], True
     for name, changed in (("A/A", False), ("A/B", True)):
         mine = [each for each in found if each.case.changed == changed]
-        if not mine:
-            continue
-        number = {
-            result: sum(each.result == result for each in mine)
-            for result in (RIGHT, MISSED, WRONG, UNCLEAR)
-        }
-        called = sum(each.verdict in (CompareVerdict.WORSE, CompareVerdict.BETTER) for each in mine)
+        results = Counter(each.result for each in mine)
+        verdicts = Counter(each.verdict for each in mine)
+        clear = len(mine) - results[UNCLEAR]
         lines.append(
-            f"{name}: {number[RIGHT]} of {len(mine) - number[UNCLEAR]} verdicts right,"
-            f" {number[MISSED]} changes not found, {number[WRONG]} wrong; {number[UNCLEAR]} with a"
-            f" truth across the margin; {called} of {len(mine)} worse or better"
+            f"{name}: {results[RIGHT]} of {clear} verdicts right, {results[MISSED]} changes not"
+            f" found, {results[WRONG]} wrong; {results[UNCLEAR]} with a truth across the margin ("
+            + ", ".join(f"{verdicts[each]} {each.value}" for each in CompareVerdict)
+            + ")"
         )
-        met &= not number[MISSED] and not number[WRONG] and (changed or not called)
-    inside = [
-        each.answer.decision.ratio.low <= each.truth.ratio <= each.answer.decision.ratio.high
-        for each in found
-        if each.answer.decision.ratio is not None
-    ]
-    if inside:
-        lines.append(f"{sum(inside)} of {len(inside)} intervals contain the measured truth")
-    lines.append(
-        f"bar: right in all, no A/A worse or better: {'met' if met and found else 'NOT MET'}"
-    )
-    return lines, met and bool(found)
+        called = verdicts[CompareVerdict.WORSE] + verdicts[CompareVerdict.BETTER]
+        enough = bool(clear) if changed else bool(mine) and not called
+        met &= enough and results[RIGHT] == clear
+    ratios = [(each.truth.ratio, each.answer.decision.ratio) for each in found]
+    inside = [ratio.low <= true <= ratio.high for true, ratio in ratios if ratio is not None]
+    lines.append(f"{sum(inside)} of {len(inside)} intervals contain the measured truth")
+    lines.append(f"bar: right in all, no A/A worse or better: {'met' if met else 'NOT MET'}")
+    return lines, met

@@ -20,7 +20,7 @@ AGAIN: Final = "restarted"
 _SEATS: Final = ("--max-num-seqs", "16")
 CONFIGURATIONS: Final = {
     USUAL: _SEATS,
-    "budget": (*_SEATS, "--max-num-batched-tokens", "24"),
+    "budget": (*_SEATS, "--max-num-batched-tokens", "48"),
     "compiled": (*_SEATS, "--no-enforce-eager"),
     AGAIN: _SEATS,
 }
@@ -31,6 +31,9 @@ FIRST: Final = "first"
 SAME: Final = "same mix"
 CHANGED: Final = "other mix"
 FILE: Final = "windows.json"
+SETTLED_S: Final = 10.0
+"""Traffic before the windows of each configuration, which is not compared. Then all windows follow
+traffic, also the first one of a server."""
 
 
 class WindowsError(Exception):
@@ -118,9 +121,11 @@ def record(
                 if configuration != USUAL:
                     server.restart(CONFIGURATIONS[configuration])
                     server.warm_up()
+                log_line(f"{configuration} …")
+                record_stretch(server, by_name[FIRST], f"{seed}/{configuration}", SETTLED_S)
                 for name in by_name if configuration == USUAL else (SAME, CHANGED):
                     wait_for_quiet()
-                    log_line(f"{configuration}, {name} …")
+                    log_line(f"  {name} …")
                     sent = record_stretch(server, by_name[name], f"{seed}/{name}", seconds)
                     found.append(Served(configuration, name, *sent))
                     (folder / FILE).write_text(json.dumps([asdict(each) for each in found]) + "\n")

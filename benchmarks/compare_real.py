@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from math import isfinite
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from sqlalchemy import Engine
 
+from analysis.compare.intervals import LEAST_BLOCKS, SHORTEST_S
 from analysis.compare.verdict import MARGIN
 from benchmarks._compare_verdicts import (
     ASKED,
@@ -52,7 +52,10 @@ from rig.install import NotHereError, ensure
 from store.database import open_database
 
 CHANGES: Final = tuple(name for name in CONFIGURATIONS if name != USUAL)
-MOST_SECONDS, MOST_RATE = 300.0, 20.0
+LEAST_SECONDS: Final = LEAST_BLOCKS * SHORTEST_S
+"""Shorter windows have too few blocks of time for an interval."""
+MOST_SECONDS: Final = 300.0
+LEAST_RATE, MOST_RATE = 0.1, 20.0
 
 
 def windows_table(engine: Engine, served: Sequence[Served]) -> list[str]:
@@ -93,11 +96,11 @@ def asked_again(folder: Path, served: Sequence[Served], changes: Sequence[str], 
     return 0 if met else 1
 
 
-def _number(most: float) -> Callable[[str], float]:
+def _number(least: float, most: float) -> Callable[[str], float]:
     def parsed(text: str) -> float:
         value = float(text)
-        if not (isfinite(value) and 0 < value <= most):
-            raise argparse.ArgumentTypeError(f"{text}; allowed: above 0, up to {most:g}")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text}; allowed: {least:g} to {most:g}")
         return value
 
     parsed.__name__ = "number"  # in the error about a text that is no number
@@ -112,10 +115,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("change", nargs="*", help=f"changes, of {', '.join(CHANGES)}; default: all")
     parser.add_argument("--seed", type=int, default=1, help="determines the arrivals")
     parser.add_argument(
-        "--seconds", type=_number(MOST_SECONDS), default=75.0, help="length of a window"
+        "--seconds",
+        type=_number(LEAST_SECONDS, MOST_SECONDS),
+        default=70.0,
+        help="length of a window",
     )
     parser.add_argument(
-        "--rate", type=_number(MOST_RATE), default=6.0, help="requests/s before the mix changes"
+        "--rate",
+        type=_number(LEAST_RATE, MOST_RATE),
+        default=6.0,
+        help="requests/s before the mix changes",
     )
     parser.add_argument(
         "--one-look", action="store_true", help="ask for the narrower interval of a single look"

@@ -148,12 +148,18 @@ def test_the_bar_needs_all_changes_and_no_false_verdict() -> None:
     assert "1 of 2 intervals contain" in lines[2]
     for bad in (found(UNDECIDED), found(BETTER), found(WORSE, "restarted", 0.0)):
         assert not summary([*good, bad])[1]
-    assert not summary([])[1]
+
+
+def test_the_bar_needs_changes_whose_truth_is_known() -> None:
+    same = found(NO_WORSE, "restarted", 0.0)
+    unknown = replace(found(UNDECIDED), truth=Truth(0.1, -0.1, 0.3))
+    for few in ([], [same], [found(WORSE)], [same, unknown]):
+        assert not summary(few)[1]
 
 
 def test_an_a_a_verdict_worse_misses_the_bar_even_if_the_machine_became_slower() -> None:
     lines, met = summary([found(WORSE, "restarted", 0.2)])
-    assert "1 of 1 worse or better" in lines[0]
+    assert "(1 worse, 0 better, 0 no_worse, 0 undecided)" in lines[0]
     assert not met
 
 
@@ -200,7 +206,7 @@ def test_a_recording_is_not_overwritten(tmp_path: Path) -> None:
     [
         ["--rate", "nan"],
         ["--rate", "21"],
-        ["--seconds", "0"],
+        ["--seconds", "39"],
         ["--seconds", "long"],
         ["faster"],
         ["--keep", "a", "--recorded", "b"],
