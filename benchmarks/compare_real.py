@@ -1,6 +1,6 @@
 """Measures whether the verdict of `tailspan compare` is right on a real vLLM.
 
-    python benchmarks/compare_real.py [--keep DIR]       record and ask, 15 minutes
+    python benchmarks/compare_real.py [--keep DIR]       record and ask, 16 minutes
     python benchmarks/compare_real.py --recorded DIR     ask again, without a server
     python benchmarks/compare_real.py budget restarted   only these changes
 
