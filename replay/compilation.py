@@ -2,7 +2,7 @@
 
 The explorer runs `python -m replay.compilation` as a child process, so that the first prediction
 after an upgrade does not wait for the compiler. The process ends when its standard input is closed,
-which happens when its parent ends.
+for example because its parent ended.
 """
 
 import logging
@@ -19,7 +19,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 def compile_in_background() -> None:
-    """Compile the loop, unless the compiled code is on disk. Log errors instead of raising them."""
+    """Compile the loop if the compiled code is not on disk. Log errors instead of raising them."""
     try:
         if _code_folder() is None:
             _log.warning(
@@ -50,7 +50,7 @@ def _code_folder() -> str | None:
 
 
 def main() -> None:
-    """Compile the loop at the lowest priority. End early if standard input is closed."""
+    """Compile the loop at the lowest priority. Stop when standard input is closed."""
     os.nice(NICE)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    # A buffered read would hold a lock that Python needs when the process ends.
+    # A buffered read would hold a lock that Python needs to exit.
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)

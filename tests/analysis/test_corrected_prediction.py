@@ -6,6 +6,7 @@ from analysis.corrected_prediction import (
     RankBounds,
     RankCorrection,
     intervals,
+    nested,
     rank_bounds,
     scaled,
     small_sample_factor,
@@ -124,3 +125,14 @@ def test_few_blocks_widen_the_interval_or_give_none() -> None:
     assert factors == pytest.approx(expected * np.sqrt([5 / 4, 10 / 9, 31 / 30, 1]), rel=3e-3)
     assert small_sample_factor(4) is None
     assert rank_bounds(Q, shares(1, LATENCIES_S), 4) is None
+
+
+def test_a_part_of_a_latency_is_at_most_the_latency() -> None:
+    queue = [Predicted(2.0, 1.0, 3.0), Predicted(0.5, 0.4, 0.6), Predicted(1.0), Predicted(None)]
+    ttft = [Predicted(1.5, 1.2, 2.0), Predicted(1.5, 1.2, 2.0), Predicted(None), Predicted(1.5)]
+    assert nested(queue, ttft) == [
+        Predicted(1.5, 1.0, 2.0),
+        Predicted(0.5, 0.4, 0.6),
+        Predicted(1.0),
+        Predicted(None),
+    ]

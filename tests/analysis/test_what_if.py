@@ -216,7 +216,6 @@ def test_an_engine_without_samples_is_refused() -> None:
 @pytest.mark.parametrize(
     ("beside", "reason"),
     [
-        ({"kv_transfer.kv_connector": "NixlConnector"}, "KV transfer"),
         ({"lora.max_loras": 4}, "LoRA"),
         ({"parallel.pipeline_parallel_size": 2}, "pipeline parallelism"),
         ({"scheduler.max_num_seqs": None}, "max_num_seqs"),

@@ -10,6 +10,7 @@ from diagnosis.question import Metric
 from tests.diagnosis.making import (
     BASELINE,
     REPLICAS,
+    WINDOW,
     S,
     asked,
     asking_for_adapters,
@@ -116,3 +117,27 @@ def test_a_baseline_that_begins_late_is_no_small_traffic() -> None:
     waited = later(quiet(), queue_seats_s=0.6)
     heard = waited.rows(waited.received_unix_ns >= BASELINE.to_unix_ns * 2 // 3)
     assert "load_exceeds_capacity" not in shares(asked(heard))
+
+
+def with_added(requests: Requests, tenant: str, **lengths: float) -> Requests:
+    """The tenant sends twice as many requests in the window, and the additional ones are long."""
+    before = len(requests)
+    more = busier(requests, 2, tenant=tenant)
+    window = more.received_unix_ns >= WINDOW.from_unix_ns
+    of_tenant = np.flatnonzero(window & more.label("tenant").is_value(tenant))
+    added = np.random.default_rng(7).choice(of_tenant, len(more) - before, replace=False)
+    numbers = dict(more.numbers)
+    for name, value in {"cached_tokens": 0.0, **lengths}.items():
+        numbers[name] = numbers[name].copy()
+        numbers[name][added] = value
+    return replace(more, numbers=numbers)
+
+
+def test_requests_that_two_tenants_add_are_no_load() -> None:
+    """The other tenants send as much as before, so the load of all tenants did not grow."""
+    requests = with_added(quiet(), "acme", prompt_tokens=6_000.0)
+    requests = with_added(requests, "globex", output_tokens=2_500.0)
+    requests = later(requests, queue_budget_s=1.0, queue_seats_s=0.5, decode_others_prefill_s=0.5)
+    found = shares(asked(requests, Metric.QUEUE))
+    assert found
+    assert "load_exceeds_capacity" not in found

@@ -29,9 +29,10 @@ class SlowSink(MemorySink):
         gpus: Sequence[Any] = (),
         in_flight: Sequence[Any] = (),
         probes: Sequence[Any] = (),
+        operations: Sequence[Any] = (),
     ) -> Any:
         threading.Event().wait(0.2)
-        return super().submit(requests, samples, starts, gpus, in_flight, probes)
+        return super().submit(requests, samples, starts, gpus, in_flight, probes, operations)
 
 
 @contextmanager

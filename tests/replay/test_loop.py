@@ -120,6 +120,7 @@ def _arrivals(draw: Any) -> Arrivals:
         prefixes=prefixes,
         cached_tokens=maybe(st.integers(0, 150)),
         frontend_s=maybe(st.one_of(st.floats(0.0, 0.2), st.just(float("nan"))), np.float64),
+        held_s=maybe(st.floats(0.0, 0.3), np.float64),
         priority=maybe(st.integers(-1, 2)),
         acceptance=maybe(st.floats(0.0, 1.0), np.float64),
         streamed=maybe(st.booleans(), np.bool_),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from analysis.budget.budget_file import PRESETS
 from store.queries import Window
 from ui.frame.pages import FIRST
 from ui.kit.replica_measures import FIRST_MEASURE
@@ -27,6 +28,10 @@ DECIDERS: Final = ("slo", "size")
 QUANTILES: Final = ("p50", "p95", "p99")
 """The percentiles that the Compare page compares."""
 DEFAULT_QUANTILE: Final = "p95"
+NO_BUDGET: Final = "none"
+OWN_BUDGET: Final = "file"
+BUDGETS: Final = (NO_BUDGET, *PRESETS, OWN_BUDGET)
+"""The latency budgets of the Requests page: none, a preset, or the reader's file."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 """Labels by which costs are grouped."""
 
@@ -58,6 +63,8 @@ class View:
     commas."""
     quantile: str = DEFAULT_QUANTILE
     """The percentile that the Compare page compares."""
+    budget: str = NO_BUDGET
+    """The latency budget that the Requests page compares with."""
     sweep: str = ""
     """The values that the What if page predicts one by one: a text that
     `analysis.what_if_search.sweep_of` parses."""

@@ -43,7 +43,11 @@ def simulated(*causes: str) -> Dataset:
             duration_s=float(ENDED_S),
             seed=5,
             replicas=1,
-            engine=EngineConfig(max_num_seqs=64, max_num_batched_tokens=2048),
+            engine=EngineConfig(
+                max_num_seqs=64,
+                max_num_batched_tokens=2048,
+                kv_connector="kv_transfer" in causes,
+            ),
             workload=Workload(rate_per_s=6.0),
             faults=tuple(Fault(cause=each, start_s=float(BEGAN_S)) for each in causes),
         )
@@ -118,6 +122,7 @@ def test_preemption_by_lost_blocks_alone_has_the_factor_of_the_exhausted_cache()
         ("engine_stall", Metric.ITL_MAX),
         ("frontend_cpu", Metric.TTFT),
         ("network_or_client", Metric.E2E),
+        ("kv_transfer", Metric.QUEUE),
     ],
 )
 def test_a_single_cause_gets_the_whole_growth(cause: str, metric: Metric) -> None:

@@ -49,6 +49,25 @@ def test_a_few_huge_prompts_block_the_short_ones() -> None:
     assert "--long-prefill-token-threshold 2048" in flags(first)
 
 
+def test_transfers_of_huge_prompts_block_the_link() -> None:
+    """Their remaining prefill fits into one step, but they occupy the link."""
+    requests = later(
+        a_few_huge(),
+        cached_tokens=lambda old: np.where(old == 0, 28_000.0, old),
+    )
+    outside = {"external_cached_tokens": np.full(len(requests), 256.0)}
+    requests = replace(requests, numbers={**requests.numbers, **outside})
+    huge = requests.numbers["prompt_tokens"] == 30_000
+    requests.numbers["external_cached_tokens"][huge] = 28_000.0
+    draw = np.random.default_rng(8)
+    held_s = 1e-5 * requests.numbers["external_cached_tokens"]
+    requests = replace(requests, numbers={**requests.numbers, "queue_held_s": held_s})
+    requests = later(requests, queue_held_s=lambda old: old + draw.exponential(1.0, len(requests)))
+    found = shares(asked(requests))
+    assert "long_prompt_blocking" in found
+    assert "prefill_interference" not in found
+
+
 def test_prompts_that_are_all_longer_are_no_blocking() -> None:
     found = shares(asked(blocked(working(quiet(), prompts=4.0))))
     assert next(iter(found)) == "longer_prompts"

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
@@ -73,6 +74,20 @@ def test_the_tenant_whose_clients_retry_is_named() -> None:
     first = first_cause(asked(joined(rest, storm)), "retry_storm", 0.8)
     assert first.where == {"tenant": "acme"}
     assert "tenant_flood" not in shares(asked(joined(rest, storm)))
+
+
+def test_a_flood_beside_a_storm_is_named_too() -> None:
+    """The repeated requests come from all tenants, so they do not show who sends more."""
+    storm = retried(busier(queued(), 4, tenant="acme"), share=0.4, times=2)
+    answer = asked(storm)
+    found = shares(answer)
+    assert {"retry_storm", "tenant_flood"} <= set(found)
+    (flood,) = [each for each in answer.causes if each.id == "tenant_flood"]
+    assert flood.where == {"tenant": "acme"}
+    before, now = evidence(flood, "requests/s of acme")
+    assert now == pytest.approx(4 * (before or 0), rel=0.15)
+    before, now = evidence(flood, "requests/s of the other tenants")
+    assert now == pytest.approx(before, rel=0.15)
 
 
 def joined(one: Requests, other: Requests) -> Requests:

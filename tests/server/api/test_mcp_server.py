@@ -115,7 +115,8 @@ def _check_mistakes(found: list[tuple[bool, dict[str, Any]]]) -> None:
 
 
 def _check_on_call(found: dict[str, Any]) -> None:
-    assert found["tools"] == ["stats", "explain", "requests", "cost", "slo", "compare", "what_if"]
+    answers = ["stats", "explain", "requests", "cost", "slo", "compare", "what_if", "budget"]
+    assert found["tools"] == answers
     assert found["prompts"] is None
     assert found["cause"]["id"] == "tenant_flood"
     assert found["page"].startswith(f"{EXPLORER}/?page=root-cause&incident=chat")

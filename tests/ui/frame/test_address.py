@@ -10,7 +10,7 @@ from store.queries import Window
 from store.requests.lookup import LONGEST
 from ui.frame import address
 from ui.frame.pages import BY_KEY
-from ui.frame.view import DECIDERS, LABELS, LATENCIES, PAYERS, RANGES_S, STEPS, View
+from ui.frame.view import BUDGETS, DECIDERS, LABELS, LATENCIES, PAYERS, RANGES_S, STEPS, View
 from ui.kit.replica_measures import MEASURES
 from ui.kit.request_key import RequestKey
 from ui.kit.time_bins import SECOND_NS
@@ -41,6 +41,7 @@ def the_views(draw: Any) -> View:
         by=draw(st.sampled_from(STEPS)),
         measure=draw(st.sampled_from(list(MEASURES))),
         per=draw(st.sampled_from(PAYERS)),
+        budget=draw(st.sampled_from(BUDGETS)),
         sweep=draw(st.sampled_from(["", "max_num_seqs=16..512", "rate=1x,1.5x"])),
     )
     start = draw(Instants)
