@@ -27,7 +27,7 @@ def test_long_durations_are_scaled_and_short_ones_are_shifted() -> None:
 
 
 def test_a_higher_percentile_is_never_below_a_lower_one() -> None:
-    """The replay of the body is too fast, and that of the tail is too slow."""
+    """The replay is too fast at the lower percentile and too slow at the higher one."""
     measured, now = np.array([1.0, 2.0]), np.array([0.5, 4.0])
     np.testing.assert_allclose(scaled(measured, now, np.array([1.5, 4.0])), [3.0, 3.0])
 
@@ -59,7 +59,7 @@ def shares(seed: int, latencies_s: np.ndarray, blocks: int = 10) -> list[np.ndar
 def found(
     values: np.ndarray, latencies_s: np.ndarray, bounds: RankBounds | None, error: float = 0.0
 ) -> list[Predicted]:
-    """Return the intervals of a replay that reproduces the window, but for this relative error."""
+    """Return the intervals of a replay that reproduces the window with this relative error."""
     correction = RankCorrection(latencies_s, latencies_s)
     return intervals(values, Q, bounds, latencies_s, correction, np.full(Q.size, error))
 

@@ -15,7 +15,7 @@ BLOCKS, HITS, PACE = Factor(Kind.BLOCKS), Factor(Kind.CACHE_HITS), Factor(Kind.P
 
 
 def evicting(kept: float = KEPT) -> tuple[Recorded, Recorded]:
-    """Return a window whose cache contains only this share of what it contained, and a baseline."""
+    """Return a window whose cache has kept only this share of its tokens, and a baseline."""
     window, baseline = ranges("longer_outputs")
     place = window.requests.column_names.index("cached_tokens")
     fewer = np.floor(np.nan_to_num(window.column("cached_tokens")) * kept)
