@@ -26,7 +26,7 @@ from rig.load import Call, mixed, send_all
 from rig.ports import free_port
 from rig.program import Tailspan
 
-_TOLD_S = 7.0
+EXPORTED_S = 7.0
 """Seconds until the last request and sample are in the database.
 
 Servers export every five seconds.
@@ -126,7 +126,12 @@ def _start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    if not serve.wait_until_healthy(port, process):
+    try:
+        healthy = serve.wait_until_healthy(port, process)
+    except BaseException:  # Ctrl-C does not reach the server, which has its own session.
+        serve.stop(process)
+        raise
+    if not healthy:
         serve.stop(process)
         raise RecordingError(f"vLLM did not start:\n{_last_words(log)}")
     return process
@@ -180,11 +185,11 @@ def record(
             with serving(shared, otlp_port, arguments) as server:
                 for usual, same in groupby(group, lambda fault: fault.usual):
                     wait_for_quiet()
-                    baseline = _stretch(server, usual, f"{seed}/before", before_s)[0]
+                    baseline = record_stretch(server, usual, f"{seed}/before", before_s)[0]
                     for fault in same:
                         log_line(f"  {fault.cause} …")
                         truths.append(_suffer(server, fault, baseline, seed, severity, under_s))
-                time.sleep(_TOLD_S)
+                time.sleep(EXPORTED_S)
         for truth in truths:
             case = folder / truth.cause
             case.mkdir()
@@ -207,7 +212,7 @@ def _suffer(
         server.warm_up()
     wait_for_quiet()
     with fault.disturb(server, random.Random(f"{seed}/disturb")):
-        window, answered, failed = _stretch(server, fault.under, f"{seed}/under", under_s)
+        window, answered, failed = record_stretch(server, fault.under, f"{seed}/under", under_s)
     if fault.delayed:
         window = replace(window, ended_s=max(window.ended_s, time.time()))
     return Truth(
@@ -226,7 +231,7 @@ def _suffer(
     )
 
 
-def _stretch(
+def record_stretch(
     server: RunningServer, traffic: Traffic, seed: str, seconds: float
 ) -> tuple[Stretch, int, int]:
     """Send the traffic of one period.

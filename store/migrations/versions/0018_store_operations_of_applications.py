@@ -6,7 +6,7 @@ Older databases have none, so the table begins empty.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0019"
+revision = "0018"
 down_revision = "0017"
 branch_labels = None
 depends_on = None

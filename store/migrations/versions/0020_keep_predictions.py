@@ -6,7 +6,7 @@ Older databases have no predictions, so the table begins empty.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0021"
+revision = "0020"
 down_revision = "0019"
 branch_labels = None
 depends_on = None

@@ -6,8 +6,8 @@ Older databases have no lookups, so the table begins empty. Older rows have none
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0020"
-down_revision = "0019"
+revision = "0019"
+down_revision = "0018"
 branch_labels = None
 depends_on = None
 

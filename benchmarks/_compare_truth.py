@@ -1,0 +1,105 @@
+"""The measured change between two windows with the same arrivals, and whether a verdict agrees.
+
+Pure. Both windows have the same requests at the same instants, on different configurations, so the
+difference of a percentile is the change at the same mix. It contains the load that the change
+itself causes.
+"""
+
+from dataclasses import dataclass
+from math import expm1, log, log1p
+from typing import Final
+
+import numpy as np
+
+from analysis.compare.intervals import block_s, reach_of, spread_of
+from analysis.compare.parts import percentile
+from analysis.compare.verdict import CompareVerdict
+from replay.arrivals import FloatArray
+
+DRAWS: Final = 400
+RIGHT, MISSED, WRONG, UNCLEAR = "right", "missed", "WRONG", "unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """The requests of a window that have a latency."""
+
+    at_s: FloatArray
+    """(n,) when each request was received, in seconds since the window began."""
+    value_s: FloatArray
+    """(n,)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """after / before − 1 of a percentile, with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def expects(self, margin: float) -> CompareVerdict | None:
+        """Return the expected verdict, or None if the interval crosses the margin.
+
+        A change within the margin expects `no_worse`.
+        """
+        limit = expm1(-log1p(margin))
+        if self.low > margin:
+            return CompareVerdict.WORSE
+        if self.high < limit:
+            return CompareVerdict.BETTER
+        return CompareVerdict.NO_WORSE if limit < self.low and self.high < margin else None
+
+    def judge(self, verdict: CompareVerdict, margin: float) -> str:
+        """Return whether a verdict is right, missed a change, is wrong, or cannot be judged.
+
+        Args:
+            verdict: the verdict of the comparison.
+            margin: a change up to this ratio is acceptable.
+        """
+        expected = self.expects(margin)
+        contradicted = {
+            CompareVerdict.WORSE: self.high < margin,
+            CompareVerdict.BETTER: self.low > expm1(-log1p(margin)),
+            CompareVerdict.NO_WORSE: self.low > margin,
+        }
+        if contradicted.get(verdict, False):
+            return WRONG
+        if expected in (CompareVerdict.WORSE, CompareVerdict.BETTER):
+            return RIGHT if verdict is expected else MISSED
+        return UNCLEAR if expected is None else RIGHT
+
+
+def truth_of(before: Latencies, after: Latencies, q: float, seconds: float, seed: int = 0) -> Truth:
+    """Return the measured change of a percentile.
+
+    The interval is from resampled blocks of time. The same blocks are drawn on both sides, because
+    both sides have the same requests.
+
+    Args:
+        before: the requests before the change.
+        after: the same requests after it.
+        q: the percentile, in (0, 1).
+        seconds: length of both windows.
+        seed: determines the draws.
+    """
+    length_s = block_s(seconds)
+    number = max(1, round(seconds / length_s))
+    sides = [
+        [each.value_s[_block(each.at_s, length_s, number) == place] for place in range(number)]
+        for each in (before, after)
+    ]
+    chance = np.random.default_rng(seed)
+    logs = np.full(DRAWS, np.nan)
+    for draw in range(DRAWS):
+        places = chance.integers(0, number, number)
+        drawn = [np.concatenate([side[place] for place in places]) for side in sides]
+        if all(each.size for each in drawn):
+            logs[draw] = log(percentile(drawn[1], q) / percentile(drawn[0], q))
+    middle = log(percentile(after.value_s, q) / percentile(before.value_s, q))
+    half = float(spread_of(logs)) * reach_of(number, looks=False)
+    return Truth(expm1(middle), expm1(middle - half), expm1(middle + half))
+
+
+def _block(at_s: FloatArray, length_s: float, number: int) -> np.ndarray:
+    return np.clip(np.floor(at_s / length_s), 0, number - 1)

@@ -1,0 +1,163 @@
+"""The cases of benchmarks/compare_real, their verdicts, and the lines about them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Engine
+
+from analysis.compare.answer import CompareAnswer, answer_compare
+from analysis.compare.decision import LEAST_REQUESTS, QUANTILES
+from analysis.compare.question import CompareQuestion, Side
+from analysis.compare.verdict import CompareVerdict
+from analysis.compare.work_terms import METRICS
+from benchmarks._compare_truth import MISSED, RIGHT, UNCLEAR, WRONG, Latencies, Truth, truth_of
+from benchmarks._compare_windows import CHANGED, CONFIGURATIONS, FIRST, SAME, USUAL, Served
+from store.columns.request_columns import request_columns
+
+ASKED: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in ("p50", "p95"))
+HEADING: Final = (
+    f"{'before':10} {'after':10} {'traffic':9} {'latency':8} {'truth':>21} {'as it is':>8} "
+    f"{'change at the same work':>23} {'in all':>7} {'compared':>8}  verdict"
+)
+
+Windows = Mapping[tuple[str, str], Served]
+"""The windows by configuration and traffic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Two windows to compare, and two windows with the same arrivals, which are the truth."""
+
+    before: tuple[str, str]
+    after: tuple[str, str]
+
+    @property
+    def truth(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        """The two windows with the same arrivals."""
+        mix = CHANGED if self.after[1] == CHANGED else SAME
+        return (self.before[0], mix), (self.after[0], mix)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the arguments differ."""
+        return CONFIGURATIONS[self.before[0]] != CONFIGURATIONS[self.after[0]]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The answer to one question, and the truth."""
+
+    case: Case
+    truth: Truth
+    answer: CompareAnswer
+
+    @property
+    def verdict(self) -> CompareVerdict:
+        """The verdict."""
+        return self.answer.decision.verdict
+
+    @property
+    def result(self) -> str:
+        """Whether the verdict is right."""
+        return self.truth.judge(self.verdict, self.answer.question.margin)
+
+
+def cases_of(changes: Sequence[str]) -> list[Case]:
+    """Return the cases: each change, forwards and backwards, with the same and with another mix.
+
+    No case compares the windows of its truth, which have the same arrivals.
+    """
+    return [
+        case
+        for name in changes
+        for case in (
+            Case((USUAL, FIRST), (name, SAME)),
+            Case((USUAL, FIRST), (name, CHANGED)),
+            Case((name, SAME), (USUAL, FIRST)),
+            Case((name, SAME), (USUAL, CHANGED)),
+        )
+    ]
+
+
+def latencies_of(engine: Engine, served: Served, metric: str) -> Latencies:
+    """Return the stored requests of a window that have the latency."""
+    column, received = METRICS[metric], "received_unix_ns"
+    table = request_columns(engine, served.window, [received, column])
+    value_s = np.asarray(table[column].to_numpy(), dtype=np.float64)
+    at_s = (np.asarray(table[received].to_numpy()) - served.window.from_unix_ns) / 1e9
+    known = np.isfinite(value_s)
+    return Latencies(at_s[known], value_s[known])
+
+
+def judged(
+    engine: Engine, case: Case, windows: Windows, metric: str, quantile: str, looks: bool
+) -> Judged | None:
+    """Measure the truth of a case and ask for its verdict; None if a window has too few requests.
+
+    Args:
+        engine: the database of the recording.
+        case: its windows must be in `windows`.
+        windows: the recording.
+        metric: ttft or tpot.
+        quantile: p50 or p95.
+        looks: whether the interval must hold at all looks together.
+    """
+    sides = [latencies_of(engine, windows[each], metric) for each in case.truth]
+    if min(each.value_s.size for each in sides) < LEAST_REQUESTS:
+        return None
+    seconds = windows[case.before].stretch.ended_s - windows[case.before].stretch.begun_s
+    truth = truth_of(sides[0], sides[1], QUANTILES[quantile], seconds)
+    before, after = (Side(windows[each].window) for each in (case.before, case.after))
+    question = CompareQuestion(before, after, metric, quantile, looks=looks)
+    return Judged(case, truth, answer_compare(engine, question))
+
+
+def line(of: Judged) -> str:
+    """Return the line of one verdict."""
+    case, asked, found, truth = of.case, of.answer.question, of.answer.decision, of.truth
+    raw = change = ratio = "-"
+    if found.before_s and found.after_s is not None:
+        raw = f"{found.after_s / found.before_s - 1:+.0%}"
+    if found.change_ratio is not None and found.ratio is not None:
+        change = _interval(found.change_ratio, found.ratio.low, found.ratio.high)
+    total_s = of.answer.total.total_change_s
+    if total_s is not None and found.after_s is not None and found.after_s > total_s:
+        ratio = f"{total_s / (found.after_s - total_s):+.0%}"
+    traffic = "other mix" if case.after[1] == CHANGED else "same mix"
+    latency = f"{asked.metric} {asked.quantile}"
+    return (
+        f"{case.before[0]:10} {case.after[0]:10} {traffic:9} {latency:8} "
+        f"{_interval(truth.ratio, truth.low, truth.high):>21} {raw:>8} {change:>23} {ratio:>7} "
+        f"{found.compared_ratio:8.0%}  {of.verdict.value}: {of.result}"
+    )
+
+
+def _interval(middle: float, low: float, high: float) -> str:
+    return f"{100 * middle:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def summary(found: Sequence[Judged]) -> tuple[list[str], bool]:
+    """Return the sentences below the table, and whether the bar is met."""
+    lines, met = [], True
+    for name, changed in (("A/A", False), ("A/B", True)):
+        mine = [each for each in found if each.case.changed == changed]
+        results = Counter(each.result for each in mine)
+        verdicts = Counter(each.verdict for each in mine)
+        clear = len(mine) - results[UNCLEAR]
+        lines.append(
+            f"{name}: {results[RIGHT]} of {clear} verdicts right, {results[MISSED]} changes not"
+            f" found, {results[WRONG]} wrong; {results[UNCLEAR]} with a truth across the margin ("
+            + ", ".join(f"{verdicts[each]} {each.value}" for each in CompareVerdict)
+            + ")"
+        )
+        called = verdicts[CompareVerdict.WORSE] + verdicts[CompareVerdict.BETTER]
+        enough = bool(clear) if changed else bool(mine) and not called
+        met &= enough and results[RIGHT] == clear
+    ratios = [(each.truth.ratio, each.answer.decision.ratio) for each in found]
+    inside = [ratio.low <= true <= ratio.high for true, ratio in ratios if ratio is not None]
+    lines.append(f"{sum(inside)} of {len(inside)} intervals contain the measured truth")
+    lines.append(f"bar: right in all, no A/A worse or better: {'met' if met else 'NOT MET'}")
+    return lines, met

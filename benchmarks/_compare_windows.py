@@ -1,0 +1,157 @@
+"""Records a real vLLM in several configurations under seeded traffic, for benchmarks/compare_real.
+
+All windows are in one database, as on a machine whose server is restarted with other arguments.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from rig.faults.others import wait_for_quiet
+from rig.faults.recording import EXPORTED_S, Stretch, collecting, record_stretch, serving
+from rig.faults.traffic import Traffic
+from store.queries import Window
+
+USUAL: Final = "usual"
+AGAIN: Final = "restarted"
+_SEATS: Final = ("--max-num-seqs", "16")
+CONFIGURATIONS: Final = {
+    USUAL: _SEATS,
+    "budget": (*_SEATS, "--max-num-batched-tokens", "48"),
+    "compiled": (*_SEATS, "--no-enforce-eager"),
+    AGAIN: _SEATS,
+}
+"""vLLM's arguments, in the order of the recording. The restarted server is the last one, so that a
+drift of the machine appears in its windows."""
+
+FIRST: Final = "first"
+SAME: Final = "same mix"
+CHANGED: Final = "other mix"
+FILE: Final = "windows.json"
+SETTLED_S: Final = 10.0
+"""Traffic before the windows of each configuration, which is not compared. Then all windows follow
+traffic, also the first one of a server."""
+
+
+class WindowsError(Exception):
+    """A folder has no usable recording, or already has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The traffic of a window on one configuration."""
+
+    configuration: str
+    traffic: str
+    stretch: Stretch
+    answered: int
+    failed: int
+
+    @property
+    def window(self) -> Window:
+        """The window in unix nanoseconds."""
+        return Window(round(self.stretch.begun_s * 1e9), round(self.stretch.ended_s * 1e9))
+
+
+def traffics(rate_per_s: float) -> dict[str, Traffic]:
+    """Return the traffic of each window by name. The first window and the one with the same mix
+    differ only in their seeds.
+
+    Args:
+        rate_per_s: requests per second before the mix changes.
+    """
+    usual = _mixed(Traffic(rate_per_s=rate_per_s), long_share=0.15)
+    new = Traffic(
+        rate_per_s=0.15 * rate_per_s,
+        tenants=("eve",),
+        prompt_tokens=(150, 300),
+        output_tokens=(40, 80),
+    )
+    other = _mixed(Traffic(rate_per_s=1.05 * rate_per_s), long_share=0.25)
+    return {FIRST: usual, SAME: usual, CHANGED: replace(other, beside=(*other.beside, new))}
+
+
+def _mixed(usual: Traffic, long_share: float) -> Traffic:
+    """Return the traffic, in which a share of the requests has long prompts."""
+    long = replace(usual, rate_per_s=long_share * usual.rate_per_s, prompt_tokens=(300, 600))
+    return replace(usual, rate_per_s=(1 - long_share) * usual.rate_per_s, beside=(long,))
+
+
+def record(
+    changes: Sequence[str],
+    folder: Path,
+    *,
+    seed: int,
+    rate_per_s: float,
+    seconds: float,
+    log_line: Callable[[str], None],
+) -> list[Served]:
+    """Record the usual configuration and the given ones. Ctrl-C ends the recording early.
+
+    Args:
+        changes: keys of `CONFIGURATIONS` without `USUAL`.
+        folder: where to write the database and `FILE`.
+        seed: determines all arrivals, which are the same on each configuration.
+        rate_per_s: requests per second before the mix changes.
+        seconds: length of each window.
+        log_line: prints the progress.
+
+    Raises:
+        WindowsError: the folder already has a recording.
+        RecordingError: a program did not start.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / FILE).exists():
+        raise WindowsError(
+            f"{folder} already has a recording; choose another folder, or ask it again with"
+            f" --recorded {folder}"
+        )
+    by_name = traffics(rate_per_s)
+    order = [USUAL, *(name for name in CONFIGURATIONS if name in changes)]
+    found: list[Served] = []
+    try:
+        with (
+            collecting(folder) as otlp_port,
+            serving(folder, otlp_port, CONFIGURATIONS[USUAL]) as server,
+        ):
+            for configuration in order:
+                if configuration != USUAL:
+                    server.restart(CONFIGURATIONS[configuration])
+                    server.warm_up()
+                log_line(f"{configuration} …")
+                record_stretch(server, by_name[FIRST], f"{seed}/{configuration}", SETTLED_S)
+                for name in by_name if configuration == USUAL else (SAME, CHANGED):
+                    wait_for_quiet()
+                    log_line(f"  {name} …")
+                    sent = record_stretch(server, by_name[name], f"{seed}/{name}", seconds)
+                    found.append(Served(configuration, name, *sent))
+                    (folder / FILE).write_text(json.dumps([asdict(each) for each in found]) + "\n")
+            time.sleep(EXPORTED_S)
+    except KeyboardInterrupt:
+        log_line(f"interrupted after {len(found)} windows")
+    return found
+
+
+def read_windows(folder: Path) -> list[Served]:
+    """Return the windows of an earlier recording.
+
+    Raises:
+        WindowsError: the folder has no recording, or its file is malformed.
+    """
+    path = folder / FILE
+    try:
+        found = [
+            Served(**{**each, "stretch": Stretch(**each["stretch"])})
+            for each in json.loads(path.read_text())
+        ]
+        _ = [each.window for each in found]  # fails if an instant is not a number
+    except OSError as error:
+        raise WindowsError(f"{path}: {error.strerror}; --keep writes this file") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise WindowsError(
+            f"{path} is not a list of windows as --keep writes it: {error!r}"
+        ) from error
+    return found

@@ -1,0 +1,164 @@
+"""Measures whether the verdict of `tailspan compare` is right on a real vLLM.
+
+    python benchmarks/compare_real.py [--keep DIR]       record and ask, 16 minutes
+    python benchmarks/compare_real.py --recorded DIR     ask again, without a server
+    python benchmarks/compare_real.py budget restarted   only these changes
+
+A vLLM on this machine's CPU is restarted with the same arguments (A/A), with a small budget of
+tokens per step, and compiled instead of eager (A/B). Each change is asked in both directions, with
+the same mix and with another mix: a new tenant, more long prompts and a higher rate. Both sides of
+a question have different arrivals.
+
+The truth is measured: each configuration also serves the same arrivals as the usual one, at each
+mix. The bar: the verdict is right wherever the interval of the truth does not cross the margin, and
+no A/A verdict is `worse` or `better`. The benchmark has the same requirements as `make vllm`, and
+needs an otherwise idle machine.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from sqlalchemy import Engine
+
+from analysis.compare.intervals import LEAST_BLOCKS, SHORTEST_S
+from analysis.compare.verdict import MARGIN
+from benchmarks._compare_verdicts import (
+    ASKED,
+    HEADING,
+    Judged,
+    cases_of,
+    judged,
+    latencies_of,
+    line,
+    summary,
+)
+from benchmarks._compare_windows import (
+    CONFIGURATIONS,
+    USUAL,
+    Served,
+    WindowsError,
+    read_windows,
+    record,
+)
+from rig.faults.recording import RecordingError
+from rig.install import NotHereError, ensure
+from store.database import open_database
+
+CHANGES: Final = tuple(name for name in CONFIGURATIONS if name != USUAL)
+LEAST_SECONDS: Final = LEAST_BLOCKS * SHORTEST_S
+"""Shorter windows have too few blocks of time for an interval."""
+MOST_SECONDS: Final = 300.0
+LEAST_RATE, MOST_RATE = 0.1, 20.0
+
+
+def windows_table(engine: Engine, served: Sequence[Served]) -> list[str]:
+    """Return the lines of all windows, with the numbers of requests."""
+    lines = [f"{'window':22} {'answered':>8} {'failed':>6} {'stored':>6} {'others CPUs':>11}"]
+    for each in served:
+        stored = latencies_of(engine, each, "e2e").value_s.size
+        lines.append(
+            f"{each.configuration + ', ' + each.traffic:22} {each.answered:8} {each.failed:6}"
+            f" {stored:6} {each.stretch.others_cpus:11.2f}"
+        )
+    return lines
+
+
+def asked_again(folder: Path, served: Sequence[Served], changes: Sequence[str], looks: bool) -> int:
+    """Judge the cases of a recording and print them; return the exit status."""
+    windows = {(each.configuration, each.traffic): each for each in served}
+    engine = open_database(f"sqlite:///{folder / 'tailspan.db'}")
+    found: list[Judged] = []
+    try:
+        print("\n".join(windows_table(engine, served)), flush=True)
+        print(f"\nchanges in %, 95 % intervals, margin {MARGIN:.0%}\n{HEADING}")
+        for case in cases_of(changes):
+            if not {case.before, case.after, *case.truth} <= set(windows):
+                print(f"{case.before[0]} → {case.after[0]}, {case.after[1]}: not recorded")
+                continue
+            for metric, quantile in ASKED:
+                one = judged(engine, case, windows, metric, quantile, looks)
+                if one is not None:
+                    found.append(one)
+                    print(line(one), flush=True)
+    except KeyboardInterrupt:
+        print("interrupted")
+    finally:
+        engine.dispose()
+    lines, met = summary(found)
+    print("\n".join(lines))
+    return 0 if met else 1
+
+
+def _number(least: float, most: float) -> Callable[[str], float]:
+    def parsed(text: str) -> float:
+        value = float(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text}; allowed: {least:g} to {most:g}")
+        return value
+
+    parsed.__name__ = "number"  # in the error about a text that is no number
+    return parsed
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Record, ask and print. The exit status is 1 if the bar is not met."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("change", nargs="*", help=f"changes, of {', '.join(CHANGES)}; default: all")
+    parser.add_argument("--seed", type=int, default=1, help="determines the arrivals")
+    parser.add_argument(
+        "--seconds",
+        type=_number(LEAST_SECONDS, MOST_SECONDS),
+        default=70.0,
+        help="length of a window",
+    )
+    parser.add_argument(
+        "--rate",
+        type=_number(LEAST_RATE, MOST_RATE),
+        default=6.0,
+        help="requests/s before the mix changes",
+    )
+    parser.add_argument(
+        "--one-look", action="store_true", help="ask for the narrower interval of a single look"
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--keep", type=Path, metavar="DIR", help="keep the recording here")
+    where.add_argument("--recorded", type=Path, metavar="DIR", help="ask an earlier recording")
+    asked = parser.parse_args(words)
+    changes = asked.change or CHANGES
+    if unknown := set(changes) - set(CHANGES):
+        parser.error(f"change: {', '.join(sorted(unknown))}; allowed: {', '.join(CHANGES)}")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = asked.recorded or asked.keep or Path(temporary)
+        try:
+            if asked.recorded:
+                served = read_windows(folder)
+            else:
+                ensure()
+                begun = time.monotonic()
+                served = record(
+                    changes,
+                    folder,
+                    seed=asked.seed,
+                    rate_per_s=asked.rate,
+                    seconds=asked.seconds,
+                    log_line=lambda text: print(
+                        f"{time.monotonic() - begun:5.0f} s  {text}", flush=True
+                    ),
+                )
+        except (NotHereError, RecordingError, WindowsError) as reason:
+            print(reason, file=sys.stderr)
+            return 2
+        return asked_again(folder, served, changes, looks=not asked.one_look)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
