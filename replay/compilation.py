@@ -7,12 +7,11 @@ which happens when its parent ends.
 
 import logging
 import os
-import sys
-import threading
 import time
 from typing import Any, Final
 
 from replay.loop import warm
+from telemetry import child_process
 
 NICE: Final = 19
 _log: Final = logging.getLogger(__name__)
@@ -53,15 +52,8 @@ def main() -> None:
     """Compile the loop at the lowest priority. End early if standard input is closed."""
     os.nice(NICE)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    child_process.end_with_parent()
     compile_in_background()
-
-
-def _end_with_parent() -> None:
-    # A buffered read would hold a lock that Python needs when the process ends.
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

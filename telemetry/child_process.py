@@ -6,8 +6,10 @@ children.
 """
 
 import os
+import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
@@ -44,6 +46,27 @@ def start(
         env=environment(),
         start_new_session=True,
     )
+
+
+def end_with_parent() -> None:
+    """End this process when its standard input is closed, which happens when its parent ends."""
+    threading.Thread(target=_wait_for_closed_input, daemon=True).start()
+
+
+def _wait_for_closed_input() -> None:
+    # A buffered read would hold a lock that Python needs when the process ends.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
+def limit_memory(most_bytes: int) -> None:
+    """Limit the address space of this process. A lower limit that is in force remains."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        most_bytes = min(most_bytes, hard)
+    with suppress(ValueError, OSError):  # macOS cannot limit the address space
+        resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
