@@ -6,7 +6,6 @@ which happens when its parent ends.
 """
 
 import logging
-import os
 import time
 from typing import Any, Final
 
@@ -50,7 +49,7 @@ def _code_folder() -> str | None:
 
 def main() -> None:
     """Compile the loop at the lowest priority. End early if standard input is closed."""
-    os.nice(NICE)
+    child_process.give_way(NICE)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     child_process.end_with_parent()
     compile_in_background()

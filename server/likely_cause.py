@@ -40,7 +40,8 @@ the replay takes up to 36 s, and its first compilation about 15 s
 """
 
 MOST_BYTES: Final = 4 * 2**30
-"""Limit on the address space of the diagnosis process. A million requests take about 400 MB."""
+"""Limit on the address space of the diagnosis process. The diagnosis of 1.4 million requests takes
+2.6 GB, of which it uses 1.6 GB. The replay takes less (docs/benchmarks.md#shares-by-replay)."""
 
 NICE: Final = 10
 """The replay gets CPU time only if the processes that receive telemetry leave some."""

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -58,6 +59,18 @@ def _wait_for_closed_input() -> None:
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)
+
+
+def give_way(nice: int) -> None:
+    """Lower the priority of this process by `nice`.
+
+    Linux compares the priorities of processes only within a session, if autogroups are enabled.
+    Then the session, which must contain only this process, gets the same priority.
+    Source: sched(7), "The autogroup feature".
+    """
+    reached = os.nice(nice)
+    with suppress(OSError):  # not Linux, or no autogroups
+        Path("/proc/self/autogroup").write_text(str(reached), encoding="ascii")
 
 
 def limit_memory(most_bytes: int) -> None:

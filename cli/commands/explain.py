@@ -122,7 +122,7 @@ def explain(
 
     To compute the shares, the command replays the window on a model of each engine, with and
     without each cause. This takes some seconds; --fast omits it. If the replay does not reproduce
-    the growth, the shares are estimates from the step ledger: the text says "most", "about half" or
+    the growth, the shares are estimates from the step ledger: the text contains "probably most" or
     "a part" instead of a percentage. The output states how the shares were computed.
 
     If the environment variable TAILSPAN_EXPLORER_URL has the address of the explorer, --request
@@ -224,7 +224,5 @@ def _baseline(given: str | None, window: Span) -> Span | None:
     except ValueError as error:
         raise click.UsageError(f"--baseline {given!r}: {error}") from error
     if found.from_unix_ns < window.to_unix_ns and window.from_unix_ns < found.to_unix_ns:
-        raise click.UsageError(
-            f"--baseline {given!r} overlaps the window, {text.span(explained)}"
-        )
+        raise click.UsageError(f"--baseline {given!r} overlaps the window, {text.span(explained)}")
     return Span(found.from_unix_ns, found.to_unix_ns)

@@ -88,7 +88,7 @@ def sentence(engine: Engine, asked: Asked, objective: Objective, at_s: int) -> s
 def test_the_sentence_is_complete(engine: Engine, objective: Callable[[str], Objective]) -> None:
     asked = Asked()
     assert sentence(engine, asked, objective("tpot_s <= 0.05"), BEGAN_S + 60) == (
-        "Most of the growth of TPOT: the KV cache is full: requests wait for blocks although the"
+        "Probably most of the growth of TPOT: the KV cache is full: requests wait for blocks although the"
         " batch has free places (replica r0). Try: store keys and values in 8 bits,"
         " --kv-cache-dtype fp8."
     )
@@ -237,12 +237,10 @@ def test_the_share_by_replay_follows_the_share_by_accounting(
     asked = Asked()
     monkeypatch.setattr(likely_cause, "with_replayed_shares", replays)
     monkeypatch.setattr(likely_cause, "NICE", 0)
-    monkeypatch.setattr(
-        likely_cause, "incident_verdict", partial(incident_verdict, explain=asked)
-    )
+    monkeypatch.setattr(likely_cause, "incident_verdict", partial(incident_verdict, explain=asked))
     chat = objective("tpot_s <= 0.05")
     first, second = map(str, likely_cause.find(engine, chat, _incident(), BEGAN_S))
-    assert first.startswith("Most of the growth of TPOT: the KV cache is full")
+    assert first.startswith("Probably most of the growth of TPOT: the KV cache is full")
     assert second.startswith("90% [80% to 95%] of the growth of TPOT: the KV cache is full")
     errors = objective("outcome == 'stop'")
     assert list(likely_cause.find(engine, errors, _incident(), BEGAN_S)) == [None]
@@ -278,4 +276,4 @@ def test_a_real_store_is_asked(
         writer.submit(rows, []).result(10)
     told = asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S + 300)
     assert told is not None
-    assert told.startswith("Most of the growth of TTFT: the KV cache is full")
+    assert told.startswith("Probably most of the growth of TTFT: the KV cache is full")

@@ -15,6 +15,7 @@ from diagnosis.question import Metric, Question
 from store.queries import request_count
 from tests.analysis.counterfactual.longer_outputs import CONFIG, question
 
+
 def test_the_shares_come_from_a_replay_and_have_intervals(stored: Engine) -> None:
     accounted = explain_question(stored, question())
     assert accounted.method is Method.ACCOUNTING

@@ -64,9 +64,7 @@ class BackgroundReplays:
             ).start()
         return explanation if found is None else found
 
-    def _run(
-        self, engine: Engine, key: Hashable, explanation: Explanation, again_s: float
-    ) -> None:
+    def _run(self, engine: Engine, key: Hashable, explanation: Explanation, again_s: float) -> None:
         try:
             found = self._replay(engine, explanation)
             tested = found if found.method is Method.COUNTERFACTUAL else None
