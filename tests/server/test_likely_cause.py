@@ -88,8 +88,8 @@ def sentence(engine: Engine, asked: Asked, objective: Objective, at_s: int) -> s
 def test_the_sentence_is_complete(engine: Engine, objective: Callable[[str], Objective]) -> None:
     asked = Asked()
     assert sentence(engine, asked, objective("tpot_s <= 0.05"), BEGAN_S + 60) == (
-        "Probably most of the growth of TPOT: the KV cache is full: requests wait for blocks although the"
-        " batch has free places (replica r0). Try: store keys and values in 8 bits,"
+        "Probably most of the growth of TPOT: the KV cache is full: requests wait for blocks"
+        " although the batch has free places (replica r0). Try: store keys and values in 8 bits,"
         " --kv-cache-dtype fp8."
     )
     (question,) = asked.questions

@@ -46,8 +46,9 @@ class BackgroundReplays:
     def newest(
         self, engine: Engine, key: Hashable, explanation: Explanation, now_s: float
     ) -> Explanation:
-        """Return the newest replay of an incident, or the explanation itself if there is none. Start
-        a replay if it is due.
+        """Return the newest replay of an incident, or the explanation itself if there is none.
+
+        If a replay is due, start it.
 
         Args:
             engine: from `open_database`.
