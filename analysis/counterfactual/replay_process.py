@@ -4,7 +4,6 @@ If the replay needs too much memory or hangs, only the child ends. The shares by
 remain, and `not_replayed` states the reason.
 """
 
-import logging
 import os
 import pickle
 import sys
@@ -37,7 +36,6 @@ _STEP, _COMPILING, _FOUND, _FAILED = b".", b"c", b"=", b"!"
 content. The content of the last message extends to the end of the output."""
 
 _turns: Final = threading.BoundedSemaphore(MOST_AT_A_TIME)
-_log: Final = logging.getLogger(__name__)
 
 
 def replayed(
@@ -63,7 +61,6 @@ def replayed(
         try:
             return _from_child(engine, explanation, progress, compiling, nice)
         except _NoAnswerError as error:
-            _log.warning("no shares by replay: %s", error)
             return replace(explanation, not_replayed=str(error))
 
 
