@@ -1,11 +1,11 @@
-# Tailspan as an image, and a vLLM with the instrumentation in it (--target vllm).
+# Builds an image of Tailspan, and one of vLLM with the instrumentation (--target vllm).
 ARG PYTHON=3.12.8-slim-bookworm
 ARG VLLM=v0.12.0
 
 FROM python:${PYTHON} AS build
 WORKDIR /src
-# A layer of its own: a change of the code alone leaves it in the cache. The hashes are those of the
-# wheels for the Python named above.
+# A separate layer, which stays in the cache if only the code changes. The hashes are those of the
+# wheels for the Python version above.
 COPY deploy/requirements.lock deploy/requirements.lock
 RUN python -m venv /opt/tailspan \
     && /opt/tailspan/bin/python -m pip install --no-cache-dir --disable-pip-version-check \

@@ -5,16 +5,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest --durations=30
 SIDE_BY_SIDE := -n auto --maxprocesses 8 --dist worksteal
-# A file's tests share its servers; a vLLM takes 2 GB. No more files at once than cores: four at
-# once on two cores ran into time limits. xdist would keep the files with the fewest tests for the
-# end, which are those that take longest; tests/real/conftest.py puts them first.
-# Real servers depend on the machine's load. A test that fails is run once more, and the summary
-# names it (RERUN); one that fails twice has failed.
+# The tests of a file share servers, and a vLLM takes 2 GB. At most as many files as cores run at the
+# same time: four files on two cores exceeded time limits. xdist would run the files with the fewest
+# tests last, but these take longest, so tests/real/conftest.py puts them first.
+# Real servers depend on the machine's load. A test that fails runs once more, and the summary lists
+# it (RERUN). A test that fails twice has failed.
 SECOND_TRY := --reruns 1 --reruns-delay 5 -rR
 FILE_BY_FILE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_QUIET ?= --quiet --disable-pip-version-check
 
-# The tests start hundreds of processes: what one of them has compiled serves the others.
+# The tests start hundreds of processes, which share compiled code.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-install: $(STAMP) ## A .venv with everything to run and test
+install: $(STAMP) ## Create a .venv with everything to run and test
 
 $(STAMP): pyproject.toml instrumentation/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailspan needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make install PYTHON=python3.12")'
@@ -35,10 +35,10 @@ $(STAMP): pyproject.toml instrumentation/pyproject.toml constraints.txt
 run: $(STAMP) ## Start Tailspan: a simulated fleet, or VLLM=http://host:8000; ARGS="--explorer-port 8502"
 	@$(BIN)/tailspan up $(if $(VLLM),--vllm '$(VLLM)',--simulate) $(ARGS)
 
-test: $(STAMP) ## All that pip alone can test, in minutes
+test: $(STAMP) ## Run all tests that need only pip, in minutes
 	@$(PYTEST) -m "not real" $(SIDE_BY_SIDE) $(ARGS)
 
-test-real: $(STAMP) ## The tests against real servers: vLLM, Prometheus, PostgreSQL, ClickHouse, Chromium
+test-real: $(STAMP) ## Run the tests against real servers: vLLM, Prometheus, PostgreSQL, ClickHouse, Chromium
 	@echo "What the tests use beside pip's:"
 	@bash rig/debian.sh
 	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[chdb]' \
@@ -48,16 +48,16 @@ test-real: $(STAMP) ## The tests against real servers: vLLM, Prometheus, Postgre
 	$(PYTEST) -m "real and not alone" $(SECOND_TRY) $(FILE_BY_FILE) $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	exit $$status  # 5: there was none to run
 
-lint: $(STAMP) ## ruff and mypy
+lint: $(STAMP) ## Run ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy .
 
-docs: $(STAMP) ## The documentation as a site, in build/docs
+docs: $(STAMP) ## Build the documentation site in build/docs
 	@$(BIN)/python -m sphinx -q -W --keep-going -n -j auto -c docs -b html . build/docs
 	@echo "build/docs/docs/index.html"
 
-generate: $(STAMP) ## Write anew what is generated and committed
+generate: $(STAMP) ## Write the generated files that are committed
 	@$(BIN)/python -m telemetry.attributes_page docs/attributes.md
 	@$(BIN)/python -m cli.settings_page docs/configuration.md
 	@$(BIN)/tailspan slo rules alerts/objectives --output alerts/rules/tailspan.yaml
@@ -68,5 +68,5 @@ generate: $(STAMP) ## Write anew what is generated and committed
 bench: $(STAMP) ## Print the benchmarks' figures
 	@for b in benchmarks/[a-z]*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
 
-vllm: $(STAMP) ## A real vLLM on this machine's CPU, instrumented, on port 8000
+vllm: $(STAMP) ## Start a real vLLM on this machine's CPU with the plugin, on port 8000
 	@$(BIN)/python -m rig.serve

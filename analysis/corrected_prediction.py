@@ -43,6 +43,21 @@ class Predicted(NamedTuple):
     high: float | None = None
 
 
+def nested(parts: Sequence[Predicted], wholes: Sequence[Predicted]) -> list[Predicted]:
+    """Return the percentiles of a latency that is part of another: at most those of the other.
+
+    Both latencies are corrected separately, so the part may exceed the whole by their errors.
+    """
+    return [
+        Predicted(*(_at_most(*pair) for pair in zip(part, whole, strict=True)))
+        for part, whole in zip(parts, wholes, strict=True)
+    ]
+
+
+def _at_most(value: float | None, limit: float | None) -> float | None:
+    return value if value is None or limit is None else min(value, limit)
+
+
 def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArray:
     """Return the measured values times the ratios of the replayed values `then` and `now`.
 

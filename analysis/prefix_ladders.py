@@ -74,6 +74,20 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
     return Shared(replace(recorded, engines=engines), assumptions)
 
 
+def repeated_tokens(recorded: Recorded) -> IntArray:
+    """Return for each request the prompt tokens that an earlier request to the same engine had, up
+    to a rung of its ladder: (n,). It is 0 without a ladder."""
+    found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
+    texts = recorded.requests["prefix_ladder"]
+    for engine in recorded.engines:
+        ladders = read_ladders(texts.take(engine.rows).to_pylist())
+        nodes = _shared_nodes(ladders)
+        repeats = nodes.first_row[nodes.key] < nodes.row
+        rows, levels = nodes.row[repeats], nodes.level[repeats]
+        np.maximum.at(found, engine.rows[rows], _BLOCKS[levels] * ladders.block_tokens[rows])
+    return found
+
+
 def _matters(edits: Edits) -> bool:
     """Return whether the edits change what the cache finds."""
     arguments = {name.replace("-", "_") for name in edits.arguments or {}}

@@ -67,7 +67,7 @@ UNLIMITED: Final = 2**31 - 1
 REQUEST_COLUMNS: Final = (
     *("received_unix_ns", "replica", "engine", "tenant", "source", "outcome", "lora", "streamed"),
     *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
-    "decode_own_s",
+    *("queue_held_s", "decode_own_s"),
     *("ttft_s", "tpot_s", "itl_max_s", "e2e_s"),
     *("prompt_tokens", "cached_tokens", "external_cached_tokens", "prefix_ladder"),
     *("output_tokens", "running_at_arrival"),
@@ -86,7 +86,6 @@ assert len(_WORK) == len(_COEFFICIENTS) == COEFFICIENTS
 _NS: Final = 10**9
 
 UNMODELLED: Final[Mapping[str, str]] = {
-    "kv_transfer.kv_connector": "KV transfer",
     "lora.max_loras": "LoRA adapters",
 }
 """Engine arguments that the replay does not model, each with its feature's name for messages."""
@@ -276,6 +275,7 @@ def _recorded_engine(
         output_tokens=column("output_tokens").astype(np.int64),
         cached_tokens=np.minimum(cached, prompt_tokens - 1),
         frontend_s=np.maximum(frontend_s, 0.0),
+        held_s=np.nan_to_num(column("queue_held_s")),
         streamed=streamed,
         tenant=tenant[rows],
         acceptance=_acceptance(samples, mine, engine, column),

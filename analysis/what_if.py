@@ -21,6 +21,7 @@ from analysis.corrected_prediction import (
     RankCorrection,
     Reproduced,
     intervals,
+    nested,
     none_if_nan,
     rank_bounds,
     scaled,
@@ -441,6 +442,8 @@ class _Prediction:
         usd = None if self._edits.device else question.usd_per_hour
         reported = self._of.chosen[then.source]
         predicted = {name: self._predicted(name) for name in METRICS}
+        for part, whole in (("ttft_s", "e2e_s"), ("queue_s", "ttft_s")):
+            predicted[part] = nested(predicted[part], predicted[whole])
         return replace(
             answer,
             predicted=_points(predicted),
@@ -615,6 +618,8 @@ def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
         found.append(hardware)
     if (edits.data_parallel_size or 1) > 1:
         found.append("each engine of a replica has a separate API server process")
+    if np.nansum(recorded.column("queue_held_s")) > 0:
+        found.append("the waits for KV transfers and grammars stay as recorded")
     waiting = {recorded.tenants[each] for engine in recorded.engines for each in engine.waiting}
     if waiting:
         named = ", ".join(sorted(name or "unknown" for name in waiting))

@@ -25,7 +25,7 @@ RATES: Final = (0.75, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What differs after the change: the prompts, the rate, a new tenant, the server."""
+    """The differences after the change: the prompts, the rate, a new tenant, the server."""
 
     name: str
     prompts: float = 1.0
@@ -60,7 +60,7 @@ class Pair:
         return before, after
 
     def without_change(self, metric: str) -> np.ndarray:
-        """Return what each request after the change would have taken without it, for the same work.
+        """Return the latency that each request after the change would have had without the change.
 
         All coefficients of the steps are `slower` times as large, so the same work would have taken
         1/`slower` of the engine's time.
@@ -89,10 +89,10 @@ def pair(kind: Kind, seed: int, requests: int, after: int | None = None) -> Pair
     """Simulate both windows of a case.
 
     Args:
-        kind: what differs after the change.
+        kind: the differences after the change.
         seed: determines the load and all arrivals.
-        requests: expected number of requests before, and after unless `after` is given.
-        after: expected number of requests after.
+        requests: expected number of requests before the change.
+        after: expected number of requests after the change; None for the same number.
     """
     rate = REPLICAS * Random(seed).uniform(*RATES)
     first = _run(rate, requests / rate, 2 * seed)

@@ -174,15 +174,14 @@ _NOTICED_S: Final = {
     Metric.E2E: 0.5,
     Metric.QUEUE: 0.05,
 }
-"""These values are added to both latencies before their ratio is computed, because an alert ignores
-smaller latencies: a queue of 2 ms is not ten times worse than a queue of 0.2 ms.
+"""Added to both latencies before their ratio is computed.
+
+An alert ignores smaller latencies: a queue of 2 ms is not ten times worse than one of 0.2 ms.
 """
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
-    """Return the latency that an alert would report, which is the one whose tail grew most, as a
-    ratio.
-    """
+    """Return the latency of the alert: the one whose tail grew by the largest ratio."""
     growth = {
         metric: (tail_s(requests, metric, window) + noticed_s)
         / (tail_s(requests, metric, baseline) + noticed_s)
@@ -192,9 +191,7 @@ def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
 
 
 def tail_s(requests: Requests, metric: Metric, span: Span, share: float = TAIL) -> float:
-    """Return the mean latency of the slowest requests in seconds, or 0 if the latency is
-    unknown.
-    """
+    """Return the mean latency of the slowest requests in seconds, or 0 if it is unknown."""
     latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
     known = np.sort(latency[np.isfinite(latency)])
     return float(known[-max(1, round(share * known.size)) :].mean()) if known.size else 0.0

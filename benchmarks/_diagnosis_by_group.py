@@ -1,8 +1,7 @@
-"""Asks for the cause of each fault for every tenant, model and replica, and compares the first
-causes.
+"""Finds the cause of each fault for every tenant, model and replica, and compares the results.
 
-A filter selects the requests whose latency is explained. For groups that the fault did not slow,
-the correct answer is "no incident". These groups are counted separately.
+A filter selects the requests whose latency is explained. For groups that the fault did not slow
+down, the correct result is "no incident". These groups are counted separately.
 """
 
 from collections import Counter
@@ -28,7 +27,7 @@ class Everyone:
     cause: str
     first: str
     answers: tuple[tuple[str, str, str], ...]
-    """Label of the filter, its value, and the first cause or the verdict."""
+    """Label of the filter, value of the label, and the first cause or the verdict."""
 
 
 def asked_by_everyone(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Everyone:
@@ -62,8 +61,9 @@ def _first(answer: Explanation) -> str:
 
 
 def compared(of: Everyone) -> Counter[str]:
-    """Return how many filters give the same first cause as no filter, no incident, or another
-    cause.
+    """Return how many filters give the same first cause, no incident, or another cause.
+
+    The results are compared with the result without a filter.
     """
     return Counter(
         SAME if first == of.first else QUIET if first == QUIET else OTHER
@@ -74,7 +74,7 @@ def compared(of: Everyone) -> Counter[str]:
 def table(found: Sequence[Everyone]) -> Iterator[str]:
     """Yield lines with the counts by cause and by label.
 
-    Cases without slow requests are left out.
+    Cases without slow requests are omitted.
     """
     seen = [each for each in found if each.first != QUIET]
     heading = f"{'one fault':22} {'cases':>5} {'asked':>6} {SAME:>6} {QUIET:>11} {OTHER:>6}"

@@ -22,7 +22,7 @@ KINDS = (SINGLE, PAIR, NONE)
 _MIX = (SINGLE, SINGLE, SINGLE, PAIR, NONE)
 
 _WARM_S = 40.0
-"""Seconds until a fleet that starts with empty queues and caches has reached its usual state."""
+"""Seconds until a fleet with empty queues and caches reaches its usual state."""
 _BEGAN_UNIX_NS = 1_750_000_000 * 10**9
 
 
@@ -42,8 +42,9 @@ class Drawn:
 
 
 def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the type of each case. Of five cases, three have one cause, one has two causes, and
-    one has no cause.
+    """Return the type of each case.
+
+    Of five cases, three have one cause, one has two causes, and one has no cause.
     """
     draw = random.Random(f"{seed}/kinds")
     singles: list[str] = []
@@ -62,8 +63,10 @@ def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[s
 
 
 def _pair(draw: random.Random) -> tuple[str, str]:
-    """Return two causes that affect the same latency. With different latencies, an alert would
-    concern only one of the causes."""
+    """Return two causes that affect the same latency.
+
+    With different latencies, an alert would be about only one of the causes.
+    """
     first = draw.choice(CAUSES)
     alike = [
         cause
@@ -76,8 +79,10 @@ def _pair(draw: random.Random) -> tuple[str, str]:
 def drawn(
     number: int, seed: int, kind: str, causes: tuple[str, ...], foreign: bool = False
 ) -> Drawn:
-    """Draw the fleet, the load and the severities of a case. With `foreign`, the servers have
-    properties that the fitted model does not have."""
+    """Draw the fleet, the load and the severities of a case.
+
+    With `foreign`, the servers have properties that the fitted model does not have.
+    """
     draw = random.Random(f"{seed}/{number}")
     engine = EngineConfig(
         max_num_seqs=draw.choice((64, 128, 256)),
@@ -127,8 +132,11 @@ def drawn(
 
 
 def _foreign(config: FleetConfig, draw: random.Random) -> FleetConfig:
-    """Return the fleet in a foreign world: products of sequences and other work, a pace that
-    drifts, and one of twenty steps up to four times as long as usual."""
+    """Return the fleet in a foreign world.
+
+    The world has products of sequences and other work, a pace that drifts, and one of twenty steps
+    that takes up to four times as long as usual.
+    """
     world = ForeignWorld(
         crowding=draw.uniform(0.001, 0.004),
         drift_ratio=draw.uniform(0.03, 0.08),

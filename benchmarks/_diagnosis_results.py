@@ -1,6 +1,4 @@
-"""The result of one case: its faults, the causes that each diagnoser named, and their
-evaluation.
-"""
+"""The result of a case: its faults, the causes that each diagnoser named, and the evaluation."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -11,9 +9,7 @@ from analysis.counterfactual.factors import KIND_OF_CAUSE, Kind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
-"""The smaller of two causes is counted as missed only if it contributed at least this share of the
-increase.
-"""
+"""Minimum share of the increase for which a missed smaller cause is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +28,7 @@ class Result:
     found: tuple[str, ...]
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
-    """The 95 % interval of each share in `shares`; empty if the shares do not come from a
-    replay."""
+    """The 95 % interval of each share; empty if the shares are not from a replay."""
     accounted: tuple[str, ...]
     """The causes by accounting, without a replay."""
     accounted_shares: tuple[float, ...]
@@ -82,15 +77,14 @@ def both_named(of: Result) -> bool:
 
 
 def one_named(of: Result) -> bool:
-    """Return whether at least one of the causes is among the first three that the diagnoser
-    named.
-    """
+    """Return whether at least one cause is among the first three that the diagnoser named."""
     return bool(set(of.causes) & set(of.found[:3]))
 
 
 def first_named(results: Iterable[Result], places: int) -> float | None:
-    """Return the share of cases whose injected cause is among the first `places` causes that the
-    diagnosis found; None if there are no cases. Each case must have a single fault.
+    """Return the share of cases whose injected cause is among the first `places` causes.
+
+    Each case must have a single fault. Without cases, return None.
     """
     return share(each.causes[0] in each.found[:places] for each in results)
 
@@ -107,14 +101,14 @@ _PARTS = {
     # The added requests have long contexts and long outputs.
     "decode_batch_growth": (Kind.LONG_PROMPTS,),
 }
-"""The changes that a fault consists of, besides the change of the cause with the same id."""
+"""The changes of a fault in addition to the change that its cause describes."""
 
 
 def true_share(of: Result, cause: str) -> float | None:
     """Return the true share of a cause that was named.
 
-    It is 0 for a cause that was not injected. It is None if a replay removes the cause in the same
-    way as an injected cause, or as a part of one, because both are then the same change.
+    The share is 0 for a cause that was not injected. The share is None if a replay cannot
+    distinguish the cause from an injected cause, or from a part of one.
     """
     if cause in of.causes:
         return min(max(of.true_shares[of.causes.index(cause)], 0.0), 1.0)

@@ -1,4 +1,4 @@
-"""Formats a line for each case, and the totals."""
+"""Formats one line per case, and the totals."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

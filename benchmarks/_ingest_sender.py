@@ -1,11 +1,11 @@
-"""The sender of `ingest.py`, which sends batches in the plugin's encoding as fast as they are
-accepted.
+"""The sender of `ingest.py`, which sends batches as fast as they are accepted.
 
     python benchmarks/_ingest_sender.py grpc|http PORT SECONDS
 
-Some batches are encoded once. Before a batch is sent again, its ids and timestamps are overwritten
-in place, so the sender needs little CPU time compared with the receiver. Prints one JSON object:
-acknowledged spans, seconds, CPU seconds, and batches that were rejected and sent again.
+The batches have the plugin's encoding. Some batches are encoded once; before a batch is sent again,
+its ids and timestamps are overwritten in place, so the sender needs little CPU time compared with
+the receiver. Prints one JSON object: acknowledged spans, seconds, CPU seconds, and batches that
+were rejected and sent again.
 """
 
 import http.client
@@ -73,7 +73,7 @@ def record(chance: random.Random) -> RequestRecord:
 
 
 class Batch:
-    """A batch of 512 spans, which gets new ids and timestamps each time it is sent."""
+    """A batch of 512 spans, which gets new ids and timestamps before each sending."""
 
     def __init__(self, chance: random.Random, replica: int) -> None:
         resource = Resource(
@@ -126,7 +126,7 @@ def by_grpc(port: int) -> Callable[[bytes], bool]:
 
 
 def by_http(port: int) -> Callable[[bytes], bool]:
-    """Return a function that sends a batch over a connection of its own."""
+    """Return a function that sends a batch over a separate connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     headers = {"Content-Type": "application/x-protobuf"}
 

@@ -25,7 +25,7 @@ CLIENTS = 256
 """Maximum number of requests in flight."""
 
 Planned = Sequence[tuple[float, Call]]
-"""Requests, each with its instant in seconds since the start of the load."""
+"""Requests, each with its time in seconds since the start of the load."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,19 @@ def record(
     beside: AbstractContextManager[object] | None = None,
     one_core: bool = False,
 ) -> Recording:
-    """Start servers, send each request at its instant, and stop the servers.
+    """Start servers, send each request at its planned time, and stop the servers.
 
-    With several servers, requests are sent to them in turn, as a round-robin router does.
+    With several servers, requests are sent to them in rotation, as by a round-robin router.
 
     Args:
         planned: the requests, sent even if earlier ones have not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         servers: number of servers, which share this machine's cores.
-        command: starts another server than that of the tiny model; see `rig.serve.command`.
+        command: the command of another server than the tiny model; see `rig.serve.command`.
         variables: additional environment variables of the servers.
         beside: a context that is open while the load is sent.
-        one_core: whether each server runs on a core of its own, so that several servers do not slow
-            each other down.
+        one_core: whether each server has a separate core, so that the servers do not slow each
+            other down.
 
     Raises:
         RuntimeError: a server did not start.
@@ -106,10 +106,10 @@ def record_once(
     command: Sequence[str] = (),
     one_core: bool = False,
 ) -> Recording:
-    """Return the recording in a file that an earlier run wrote, or record and write it.
+    """Return the recording in a file of an earlier run, or record and write it.
 
     Args:
-        kept: the file; None to record without a file. Read only files of your own: they are
+        kept: the file; None to record without a file. Read only your own files, because they are
             unpickled.
         planned: see `record`.
         arguments: see `record`.

@@ -13,11 +13,13 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 from replay.fit import FitError, StepReports, fit_steps
 
 PAIRS = 2
-"""Column of the attention pairs. Their coefficient is κ."""
+"""Column of the attention pairs, whose coefficient is κ."""
 KEPT = 0.75
-"""Share of the one-second samples that the robust fit keeps. This is the compromise between
-robustness and efficiency that Rousseeuw and Van Driessen recommend (Technometrics 1999, "A Fast
-Algorithm for the Minimum Covariance Determinant Estimator")."""
+"""Share of the one-second samples that the robust fit uses.
+
+Rousseeuw and Van Driessen recommend this compromise between robustness and efficiency
+(Technometrics 1999, "A Fast Algorithm for the Minimum Covariance Determinant Estimator").
+"""
 ROUNDS = 20
 PACE_S = 5
 
@@ -27,7 +29,7 @@ class Steps:
     """Single steps."""
 
     ended_s: FloatArray
-    """(n,)"""
+    """(n,) end times in seconds."""
     worked_s: FloatArray
     """(n,) duration without the stall."""
     work: FloatArray
@@ -50,8 +52,7 @@ class Errors:
     busy: float
     """Sum of the absolute errors of each second's busy time, divided by the busy time."""
     paced: float
-    """The same error after the model is scaled to the busy time of each `PACE_S`, as in
-    predictions."""
+    """The same error after the model is scaled to each `PACE_S`, as in predictions."""
     step: float
     """Median absolute relative error of a single step."""
     r_squared: float
@@ -165,7 +166,7 @@ def _of_seconds(reports: StepReports) -> FloatArray:
 
 
 def _trimmed(steps: Steps) -> FloatArray:
-    """Return a fit to the seconds that it explains best (least trimmed squares)."""
+    """Return a fit to the seconds with the smallest errors (least trimmed squares)."""
     second = steps.second
     total = np.bincount(second, steps.worked_s**2)
     kept = np.ones(total.size, dtype=bool)
@@ -182,7 +183,6 @@ def _trimmed(steps: Steps) -> FloatArray:
 
 
 def _scaled(coefficients: FloatArray, steps: Steps) -> FloatArray:
-    """Return the coefficients scaled so that they explain the total busy time, as in
-    predictions."""
+    """Return the coefficients scaled to the total busy time, as in predictions."""
     scale: float = steps.worked_s.sum() / (steps.work @ coefficients).sum()
     return coefficients * scale

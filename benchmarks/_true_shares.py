@@ -22,10 +22,11 @@ from store.queries import Window
 def true_shares(case: Path, of: Judged) -> tuple[float, ...] | None:
     """Return the true share of each injected cause, or None if it is unknown.
 
-    It is unknown if a window is missing, or if the latency of the slow requests did not grow.
+    The shares are unknown if a window is missing, or if the latency of the slow requests did not
+    grow.
 
     Args:
-        case: the folder of the fault. The folders beside it contain the other faults.
+        case: the folder of the fault; its neighbours contain the other faults.
         of: the result for the fault.
     """
     truth = json.loads((case / "truth.json").read_text())
@@ -50,8 +51,7 @@ def true_shares(case: Path, of: Judged) -> tuple[float, ...] | None:
 
 
 def _windows_of(case: Path, truth: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the windows that were recorded on the same server after the same baseline, by
-    cause."""
+    """Return the windows with the same server and baseline, by cause."""
     found = {}
     for file in case.parent.glob("*/truth.json"):
         other = json.loads(file.read_text())

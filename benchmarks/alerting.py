@@ -1,5 +1,4 @@
-"""Compares three alerting rules on the same days: how fast they page, and how often they page
-wrongly.
+"""Compares three alerting rules on the same days: their delay, and their wrong pages.
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
@@ -7,30 +6,34 @@ The rules are: (1) the burn-rate pages of the built-in objective, with its alert
 (2) the exact P99 above the threshold for 5 minutes; (3) more than 5 % bad requests over 5 minutes,
 for 5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
 
-Each pair of days is a quiet day and a day with episodes at random times. One set of days has ten
-episodes per day. A second set has one episode per day, with separate days for each kind. A third
-set is like the second, at one request per minute and with other kinds. The kinds of the second
-and third set include hangs (no request ends for 10 minutes, and then all hung requests are bad) and
-absences (the target is down). The traffic at noon is twice the traffic at midnight, 0.3 % of
-the requests are bad without an episode, and each day has four harmless disturbances of a few
-minutes.
+Each pair of days is a quiet day and a day with episodes at random times. There are three sets of
+days:
+
+- ten episodes per day;
+- one episode per day, with separate days for each kind;
+- one episode per day, at one request per minute and with other kinds.
+
+The kinds of the second and third set include hangs (no request ends for 10 minutes, and then all
+hung requests are bad) and absences (the target is down). The traffic at noon is twice the traffic
+at midnight, 0.3 % of the requests are bad without an episode, and each day has four harmless
+disturbances of a few minutes.
 
 An episode deserves a page if it affected users: during five consecutive minutes, more than 10 % of
-the arriving requests are bad. The whole episode must also have at least ten bad requests. The
-numbers 10 % and five minutes are from the definition of downtime in Google's App Engine SLA of
-2015-10-17 (and Datastore's of 2016-08-16): "more than a ten percent Error Rate" for "a period of
-five consecutive minutes". That definition uses neither burn rates nor budgets. The limit of ten
-requests is this benchmark's choice. By this definition, an episode that never affects a tenth of
-the traffic deserves no page, however long it lasts.
+the arriving requests are bad, and the whole episode has at least ten bad requests. The numbers 10 %
+and five minutes are from the definition of downtime in Google's App Engine SLA of 2015-10-17 (and
+Datastore's of 2016-08-16): "more than a ten percent Error Rate" for "a period of five consecutive
+minutes". That definition uses neither burn rates nor budgets. The limit of ten requests is this
+benchmark's choice. By this definition, an episode that never affects a tenth of the traffic
+deserves no page, however long it lasts.
 
 The alerting policy was chosen from its sources and checked with other seeds (0 to 20, 1000 to
-10020). The seed of the days, --seed, is printed.
+10020). The seed of the days, --seed, is printed. The results are:
 
 - recall: of the episodes that deserve a page, the share during which a page was active;
 - precision: of all pages, the share that was active during such an episode, or up to 5 minutes
   after its end;
-- delay: time from an episode's beginning to the page, unless a page was already active. The formula
-  gives factor · budget · long window / bad ratio, for the pair that alerts first.
+- delay: time from an episode's start to the page, unless a page was already active. The formula is
+  factor · budget · long window / bad ratio, for the pair that alerts first.
 """
 
 import argparse
@@ -76,8 +79,9 @@ class Kind(NamedTuple):
     bad_ratio: float
     minutes: float
     seen: str = "as it happens"
-    """When the counters report the bad requests. "afterwards" means a hang, "never" means that the
-    target is down.
+    """When the counters report the bad requests.
+
+    "afterwards" means a hang, and "never" means that the target is down.
     """
 
 
@@ -180,7 +184,7 @@ def users_hurt(arrived: np.ndarray, hurt: np.ndarray) -> bool:
 
     Args:
         arrived: (n,) requests that arrived in each step of `STEP_S`.
-        hurt: (n,) of these requests, the number that was bad or became bad.
+        hurt: (n,) requests among them that are bad or become bad.
     """
     width = DOWNTIME_S // STEP_S
     if arrived.size < width or hurt.sum() < LEAST_HURT:
@@ -222,7 +226,7 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
             incident = None
     if incident is not None:
         pages.append(Page(incident.fired_s, incident.last_s))
-    # An incident may continue into an absence. Its page was already sent.
+    # An incident whose page was already sent may continue into an absence.
     absent = _held(days.absent, built_in.absent_for_s)
     up = [
         each
@@ -235,11 +239,11 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
 def by_p99(days: Days, target: Fraction) -> list[Page]:
     """Return the pages of the rule on the P99.
 
-    The rule pages if the P99 is above the threshold in every evaluation for five minutes.
+    The rule pages if every evaluation for five minutes has a P99 above the threshold.
     """
     bad, events = _over_window(days)
-    # By nearest rank, the P99 is the latency of request ⌈0.99·n⌉ of n. This latency is bad if the
-    # number of bad requests is larger than the number of requests above this rank.
+    # By nearest rank, the P99 is the latency of request ⌈0.99·n⌉ of n. This request is bad if there
+    # are more bad requests than requests above this rank.
     rank = -(-events * target.numerator // target.denominator)
     return _held(bad > events - rank, FOR_S)
 
@@ -247,7 +251,7 @@ def by_p99(days: Days, target: Fraction) -> list[Page]:
 def by_error_rate(days: Days) -> list[Page]:
     """Return the pages of the rule on the error rate.
 
-    The rule pages if more than 5 % of the requests are bad in every evaluation for five minutes.
+    The rule pages if every evaluation for five minutes has more than 5 % bad requests.
     """
     bad, events = _over_window(days)
     return _held(bad * STATIC.denominator > events * STATIC.numerator, FOR_S)

@@ -1,14 +1,16 @@
-"""Measures the JSON API: the time of an answer, and what questions cost the receipt of telemetry.
+"""Measures the JSON API: its response times, and the cost of questions for ingestion.
 
     python benchmarks/api.py [--rounds 9] [--seconds 20]
 
-It runs `tailspan up` without the explorer, on a SQLite database with an hour of a simulated fleet.
+The benchmark runs `tailspan up` without the explorer, on a SQLite database with an hour of a
+simulated fleet.
 
 - Time: `GET /api/v1/stats` for this hour, the command `tailspan stats --format json`, and a SELECT
-  of the same columns of the same requests. The three are measured in turn, and medians are printed.
-- Cost: one sender sends spans as fast as they are accepted (as in `ingest.py`), in turn without a
-  question and while one or two questions are always computed. The question is an explanation with
-  replay, of the simulated hour. The committed spans per second are printed.
+  of the same columns of the same requests. The three are measured in rotation, and medians are
+  printed.
+- Cost: one sender sends spans as fast as they are accepted (as in `ingest.py`), alternately without
+  a question and while one or two questions are always being computed. The question is an
+  explanation with replay, of the simulated hour. The committed spans per second are printed.
 """
 
 import argparse
@@ -43,7 +45,7 @@ HOUR_S: Final = 3_600
 FLOOD_S: Final = 600
 RATE_PER_S: Final = 4.0
 COLUMNS: Final = "ttft_s, decode_s, itl_max_s, e2e_s, queue_s, outcome, output_tokens, source"
-"""The columns from which `stats` computes."""
+"""The columns that `stats` reads."""
 
 
 class Running(NamedTuple):
@@ -100,7 +102,7 @@ def command(verb: str, database: Path) -> list[str]:
 
 
 def store_hour(database: Path, end_s: int) -> int:
-    """Store an hour of a fleet, of which a tenant floods the last ten minutes.
+    """Store an hour of a fleet in which a tenant floods the last ten minutes.
 
     Return the number of requests.
     """
@@ -184,9 +186,9 @@ def costs(up: Running, end_s: int, seconds: float) -> None:
 
 @contextmanager
 def asking(url: str, at_once: int) -> Iterator[list[float]]:
-    """Ask a question again and again, on some connections at the same time.
+    """Ask a question repeatedly, on several connections at the same time.
 
-    Yield the list of the times of the answers.
+    Yield the list of the response times.
     """
     ending, took = threading.Event(), list[float]()
 
@@ -208,7 +210,7 @@ def asking(url: str, at_once: int) -> Iterator[list[float]]:
 
 
 def get(url: str) -> bytes:
-    """Return the answer to a question."""
+    """Return the response to a question."""
     with urllib.request.urlopen(url, timeout=600) as response:
         body: bytes = response.read()
     return body

@@ -47,13 +47,15 @@ from simulator.workload import Workload
 BUDGET: Final = 0.01
 THRESHOLDS_S: Final = {Metric.TTFT: 0.5, Metric.TPOT: 0.05}
 FELL: Final = 0.05
-"""Minimum loss of attainment, as a ratio."""
+"""Minimum decrease of the attainment, as a ratio."""
 
 WINDOW_S: Final = 150.0
 BEFORE_S: Final = 300.0
 LOADS: Final = (0.55, 1.0)
-"""Lowest and highest mean share of the server's capacity that the trace uses. The busiest minutes
-use a third more."""
+"""Lowest and highest mean load, as a share of the server's capacity.
+
+The busiest minutes use a third more.
+"""
 
 _BEGAN_UNIX_NS: Final = 1_750_000_000 * 10**9
 _SIMULATED_ROWS: Final = 12_000
@@ -71,7 +73,7 @@ class Window:
     verdict: str
     causes: tuple[str, ...]
     by_size: str
-    """The verdict if no objective is given."""
+    """The verdict without an objective."""
 
     @property
     def kind(self) -> str:
@@ -148,7 +150,7 @@ def _all(requests: Requests) -> BoolArray:
 
 
 def _kept(requests: Requests, metric: Metric, span: Span, seconds: float) -> float:
-    """Return the attainment. The class is determined without the code that is measured."""
+    """Return the attainment, computed without the code that is measured."""
     latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
     known = latency[np.isfinite(latency)]
     return float((known <= seconds).mean()) if known.size else 1.0

@@ -1,4 +1,4 @@
-"""Computes the bill of steady traffic over an hour, a day and a month, and over a rolling deploy.
+"""Computes the bill of steady traffic over an hour, a day, a month and a rolling deploy.
 
     python benchmarks/bills.py
 

@@ -5,9 +5,9 @@
 
 Each case is a pair of simulated windows of 2,000 requests. Without a change of the server (A/A),
 the traffic stays the same, or has a new tenant, longer prompts and a higher rate. With a change
-(A/B), each engine step takes 10 % longer. The default margin of 5 % applies. The same windows are
-judged by two tests that compare the latencies as they are: Mann and Whitney's, and a z-test of the
-means. The exit status is 1 if a bar is not met.
+(A/B), each engine step takes 10 % longer. The default margin of 5 % applies. Two tests that compare
+the latencies directly judge the same windows: Mann and Whitney's, and a z-test of the means. The
+exit status is 1 if a target value is missed.
 """
 
 import argparse
@@ -50,12 +50,15 @@ from diagnosis.inputs.arrow import samples_of
 REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
-"""Bars: false verdicts at one look and over all looks, changes found, intervals with the truth."""
+"""Target values: false verdicts at one look and over all looks, changes found, and coverage."""
 ASKED: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
-"""An estimate within the margin gives no verdict, whatever its interval. So most looks compute the
-interval only for an estimate beyond the margin, and every 40th look always."""
+"""Every n-th look computes the interval even if the estimate is within the margin.
+
+An estimate within the margin gives no verdict, whatever its interval, so most looks do not need the
+interval.
+"""
 
 
 class Judged(NamedTuple):
@@ -66,15 +69,15 @@ class Judged(NamedTuple):
     one: str
     every: str
     error: float | None
-    """The estimated minus the true ratio; None if the sides cannot be compared."""
+    """The estimated ratio minus the true ratio; None if the sides cannot be compared."""
     covered: tuple[bool, bool]
     rivals: tuple[bool, bool]
     curve: tuple[int, int] = (0, 0)
-    """Points of the curve with the true change in their interval, and all points."""
+    """The points of the curve whose interval contains the true change, and all points."""
 
 
 def judged(case: Pair) -> list[Judged]:
-    """Return the verdicts on a case, by the interval for one look and the one for all looks."""
+    """Return the verdicts on a case, by the interval for one look and by the one for all looks."""
     found = []
     for metric, name in ASKED:
         before, after = case.sides(metric)
@@ -116,8 +119,10 @@ def judged(case: Pair) -> list[Judged]:
 def on_the_curve(
     decision: Decision, equal: Equal, without_s: np.ndarray, q: float
 ) -> tuple[int, int]:
-    """Return how many points of the curve have the true change in their interval, and how many
-    there are."""
+    """Return the number of points of the curve whose interval contains the true change.
+
+    The second value is the number of all points.
+    """
     place = np.searchsorted(edges_of(equal.compared.running, q), equal.compared.running, "right")
     inside = 0
     for point in decision.curve:
@@ -133,7 +138,7 @@ def on_the_curve(
 
 
 def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, bool]:
-    """Look at a case again and again as the window after the change grows.
+    """Look at a case repeatedly while the window after the change grows.
 
     Returns:
         Whether any look gave a false verdict, whether any computed interval missed 0, and whether
@@ -175,8 +180,7 @@ def z_test(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def steps_covered(case: Pair) -> list[bool] | None:
-    """Return whether each coefficient's interval after the change, and the pace's, has the
-    truth."""
+    """Return whether each interval of the coefficients and the pace contains the true value."""
     sides = []
     for data in case.data:
         samples = samples_of(data.sample_table())
@@ -197,7 +201,7 @@ def steps_covered(case: Pair) -> list[bool] | None:
 
 
 def once(kind: Kind, seeds: range) -> bool:
-    """Print the verdicts on the cases of a kind; return whether the bars are met."""
+    """Print the verdicts on the cases of a kind, and return whether the target values are met."""
     begun = time.monotonic()
     results: dict[tuple[str, str], list[Judged]] = defaultdict(list)
     steps = []
@@ -269,7 +273,7 @@ def again(kind: Kind, seeds: range) -> bool:
 
 
 def main() -> int:
-    """Print the measurements; return 1 if a bar is not met."""
+    """Print the measurements, and return 1 if a target value is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=9_000, help="the first seed")
     parser.add_argument("--cases", type=int, default=14, help="cases of each kind, one look")

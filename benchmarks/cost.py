@@ -1,12 +1,12 @@
-"""Measures how long the bill of a day takes, with ten million requests and sixteen engines that
-send a sample every second.
+"""Measures how long it takes to compute the bill of a day.
 
     python benchmarks/cost.py [--requests 10000000]
 
-The requests pass through Tailspan's rollup code, as in `query.py`. The 86,400 samples of each
-engine and of its GPU are stored as rows. The queries of `tailspan cost` and of the explorer's Cost
-page then run in this process, first on the sample rows and then on their rollups. The benchmark
-prints both durations and their ratio, and the duration of the rollup.
+The day has ten million requests, and sixteen engines that send a sample every second. The requests
+pass through Tailspan's rollup code, as in `query.py`. The 86,400 samples of each engine and of its
+GPU are stored as rows. The queries of `tailspan cost` and of the explorer's Cost page then run in
+this process, first on the sample rows and then on their rollups. The benchmark prints both
+durations and their ratio, and the duration of the rollup.
 """
 
 import argparse

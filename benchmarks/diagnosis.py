@@ -66,11 +66,11 @@ def judged(
     fast: bool,
     foreign: bool,
 ) -> Result:
-    """Simulate one case and ask every diagnoser.
+    """Simulate one case, and run every diagnoser on it.
 
     The question is about the latency that an alert would report. With `symptom`, the question is
-    about the latency that shows the cause. With `fast`, the causes are not tested by replay.
-    With `foreign`, the servers have properties that the fitted model does not have.
+    about the latency that shows the cause. With `fast`, the causes are not tested by replay. With
+    `foreign`, the servers have properties that the fitted model does not have.
     """
     begun = time.monotonic()
     case = drawn(number, seed, kind, causes, foreign)
@@ -147,8 +147,8 @@ def _true_shares(
 ) -> tuple[float, ...]:
     """Return the true shares of the causes, from simulations with and without each cause.
 
-    A cause's share is the mean of two growths, divided by the growth from the baseline to the
-    window (Shapley value): the growth with this cause alone, and the growth that this cause adds to
+    A cause's share is the mean of two growths (Shapley value), divided by the growth from the
+    baseline to the window. The two growths are those that the cause adds alone, and in addition to
     the other cause.
     """
     world, faults = world_of(case.config), case.config.faults
@@ -267,7 +267,7 @@ def main() -> int:
 def _everyone(asked: argparse.Namespace) -> int:
     """Run `--ask everyone`.
 
-    The exit status is 1 if more than one answer in twenty differs from the answer without a filter.
+    The exit status is 1 if more than one result in twenty differs from the result without a filter.
     """
     plan = [
         (number, asked.seed, kind, causes)

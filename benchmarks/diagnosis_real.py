@@ -94,8 +94,10 @@ def shares_line(of: Judged, true: Sequence[float]) -> str:
 
 
 def contained(of: Judged, true: Sequence[float]) -> list[bool]:
-    """Return whether the interval of each named injected cause contains its true share. The list is
-    empty if the shares are by accounting."""
+    """Return whether the interval of each named injected cause contains its true share.
+
+    The list is empty if the shares are by accounting.
+    """
     intervals = dict(zip(of.found, of.intervals, strict=False))
     return [
         intervals[cause][0] <= min(max(share, 0.0), 1.0) <= intervals[cause][1]

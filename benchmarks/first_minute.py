@@ -54,7 +54,7 @@ PROCESSES = {
     "simulate --endpoint": "simulator",
     "message_reader": "span reader",
 }
-"""Maps a part of the command line to the name of each of Tailspan's processes."""
+"""The names of Tailspan's processes, by a part of their command lines."""
 
 
 def main() -> int:

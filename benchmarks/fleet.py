@@ -1,11 +1,11 @@
-"""Computes the load of fleets of 10, 1,000 and 100,000 GPUs, and the limit that each reaches first.
+"""Computes the load of fleets of 10, 1,000 and 100,000 GPUs, and the first limit of each.
 
     python benchmarks/fleet.py [--requests-per-gpu 2] [--gpus-per-engine 2]
 
 The benchmark measures the cost of a request, an engine sample and a GPU sample: the CPU time from a
 message's bytes to SQLite and the totals of /metrics, and the bytes on the wire and on disk. The
-costs of the transport and of evaluating objectives are not included; `ingest.py` measures the
-whole path. The loads of the fleets on the collector are multiples of these costs.
+costs of the transport and of evaluating objectives are not included; `ingest.py` measures the whole
+path. The loads of the fleets on the collector are multiples of these costs.
 """
 
 import argparse
@@ -75,9 +75,7 @@ def spans(number: int) -> list[bytes]:
 
 
 def engines(number: int) -> list[bytes]:
-    """Return messages with one complete sample each, like the messages that an engine sends every
-    second.
-    """
+    """Return messages with one complete sample each, as an engine sends every second."""
     resource = Resource({names.SERVICE_INSTANCE_ID: "replica-1", names.PROCESS_PID: 4242})
     now_ns = time.time_ns()
     found = []
@@ -165,7 +163,7 @@ def unit(signal: Signal, messages: Sequence[bytes], rows_each: int) -> Unit:
 
 
 def limits(fleet: Fleet, units: Sequence[Unit]) -> list[tuple[str, float]]:
-    """Return the limited resources, with the share of each that this fleet uses."""
+    """Return the limited resources, and the share of each that this fleet uses."""
     rates = (fleet.requests_per_s, fleet.engines, float(fleet.gpus))
     busy = sum(rate * each.cpu_s for rate, each in zip(rates, units, strict=True))
     week_bytes = sum(rate * each.disk_bytes for rate, each in zip(rates, units, strict=True))

@@ -1,14 +1,14 @@
-"""Compare the memory bandwidth that our reader measures with a known number of bytes.
+"""Compare the memory bandwidth that Tailspan's reader measures with a known number of bytes.
 
     python benchmarks/gpu_bandwidth.py [--gib 1] [--seconds 5]
 
-PyTorch copies one half of a buffer to the other, at 25, 50, 75 and 100 % of the time. Each copy
-reads one half and writes the other. The copies between two reads are counted, so the known rate
-does not depend on the length of the pauses. The buffer is many times the GPU's cache. The bar is a
-difference of at most 10 %.
+PyTorch copies one half of a buffer to the other, for 25, 50, 75 and 100 % of the time. Each copy
+reads one half and writes the other. The copies between two readings are counted, so the known rate
+does not depend on the length of the pauses. The buffer is many times larger than the GPU's cache.
+The target value is a difference of at most 10 %.
 
-Without PyTorch or an NVIDIA GPU of the Hopper generation or newer, it prints the reason and exits
-with 0.
+Without PyTorch or an NVIDIA GPU of the Hopper generation or newer, the program prints the reason
+and exits with 0.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from collector.gpus.nvml import NvmlReader  # found through the path inserted above
+from collector.gpus.nvml import NvmlReader  # found because of the path inserted above
 from collector.gpus.reader import Absence, GpuReading, ReaderError, Why
 
 DUTIES = (0.25, 0.5, 0.75, 1.0)
@@ -55,14 +55,14 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     pause: Callable[[float], object] = time.sleep,
 ) -> Point | None:
-    """Copy for this many reads, and return the medians; None if the reader reports no bandwidth.
+    """Copy for this many readings, and return the medians; None if there is no bandwidth.
 
     Args:
         duty: share of the time to copy.
         copy: copies several times, waits for the end, and returns the number of copies.
         look: returns the bandwidth that the reader measured since the last call, in bytes per
             second, or None if there is no value.
-        looks: number of reads.
+        looks: number of readings.
         copied_bytes: bytes that one copy reads and writes.
         clock: returns monotonic seconds.
         pause: waits for a number of seconds.
@@ -123,8 +123,10 @@ def why_not() -> str | None:
 
 
 def _unable(gpu: GpuReading) -> Absence | None:
-    """Return the reason why a GPU cannot be measured; None if it can. A GPU may need a second read
-    before it reports a bandwidth."""
+    """Return the reason why a GPU cannot be measured; None if it can.
+
+    A GPU may need a second reading before it reports a bandwidth.
+    """
     why = gpu.absent.get(FIELD)
     return None if why is None or why.why is Why.FIRST_LOOK else why
 
@@ -156,8 +158,7 @@ def main(
             f"--gib must be at least {LEAST_GIB:g}, because smaller buffers fit into caches; "
             "--seconds must be at least 1"
         )
-    # This is set before PyTorch starts, so that PyTorch and the driver number the GPUs in the same
-    # way.
+    # Set this before PyTorch starts, so that PyTorch and the driver number the GPUs equally.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     if reason := why_not():
         print(f"nothing measured: {reason}")
@@ -196,7 +197,7 @@ def main(
                 "measured as well"
             )
         for duty in DUTIES:
-            pause(2 * LOOK_S)  # Wait until earlier copies are complete.
+            pause(2 * LOOK_S)  # wait until earlier copies are complete
             point = measure(duty, copy, look, given.seconds, 2 * size_bytes, clock, pause)
             if point is None:
                 print(f"no measurement at {duty:.0%}")
@@ -230,7 +231,7 @@ def _uuid(torch: Any) -> str:
 
 
 def _ours(gpus: Sequence[GpuReading], uuid: str) -> GpuReading:
-    """Return the driver's GPU that is PyTorch's first GPU."""
+    """Return the driver's entry for PyTorch's first GPU."""
     return next((gpu for gpu in gpus if uuid and gpu.gpu.endswith(uuid)), gpus[0])
 
 

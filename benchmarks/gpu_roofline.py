@@ -7,7 +7,7 @@
 The server has the plugin and sends its data to the Tailspan of the first command. FOLDER contains
 the config.json and the tokenizer of Llama-3-8B. The weights are random.
 
-At each level, a number of clients request answers of one length. The data of the engine and its
+At each level, a number of clients request responses of one length. The data of the engine and its
 GPUs during that time is read from the database of `tailspan up`, without the first seconds of each
 level. On a machine without a GPU, the GPU columns contain "–".
 """
@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from sqlalchemy import Engine
 
-from rig.load import Call, send  # found through the path inserted above
+from rig.load import Call, send  # found because of the path inserted above
 from roofline.arrow import engines_of, gpus_of
 from roofline.chunks import read_chunks
 from roofline.errors import UnknownShapeError
@@ -48,7 +48,7 @@ NOTHING = "–"
 
 
 class Level(NamedTuple):
-    """The result of one load level. `account` is None if the engine sent no data."""
+    """The result of one load level; `account` is None if the engine sent no data."""
 
     clients: int
     seconds: float
@@ -60,14 +60,14 @@ class Level(NamedTuple):
 
 
 class Refused(Exception):  # noqa: N818 -- a state, not a failure
-    """The server rejects the requests."""
+    """The server refused a request."""
 
 
 def load(port: int, model: str, clients: int, seconds: float, prompt: int, output: int) -> Window:
-    """Keep `clients` requests in flight. Return the time range in which the load was steady.
+    """Keep `clients` requests in flight, and return the time range with a steady load.
 
     Raises:
-        Refused: the server rejects a request.
+        Refused: the server refuses a request.
     """
     begun_ns = time.time_ns()
     end_s = time.monotonic() + seconds
@@ -75,7 +75,7 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
     def ask(client: int) -> None:
         number = 0
         while time.monotonic() < end_s:
-            # Prompts have no common prefix, so that no part of a prompt is found in a cache.
+            # Prompts have no common prefix, so no part of a prompt is in a cache.
             words = f"{client} {number} {clients} " + "word " * prompt
             answer = send(port, Call(chat=False, prompt=words, max_tokens=output, model=model))
             if answer.status != 200:

@@ -1,10 +1,10 @@
-"""Measures the effect of hostile senders on a collector: memory, delay of other senders, time to
-stop.
+"""Measures the effect of hostile senders on a collector.
 
     python benchmarks/hostile.py
 
-It runs `tailspan up` without the explorer, with a token, on an empty SQLite database. Each attack
-is limited in count, bytes and time. The attacks come from the address 127.0.0.2. The other sender
+The effects are: memory, the delay of other senders, and the time to stop. The benchmark runs
+`tailspan up` without the explorer, with a token, on an empty SQLite database. Each attack is
+limited in count, bytes and time. The attacks come from the address 127.0.0.2, and the other sender
 has the address 127.0.0.1. Each result is printed with its limit. The exit status is 1 if a limit is
 exceeded. The benchmark takes about a minute.
 """
@@ -41,9 +41,7 @@ TOKEN = "hostile-benchmark-token"
 HOSTILE, INNOCENT = ("127.0.0.2", 0), ("127.0.0.1", 0)
 BUDGET_MB = Limits().max_waiting_bytes / MIB
 TRANSPORT_MB = 64
-"""Memory of the transports' buffers: 64 KiB for each of the 1,024 messages that may be in
-flight.
-"""
+"""Memory of the transports' buffers in MB: 64 KiB for each of the 1,024 messages in flight."""
 MAX_DELAY_S, MAX_STOP_S = 2.0, 10.0
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
@@ -59,7 +57,7 @@ class Server(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A result and its limit. A limit of None means that the result is for information only."""
+    """A result and its limit. If the limit is None, the result is only printed."""
 
     what: str
     value: float
@@ -107,7 +105,7 @@ def serving(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
-    """Measure the memory. Yield a function that returns the largest growth of memory in MB."""
+    """Measure the memory, and yield a function that returns its largest growth in MB."""
     before, highest, over = memory_mb(server.process.pid), [0.0], threading.Event()
 
     def watch() -> None:
@@ -163,9 +161,7 @@ def costly_json() -> bytes:
 
 
 def costly_protobuf() -> bytes:
-    """Return spans with as many attributes as the collector allows: eight million, each of two
-    bytes.
-    """
+    """Return spans with the most attributes that the collector allows: 8 million of two bytes."""
     span = field(2, b"\x4a\x00" * 1000)
     return field(1, field(2, span * (15 * MIB // len(span))))
 
@@ -233,7 +229,7 @@ def stalled(server: Server) -> list[Result]:
                 sender = stack.enter_context(
                     socket.create_connection(("127.0.0.1", server.http), 1, source_address=source)
                 )
-                with suppress(OSError):  # The connection is refused, or the server stops reading.
+                with suppress(OSError):  # the connection is refused, or the server stops reading
                     sender.sendall(head + body)
             time.sleep(1)
         results.append(Result(f"{what}: memory", grown(), BUDGET_MB + TRANSPORT_MB, "MB"))
@@ -274,7 +270,7 @@ def idle(server: Server) -> list[Result]:
 
 
 def delays(server: Server, seconds: float) -> list[float]:
-    """Send four messages with one row each per second from another sender.
+    """Send four messages per second from another sender, with one row each.
 
     Return the duration of each message.
     """
@@ -288,9 +284,7 @@ def delays(server: Server, seconds: float) -> list[float]:
 
 
 def delayed(server: Server) -> list[Result]:
-    """Measure the delay of another sender's messages, first without and then with the messages of a
-    hostile sender.
-    """
+    """Measure the delay of another sender's messages, without and with a hostile sender."""
     alone = statistics.median(delays(server, 3))
     results = [Result("Another sender's message alone: median", alone, None, "s")]
     for what, kind, body in (
@@ -330,7 +324,7 @@ def delayed(server: Server) -> list[Result]:
 
 
 def stopping(server: Server) -> list[Result]:
-    """Send SIGTERM while eight messages that are expensive to read are queued."""
+    """Send SIGTERM while eight messages that take long to read are queued."""
     packed, statuses = gzip.compress(costly_protobuf(), 6), Counter[int | None]()
 
     def send() -> None:

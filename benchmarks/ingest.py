@@ -2,8 +2,8 @@
 
     python benchmarks/ingest.py [--seconds 120] [--transport grpc|http] [--phoenix]
 
-It runs `tailspan up` without the explorer, on an empty SQLite database. One sender in a separate
-process waits for the acknowledgement of each batch. Batches have 512 spans in the plugin's
+The benchmark runs `tailspan up` without the explorer, on an empty SQLite database. One sender in a
+separate process waits for the acknowledgement of each batch. Batches have 512 spans in the plugin's
 encoding, with new ids and timestamps. The rows in the database are counted afterwards. With
 `--phoenix`, arize-phoenix is installed into a separate environment and receives the same spans.
 Phoenix acknowledges a batch before it commits the rows, so the rows in its database are counted.
@@ -34,7 +34,7 @@ DOES = {
     "collector.otlp.message_reader": "reads spans",
     "store.columns.adbc_process": "reads columns",
 }
-"""Maps the module of each child process of `tailspan up` to the name of its role."""
+"""The roles of `tailspan up`'s child processes, by module."""
 
 
 class Result(NamedTuple):
@@ -93,15 +93,13 @@ def cpu_s(pid: int) -> dict[str, float]:
 
 
 def spent_s(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Return the CPU time used between two readings, without roles that used none."""
+    """Return the CPU time between two readings, without roles that used none."""
     spent = {what: used - before.get(what, 0.0) for what, used in after.items()}
     return {what: used for what, used in spent.items() if used > 0}
 
 
 def memory_mb(pid: int) -> float:
-    """Return the memory of a process and its child processes in MB. Shared memory (libraries)
-    counts once.
-    """
+    """Return the memory of a process and its children in MB; shared memory counts once."""
     return sum(map(_memory_mb, family(pid)))
 
 
@@ -112,8 +110,9 @@ def _module(pid: int) -> str:
 
 
 def _cpu_s(pid: int, first: int) -> float:
-    """Return the sum of two fields of a process's CPU times, starting at `first`: its own CPU time,
-    or the CPU time of its ended child processes.
+    """Return the sum of two fields of a process' CPU times, starting at `first`.
+
+    The fields are the process' own CPU time, or that of its ended child processes.
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[first]) + int(fields[first + 1])) / os.sysconf("SC_CLK_TCK")
@@ -127,7 +126,7 @@ def _memory_mb(pid: int) -> float:
 def send(
     transport: str, port: int, seconds: float, pid: int
 ) -> tuple[dict[str, float], list[float]]:
-    """Run the sender. Return the sender's report, and the receiver's memory in each second."""
+    """Run the sender; return its report, and the receiver's memory in each second."""
     memory = [memory_mb(pid)]
     sender = subprocess.Popen(
         [sys.executable, str(SENDER), transport, str(port), str(seconds)],

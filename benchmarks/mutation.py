@@ -1,11 +1,10 @@
-"""Measures whether the tests detect wrong code: the share of mutants of core modules that they
-kill.
+"""Measures whether the tests detect wrong code: the share of mutants that they kill.
 
     python benchmarks/mutation.py [--mutants 12] [--only cost] [--survivors]
 
-A mutant is a copy of the project with one operator, constant or condition changed. A mutant is
-killed if a test of the changed module fails. A fixed seed draws the changes, so a score changes
-only if the module or its tests change.
+The mutants are of core modules. A mutant is a copy of the project with one operator, constant or
+condition changed. A mutant is killed if a test of the changed module fails. A fixed seed draws the
+changes, so a score changes only if the module or its tests change.
 """
 
 import argparse
@@ -53,8 +52,9 @@ SAMPLE = {
         ("telemetry/test_sketches.py", "telemetry/test_quantiles.py"),
     ),
 }
-"""Maps a name to each module and the tests (in `tests/`) that should fail. The name is the seed of
-the changes, so that they stay the same when the module moves.
+"""By name: a module, and the tests (in `tests/`) that should fail.
+
+The name is the seed of the changes, so that the changes stay the same when the module moves.
 """
 
 SEED = 18
@@ -103,7 +103,7 @@ def changes(tree: ast.AST) -> Iterator[tuple[int, Change]]:
 
 
 def mutants(source: str, number: int, seed: str) -> Iterator[tuple[int, str]]:
-    """Draw `number` mutants of a module. It yields the changed line and the mutant's text."""
+    """Draw `number` mutants of a module, and yield the changed line and the mutant's text."""
     tree = ast.parse(source)
     count = sum(1 for _ in changes(tree))
     for chosen in sorted(random.Random(seed).sample(range(count), min(number, count))):
@@ -128,7 +128,7 @@ def passes(copied: Path, tests: tuple[str, ...]) -> bool:
         )
     except subprocess.TimeoutExpired:
         return False
-    if done.returncode not in (0, 1, 2):  # Status 2 means that a module cannot be imported.
+    if done.returncode not in (0, 1, 2):  # status 2 means that a module cannot be imported
         raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout.decode()[-2000:]}")
     return done.returncode == 0
 

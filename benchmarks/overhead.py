@@ -4,14 +4,17 @@
     python benchmarks/overhead.py --server "vllm serve FOLDER --gpu-memory-utilization 0.29"
 
 Three real servers run on this machine's CPU: without tracing, with vLLM's native tracing, and with
-Tailspan's plugin. With --server, they run on a GPU, which must hold all three. In each round, every
-server gets the same load for a short turn, so that other work on the machine disturbs all servers
-equally. The servers are restarted for each block, because the memory layout of a process affects
-its speed. The CPU time is the time of the API server process, with all its threads. It is measured
-from the start of a server's turn to the start of the server's next turn, so that exports after the
-turn are included. The CPU time of an idle server is measured first, subtracted and reported.
-Differences are computed between the servers of a round. The mean of the differences is printed with
-a 95 % interval (bootstrap over rounds).
+Tailspan's plugin. With --server, they run on a GPU, which must have memory for all three.
+
+In each round, every server gets the same load for a short turn, so that other programs on the
+machine disturb all servers equally. The servers are restarted for each block, because the memory
+layout of a process affects its speed.
+
+The CPU time is the time of the API server process, with all its threads. It is measured from the
+start of a server's turn to the start of the server's next turn, so that exports after the turn are
+included. The CPU time of an idle server is measured first, subtracted and reported. Differences are
+computed between the servers of a round. The mean of the differences is printed with a 95 % interval
+(bootstrap over rounds).
 """
 
 import argparse
@@ -38,8 +41,9 @@ from rig.load import Call, send_all
 from rig.ports import free_port
 
 IDLE_S = 12.0
-"""Seconds for which an idle server is measured. This time includes two exports, because the default
-interval is five seconds.
+"""Seconds for which an idle server is measured.
+
+This time includes two exports, because the default interval is five seconds.
 """
 
 KINDS = ("plain", "native", "tailspan")
@@ -54,8 +58,9 @@ class Server:
     process: subprocess.Popen[bytes]
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds that the API server process has used, over all threads, with
-        nanosecond resolution.
+        """Return the CPU seconds that all threads of the API server process have used.
+
+        The resolution is one nanosecond.
         """
         total_ns = 0
         for thread in Path(f"/proc/{self.process.pid}/task").iterdir():
@@ -75,9 +80,7 @@ class Turns:
     """Mean TPOT of each turn, measured by the client."""
 
     def cpu_per_request_s(self, requests: int) -> list[float]:
-        """Return the CPU seconds per request of each turn, without the CPU time of the idle
-        server.
-        """
+        """Return the CPU seconds per request of each turn, without those of the idle server."""
         return [
             (cpu_then - cpu - self.idle_cpu_per_s * (then - at)) / requests
             for (at, cpu), (then, cpu_then) in pairwise(self.begun)
@@ -106,7 +109,7 @@ def start(kind: str, endpoint: str, command: Sequence[str]) -> Server:
     Args:
         kind: one of `KINDS`.
         endpoint: receives the telemetry.
-        command: starts another server than that of the tiny model; empty for that one.
+        command: the command of another server; empty for the tiny model.
     """
     port = free_port()
     arguments = ["--otlp-traces-endpoint", endpoint] if kind == "native" else []
@@ -170,8 +173,7 @@ def block(
             server.kind: Turns((server.cpu_s() - before[server.kind]) / IDLE_S)
             for server in servers
         }
-        # The order of the servers does not change, so that the turns of a server are one round
-        # apart.
+        # The order of the servers does not change, so that a server's turns are one round apart.
         draw.shuffle(servers)
         for number in range(rounds):
             for server in servers:

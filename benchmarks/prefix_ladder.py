@@ -2,20 +2,21 @@
 
     python benchmarks/prefix_ladder.py [--requests 6000] [--seed 1] [--trace FILE]...
 
-Requests are sent to four replicas in turn. Each replica has a cache of blocks of 16 tokens, evicted
-least recently used first. The truth comes from the hash of each block. A ladder has only a few of
-these hashes, and the cached tokens that were recorded with the first cache size. From both, the hit
-rate is computed for that size, for a smaller and a larger cache, and for a router that prefers the
-replica with the longest cached prefix. The error is the computed hit rate minus the true one.
+Requests are sent to four replicas in rotation. Each replica has a cache of blocks of 16 tokens, and
+evicts the least recently used block first. The true hit rate is computed from the hash of each
+block. A ladder has only a few of these hashes; the number of cached tokens is recorded with the
+first cache size. From both, the hit rate is computed for that size, for a smaller and a larger
+cache, and for a router that prefers the replica with the longest cached prefix. The error is the
+computed hit rate minus the true one.
 
 Two seeded traces have the means of two traces that Qin et al. publish ("Mooncake", FAST 2025): a
-chat service with long conversations (12,035 prompt tokens, 343 answer tokens, 40 % of the prompt
-tokens seen before), and agents with tool definitions (8,596, 182, 59 %). A third one has short
-prompts: one of twelve system prompts of some hundred tokens, and a question. A `--trace` is a file
+chat service with long conversations (12,035 prompt tokens, 343 output tokens, 40 % of the prompt
+tokens repeated), and agents with tool definitions (8,596, 182, 59 %). A third trace has short
+prompts: one of twelve system prompts of a few hundred tokens, and a question. A `--trace` is a file
 of that publication: one JSON object per line with `timestamp` (ms), `input_length`, `output_length`
 and `hash_ids`, one per 512 tokens. The project contains no such file.
 
-The program also prints the CPU time per request, over the quietest rounds.
+The program also prints the CPU time per request, over the rounds with the lowest times.
 """
 
 import argparse
@@ -47,15 +48,18 @@ from telemetry.prefix_ladders import POSITIONS, Ladders
 BLOCK, PUBLISHED_BLOCK = 16, 512
 REPLICAS = 4
 RECORDED, SMALLER, LARGER = 40_000, 10_000, 160_000
-"""Blocks of each replica's cache: 640,000 tokens, a quarter, and four times as many."""
+"""Blocks in each replica's cache: 640,000 tokens, a quarter, and four times as many."""
 
 RECENT, SLACK = 40, 6
-"""The router counts the last 40 requests by replica. The replica with the longest cached prefix may
-have got 6 more of them than the one with the fewest."""
+"""The router counts the replicas of the last 40 requests.
+
+The replica with the longest cached prefix may have received 6 more of them than the replica with
+the fewest.
+"""
 
 CHARS_LIMIT = 200
 LONGEST = 8_192
-"""Blocks of the longest sequence; a longer one is cut."""
+"""Blocks of the longest sequence; longer sequences are cut."""
 
 
 class Trace(NamedTuple):
@@ -64,7 +68,7 @@ class Trace(NamedTuple):
     prompt_tokens: list[int]
     output_tokens: list[int]
     blocks: list[np.ndarray]
-    """The hash of each whole block of prompt and answer, given all blocks before it."""
+    """The hash of each whole block of prompt and output, which depends on all earlier blocks."""
 
 
 class Text:
@@ -76,13 +80,13 @@ class Text:
         self._hashes: list[int] = list(begins._hashes) if begins else []
 
     def add(self, tokens: int) -> None:
-        """Append tokens of its own. The last block, if it is not whole, becomes another one."""
+        """Append new tokens. A last block that is not whole is replaced."""
         self.tokens += tokens
         whole = self.tokens // BLOCK
         self._hashes += [self._chance.getrandbits(32) for _ in range(whole - len(self._hashes))]
 
     def whole(self) -> np.ndarray:
-        """Return the hashes of its whole blocks."""
+        """Return the hashes of the whole blocks."""
         return np.array(self._hashes[:LONGEST], dtype=np.uint32)
 
 
@@ -100,16 +104,16 @@ def dialogue(
     pause_s: float,
     spread: float,
 ) -> list[tuple[float, int, int, Text]]:
-    """Return turns, each of which repeats all texts before it.
+    """Return turns, each of which repeats all earlier texts.
 
     Args:
         chance: draws lengths and pauses.
         text: the first prompt, which grows with each turn.
         at_s: time of the first turn.
-        answer_tokens: median and spread of an answer's length.
+        answer_tokens: median and spread of a response's length.
         end: probability that a turn is the last.
-        pause_s: mean time between an answer and the next turn.
-        spread: of the length that a turn adds.
+        pause_s: mean time between a response and the next turn.
+        spread: the spread of the length that a turn adds.
     """
     turns = []
     while True:
@@ -123,7 +127,7 @@ def dialogue(
 
 
 def conversations(requests: int, seed: int) -> Trace:
-    """Return a chat service's traffic: one system prompt; a turn repeats the whole conversation."""
+    """Return a chat service's traffic: one system prompt; each turn repeats the conversation."""
     chance = random.Random(seed)
     system = Text(chance)
     system.add(PUBLISHED_BLOCK)
@@ -138,7 +142,7 @@ def conversations(requests: int, seed: int) -> Trace:
 
 
 def agents(requests: int, seed: int) -> Trace:
-    """Return agents' traffic: tool definitions of very different popularity, and loops of calls."""
+    """Return agents' traffic: loops of calls, and tool definitions of very different popularity."""
     chance = random.Random(seed)
     tools = []
     for _ in range(60):
@@ -157,7 +161,7 @@ def agents(requests: int, seed: int) -> Trace:
 
 
 def questions(requests: int, seed: int) -> Trace:
-    """Return single questions, each after one of a few system prompts of different popularity."""
+    """Return single questions, each after a system prompt; the prompts differ in popularity."""
     chance = random.Random(seed)
     systems = []
     for _ in range(12):
@@ -186,7 +190,7 @@ def trace_of(turns: list[tuple[float, int, int, Text]], requests: int) -> Trace:
 
 
 def published(lines: Iterable[str], requests: int) -> Trace:
-    """Return a published trace. Its blocks are divided; answers have hashes of their own."""
+    """Return a published trace. Its blocks are divided, and responses get new hashes."""
     chance = random.Random(0)
     rows = sorted((json.loads(line) for line in lines), key=lambda row: row["timestamp"])
     prompts, outputs, blocks = [], [], []
@@ -204,7 +208,7 @@ def published(lines: Iterable[str], requests: int) -> Trace:
 
 
 def ladders_of(trace: Trace, positions: np.ndarray) -> Ladders:
-    """Return ladders with a rung at each of these positions. The first rung is the same for all."""
+    """Return ladders with a rung at each of these positions; the first rung is always the same."""
     rungs = []
     for hashes in trace.blocks:
         held = positions[: np.searchsorted(positions, len(hashes), side="right")]
@@ -217,7 +221,7 @@ def ladders_of(trace: Trace, positions: np.ndarray) -> Ladders:
 
 
 def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> np.ndarray:
-    """Return the cached tokens of each request, if requests are served one after the other."""
+    """Return the cached tokens of each request, if requests are served one after another."""
     caches = [KvCache(blocks) for _ in range(REPLICAS)]
     recent: deque[int] = deque(maxlen=RECENT)
     found = np.zeros(len(trace.blocks), dtype=np.int64)
@@ -252,7 +256,7 @@ def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> 
 
 
 def cut(positions: Iterable[int]) -> np.ndarray:
-    """Return as many positions as 200 characters allow."""
+    """Return as many positions as fit into 200 characters."""
     rungs = (CHARS_LIMIT - len(f"{BLOCK}:")) // 4 - 1
     kept = [each for each in positions if each <= LONGEST]
     return np.array(kept[:rungs])
@@ -328,7 +332,7 @@ def row(cells: Sequence[str]) -> None:
 
 
 def costs(tokens: int, rounds: int = 200, requests: int = 50) -> tuple[float, float]:
-    """Return the microseconds per request in the engine core, and in the front end's thread."""
+    """Return the microseconds per request in the engine core and in the front end's thread."""
     hashing: Any = ModuleType("vllm.v1.core.kv_cache_utils")
     hashing.NONE_HASH = secrets.token_bytes(32)
     sys.modules[hashing.__name__] = hashing
@@ -355,7 +359,7 @@ def costs(tokens: int, rounds: int = 200, requests: int = 50) -> tuple[float, fl
 
 
 def main() -> int:
-    """Print the table of each trace. Errors are in percentage points."""
+    """Print the table of each trace, with errors in percentage points."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

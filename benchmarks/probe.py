@@ -2,19 +2,21 @@
 
     python benchmarks/probe.py [--endpoints 100] [--seconds 30]
 
-A server of our own answers in the form of OpenAI's chat completions, in a process of its own. It
-measures the time from the end of each request to the first byte of its answer, as Tailspan's plugin
-does in vLLM.
+A test server in a separate process sends responses in the format of OpenAI's chat completions. The
+server measures the time from the end of each request to the first byte of its response, as
+Tailspan's plugin does in vLLM.
 
-Schedule: `tailspan probe` probes 100 endpoints, each 5 s. An answer takes 4 s, so about 80 probes
-are on their way at any time. The output is not read meanwhile. Lateness is the time from the
-intended to the real start. Then `--once` starts all of them at the same instant.
+Schedule: `tailspan probe` probes 100 endpoints, each every 5 s. A response takes 4 s, so about 80
+probes are always in flight. The output is not read during this time. Lateness is the time from the
+scheduled to the real start. Then `--once` starts all probes at the same time.
 
 Network: probes go through `rig/network_proxy.py`, which adds known delays. The error is the network
-time (the client's first event minus the server's first byte) minus what the proxy really added.
+time (the client's first event minus the server's first byte) minus the delay that the proxy really
+added.
 
-Bars: memory below 100 MB; every intended instant has exactly one result; the 99th percentile of the
-lateness is at most 1 % of the interval; the median error is at most 2 ms or 5 % of the delay.
+Target values: memory below 100 MB; every scheduled time has exactly one result; the 99th percentile
+of the lateness is at most 1 % of the interval; the median error is at most 2 ms or 5 % of the
+delay.
 """
 
 import argparse
@@ -79,9 +81,12 @@ def main() -> None:
 
 
 async def _serve(port: int) -> None:
-    """Answer until killed. The path contains the duration of an answer, and `/seen` prints the
-    times to the first byte by request."""
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # clients that leave are expected
+    """Serve until killed.
+
+    The path contains the duration of a response, and `/seen` returns the times to the first byte by
+    request.
+    """
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # clients may disconnect
     seen: dict[str, float] = {}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -246,12 +251,12 @@ def _plan(folder: Path, port: int, endpoints: int, answer_s: float = ANSWER_S) -
         "endpoints": [{"name": f"e{n}", "url": url, **each} for n in range(endpoints)],
     }
     path = folder / "probes.yaml"
-    path.write_text(json.dumps(plan))  # JSON is YAML
+    path.write_text(json.dumps(plan))  # JSON is valid YAML
     return path
 
 
 def _gaps_s(results: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the times between the instants of each endpoint."""
+    """Return the time between consecutive starts of each endpoint."""
     by_endpoint: dict[str, list[float]] = {}
     for each in results:
         by_endpoint.setdefault(each["endpoint"], []).append(each["at"])

@@ -57,8 +57,9 @@ MODELS, REPLICAS_EACH, TENANTS = 4, 4, 10
 
 
 def minute(rng: np.random.Generator, requests: int) -> pa.Table:
-    """Return the requests of one minute: four models on sixteen replicas, from ten tenants with
-    very different traffic.
+    """Return the requests of one minute: four models, sixteen replicas and ten tenants.
+
+    The traffic differs strongly between tenants.
     """
     model = rng.choice(MODELS, requests, p=(0.5, 0.3, 0.15, 0.05))
     replica = model * REPLICAS_EACH + rng.integers(0, REPLICAS_EACH, requests)
@@ -200,7 +201,7 @@ def rows(number: int, folder: Path) -> None:
     page = tuple(stores.PAGE)
     many = tuple(dict.fromkeys([*page, *(c for c in REQUEST_COLUMNS if c not in IDS)]))[:MANY]
     print(f"rows are read as columns, the quick way: {slow_because(engine) or 'yes'}")
-    engine.dispose()  # This also closes the reader process. The first query starts a new one.
+    engine.dispose()  # this also closes the reader process, so the first query starts a new one
     began = time.perf_counter()
     request_columns(engine, ever, page)
     print(f"the first query, which starts the reader process: {time.perf_counter() - began:.2f} s")
@@ -216,7 +217,7 @@ _PARTS: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.1)
 
 
 def each_row(number: int) -> RequestTimeline:
-    """Return a request with every part. The requests arrive at a rate of a hundred per second."""
+    """Return a request with every part; the rate is a hundred requests per second."""
     row: RequestTimeline = stores.request(number)
     return replace(
         row,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import numpy as np  # found by the line above
+import numpy as np  # found because of the path inserted above
 
 from replay import reference
 from replay.arrivals import Arrivals, Prefixes
@@ -56,8 +56,10 @@ def hour(duration_s: float = 3600.0) -> Arrivals:
 
 
 def warming_s() -> tuple[float, float]:
-    """Return the CPU seconds of a process that compiles the loop, and of the next process, which
-    finds it in the cache."""
+    """Return the CPU seconds of a process that compiles the loop, and of the next process.
+
+    The next process finds the compiled loop in the cache.
+    """
     code = "import time; from replay.loop import warm; warm(); print(time.process_time())"
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": str(ROOT)}
@@ -69,7 +71,7 @@ def warming_s() -> tuple[float, float]:
 
 
 def main() -> int:
-    """Print the measurements; return 1 if a limit is exceeded."""
+    """Print the measurements, and return 1 if a limit is exceeded."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     compiling_s, loading_s = warming_s()
     print(f"warm(), once for each version: {compiling_s:.1f} s of CPU; then {loading_s:.1f} s")

@@ -2,10 +2,10 @@
 
     python benchmarks/scrape.py [--requests 400] [--gpus 1]
 
-There are fleets of several sizes, up to the limit of labels, and every feature is enabled. In the
-last five minutes, every replica has answered `--requests` requests from 20 tenants, with different
-latencies and with prices. Its engine and GPUs report every field. The formats are those that
-Prometheus requests: OpenMetrics with exemplars, and protobuf with native histograms.
+The benchmark measures fleets of several sizes, up to the limit of labels, with every feature
+enabled. In the last five minutes, every replica has served `--requests` requests from 20 tenants,
+with different latencies and with prices. Its engine and GPUs report every field. The formats are
+those that Prometheus requests: OpenMetrics with exemplars, and protobuf with native histograms.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from collector.counters import Counters
 from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
 from exporters.definitions.gpu_series import GPU_GAUGES
 from exporters.families import recent_families
-from exporters.format.exposition import Exposition  # found through the path inserted above
+from exporters.format.exposition import Exposition  # found because of the path inserted above
 from exporters.format.negotiation import Format
 from exporters.prometheus import BULK, PrometheusExporter
 from exporters.self_metrics.gpu_readers import GpuReaderMetrics
@@ -202,7 +202,7 @@ def measure(fleet: int, number: int, gpus_each: int) -> None:
         exporter.on_stored(batch, [])
         adding_s += time.process_time() - begun
     begun = time.process_time()
-    exporter._count(now_unix_ns)  # Count the requests that still wait in a batch.
+    exporter._count(now_unix_ns)  # count the requests that still wait in a batch
     adding_s += time.process_time() - begun
     several = max(1, BULK // number)
     for first in range(0, fleet, several):
@@ -244,7 +244,7 @@ def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
 def held_kb(number: int) -> float:
     """Return the memory of a replica's windows in kB.
 
-    The windows of its model take the same amount, and so do the windows of its tenants.
+    The windows of its model use the same amount, and so do the windows of its tenants.
     """
     now_unix_ns = time.time_ns()
     bulk = together(RequestRows.of(rows(0, number, now_unix_ns)), now_unix_ns)

@@ -4,7 +4,7 @@
 
 First, one replica with 5 requests/s is simulated. Its rows and samples are kept in memory, as in
 the cases of `diagnosis.py`. Then each cause is simulated, with two replicas and the traffic of the
-cause. Durations are CPU time of one core, so that other work on the machine does not count. The
+cause. Durations are CPU time of one core, so that other programs on the machine have no effect. The
 exit status is 1 if the speed is below the limit.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from simulator.dataset import run  # found through the path inserted above
+from simulator.dataset import run  # found because of the path inserted above
 from simulator.faults import CAUSES, Fault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
@@ -26,8 +26,10 @@ LIMIT = 100.0
 
 
 def measure(config: FleetConfig) -> tuple[float, int, int]:
-    """Return the simulated seconds of one replica per CPU second, and the numbers of requests and
-    samples."""
+    """Return the simulated seconds of one replica per CPU second, and the number of rows.
+
+    The rows are requests and samples.
+    """
     begun = time.process_time()
     dataset = run(config)
     took_s = time.process_time() - begun

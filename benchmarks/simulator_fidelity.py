@@ -1,10 +1,10 @@
-"""Measures how far the simulator's latencies are from a real vLLM's, by phase, under the same load.
+"""Measures the difference between the simulator's latencies and those of a real vLLM, by phase.
 
     python benchmarks/simulator_fidelity.py [--seconds 60] [--rate 6]
 
 A real server on this machine's CPU serves a Poisson load of random prompts. The fitted step model,
-the model's error and the engine's arguments are read from the server's telemetry. The same requests
-are then served by a simulated engine with these values. Prints the distances between the two
+the model's error and the engine's arguments are read from the server's telemetry. A simulated
+engine with these values then serves the same requests. The output is the distance between the two
 distributions of each phase: Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean
 error of a request's time, also as a share of the real mean). The times of the front end and of
 delivery are constants of the simulated server and are not fitted.
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from _recording import Planned, Recording, record  # type: ignore[import-not-found]
 
-from replay.engine_config import EngineConfig  # found through the path inserted above
+from replay.engine_config import EngineConfig  # found because of the path inserted above
 from replay.step_model import StepModel
 from replay.trace_csv import TraceRow
 from rig.install import NotHereError, ensure
@@ -37,9 +37,7 @@ from telemetry.starts import read
 
 COLUMNS = (*PHASES, "ttft_s", "itl_max_s", "tpot_s", "e2e_s")
 WARM_S = 20.0
-"""Seconds at the beginning in which the step model is fitted. Requests of this period are not
-compared.
-"""
+"""Seconds at the start in which the step model is fitted; later requests are compared."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -93,7 +91,7 @@ def engine_of(recording: Recording) -> EngineConfig:
 
 
 def model_of(sample: EngineSample) -> StepModel:
-    """Return the coefficients that were fitted last."""
+    """Return the newest fitted coefficients."""
     return StepModel(
         base_s=sample.step_model_base_s or 0.0,
         prefill_token_s=sample.step_model_per_prefill_token_s or 0.0,

@@ -2,7 +2,7 @@
 
     python benchmarks/sketches.py [--values 200000]
 
-Both sketches run in one process, in turns. ddsketch is installed into a separate folder.
+Both sketches run alternately in one process. ddsketch is installed into a separate folder.
 """
 
 import argparse

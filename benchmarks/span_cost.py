@@ -1,11 +1,11 @@
-"""Measures the cost of reporting one request without a server, with Tailspan's plugin and with
-vLLM's native tracing.
+"""Measures the cost of reporting one request without a server.
 
     python benchmarks/span_cost.py [--requests 4000]
 
-Both run in one process of the real vLLM's environment, in turns. The cost includes everything but
-the network: from the hook at a request's end to the serialised export, with the telemetry threads.
-The plugin's cost begins at the HTTP edge, and the plugin reports five times as many values.
+Tailspan's plugin is compared with vLLM's native tracing. Both run alternately in one process of the
+real vLLM's environment. The cost includes everything but the network: from the hook at a request's
+end to the serialised export, with the telemetry threads. The plugin's cost begins at the HTTP edge,
+and the plugin reports five times as many values.
 """
 
 import argparse
@@ -155,9 +155,7 @@ def ours(requests: int) -> float:
 
 
 def encoding(spans: int = 512) -> tuple[float, float]:
-    """Return the CPU seconds to encode one span of the plugin, with OpenTelemetry's encoder and
-    with Tailspan's.
-    """
+    """Return the CPU seconds to encode one span, with OpenTelemetry's encoder and Tailspan's."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm.otlp.encoder import encode

@@ -50,14 +50,13 @@ from telemetry.engines import EngineSample
 
 RECORDER = Path(__file__).parent / "_step_recorder"
 WARM_S = 25.0
-"""Time in which the plugin fits its step model. Steps before its end are not used."""
+"""Seconds in which the plugin fits its step model. Steps in this period are not used."""
 HOG_S, PERIOD_S = 10.0, 30.0
-"""The disturbed run has CPU-bound processes for `HOG_S` of every `PERIOD_S`."""
+"""The disturbed run has CPU-bound processes for `HOG_S` of every `PERIOD_S` seconds."""
 PROMPT_TOKENS = 8, 6000
 OUTPUT_TOKENS = 4, 120
 ARGUMENTS = "--max-model-len", "8192"
-"""Long prompts are needed to measure the attention term, which grows with the square of the
-length."""
+"""Long prompts are needed to measure the attention term, which grows with the squared length."""
 WORK = (
     *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
     *("context_tokens_total", "decodes_total"),
@@ -78,7 +77,7 @@ class Served:
     steps: Steps
     stall_s: np.ndarray
     load: float
-    """The machine's load average over a minute, before the run."""
+    """The machine's load average over one minute, before the run."""
 
 
 def calls(seconds: float, rate_per_s: float, seed: int) -> Planned:
@@ -103,8 +102,7 @@ def calls(seconds: float, rate_per_s: float, seed: int) -> Planned:
 
 @contextmanager
 def hogs_at_times() -> Iterator[None]:
-    """Run two CPU-bound processes per core for `HOG_S` of every `PERIOD_S` while the context is
-    open."""
+    """Run two CPU-bound processes per core for `HOG_S` of every `PERIOD_S` seconds."""
     ended = threading.Event()
 
     def run() -> None:
@@ -124,7 +122,7 @@ def hogs_at_times() -> Iterator[None]:
 
 
 def served(planned: Planned, disturbed: bool) -> Served:
-    """Start vLLM with the recorder, send the load, and return what was recorded.
+    """Start vLLM with the recorder, send the load, and return the recorded data.
 
     Raises:
         RuntimeError: the server did not start.
@@ -142,7 +140,7 @@ def served(planned: Planned, disturbed: bool) -> Served:
         if not file.exists():
             raise RuntimeError("no steps were recorded")
         rows = np.array([json.loads(line) for line in file.read_text().splitlines()])
-    # Both processes read the same clock.
+    # Both processes use the same clock.
     begun_s = recording.begun_unix_ns / 1e9 - (time.time() - time.monotonic())
     ended_s = rows[:, 0] - begun_s
     work = np.column_stack([np.ones(len(rows)), rows[:, 3:]])

@@ -82,7 +82,9 @@ def request(number: int) -> RequestTimeline:
 def urls(kind: str) -> Iterator[str]:
     """Yield the URL of a new database of this kind.
 
-    Raises NotHereError or ImportError if the database is not installed.
+    Raises:
+        NotHereError: the database is not installed.
+        ImportError: the driver is not installed.
     """
     with ExitStack() as stack:
         if kind == "PostgreSQL":
@@ -104,12 +106,13 @@ SIZE = {
     "clickhousedb": "SELECT sum(bytes_on_disk) FROM system.parts"
     " WHERE active AND table = 'requests' AND database = currentDatabase()",
 }
-"""Bytes of the requests and their indices, by database."""
+"""Queries for the bytes of the requests and their indices, by database."""
 
 
 def measure(url: str, rows: int) -> str:
-    """Return three numbers: rows written per second (one submission after the other), rows read per
-    second as Arrow, and bytes per row.
+    """Return rows written per second, rows read per second, and bytes per row.
+
+    Rows are submitted one submission after another, and read as Arrow.
     """
     engine = open_database(url)
     batches = [

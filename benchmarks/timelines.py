@@ -38,15 +38,16 @@ _RATE: Final = STEP_S
 """Requests per step, at one request per second."""
 
 Stretch = tuple[int, float | None]
-"""Seconds, and the counter's increase per step, or None if the counter is absent."""
+"""Seconds, and the counter's increase per step; None if the counter is absent."""
 
 QUESTIONS: Final = {
     "page": 'count(ALERTS{alertname=~"Tailspan.*",severity="page",alertstate="firing"})',
     "ticket": 'count(ALERTS{alertname="TailspanObjectiveBlind",alertstate="firing"})',
     "sloth": f'count(ALERTS{{alertname="{ALERT}",alertstate="firing"}})',
 }
-"""The alerts to check at each step: Tailspan's pages, Tailspan's ticket for an objective without
-data, and Sloth's page.
+"""The alerts to check at each step: Tailspan's pages, Tailspan's ticket, and Sloth's page.
+
+The ticket is that of an objective without data.
 """
 
 
@@ -114,8 +115,10 @@ def _excluded(reason: str) -> str:
 
 
 def own(lasts_s: int, events: Stretch, good: float | None, **others: str) -> dict[str, str]:
-    """Return Tailspan's series before and during a fault: all events, good events, and other series
-    that change."""
+    """Return Tailspan's series before and during a fault.
+
+    The series are all events, good events, and other series that change.
+    """
     whole_s = HEALTHY_S + lasts_s
     series = {
         "tailspan_build_info": gauge((whole_s, 1)),
@@ -149,7 +152,7 @@ def faults() -> list[Fault]:
     }
     hang_s = 2 * _HANG_S
     hang = own(hang_s, (hang_s, 0), 0)
-    # Clients disconnect after ten minutes, one per second in order of arrival. Each of these
+    # Clients disconnect after ten minutes, one per second in order of arrival, and each of these
     # requests is bad.
     hang[_EVENTS] = counter((HEALTHY_S, _RATE), (_HANG_S, 0), (_HANG_S, _RATE))
     hang[_REQUESTS] = hang[_EVENTS]

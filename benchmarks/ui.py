@@ -192,8 +192,9 @@ def measure(
     asked: dict[str, Callable[[Any], float]],
     rounds: int,
 ) -> None:
-    """Measure a page and print its lines: first the opening of the page, then the actions. Each
-    round uses a new browser profile.
+    """Measure a page and print its lines: first the opening of the page, then the actions.
+
+    Each round uses a new browser profile.
     """
     answers, whole, again = Times(), [], []
     takes = {name: Times() for name in asked}

@@ -8,7 +8,7 @@ telemetry. A change of the engine is predicted and then simulated, once with the
 once with other traffic of the same kind ("new traffic"). For new traffic, a 95 % interval should
 contain the true value in 90 to 98 % of the cases. For the same arrivals, it may be wider than
 necessary. The median width is printed with the coverage, because a wide interval contains any
-value. The error is compared with the error of predicting that nothing changes. Saturated cases
+value. The error is compared with the error of the prediction "no change". Saturated cases
 are counted separately. A saturated case counts as an error if the prediction does not report the
 saturation.
 """
@@ -39,8 +39,9 @@ from store.queries import Window
 METRICS = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s")
 SHOWN = ("p50", "p99")
 QUEUE_S = 10.0
-"""A changed replica is saturated if the median queue time of a window of some minutes is at least
-this many seconds.
+"""Minimum median queue time of a window, in seconds, at which a changed replica is saturated.
+
+The window has some minutes.
 """
 
 
@@ -137,7 +138,7 @@ class Result:
     refused: bool = False
     saturated: bool = False
     missed: bool = False
-    """The case is saturated, and the prediction does not report this."""
+    """Whether the case is saturated without a report of this in the prediction."""
     figures: Sequence[Figure] = ()
 
 
@@ -219,7 +220,7 @@ def table(results: Sequence[Result]) -> list[str]:
 
 
 def main() -> int:
-    """Predict, simulate, print."""
+    """Predict, simulate, and print the summary."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,17 +1,17 @@
-"""Are predictions right for a real vLLM that is then changed for real?
+"""Measures whether predictions hold for a real vLLM that is then changed.
 
     python benchmarks/what_if_real.py [--seconds 90] [--rate 5] [--cases seats_4,budget_512]
     python benchmarks/what_if_real.py --server "vllm serve FOLDER" --seats 64,16 --tokens 50,350
 
-A real server serves seeded arrivals, twice: the difference between these two runs is the noise of
-the measurement. It runs the tiny model on this machine's CPU, or the command of --server starts it,
-for example on a GPU. The change is predicted from what the first run reported. Then a server with
-the change serves the arrivals. An error is within the bar if it is at most 1.5 times that noise, or
-10 % at P50 and 20 % at P99, whichever is larger. The bar is four of five. No saturated case may be
-called safe.
+A real server serves seeded arrivals twice, and the difference between these two runs is the noise
+of the measurement. The server runs the tiny model on this machine's CPU, or the command of --server
+starts it, for example on a GPU. The change is predicted from the telemetry of the first run. Then a
+server with the change serves the arrivals. An error is within the target if it is at most 1.5 times
+that noise, or 10 % at P50 and 20 % at P99, whichever is larger. The target is four of five cases.
+No saturated case may be predicted as safe.
 
-Two other predictions are printed beside: "no change", and "M/M/c", a queue with as many servers as
-the engine runs requests at once.
+Two other predictions are also printed: "no change", and "M/M/c", a queue with as many servers as
+the engine runs requests at the same time.
 """
 
 import argparse
@@ -46,7 +46,7 @@ SHOWN = ("p50", "p99")
 ALLOWED = {"p50": 0.10, "p99": 0.20}
 BAR = 0.8
 WARM_S = 25.0
-"""Time for the plugin's step model before anything is recorded."""
+"""Seconds in which the plugin fits its step model, before the recording."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Run:
     servers: int = 1
 
     def seats_in_all(self) -> int:
-        """Return how many requests run at once."""
+        """Return the number of requests that run at the same time."""
         return self.seats * self.servers
 
 
 def runs_of(seats: int, changed: int) -> dict[str, Run]:
-    """Return the runs by name. `changed` is the number of seats after the change of seats."""
+    """Return the runs by name; `changed` is the number of batch slots after their change."""
     return {
         "first": Run(seats),
         "second": Run(seats),
@@ -79,7 +79,7 @@ def runs_of(seats: int, changed: int) -> dict[str, Run]:
 
 @dataclass(frozen=True)
 class Case:
-    """A change between two runs, and the question that predicts it."""
+    """A change between two runs, and the question that predicts its effect."""
 
     before: str
     after: str
@@ -105,13 +105,13 @@ def cases_of(seats: int, changed: int) -> dict[str, Case]:
 
 
 def calls(seconds: float, rate_per_s: float, seed: int, tokens: tuple[int, int]) -> Planned:
-    """Return a Poisson load: instants, and prompts of which a third share a long beginning.
+    """Return a Poisson load: times, and prompts of which a third share a long beginning.
 
     Args:
         seconds: length of the recorded load, after the warm-up.
         rate_per_s: mean requests per second.
-        seed: seed of instants and lengths.
-        tokens: least and most output tokens of a request.
+        seed: seed of times and lengths.
+        tokens: minimum and maximum output tokens of a request.
     """
     draw = random.Random(seed)
     shared = "".join(draw.choices("abcdefgh ", k=400))
@@ -150,12 +150,12 @@ def percentile(found: Recorded, name: str, point: str) -> float:
 
 
 def mmc_wait_s(arrivals_per_s: float, service_s: float, servers: int, q: float) -> float:
-    """Return a quantile of the wait in an M/M/c queue; infinite if it cannot keep up (Erlang C)."""
+    """Return a quantile of the wait in an M/M/c queue; infinite at overload (Erlang C)."""
     load = arrivals_per_s * service_s
     if load >= servers:
         return math.inf
     blocked = 1.0
-    for number in range(1, servers + 1):  # Erlang B, by its recursion
+    for number in range(1, servers + 1):  # Erlang B, computed recursively
         blocked = load * blocked / (number + load * blocked)
     waits = blocked / (1 - load / servers * (1 - blocked))
     rate = servers / service_s - arrivals_per_s
@@ -163,7 +163,7 @@ def mmc_wait_s(arrivals_per_s: float, service_s: float, servers: int, q: float) 
 
 
 def mmc(found: Recorded, run: Run, name: str, point: str) -> float:
-    """Return what an M/M/c queue predicts: the measured latency with its queue replaced."""
+    """Return the prediction of an M/M/c queue: the measured latency with the queue replaced."""
     value = percentile(found, name, point)
     if name not in ("ttft_s", "e2e_s"):
         return value
@@ -178,12 +178,12 @@ def mmc(found: Recorded, run: Run, name: str, point: str) -> float:
 
 
 def within(error: float, noise: float, point: str) -> bool:
-    """Return whether a prediction's error is within the bar."""
+    """Return whether a prediction's error is within the target."""
     return abs(error) <= max(1.5 * noise, ALLOWED[point])
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure, predict, change, measure again; print."""
+    """Measure, predict, change, measure again, and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

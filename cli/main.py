@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "compare": "Compare latencies before and after a change, at the same mix and load.",
     "what-if": "Predict what a change would do to the recorded traffic.",
     "advise": "Rank changes by their predicted effect on the recorded traffic.",
+    "budget": "Show how the slow requests spent a latency budget, per layer.",
     "trace": "Write recorded requests as a trace, for benchmark clients.",
     "cost": "Print the cost of serving: requests, recomputation, idle time and loading.",
     "slo": "Check objectives, generate rules, show their status, test notifications.",

@@ -1,1 +1,1 @@
-"""Receives telemetry, converts it to rows, and passes the rows to the store and to listeners."""
+"""Receives telemetry as OTLP, and passes it as rows to the store and to listeners."""

@@ -1,8 +1,8 @@
-"""The collector's own counters of received messages and items, by result.
+"""Counts received messages and items by result.
 
 An item is a span, a data point or a log record. Each item of an acknowledged message counts once,
-as `stored`, `skipped` or `refused`. If a message was not acknowledged, the sender sends it again.
-For such a message, only the items that should have been stored are counted, as `unstored`.
+as `stored`, `skipped` or `refused`. A message that was not acknowledged is sent again, so only its
+valid items are counted, as `unstored`.
 """
 
 import threading
@@ -27,10 +27,10 @@ class Report:
     """Counts of messages by (transport, signal, result)."""
     truncated_texts: int
     dropped_values: Mapping[str, int]
-    """Invalid values that rows were stored without, by reason."""
+    """Counts of invalid values that were left out of stored rows, by reason."""
     listener_failures: int
     waiting_messages: int
-    """Received messages without a response yet."""
+    """Number of received messages without a response yet."""
     waiting_bytes: int
     last_commit_unix_ns: int | None
 

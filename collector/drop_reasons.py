@@ -11,11 +11,11 @@ class Skip(StrEnum):
     """The item is not for Tailspan. It is acknowledged, ignored and counted."""
 
     NOT_A_REQUEST = "not_a_request"
-    """A span that does not describe a request: it has another scope, or no outcome."""
+    """A span that describes neither a request nor an operation of an application."""
     NOT_OURS = "not_ours"
     """A data point of another instrumentation scope."""
     UNKNOWN_METRIC = "unknown_metric"
-    """A data point of Tailspan's scope with a name that this version does not define."""
+    """A data point of Tailspan's scope with a name that this version does not have."""
     NOT_AN_EVENT = "not_an_event"
     """A log record that is not one of Tailspan's events."""
     NO_RECORDED_VALUE = "no_recorded_value"
@@ -34,22 +34,23 @@ class Refusal(StrEnum):
     """An engine start without a configuration."""
     TOO_MANY_ARGUMENTS = "too_many_arguments"
     TOO_MANY_STARTS = "too_many_starts"
-    """There were more engine starts than real engines cause
-    (`collector/rows/engine_start_limits.py`).
-    """
+    """More engine starts than real engines can cause (`collector/rows/engine_start_limits.py`)."""
+    TOO_MANY_OPERATIONS = "too_many_operations"
+    """More operations in an application's trace than are stored
+    (`collector/rows/operation_limits.py`)."""
     MISSING_START = "missing_start"
     """A counter's data point without its start timestamp."""
     MISSING_VALUE = "missing_value"
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
-    """The timestamp is before 2020, when vLLM did not exist."""
+    """The timestamp is before 2020; vLLM did not exist then."""
     IN_THE_FUTURE = "in_the_future"
-    """The timestamp is more than a day ahead of this machine's clock, which is more than a wrong
-    time zone explains. Or a sample or engine start is far ahead of the rest of its message.
+    """The timestamp is more than a day ahead of this machine's clock (more than a wrong time zone),
+    or a sample or engine start is far ahead of the rest of its message.
     """
     TOO_OLD = "too_old"
     """The row is older than the retention."""
     TOO_YOUNG = "too_young"
-    """A request in flight that has not run long enough to be reported."""
+    """The request in flight has not run long enough to be reported."""
     ENDS_BEFORE_START = "ends_before_start"
     ABSURD_DURATION = "absurd_duration"
     """The duration is longer than seven days."""
@@ -62,35 +63,36 @@ class Refusal(StrEnum):
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
     """The sum of the phases differs from end − start by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
-    """The parts of a phase sum to more or less than the phase, by more than a millisecond, or some
-    parts are missing. Or the time to first token, or between two tokens, is longer than the
-    request.
+    """The sum of a phase's parts differs from the phase by more than a millisecond, some parts are
+    missing, or the time to first token or between two tokens is longer than the request.
     """
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum is not monotonic and cumulative, so a lost export would lose counts."""
+    """A sum is not monotonic and cumulative, so a lost export would lose data."""
 
 
 WHY: Final[Mapping[Refusal, str]] = {
     Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
     Refusal.TOO_YOUNG: f"requests are reported in flight from {REPORTED_FROM_S:g} s on",
 }
-"""Explanations of refusals that need no details of the item."""
+"""Fixed explanations of refusals for the sender."""
 
 
 class DroppedValue(StrEnum):
-    """An optional value is invalid. Its row is stored without it, and the value is counted."""
+    """An optional value is invalid. The row is stored without it, and the value is counted."""
 
     LADDER_WRONG_TYPE = "prefix_ladder_wrong_type"
     """The attribute is not a text."""
     LADDER_TOO_LONG = "prefix_ladder_too_long"
     LADDER_MALFORMED = "prefix_ladder_malformed"
-    """The text is not the number of tokens per block and groups of four base64 characters."""
+    """The text does not have the form `16:` (tokens per block) and groups of four base64
+    characters.
+    """
 
 
 class Unstored(StrEnum):
-    """The store did not keep a batch, so the message was not acknowledged."""
+    """The store did not store a batch, so the message was not acknowledged."""
 
     STORE_BUSY = "store_busy"
     STORE_FAILED = "store_failed"
     STORE_REFUSED = "store_refused"
-    """The rows themselves are invalid, so the response asks the sender not to retry."""
+    """The rows are invalid, so the sender must not retry."""

@@ -1,4 +1,4 @@
-"""The errors that a sender receives instead of an acknowledgement, over gRPC and HTTP.
+"""The errors that a sender receives over gRPC and HTTP instead of an acknowledgement.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC response" and "OTLP/HTTP response";
 the codes are google.rpc.Code.
@@ -7,7 +7,7 @@ the codes are google.rpc.Code.
 from typing import ClassVar
 
 RETRY_AFTER_S = 1
-"""Pause before a retry that the response asks for. A commit usually takes milliseconds."""
+"""Pause before a retry, as requested in the response. A commit usually takes milliseconds."""
 
 
 class CollectorError(Exception):
@@ -38,7 +38,7 @@ class MalformedError(IntakeError):
 
 
 class UnreadableError(IntakeError):
-    """Reading the body failed because of a defect. A retry would fail in the same way."""
+    """Reading the body failed because of a defect, so a retry would fail too."""
 
     result, http_status, rpc_code = "unreadable", 400, 3
 
@@ -56,7 +56,7 @@ class UnsupportedError(IntakeError):
 
 
 class BusyError(IntakeError):
-    """The memory limit for messages is reached at the moment."""
+    """The memory for messages is used up at the moment."""
 
     result, http_status, rpc_code, retry_after_s = "busy", 503, 8, RETRY_AFTER_S
 
@@ -105,7 +105,7 @@ class StoreFailedError(IntakeError):
 
 
 class StoreRefusedError(IntakeError):
-    """The store cannot store these rows, and a retry would fail again."""
+    """The store cannot store these rows, so a retry would fail too."""
 
     result, http_status, rpc_code = "store_refused", 400, 3
 
@@ -131,4 +131,4 @@ RESULTS = (
         )
     ),
 )
-"""Values of the label `result` of the message counter. `failed` is a defect of the collector."""
+"""Values of the message counter's label `result`. `failed` is a defect of the collector."""

@@ -1,8 +1,7 @@
-"""Processes a received message: reads it, stores its rows, notifies listeners, and returns the
-response.
+"""Processes a received message: reads it, stores its rows, notifies listeners, responds.
 
 This code is independent of the transport. An acknowledgement means that the rows are committed. Any
-other result is an `IntakeError`, which defines whether the sender may retry. If a sender
+other result is an `IntakeError`, whose type determines whether the sender may retry. If a sender
 disconnects, its message is still processed, and its stored rows are passed to the listeners.
 """
 
@@ -36,14 +35,14 @@ from collector.sink import Forward, GpuListener, InFlightListener, Listener, Pro
 from telemetry.tasks import Task
 
 Step = Callable[[Batch, int], None]
-"""A function that changes the rows of a message before they are stored. Its arguments are the rows,
-and the arrival timestamp in unix ns.
+"""Changes the rows of a message before they are stored. The arguments are the rows and the arrival
+timestamp in unix ns.
 """
 
 MAX_PEER_ROWS: Final = 8192
-"""A sender's next message is read only while fewer of the sender's rows than this wait for their
-commit. This limit allows 16 exporters with batches of 512 rows. A transaction with this number of
-rows takes about 0.3 s.
+"""Number of uncommitted rows of a sender at which the sender's next message waits. The limit is
+enough for 16 exporters with batches of 512 rows. A transaction with this number of rows takes about
+0.3 s.
 """
 
 STORE_RETRY_S: Final = 10.0
@@ -60,18 +59,18 @@ class Intake:
         listeners: receive the rows after their commit.
         counters: count messages and items.
         clock_unix_ns: returns the current time.
-        limits: limits of waiting messages and of rates; above a limit, senders must retry.
-        reading: reads messages; `Intake` closes it at the end.
+        limits: limits on waiting messages and rates. Above a limit, senders must retry.
+        reading: reads messages. `stop` closes it.
         clock: monotonic seconds.
         forward: receives the unchanged bytes of each stored message.
         gpu_listeners: receive GPU samples after their commit.
         in_flight_listeners: receive reports of requests in flight after their commit.
         probe_listeners: receive probes after their commit.
-        steps: change the rows before they are stored, in this order. If a step fails, the failure
-            is counted and the rows are stored without it.
+        steps: change the rows before they are stored, in this order. A failed step is counted and
+            left out.
         ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. Rows may be this
-            much further in the future, so that a sender on this machine, which reads the same
-            system clock, is not refused as `in_the_future`.
+            much further in the future, so that senders on this machine, which use the same system
+            clock, are not refused as `in_the_future`.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Intake:
         self._tasks: set[asyncio.Task[Message]] = set()
         self._arriving: set[asyncio.Timeout] = set()
         self._stopping = False
-        # One at a time: two readers would share the CPU and need twice the memory.
+        # One thread: two readers would share the CPU and need twice the memory.
         self._thread = ThreadPoolExecutor(1, "collector-reading")
         self._queue = FairQueue(MAX_PEER_ROWS)
         self._reading = reading
@@ -116,17 +115,16 @@ class Intake:
 
     @property
     def store_available(self) -> bool:
-        """Return whether the store is available: its last commit succeeded, or failed more than
-        `STORE_RETRY_S` ago.
+        """Return whether the last commit succeeded, or failed more than `STORE_RETRY_S` ago.
 
-        After that time the store counts as available again, because only a retry by a sender can
-        show that the store has recovered.
+        After that time the store counts as available again, because only a sender's retry can show
+        that it has recovered.
         """
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
 
     def enter(self, peer: str) -> Reservation:
-        """Reserve memory for a message of this sender before it is read from the network.
+        """Reserve memory for a sender's message before it is read from the network.
 
         Raises:
             IntakeError: the message would not be accepted at the moment.
@@ -138,8 +136,7 @@ class Intake:
 
     @asynccontextmanager
     async def arriving(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-        """Limit the time that a message may take to arrive. The collector's stop also ends this
-        time.
+        """Limit the time that a message may take to arrive. `stop` also ends this time.
 
         Raises:
             TooSlowError: the time limit is exceeded.
@@ -211,16 +208,16 @@ class Intake:
         self._stopping = True
         self._queue.refuse_all(StoppingError)
         for timeout in list(self._arriving):
-            with suppress(RuntimeError):  # it has expired already
+            with suppress(RuntimeError):  # the time limit has expired already
                 timeout.reschedule(0)
         await self._answered(0.4 * grace_s)
-        # Abort the message that is being read. Messages that have been read wait for their commit.
+        # Abort the message that is being read. Messages that were read still wait for their commit.
         await asyncio.to_thread(self._reading.close)
         await self._answered(0.4 * grace_s)
         for task in self._tasks:
             task.cancel()
         await self._answered(0.2 * grace_s)
-        # A MessageReader in this process cannot be aborted, but no caller waits for its result.
+        # A reader in this process cannot be aborted, but no caller waits for its result.
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._reading.close()  # reading may have begun after the first call
 
@@ -247,7 +244,7 @@ class Intake:
 
             if self._stopping:
                 raise StoppingError
-            # On a thread: reading a large message takes long and must not block the event loop.
+            # On a thread, because reading a large message would block the event loop.
             done = self._queue.put(room.peer, read)
             self._thread.submit(self._queue.run)
             try:
@@ -255,7 +252,7 @@ class Intake:
                     batch = await asyncio.wrap_future(done)
                 finally:
                     self._rates.add(room.peer, len(whole) - len(body))
-                # From here on, the message is decompressed and may wait long for the store.
+                # The decompressed message may wait long for the store, so reserve its size.
                 room.grow(len(whole) - len(body))
                 self._enrich(batch, arrived_unix_ns)
                 if not batch.empty:
@@ -285,7 +282,7 @@ class Intake:
         try:
             future = self._sink.submit(
                 *(batch.requests, batch.samples, batch.starts, batch.gpus),
-                *(batch.in_flight, batch.probes),
+                *(batch.in_flight, batch.probes, batch.operations),
             )
         except Exception as error:
             self._counters.unstored(signal, batch, Unstored.STORE_BUSY)

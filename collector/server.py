@@ -1,4 +1,4 @@
-"""The collector: both OTLP receivers, and the intake that they share."""
+"""Runs both OTLP receivers and the intake that they share."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -20,6 +20,7 @@ from collector.otlp.http_receiver import http_app
 from collector.otlp.message_reader import LocalReader, MessageReader, ProcessReader
 from collector.rows.age_limit import AgeLimit
 from collector.rows.engine_start_limits import EngineStartLimits
+from collector.rows.operation_limits import OperationLimits
 from collector.rows.pricing import RequestPricing
 from collector.rows.sender_clocks import SenderClocks
 from collector.signals import SIGNALS
@@ -45,15 +46,14 @@ class Collector:
         host: address that both receivers listen on.
         grpc_port: port, or 0 for a free port.
         http_port: port, or 0 for a free port.
-        limits: limits of waiting messages and of rates.
+        limits: limits on waiting messages and rates.
         tokens: the valid tokens, or None if no token is required.
         hosts: the host names that requests to OTLP/HTTP may contain. Browsers cannot call gRPC.
         tls: TLS settings of both receivers, or None for plaintext.
         reading: reads messages, or None to read them in this process.
-        clock: the clock for arrival timestamps. The default is the system clock, corroborated by
-            the senders' clocks.
-        clock_unix_ns: a function that returns the time of a clock that never jumps, used instead of
-            `clock`.
+        clock: the clock for arrival timestamps; None for the system clock, corroborated by the
+            senders' clocks.
+        clock_unix_ns: returns the time of a clock that never jumps, which replaces `clock`.
         forward: receives the unchanged bytes of each stored message.
         gpu_listeners: receive GPU samples after their commit.
         in_flight_listeners: receive reports of requests in flight after their commit.
@@ -115,6 +115,7 @@ class Collector:
                 self.clocks,
                 AgeLimit(keep_ns, lambda: own.deletable_unix_ns),
                 EngineStartLimits(),
+                OperationLimits(),
                 *([] if pricing is None else [RequestPricing(pricing)]),
             ],
         )
@@ -143,7 +144,7 @@ class Collector:
 
     @property
     def ready(self) -> bool:
-        """Return whether the collector listens and the store is available."""
+        """Return whether the collector is listening and the store is available."""
         return self._listening and self._intake.store_available
 
     @property
@@ -155,12 +156,12 @@ class Collector:
 
     @property
     def grpc_port(self) -> int:
-        """The port of OTLP/gRPC. After the start, this is the port in use."""
+        """The port of OTLP/gRPC: the configured port, or after `start` the port in use."""
         return self._grpc.port
 
     @property
     def http_port(self) -> int:
-        """The port of OTLP/HTTP. After the start, this is the port in use."""
+        """The port of OTLP/HTTP: the configured port, or after `start` the port in use."""
         return self._http.port
 
     def _forbidden(self, path: str) -> None:
@@ -183,14 +184,13 @@ class Collector:
         self._listening = True
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
-        """Accept no new messages.
+        """Accept no new messages, and answer current messages.
 
-        Answer current messages within `grace_s`, and ask the senders of the other messages to
-        retry.
+        Messages that are not stored within `grace_s` receive an error that asks for a retry.
         """
         self._listening = False
         await self._intake.stop(grace_s)
-        # All calls have been processed, but their responses must still be sent.
+        # All calls are processed, but responses must still be sent.
         await asyncio.gather(self._grpc.stop(ANSWER_S), self._http.stop(ANSWER_S))
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The OTLP signals that the collector receives over both transports."""
+"""Defines the OTLP signals that the collector receives."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,11 +40,11 @@ class Signal:
     grpc_service: str
     skips: tuple[Skip, ...]
     request: type[Message]
-    """The protobuf class of its messages."""
+    """The protobuf class of the signal's messages."""
     read: Callable[[bytes, int], Batch]
     """Converts a protobuf message and its arrival timestamp (unix ns) to a batch.
 
-    The function raises MalformedError, or TooLargeError if the message contains too many items.
+    Raises MalformedError, or TooLargeError if the message contains too many items.
     """
     answer: Callable[[Batch], Message]
 

@@ -1,9 +1,10 @@
-"""Interfaces: sinks store rows, and listeners receive stored rows."""
+"""Defines the interfaces of sinks, which store rows, and listeners, which receive them."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
+from telemetry.application_operations import ApplicationOperation
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -13,7 +14,7 @@ from telemetry.starts import EngineStart
 
 
 class Sink(Protocol):
-    """Stores rows. Storing a row again is not an error, so a sender may always retry."""
+    """Stores rows. A row may be stored again, so that a sender may always retry."""
 
     def submit(
         self,
@@ -23,12 +24,13 @@ class Sink(Protocol):
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
         probes: Sequence[Probe] = (),
+        operations: Sequence[ApplicationOperation] = (),
     ) -> Future[None]:
         """Accept rows, without waiting.
 
         Returns:
-            The future completes when the rows are committed. Its exception is a ValueError if the
-            rows are invalid. After any other exception, the rows may be submitted again.
+            A future that completes when the rows are committed. Its exception is a ValueError if
+            the rows are invalid. After any other exception, the rows may be submitted again.
 
         Raises:
             Exception: the sink did not accept the rows; they may be submitted again.
@@ -45,8 +47,8 @@ class Forward(Protocol):
 class Listener(Protocol):
     """Receives rows after their commit, on the collector's event loop. It must be fast.
 
-    A listener receives a batch again if the sender repeats it. A listener that counts must detect
-    repeats.
+    If a sender repeats a batch, listeners receive the batch again. A listener that counts must
+    detect repeats.
     """
 
     def on_stored(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from collector.server import Collector
+from telemetry.application_operations import ApplicationOperation
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -19,8 +20,8 @@ from telemetry.starts import EngineStart
 class MemorySink:
     """A sink that keeps rows in lists.
 
-    With `held`, commits wait until `release` is called. While `failure` is set, commits fail with
-    it. While `refusal` is set, `submit` raises it.
+    With `held`, commits wait for a call of `release`. While `failure` is set, commits fail with
+    this exception. While `refusal` is set, `submit` raises this exception.
     """
 
     def __init__(self, *, held: bool = False) -> None:
@@ -30,10 +31,11 @@ class MemorySink:
         self.gpus: list[GpuSample] = []
         self.in_flight: list[InFlightRequest] = []
         self.probes: list[Probe] = []
+        self.operations: list[ApplicationOperation] = []
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
-        """One permit per submission, for tests that wait for a submission."""
+        """Released once per submission, for tests that wait for a submission."""
         self._held = held
         self._waiting: list[
             tuple[
@@ -43,6 +45,7 @@ class MemorySink:
                 Sequence[GpuSample],
                 Sequence[InFlightRequest],
                 Sequence[Probe],
+                Sequence[ApplicationOperation],
                 Future[None],
             ]
         ] = []
@@ -55,12 +58,13 @@ class MemorySink:
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
         probes: Sequence[Probe] = (),
+        operations: Sequence[ApplicationOperation] = (),
     ) -> Future[None]:
         """Accept rows, as the store's writer does."""
         if self.refusal is not None:
             raise self.refusal
         done: Future[None] = Future()
-        self._waiting.append((requests, samples, starts, gpus, in_flight, probes, done))
+        self._waiting.append((requests, samples, starts, gpus, in_flight, probes, operations, done))
         if not self._held:
             self._commit()
         self.submitted.release()
@@ -73,7 +77,7 @@ class MemorySink:
 
     def _commit(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for requests, samples, starts, gpus, in_flight, probes, done in waiting:
+        for requests, samples, starts, gpus, in_flight, probes, operations, done in waiting:
             if self.failure is not None:
                 done.set_exception(self.failure)
                 continue
@@ -83,6 +87,7 @@ class MemorySink:
             self.gpus.extend(gpus)
             self.in_flight.extend(in_flight)
             self.probes.extend(probes)
+            self.operations.extend(operations)
             done.set_result(None)
 
 

@@ -1,19 +1,19 @@
-"""The bill: the cost of every second of every engine, assigned to a request or to another part.
+"""Compute the bill: the cost of every second of every engine, assigned to requests or another part.
 
     bill = R·wall = requests + wasted + idle + loading + unbilled
 
-`requests` is the requests' share of the engine's steps, from the step ledger. `wasted` is the work
-that the engine repeated after evictions. `idle` is the time between steps. `loading` is the time
-from the start of a process until its engine was ready. `unbilled` is the rest of the busy time:
-steps of requests that have not ended, or whose row was lost. `unbilled` is negative if requests
-were billed more time than their engine reports as busy. `idle` and `loading` are never negative.
-Without a ledger, an engine's time is divided among the requests in proportion to their weighted
-tokens, and `priced_by` is `tokens`.
+`requests` is the requests' share of the engine's steps, from the step ledger. `wasted` is work that
+the engine repeated after evictions. `idle` is the time between steps. `loading` is the time from
+the start of a process until its engine was ready. `unbilled` is the rest of the busy time: steps of
+requests that have not ended, or whose row was lost. It is negative if requests were billed more
+time than their engine reports as busy. `idle` and `loading` are never negative. Without a ledger,
+an engine's time is divided among the requests in proportion to their weighted tokens, and
+`priced_by` is `tokens`.
 
-For hours without engine data, the bill contains only `requests` and `wasted`. Older databases have
-only rollups of requests.
+For hours without engine data, as in older databases, the bill contains only `requests` and
+`wasted`.
 
-Pure. The bill uses the current prices, not the prices at the time of the request.
+Pure. The bill uses current prices, not the prices at the time of a request.
 """
 
 from collections import defaultdict
@@ -31,8 +31,8 @@ from telemetry.accounts import Accounts, Cells
 
 
 class Unpriced(NamedTuple):
-    """A server without a price. `device` is the device that matches no entry of the price list;
-    None if the device is unknown."""
+    """A server without a price. `device` matches no entry of the price list, or is
+    unknown (None)."""
 
     replica: str
     device: str | None
@@ -54,8 +54,7 @@ class Bill:
     """The latest rate of each engine, by replica."""
     unpriced: Sequence[Unpriced]
     weights: Mapping[Key, Weights]
-    """The weights that divide the cost of requests between input and output tokens, by replica and
-    hour."""
+    """The weights of input and output tokens, by replica and hour."""
     uptime: Uptime
 
     @property
@@ -65,19 +64,19 @@ class Bill:
 
     @property
     def engines(self) -> float:
-        """Mean number of engines that were up, over the time in which at least one engine was up. A
-        pod and its replacement count as one engine."""
+        """Mean number of engines that were up, over the time in which at least one was up.
+
+        A pod and its replacement count as one engine."""
         return self._wall_s / self.uptime.up_s if self.uptime.up_s else 0.0
 
     @property
     def usd_per_hour(self) -> float:
-        """Mean cost of all engines per hour, busy or idle, over the time in which at least one
-        engine was up.
+        """Mean cost of all engines per hour, over the time in which at least one engine was up.
 
-        The mean is computed from engine-seconds, so a replica and its replacement are not counted
-        twice.
+        Idle engines are included. The mean is computed from engine-seconds, so a replica and its
+        replacement are not counted twice.
         """
-        if not self.uptime.up_s:  # if each engine has only one sample, no time has passed
+        if not self.uptime.up_s:  # no time has passed if each engine has only one sample
             return sum(rate.usd_per_hour for rates in self.rates.values() for rate in rates)
         usd = sum(line.bill_usd for line in self.lines if line.wall_s)
         return usd / self.uptime.up_s * 3_600
@@ -93,7 +92,7 @@ def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
     Args:
         accounts: the accounts of the window. The labels of their cells must include `by`.
         prices: the price list.
-        by: labels to group by, which may include `hour`; empty for a single group.
+        by: labels to group by, possibly with `hour`; empty for a single group.
     """
     uptime = uptime_of(
         accounts.engines, accounts.from_unix_ns, accounts.to_unix_ns, accounts.starts

@@ -1,5 +1,4 @@
-"""One line of the bill: the cost of a replica in one hour, divided into requests, waste, idle time,
-loading and unbilled time.
+"""Compute a line of the bill: the cost of a replica in one hour, divided into its parts.
 
 Pure.
 """
@@ -20,8 +19,8 @@ from telemetry.requests import PricedBy
 class Line:
     """The cost of one replica in one hour. Fields that end in `_usd` are dollars.
 
-    `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd` + `loading_usd` + `unbilled_usd`. If
-    `idle_usd` is unknown, `requests_usd` includes the idle cost.
+    `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd` + `loading_usd` + `unbilled_usd`. An
+    unknown `idle_usd` is included in `requests_usd`.
     """
 
     replica: str
@@ -43,10 +42,7 @@ class Line:
 
 
 def sum_lines(lines: Iterable[Line]) -> Line:
-    """Return the sum of lines, with the replica "" and the first line's hour.
-
-    At least one line is required.
-    """
+    """Return the sum of one or more lines, with the replica "" and the first line's hour."""
     several = list(lines)
     known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
     known_busy = [each.busy_s for each in several if each.busy_s is not None]
@@ -74,11 +70,11 @@ Key = tuple[str | None, int]
 
 
 class RequestPricing(NamedTuple):
-    """The price of the requests of a replica and hour."""
+    """The price of requests on one replica in one hour."""
 
     line: Line | None
     usd_per_s: float
-    """Price per second of the step ledger."""
+    """Price per billed second."""
     usd_per_weight: float | None
     """Price per weighted token; None if the ledger reports seconds."""
 
@@ -93,10 +89,9 @@ def line_of(
     *,
     gone: bool,
 ) -> RequestPricing | None:
-    """Return a replica's line for an hour, and the price of its requests. Return None if the
-    replica has no price.
+    """Return a replica's line for an hour and the price of its requests, or None without a price.
 
-    `gone` means that the engines' time is unknown or only partly known.
+    `gone` is true if the engines' time is not completely known.
     """
     replica, hour = key
     rated = [
@@ -140,11 +135,10 @@ def line_of(
     idle_usd: float | None
     if gone:
         if method is not PricedBy.LEDGER:
-            return None  # neither the engine's time nor the requests' seconds are known
+            return None  # the engine's time and the requests' seconds are both unknown
         bill_usd, idle_usd, unbilled_usd = requests_usd + wasted_usd, None, 0.0
     elif busy_usd is not None:
-        # The difference can be negative only by rounding, because `uptime` assigns busy time only
-        # to time in which the engine was up.
+        # Only rounding can make the difference negative: `uptime` limits busy time to the uptime.
         idle_usd = max(0.0, bill_usd - loading_usd - busy_usd)
         unbilled_usd = bill_usd - loading_usd - idle_usd - requests_usd - wasted_usd
     elif method is PricedBy.TOKENS:
@@ -174,8 +168,8 @@ def line_of(
 
 
 def _seconds(places: Sequence[int], cells: Cells) -> list[tuple[float, float, bool]] | None:
-    """Return for each cell the billed seconds, the wasted seconds, and whether its responses were
-    lost. Return None if no step ledger is available."""
+    """Return billed seconds, wasted seconds and `is_lost` of each cell, or None without a
+    ledger."""
     reported = cells.reported["billed_s"]
     billed, wasted = cells.sums["billed_s"], cells.sums["wasted_s"]
     if not any(reported[place] or billed[place] for place in places):

@@ -1,22 +1,22 @@
 """Estimate the highest request rate at which the objectives are met, from noisy time ranges.
 
-Pure. The rate of the best range would be too high, and would grow with the number of ranges. There
-are two reasons: a range may by chance receive more requests than its load implies, and an
-overloaded range may meet the objective by chance. The estimate removes both effects:
+Pure. The rate of the best range would be too high, and would grow with the number of ranges: a
+range may by chance receive more requests than its load implies, and an overloaded range may meet
+the objective by chance. The estimate removes both effects:
 
 1. Each range's requests are divided into two halves at random. If requests arrive independently,
-   then at a fixed load the numbers of requests in the two halves are also independent. One half
-   determines the order of the ranges. The other half measures the rates, so the ordering does not
-   make them too high. Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for
-   convolution-closed distributions", Journal of Machine Learning Research 25 (2024).
+   then at a fixed load the numbers in the two halves are independent too. One half determines the
+   order of the ranges, and the other half measures the rates, so the order does not bias the rates.
+   Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for convolution-closed distributions",
+   Journal of Machine Learning Research 25 (2024).
 2. Ranges that are adjacent in this order are pooled into bands. The share of good requests is
-   fitted by a function that does not increase with the rate. So a range that is good by chance is
+   fitted by a function that does not increase with the rate, so a range that is good by chance is
    averaged with bad ranges. Source: Ayer, Brunk, Ewing, Reid and Silverman, "An empirical
    distribution function for sampling with incomplete information", Annals of Mathematical
    Statistics 26 (1955): pooling of adjacent violators.
 3. A rate is sustainable if the fit is at least one standard error above the target. The standard
-   error is computed from the differences between ranges. This margin is required because such a fit
-   is least certain at its ends.
+   error is computed from the differences between ranges. The margin is needed because such a fit is
+   least certain at its ends.
 """
 
 from collections.abc import Sequence
@@ -29,16 +29,15 @@ from numpy.typing import NDArray
 from telemetry.counter_series import FloatArray, IntArray
 
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests for an estimate. With fewer requests, a rate may meet an objective by
+"""Minimum number of requests for an estimate. With fewer, a rate may meet an objective by
 chance."""
 BAND_REQUESTS: Final = 2_500
 """Minimum number of requests in a band. The standard error of its rate is then 1/√2500 = 2 %."""
 
 BAND_STRETCHES: Final = 6
-"""Minimum number of five-minute ranges in a band: half an hour. A single range does not show how
-much ranges differ. With one range per band, a fleet with a constant overload of 20 % seemed to meet
-its objective in 14 of 80 simulations. With six ranges per band, this happened in 0 of 120
-simulations."""
+"""Minimum number of five-minute ranges in a band: half an hour. The differences between ranges
+cannot be estimated from one range. With one range per band, a fleet with a constant overload of 20
+% seemed to meet its objective in 14 of 80 simulations; with six ranges per band, in 0 of 120."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +56,13 @@ class SustainableRate:
     """The highest rate at which the objectives are met."""
 
     requests: int
-    """Number of counted requests of the objective with the most requests; 0 without an
-    objective."""
+    """Number of counted requests, of the objective with the most; 0 without an objective."""
     rps: float | None
-    """The highest rate at which all objectives are met; None if there is no such rate."""
+    """The highest rate at which all objectives are met, or None."""
 
     @property
     def known(self) -> bool:
-        """True if enough requests were counted."""
+        """Whether enough requests were counted."""
         return self.requests >= MIN_REQUESTS
 
 
@@ -95,14 +93,15 @@ def sustainable_rate(
     if not met.any():
         return SustainableRate(requests, None)
     best = int(np.argmax(met))
-    # Only half of the requests measure the rate, so multiply by two.
+    # Multiply by two, because only half of the requests measure the rate.
     rps = 2.0 * float(measured[band == best].sum()) / (length_s * int((band == best).sum()))
     return SustainableRate(requests, rps)
 
 
 def _bands(measured: IntArray) -> IntArray:
-    """Return the band of each range, in the order of the ranges: (n,). The last band includes the
-    remaining ranges."""
+    """Return the band of each range, in the order of the ranges: (n,).
+
+    The last band includes the remaining ranges."""
     band = np.zeros(measured.size, np.int64)
     number, requests, begun = 0, 0, 0
     for place, each in enumerate(measured.tolist()):
@@ -135,12 +134,11 @@ def _summed(which: IntArray, values: FloatArray, number: int) -> FloatArray:
 
 
 def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
-    """Return the block of each band: (n,). The share of good requests increases from block to
-    block."""
+    """Return the block of each band: (n,). The share of good requests increases by block."""
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])
-        # Compare products instead of quotients, because a·d ≥ c·b is also defined for empty bands.
+        # Compare products instead of quotients: a·d ≥ c·b is also defined for empty bands.
         while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]

@@ -1,4 +1,4 @@
-"""Compute the token weights of request cells, and whether the responses were lost.
+"""Compute the token weights of cells, and whether their responses were lost.
 
 Pure.
 """
@@ -21,5 +21,5 @@ def tokens(place: int, cells: Cells, weights: Weights) -> tuple[float, float]:
 
 
 def is_lost(place: int, cells: Cells) -> bool:
-    """Return True if the responses of a cell's requests were not delivered."""
+    """Return whether the responses of a cell's requests were not delivered."""
     return cells.labels[int(cells.group[place])][list(cells.by).index("outcome")] in LOST

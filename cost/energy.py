@@ -1,17 +1,16 @@
-"""Compute the energy of each replica's GPUs in joules, assign it to requests or idle time, and
-compute CO₂.
+"""Compute the energy of each replica's GPUs, divide it into busy and idle energy, and compute CO₂.
 
 Pure. Energy is read from counters at the ends of minutes. The energy of shorter intervals is not
-reliable, because power sensors do not measure continuously (an H100's sensor measures during only a
-quarter of the time: arXiv 2312.02741). For the minutes of a replica (in a long range: the hours),
-the model is
+reliable, because power sensors do not measure continuously (an H100's sensor measures only a
+quarter of the time: arXiv 2312.02741). The model for the minutes of a replica (hours in a long
+range) is
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
-a is the power of the GPUs without work, so idle energy is a·(T − busy). If there are too few
-minutes, or if they are too similar, idle time gets the same power as busy time, so idle energy is
-too high. The rest of the energy belongs to the requests and is divided in proportion to their cost.
-The energy of unbilled busy time is not assigned to any request.
+a is the power of idle GPUs, so idle energy is a·(T − busy). If there are too few minutes, or their
+busy shares are too similar, idle time gets the same power as busy time, so idle energy is too high.
+The rest of the energy belongs to the requests and is divided in proportion to their cost. The
+energy of unbilled busy time is not assigned to any request.
 """
 
 from collections import defaultdict
@@ -30,10 +29,10 @@ from telemetry.counter_series import CounterSeries
 MINUTE_S: Final = 60
 LEAST_BUCKETS: Final = 10
 LEAST_SPREAD: Final = 0.2
-"""Minimum difference between the largest and the smallest busy share. With a smaller difference, a
-and b cannot be distinguished."""
+"""Minimum difference between the largest and the smallest busy share. Below it, a and b cannot be
+distinguished."""
 MOST_W: Final = 5_000.0
-"""Maximum plausible power of a GPU in watts. If a counter rose faster, it was reset."""
+"""Maximum plausible power of a GPU in watts. A counter that rose faster was reset."""
 J_PER_KWH: Final = 3.6e6
 
 _NS: Final = 10**9
@@ -48,10 +47,9 @@ class Energy:
     seen_s: float
     """GPU-seconds covered by counters."""
     co2_g: float | None
-    """CO₂ in grams, including the data centre's overhead; None if the price list has no emissions
-    for the region."""
+    """CO₂ in grams, including the data centre's overhead; None without emissions for the region."""
     fitted: bool
-    """True if the idle power was fitted. False if it was estimated from the share of idle time."""
+    """Whether the idle power was fitted, not estimated from the share of idle time."""
 
     @property
     def kwh(self) -> float:
@@ -60,8 +58,9 @@ class Energy:
 
 
 def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
-    """Return the energy by replica. Replicas without energy counters are omitted. The result is
-    empty if the range is shorter than a minute."""
+    """Return the energy by replica, without replicas that have no energy counters.
+
+    Empty if the range is shorter than a minute."""
     drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
     busy = _busy(accounts, uptime)
     found = {}
@@ -91,7 +90,7 @@ def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, E
 
 
 def total_energy(several: Iterable[Energy]) -> Energy | None:
-    """Return the sum over replicas; None if there are no replicas."""
+    """Return the sum over replicas, or None without replicas."""
     known = list(several)
     if not known:
         return None
@@ -113,12 +112,11 @@ class GroupEnergy(NamedTuple):
 
 
 def energy_by_group(bill: Bill, energies: Mapping[str, Energy]) -> list[GroupEnergy | None]:
-    """Return the busy energy of each group. A replica's busy energy is divided among the groups in
-    proportion to their cost.
+    """Return the busy energy of each group.
 
-    The energy is None if no replica of the group has both energy counters and a price. The sum over
-    all groups may be less than the busy energy, because the energy of unbilled time is not
-    assigned.
+    A replica's busy energy is divided among the groups in proportion to their cost. A group's
+    energy is None if none of its replicas has both energy counters and a price. The sum over all
+    groups may be less than the busy energy, because the energy of unbilled time is not assigned.
 
     Args:
         bill: the bill with its groups.
@@ -155,8 +153,7 @@ def _both(one: GroupEnergy | None, other: GroupEnergy) -> GroupEnergy:
 
 
 def co2_g(joules: float, prices: PriceList, region: str | None) -> float | None:
-    """Return the CO₂ emissions of the electricity in grams, including the data centre's
-    overhead."""
+    """Return the CO₂ emissions in grams, including the data centre's overhead."""
     carbon = prices.carbon_of(region)
     if carbon is None or prices.pue is None:
         return None
@@ -171,8 +168,9 @@ def _region(replica: str, accounts: Accounts, uptime: Uptime) -> str | None:
 def _by_bucket(
     gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Return the joules and seconds of each replica's GPUs, by minute or hour. A stretch belongs to
-    the bucket in which it begins."""
+    """Return the joules and seconds of each replica's GPUs, by minute or hour.
+
+    A span belongs to the bucket in which it begins."""
     found: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
@@ -197,7 +195,7 @@ def _by_bucket(
 
 
 def _busy(accounts: Accounts, uptime: Uptime) -> Mapping[str, dict[int, float]]:
-    """Return the busy share of the covered time by replica and bucket, as a mean over the replica's
+    """Return the busy share of the covered time by replica and bucket: the mean over its
     engines.
     """
     told = accounts.engines
@@ -232,7 +230,7 @@ def _idle_w(buckets: list[tuple[float, float, float]]) -> tuple[float | None, bo
     joules, seconds, busy = (np.array(column) for column in zip(*buckets, strict=True))
     if busy.max() - busy.min() < LEAST_SPREAD:
         return None, False
-    # Give an hour the same weight in the fit as sixty minutes.
+    # An hour has the same weight in the fit as sixty minutes.
     weight = np.sqrt(seconds)
     columns = np.stack([weight, weight * busy], axis=1)
     (idle_w, more_w), *_ = np.linalg.lstsq(columns, weight * joules / seconds, rcond=None)

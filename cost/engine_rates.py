@@ -1,5 +1,4 @@
-"""The price of each engine by hour, from the device that the engine reports at its start or from
-the names of its GPUs.
+"""Find the price of each engine by hour, from its reported device or the names of its GPUs.
 
 Pure. An engine has one price per hour: the price of its device at the end of the hour.
 """
@@ -16,7 +15,7 @@ class EngineRates:
     """The price of each engine.
 
     Args:
-        accounts: accounts with the engine starts and GPUs, which contain the devices.
+        accounts: accounts with the engine starts and GPUs.
         prices: the price list.
         uptime: the engines and their regions.
     """
@@ -50,7 +49,7 @@ class EngineRates:
         return names[0], start.gpus if start is not None and start.gpus else each
 
     def rate(self, engine: Engine, hour_unix_s: int) -> Rate | None:
-        """Return the price of an engine per second; None if no entry of the price list matches."""
+        """Return the price of an engine, or None if no entry of the price list matches."""
         device, gpus = self.device(engine, hour_unix_s)
         starts = self._starts.get(engine)
         region = starts[-1].region if starts else None

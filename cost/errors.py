@@ -1,4 +1,4 @@
-"""The error for an unusable price file."""
+"""Defines the error for an invalid price file."""
 
 
 class PriceError(Exception):

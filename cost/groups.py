@@ -1,4 +1,4 @@
-"""The cost of groups of requests with the same labels, and of their input and output tokens.
+"""Compute the cost of requests by label, and the cost of their input and output tokens.
 
 Pure.
 """
@@ -17,7 +17,7 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Group:
-    """Requests with the same values of the labels that the bill groups by.
+    """Requests with the same values of the bill's labels.
 
     Costs are None if no request has a price.
     """
@@ -62,13 +62,12 @@ def groups_of(
     request_pricing: Mapping[Key, RequestPricing],
     weights: Mapping[Key, Weights],
 ) -> list[Group]:
-    """Group cells by labels, the most expensive group first. If `hour` is among the labels, sort by
-    the labels.
+    """Group cells by labels. The most expensive group is first; with `hour`, sort by labels.
 
     Args:
         cells: requests by label and hour.
         by: the labels, which may include `hour`.
-        request_pricing: the price of the requests of a replica and hour.
+        request_pricing: the price of requests by replica and hour.
         weights: token weights by replica and hour.
     """
     columns = list(cells.by)
@@ -106,8 +105,7 @@ def groups_of(
 class _Split:
     """Cost and weighted tokens of requests with the same labels, in one hour on one replica.
 
-    The cost of each hour is divided separately, so the input cost of a window is the sum over its
-    hours.
+    The cost of each hour is divided separately, so a window's input cost is the sum over its hours.
     """
 
     usd: float = 0.0
@@ -117,8 +115,8 @@ class _Split:
     def in_share(self, weights: Weights) -> float:
         """Return the input tokens' share of the weight.
 
-        The tokens of a request are assigned to the hour in which the request was received. If the
-        hour of the cost has no tokens, the result is the prefill share of all steps of that hour.
+        The tokens of a request are assigned to the hour in which the request was received. If an
+        hour has a cost but no tokens, the result is the prefill share of all steps in that hour.
         """
         if self.went_in + self.came_out > 0:
             return self.went_in / (self.went_in + self.came_out)
@@ -169,8 +167,8 @@ def matching(
 
     Args:
         groups: groups with the labels of `by`.
-        equals: the required value of each label. None selects groups in which the label is unknown.
-            Labels that are not in `by` are ignored.
+        equals: the required value of each label. None selects groups without the label. Labels that
+            are not in `by` are ignored.
         by: names of the groups' labels.
     """
     wanted = [(list(by).index(name), value) for name, value in equals.items() if name in by]
@@ -178,10 +176,10 @@ def matching(
 
 
 def merged(groups: Sequence[Group], by: Sequence[str], onto: Sequence[str]) -> list[Group]:
-    """Add up groups by a subset of their labels. Return them in the order of `groups_of`.
+    """Add up groups by a subset of their labels, in the order of `groups_of`.
 
     Args:
-        groups: with the labels of `by`.
+        groups: groups with the labels of `by`.
         by: names of the groups' labels.
         onto: the labels to keep.
     """

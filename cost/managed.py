@@ -1,13 +1,12 @@
-"""Compute the cost of the same tokens at a managed API, and the volume at which self-hosting
-becomes cheaper.
+"""Compute the cost of the same tokens at a managed API, and the break-even of self-hosting.
 
     break-even = fixed monthly cost / price of a request with this traffic's mix
 
-The fixed cost is the cost of all engines, because an idle GPU costs as much as a busy GPU. The
-break-even is valid only up to the rate at which the objectives are met (`capacity`), because a
-higher rate needs more engines.
+The fixed cost is the cost of all engines, because an idle GPU costs as much as a busy one. The
+break-even is valid only up to the rate at which the objectives are met (`capacity`): a higher rate
+needs more engines.
 
-Pure. The package genai-prices contains the prices; this module downloads no data.
+Pure. The prices are part of the package genai-prices; nothing is downloaded.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from telemetry.accounts import Cells
 from telemetry.requests import Outcome
 
 MONTH_S: Final = 730 * 3_600
-"""A twelfth of a year, in seconds."""
+"""Seconds in a twelfth of a year."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Comparison:
     at: ManagedModel
     usd: float
     cached_discounted: bool
-    """True if the API charges less for cached tokens."""
+    """Whether the API charges less for cached tokens."""
 
     @property
     def usd_per_request(self) -> float:
@@ -63,21 +62,21 @@ class BreakEven:
 
     @property
     def reachable(self) -> bool | None:
-        """True if the objectives are met at the break-even rate. None if too few requests were
-        counted."""
+        """Whether the objectives are met at the break-even rate; None with too few requests."""
         if not self.sustainable.known:
             return None
         return self.sustainable.rps is not None and self.rps <= self.sustainable.rps
 
 
 class NoManagedPrice(Exception):  # noqa: N818 -- a state, not a failure
-    """No managed model is configured for a served model, or genai-prices does not contain the
-    managed model."""
+    """A served model has no configured managed model, or genai-prices does not contain
+    that model."""
 
 
 def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
-    """Return the token counts by requested model, of requests that reached an engine. Models
-    without tokens are omitted."""
+    """Return the token counts of requests that reached an engine, by requested model.
+
+    Models without tokens are omitted."""
     model_at, outcome_at = (list(cells.by).index(name) for name in ("model", "outcome"))
     sums: dict[str | None, list[int]] = {}
     for place, group in enumerate(cells.group.tolist()):
@@ -94,8 +93,8 @@ def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
 def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
     """Return the cost of a served model's traffic at the corresponding managed model.
 
-    Price tiers depend on the length of a request. Every request is priced as a request of mean
-    length, because only the sums are known.
+    Price tiers depend on a request's length. Only sums are known, so every request is priced as a
+    request of mean length.
 
     Raises:
         NoManagedPrice: there is no price. The message states the missing configuration.
@@ -106,7 +105,7 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
             f"no managed model is configured for {model!r}: add one to the price file, under"
             " managed: match, provider and model as genai-prices names them"
         )
-    # Imported here because the import takes half a second.
+    # Import here, because the import takes half a second.
     from genai_prices import Usage, calc_price
 
     if tokens.requests <= 0 or tokens.prompt + tokens.output <= 0:
@@ -135,12 +134,14 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
 def break_even(
     usd_per_hour: float, compared: Sequence[Comparison], sustainable: SustainableRate
 ) -> BreakEven | None:
-    """Return the request rate at which the engines cost as much as the API. Return None if no
-    traffic can be compared.
+    """Return the request rate at which the engines cost as much as the API.
+
+    None if no traffic can be compared.
 
     Args:
-        usd_per_hour: the cost of all engines per hour, whether busy or idle.
-        compared: the comparison of each served model, covering all traffic of the engines.
+        usd_per_hour: the cost of all engines per hour, busy or idle.
+        compared: the comparison of each served model. Together they must cover the engines'
+            traffic.
         sustainable: the highest rate at which the objectives are met.
     """
     requests = sum(each.tokens.requests for each in compared)

@@ -1,7 +1,8 @@
-"""Read a price file as a `PriceList`. Errors state the necessary change.
+"""Read a price file as a `PriceList`. Reading is strict: an unknown key, a price that is not a
+number or a match that is not text is an error. If such entries were ignored, the bill would be
+wrong without notice.
 
-Reading is strict: an unknown key, a price that is not a number and a match that is not text are
-errors. Such entries are not ignored, because the bill would then be wrong without any notice.
+The message states the necessary change.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,8 +34,7 @@ _SECTIONS = ("devices", "replicas", "managed", "carbon", "pue")
 
 
 def load_prices(path: Path | None = None) -> PriceList:
-    """Return a file's prices followed by the default prices. Without a file, return only the
-    default prices.
+    """Return a file's prices, if there is a file, followed by the default prices.
 
     Raises:
         PriceError: the file cannot be read or is invalid.
@@ -49,8 +49,8 @@ def load_prices(path: Path | None = None) -> PriceList:
 
 
 def prices_in_force(given: Path | None, environment: Mapping[str, str]) -> PriceList:
-    """Return the prices of the given file or, if it is None, of the file in the environment
-    variable."""
+    """Return the prices of the given file, or else of the file that the environment
+    variable names."""
     named = environment.get(ENVIRONMENT_KEY)
     return load_prices(given or (Path(named) if named else None))
 
@@ -65,8 +65,7 @@ def parse_prices(written: str, file: str) -> PriceList:
 
     Args:
         written: YAML text with one or more of the keys devices, replicas, managed, carbon and pue.
-        file: file name for error messages. The name is also recorded as the source of entries that
-            name no source.
+        file: file name for error messages, and as the source of entries without a source.
 
     Raises:
         PriceError: the text is invalid.

@@ -1,8 +1,8 @@
-"""The price of an engine per second, by device.
+"""Find the price of an engine per second.
 
-Pure. An engine's price is the price of all its GPUs (tensor- times pipeline-parallel size), or the
-price that is configured for the replica's name. Without a price, the cost is None, because an
-unknown cost is not $0.
+Pure. The price of an engine is the price of all its GPUs (tensor- times pipeline-parallel size), or
+the price configured for the replica's name. Without a price, the cost is None, because an unknown
+cost is not $0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ HOUR_S = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The source of a price: its name, its page, and a date on which the price applied."""
+    """The source of a price: name, page, and a date on which the price applied."""
 
     source: str
     page: str | None = None
@@ -27,8 +27,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class DevicePrice:
-    """The price of one device per hour. `regions` contains the prices for regions in which it
-    differs."""
+    """The price of one device per hour. `regions` contains different prices by region."""
 
     name: str
     match: tuple[str, ...]
@@ -39,7 +38,7 @@ class DevicePrice:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPrice:
-    """The price per hour of an engine with all its devices, for replicas whose name matches."""
+    """The price per hour of an engine with all its devices, by replica name."""
 
     match: tuple[str, ...]
     usd_per_hour: float
@@ -48,7 +47,7 @@ class ReplicaPrice:
 
 @dataclass(frozen=True, slots=True)
 class ManagedModel:
-    """The managed API's model that corresponds to a served model, with its name in genai-prices."""
+    """The managed model that corresponds to a served model, by its name in genai-prices."""
 
     match: tuple[str, ...]
     provider: str
@@ -57,7 +56,7 @@ class ManagedModel:
 
 @dataclass(frozen=True, slots=True)
 class Carbon:
-    """The emissions per kilowatt-hour in regions whose name matches."""
+    """The emissions per kilowatt-hour, by region name."""
 
     name: str
     match: tuple[str, ...]
@@ -67,7 +66,7 @@ class Carbon:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Power usage effectiveness: the watts that a data centre draws per watt of its computers."""
+    """Power usage effectiveness: a data centre's power divided by its computers' power."""
 
     ratio: float
     origin: Origin
@@ -84,7 +83,7 @@ class Rate:
 
     @property
     def usd_per_hour(self) -> float:
-        """Price per hour, as price lists give it."""
+        """Price per hour."""
         return self.usd_per_s * HOUR_S
 
 
@@ -127,8 +126,7 @@ class PriceList:
         """Return the price of an engine per second; None if no entry matches.
 
         Args:
-            replica: the replica's name. An entry for the replica takes precedence over an entry for
-                its device.
+            replica: the replica's name. An entry for the replica overrides an entry for its device.
             device: the device's name, as in `EngineStart.device`.
             gpus: number of devices. None means one device, as on a CPU.
             region: the engine's region.
@@ -150,7 +148,7 @@ class PriceList:
     def carbon_of(self, region: str | None) -> Carbon | None:
         """Return the emissions of a region's electricity.
 
-        If the region is unknown, return the entry that matches any region.
+        For an unknown region, the entry that matches any region is used.
         """
         return _first(self.carbon, region or "unknown")
 

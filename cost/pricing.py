@@ -1,10 +1,8 @@
-"""Compute the cost of requests as their rows arrive: their time in the engine's steps, times the
-engine's price.
+"""Compute the cost of requests when their rows arrive: billed seconds times the engine's price.
 
-An engine's device comes from the engine's start, or from the names of its GPUs. If the engine is
-unknown or has no price, the cost of a request is None, not 0. If a request's share of the steps was
-lost but the engine's step model is known, the model's seconds for its tokens are used, and
-`priced_by` is `tokens`.
+An engine's device comes from its start or from the names of its GPUs. If the engine is unknown or
+has no price, a request's cost is None, not 0. If a request has no billed seconds, the seconds that
+the engine's step model predicts for its tokens are used, and `priced_by` is `tokens`.
 """
 
 import threading
@@ -22,14 +20,14 @@ from telemetry.starts import EngineStart
 MOST_ENGINES: Final = 10_000
 """Maximum number of engines.
 
-The number is limited because senders choose the names. If the limit is exceeded, the oldest engines
-are removed.
+Senders choose the names, so the number must be limited. Above the limit, the oldest engines are
+removed.
 """
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
 _RUNNING, _COST = PLACE["running_at_arrival"], PLACE["cost_usd"]
-"""Indices of columns in a row. Cost and pricing method are the last two columns."""
+"""Indices of columns in a row. The last two columns are the cost and the pricing method."""
 
 Engine = tuple[str, int]
 _Key = TypeVar("_Key")
@@ -51,7 +49,7 @@ class Pricing:
         """The name of each GPU, by replica."""
         self._models: dict[Engine, tuple[float, ...]] = {}
         self._usd_per_s: dict[tuple[str | None, int | None], float | None] = {}
-        """A cache of prices by engine, which is cleared when engines or GPUs are added."""
+        """Cache of prices by engine. It is cleared when engines or GPUs are added."""
 
     def update(
         self,
@@ -121,8 +119,8 @@ class Pricing:
         if replica is None:
             return None
         if number is None:
-            # The source does not report the engine. The price is still known if all engines of the
-            # replica cost the same.
+            # Without an engine number, the price is known only if all engines of the replica cost
+            # the same.
             engines = [each for each in self._starts if each[0] == replica]
             rates = {self._rate(each) for each in engines}
             return rates.pop() if len(rates) == 1 else self._of(replica, None)
@@ -141,8 +139,8 @@ class Pricing:
         return None if rate is None else rate.usd_per_s
 
     def _modelled_s(self, row: Row) -> float | None:
-        """Return the seconds that the step model predicts for a request's tokens, with the batch
-        size at its arrival."""
+        """Return the seconds that the step model predicts for a request and its batch at
+        arrival."""
         if row[_REPLICA] is None or row[_ENGINE] is None:
             return None
         fit = self._models.get((row[_REPLICA], row[_ENGINE]))

@@ -1,19 +1,17 @@
 """Compute the time that each engine was up, loading and busy, by hour.
 
-Pure. If two samples are at most GAP_S apart, the engine is assumed to have been up between them,
-and its totals to have grown evenly. A longer gap is neither billed nor counted as idle, because it
-is unknown whether a machine was rented during the gap. The first reported value of a total is its
-increase since the process started.
+Pure. Between two samples that are at most GAP_S apart, the engine is assumed to be up, and its
+totals to grow evenly. A longer gap is neither billed nor counted as idle, because the machine may
+not have been rented. The first reported value of a total is its increase since the process started.
 
-One name identifies one engine. If two processes report totals of its steps at the same time, two
-servers share the name. Each server uses a machine, so the time of both is billed. A process that
-does not report totals of steps is an API server of the same engine and adds no time.
+If two processes report totals of one engine's steps at the same time, two servers share the
+engine's name. Each server uses a machine, so the time of both is billed. A process without totals
+of steps is an API server of the engine and adds no time.
 
 A step's time is reported when the step ends, so the busy time between two samples may exceed the
-elapsed time. The surplus belongs to earlier time and is moved back. Busy time that does not fit
-into the earlier time contradicts the samples (for example two senders with the same start, or a
-reset). Such time is added to `contradicted_s` and not to busy time, so busy time never exceeds the
-time that the engine was up.
+elapsed time. The surplus is moved to earlier time. Busy time that does not fit there contradicts
+the samples (for example because of two senders with the same start, or a reset). It is added to
+`contradicted_s` instead of busy time, so busy time never exceeds uptime.
 """
 
 from collections import defaultdict
@@ -30,10 +28,10 @@ from telemetry.starts import MOST_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
 MOST_PROCESSES: Final = 64
-"""Maximum number of processes that are examined per engine, because checking a process for
-overlapping starts is slow.
+"""Maximum number of processes that are checked for overlapping starts per engine, because the check
+is slow.
 
-Processes with the most starts are examined first. A server usually has only a few processes.
+Processes with the most starts are checked first. A server usually has only a few processes.
 """
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
@@ -44,16 +42,15 @@ Engine = tuple[str, int]
 
 @dataclass(slots=True)
 class Hour:
-    """The times and work of one engine in one hour, or in the part of the hour within the window.
+    """The times and work of one engine in one hour, or in the part of an hour within the window.
 
-    `work` contains the increase of each total of `telemetry.accounts.WORK`. Totals that are not
-    reported are missing.
+    `work` contains the increase of each reported total of `telemetry.accounts.WORK`.
     """
 
     wall_s: float = 0.0
     """Seconds that the engine was up, including loading.
 
-    If two servers share the name, their seconds are added.
+    The seconds of servers that share the name are added.
     """
     loading_s: float = 0.0
     """The part of `wall_s` from the start of the process until the engine was ready."""
@@ -69,18 +66,17 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """The hours of each engine, by engine and start of the hour in unix seconds, and the
-    regions."""
+    """The hours of each engine by start of the hour (unix seconds), and the regions."""
 
     hours: dict[tuple[Engine, int], Hour]
     regions: dict[str, str | None]
     """Region by replica."""
     gaps_s: float
-    """Seconds within the window between two samples of an engine that are more than GAP_S apart."""
+    """Seconds of gaps within the window: samples of an engine that are more than GAP_S apart."""
     up_s: float = 0.0
     """Seconds in the window in which at least one engine was up."""
     contradicted_s: float = 0.0
-    """Seconds of busy time that samples report in excess of the elapsed time."""
+    """Seconds of reported busy time that exceed the elapsed time."""
 
 
 def uptime_of(
@@ -92,8 +88,8 @@ def uptime_of(
     """Return the uptime of each engine in a window.
 
     Args:
-        samples: engine samples. Samples up to GAP_S before and after the window must be included,
-            because they cover its edges.
+        samples: engine samples, including those up to GAP_S before and after the window, which
+            cover its edges.
         from_unix_ns: the window's start.
         to_unix_ns: the window's end.
         starts: engine starts, with their loading time.
@@ -105,8 +101,7 @@ def uptime_of(
     first_ns = samples.first_unix_ns
     parts = np.split(order, np.flatnonzero(np.diff(samples.which[order])) + 1)
     contradicted_s = 0.0
-    # In order of time, so that the fit of the later process is recorded if an hour has two
-    # processes.
+    # In order of time: if an hour has two processes, the later process's fit is recorded.
     for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
         count = samples.counts[int(samples.which[rows[0]])]
         engine = (count.replica, count.engine)
@@ -148,8 +143,8 @@ def uptime_of(
 
 
 class _Segments(NamedTuple):
-    """Time ranges between two samples of one counter: start, end, and the increase of each total in
-    WORK.
+    """Time ranges between two samples of one counter: start, end, increase of each total
+    in WORK.
     """
 
     start_ns: IntArray
@@ -158,11 +153,10 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Segments:
-    """Return the segments of one counter: from its start to the first sample, within its rows, and
-    between its rows."""
+    """Return the segments of one counter: before its first row, within rows, and between rows."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
-    # The first samples of a counter may not have a total, so the total's first value may be in a
-    # later sample. The increase since the start is then not split at the first sample.
+    # The first samples of a counter may lack a total. The total's increase since the start is then
+    # not split at the first sample.
     begun = bool(0 <= first_ns[0] - started_ns <= GAP_S * _NS)
     if begun:
         first_ns[0] = started_ns
@@ -177,21 +171,20 @@ def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Seg
         known = int(np.argmax(np.isfinite(first)))
         if begun and known == 0:
             each[0] = last[0]
-        elif begun:  # the first samples do not have this total
+        elif begun:  # the first samples lack this total
             each[rows.size :][intervals.next_places == known] = first[known]
-        # A total that decreased was reset. Its increase is unknown, but not negative.
+        # A total that decreased was reset; its increase is unknown, but not negative.
         grown[name] = np.maximum(each, 0.0)[order]
     return _Segments(start_ns[order], end_ns[order], grown)
 
 
 def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
-    """Move surplus busy time to earlier segments. Return the segments, and the seconds that do not
-    fit into any segment: (n,).
+    """Move surplus busy time to earlier segments. Return the segments, and the seconds without
+    room: (n,).
 
     From the last segment to the first, the surplus of a segment is moved to the previous segment.
-    This is the recursion of a queue (Lindley 1952), which is solved by a running minimum. The
-    surplus is not moved across a gap. A segment passes on at most GAP_S, because a step is rarely
-    longer.
+    This is the recursion of a queue (Lindley 1952), solved by a running minimum. The surplus is not
+    moved across a gap. A segment passes on at most GAP_S, because steps are rarely longer.
     """
     start_ns, end_ns = segments.start_ns, segments.end_ns
     busy_s = segments.grown["busy_s_total"]
@@ -214,7 +207,7 @@ def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
     into_s[:-1] = carried_s[1:-1]
     into_s[breaks - 1] = 0.0
     kept_s = surplus_s + length_s + into_s - carried_s[:-1]
-    kept_s = np.clip(kept_s, 0.0, length_s)  # corrects rounding only
+    kept_s = np.clip(kept_s, 0.0, length_s)  # corrects only rounding
     kept_s = np.where(np.isnan(busy_s) & (kept_s == 0), np.nan, kept_s)
     return segments._replace(grown={**segments.grown, "busy_s_total": kept_s}), beyond_s
 
@@ -225,8 +218,8 @@ def _inside(segments: _Segments, from_unix_ns: int, to_unix_ns: int) -> NDArray[
 
 
 class _Pieces(NamedTuple):
-    """Pieces of time ranges that were cut at whole hours: the index of the range, the hour in unix
-    seconds, the piece's share of the range, and its length."""
+    """Pieces of time ranges, cut at whole hours: the index of the range, the hour in unix seconds,
+    the share of the range, and the length."""
 
     which: IntArray
     hour: IntArray
@@ -235,7 +228,7 @@ class _Pieces(NamedTuple):
 
 
 def _by_hour(start_ns: IntArray, end_ns: IntArray, from_unix_ns: int, to_unix_ns: int) -> _Pieces:
-    """Cut time ranges at whole hours, within the window.
+    """Cut the parts of time ranges within the window at whole hours.
 
     A range of length 0 lies in a single hour.
     """
@@ -290,8 +283,7 @@ class Sender(NamedTuple):
     start_ns: IntArray
     end_ns: IntArray
     counts_steps: bool
-    """True if the process sends totals of the engine's steps. Only one process per engine sends
-    them."""
+    """Whether the process sends totals of the engine's steps. One process per engine does."""
 
 
 def _joined(start_ns: IntArray, end_ns: IntArray) -> Spans:
@@ -308,8 +300,8 @@ def _joined(start_ns: IntArray, end_ns: IntArray) -> Spans:
 def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
     """Return the number of servers that share an engine's name at each instant: (n,).
 
-    Each process that sends totals of the engine's steps counts as a separate server, and each start
-    of a process too. Other processes are API servers and do not count.
+    Each start of a process that sends totals of the engine's steps counts as a server. Other
+    processes are API servers and do not count.
     """
 
     found = _there([each for each in senders if each.counts_steps], at_ns)

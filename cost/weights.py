@@ -1,19 +1,17 @@
-"""The relative cost of computed prompt tokens, cached prompt tokens and output tokens.
+"""Compute the relative cost of computed prompt tokens, cached prompt tokens and output tokens.
 
-Pure. If an engine's step model is known, the weights are the seconds of its steps, divided by type
-of work:
+Pure. If an engine's step model is known, the weights are the seconds of its steps by type of work:
 
     in  = α·P + κ·Q + γ·S·r/(r + N)        over the prompt tokens computed
     out = β·C + δ·N + γ·S·N/(r + N)        over the tokens produced
 
-S is the number of steps and N the number of sequences that decoded. r is the number of requests.
-Each request counts as one sequence in prefill, because the sequences of a step share the step's
-fixed time γ. Cached tokens have no cost, because they are not computed.
+S is the number of steps, N the number of decoding sequences, and r the number of requests. The
+sequences of a step share its fixed time γ, and each request counts as one sequence in prefill.
+Cached tokens have no cost, because they are not computed.
 
-Weights are computed for each replica and hour, and depend only on the steps, requests and tokens of
-that hour. Therefore the cost of an hour is divided in the same way in every window that contains
-the hour, and the input (or output) cost of a window is the sum of its hours' input (or output)
-costs.
+Weights are computed for each replica and hour, only from the steps, requests and tokens of that
+hour. Therefore the cost of an hour is divided in the same way in every window that contains the
+hour, and the input and output costs of a window are the sums over its hours.
 """
 
 from collections import defaultdict
@@ -36,9 +34,8 @@ class Weights:
     output: float
     fitted: bool
     in_share: float | None = None
-    """Share of prefill in the step time; None if no step model is known. If a request was received
-    in an earlier hour, this share divides its cost, because its tokens are assigned to the earlier
-    hour."""
+    """Share of prefill in the step time; None without a step model. It divides the cost of requests
+    that were received in an earlier hour, because their tokens are assigned to that hour."""
 
     def of(self, prompt: float, cached: float, output: float) -> tuple[float, float]:
         """Return the weights of a request's input tokens and of its output tokens."""
@@ -47,14 +44,13 @@ class Weights:
 
 
 BY_PRICE = Weights(uncached=1.0, cached=0.125, output=1.75, fitted=False)
-"""The weights if there is no step model: the prices of managed APIs for open models, relative to an
-input token. The prices are medians over 421 models. 96 of the models have a price for cached input.
+"""The weights without a step model: the prices of managed APIs for open models, relative to an
+input token. The prices are medians over 421 models, of which 96 have a price for cached input.
 Source: genai-prices 0.2.3."""
 
 
 def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float) -> Weights | None:
-    """Return the weights of one replica's hour from its engines' step models; None if no model is
-    known.
+    """Return the weights of one replica's hour from its engines' step models, or None without any.
 
     Args:
         hours: this hour of each engine of the replica.
@@ -80,8 +76,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
         )
         decodes += work["decodes_total"]
     if sequences := requests + decodes:
-        # Add this once for all engines, because `requests` is the number of the replica, not of
-        # each engine.
+        # Added once for all engines, because `requests` counts the whole replica.
         prefill_s += fixed_s * requests / sequences
         decode_s += fixed_s * decodes / sequences
     if not known or prefill_s + decode_s <= 0:

@@ -16,6 +16,7 @@ include_patterns = [
     "*/gpus/README.md",
     "*/counterfactual/README.md",
     "*/compare/README.md",
+    "*/budget/README.md",
     "*/api/README.md",
     "docs/**",
 ]

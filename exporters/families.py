@@ -163,10 +163,9 @@ def slo_families(
 ) -> Iterator[Family]:
     """Yield good events, all events and the target by objective and group.
 
-    The counters exist from the start, at 0.
-
-    Every series has a label for each field that any of the objectives groups by. The label is empty
-    if the series' objective does not group by this field.
+    The counters exist from the start, at 0. Every series has a label for each field by which any
+    objective is grouped. The label is empty if the series' own objective is not grouped by this
+    field.
     """
     if targets:
         yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})

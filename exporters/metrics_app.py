@@ -1,4 +1,4 @@
-"""`/metrics`, `/healthz` and `/readyz` as an ASGI application."""
+"""Serves `/metrics`, `/healthz` and `/readyz` as an ASGI application."""
 
 import asyncio
 import gzip
@@ -23,10 +23,10 @@ def metrics_app(
     Args:
         exposition: writes the metrics.
         ready: returns whether telemetry is being received and stored.
-        failing: returns two lists of failing components with their reasons: vital components,
-            without which telemetry is lost, and other components. If a vital component fails, the
-            response is "not ready". If another component fails, the response is "ready" with the
-            component's name, because otherwise senders would lose more telemetry.
+        failing: returns the failing components with their reasons, as two lists: vital components,
+            without which telemetry is lost, and other components. While a vital component fails,
+            the response is "not ready". While another component fails, the response is "ready" with
+            the component's name, because "not ready" would make senders lose more telemetry.
     """
     scrapes = _SharedScrapes(exposition)
 
@@ -63,9 +63,8 @@ def metrics_app(
 class _SharedScrapes:
     """Computes at most one scrape at a time.
 
-    All requests that arrive while a scrape is being written receive the next scrape. The next
-    scrape begins after these requests arrived, so it contains everything that was committed before
-    them.
+    Requests that arrive while a scrape is being written all receive the next scrape. It begins
+    after their arrival, so it contains everything that was committed before.
     """
 
     def __init__(self, exposition: Exposition) -> None:
@@ -78,13 +77,13 @@ class _SharedScrapes:
         wish = (format_, packed)
         if wish not in self._next:
             self._next[wish] = asyncio.create_task(self._write(wish))
-        # If a client disconnects, the scrape continues for the other clients.
+        # Shielded, so that the scrape continues for other clients if one disconnects.
         return await asyncio.shield(self._next[wish])
 
     async def _write(self, wish: tuple[Format, bool]) -> bytes:
         async with self._turn:
-            del self._next[wish]  # later requests get the next scrape
-            # On a thread, so that a long scrape does not delay the receipt of telemetry.
+            del self._next[wish]  # later requests receive the next scrape
+            # On a thread, so that a long scrape does not delay telemetry.
             return await asyncio.to_thread(self._text, *wish)
 
     def _text(self, format_: Format, packed: bool) -> bytes:

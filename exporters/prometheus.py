@@ -1,8 +1,8 @@
 """Exports stored telemetry as Prometheus metrics.
 
-`PrometheusExporter` is a listener of the collector. Requests are counted in batches: when many
-wait, or before a scrape. A scrape copies the totals while it holds a lock, in tens of microseconds
-per replica, and writes the copy without the lock.
+`PrometheusExporter` is a listener of the collector. Requests are counted in batches: when many are
+waiting, and before a scrape. A scrape copies the totals under a lock, in tens of microseconds per
+replica, and then writes the copy without the lock.
 """
 
 import platform
@@ -48,9 +48,9 @@ from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 
 BULK: Final = 4_096
-"""Number of requests that are counted together, which takes about 20 ms."""
+"""Number of requests to count together, which takes about 20 ms."""
 WAIT_NS: Final = 10**9
-"""Maximum age of a waiting request before the waiting requests are counted."""
+"""Maximum time that a request waits to be counted."""
 
 
 class PrometheusExporter(Families):
@@ -60,7 +60,7 @@ class PrometheusExporter(Families):
         report: returns the collector's own counters. If None, their series are omitted.
         clock_unix_ns: returns the current time.
         labels: limits on label values.
-        recent: remembers counted requests, so that repeats are not counted.
+        recent: stores the ids of counted requests, so that repeats are not counted.
         objectives: the objectives by name, for the counters of good events.
         targets: the target ratio of each objective.
         placed: the groups of each objective that are counted separately.
@@ -110,7 +110,7 @@ class PrometheusExporter(Families):
         self._simulated = False
         self._lock = threading.Lock()
         self._build = (_version(), platform.python_version())
-        # Yields the same families for prometheus_client.
+        # For prometheus_client; it yields the same families.
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
@@ -131,7 +131,7 @@ class PrometheusExporter(Families):
                 self._count(now_unix_ns)
 
     def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
-        """Add GPU samples. A sample that is older than the GPU's latest sample is ignored."""
+        """Add GPU samples. Samples older than the GPU's latest sample are ignored."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             for sample in gpus:
@@ -140,7 +140,7 @@ class PrometheusExporter(Families):
                     self._gpus.add(sample)
 
     def on_in_flight_stored(self, reports: Sequence[InFlightRequest]) -> None:
-        """Count reports of requests in flight; repeated reports are not counted again."""
+        """Count reports of requests in flight. Repeated reports are not counted again."""
         now_unix_ns = self._clock_unix_ns()
         reports = [each for each in reports if each.tenant != PROBE_TENANT]
         with self._lock:
@@ -152,7 +152,7 @@ class PrometheusExporter(Families):
                 self._slos.add_in_flight(new, now_unix_ns)
 
     def on_probes_stored(self, probes: Sequence[Probe]) -> None:
-        """Add results of probes; repeated results are not counted again."""
+        """Add results of probes. Repeated results are not counted again."""
         with self._lock:
             self._probes.add(probes)
 
@@ -220,13 +220,11 @@ class PrometheusExporter(Families):
             self._tenant_costs.add(bulk.customers, bulk, usd_per_s)
 
     def _new(self, rows: RequestRows) -> RequestRows:
-        """Return the rows to count: requests that another source has not reported, without the
-        prober's requests.
-        """
+        """Return the rows to count, without the prober's requests and those of another source."""
         if PROBE_TENANT in rows.column("tenant"):
             tenants = rows.column("tenant")
             rows = rows.taken([at for at, each in enumerate(tenants) if each != PROBE_TENANT])
-        if Source.CLIENT in rows.column("source"):  # a client's server may not be monitored
+        if Source.CLIENT in rows.column("source"):  # Tailspan may not monitor a client's server
             sources = rows.column("source")
             rows = rows.taken([at for at, each in enumerate(sources) if each != Source.CLIENT])
         new = self._recent.new_among(rows.column("trace_id"), rows.column("span_id"))

@@ -1,4 +1,4 @@
-"""Requests to replay, as columns.
+"""Store the requests to replay, as columns.
 
 Pure. To change the traffic, make a copy with replaced columns, selected rows or scaled times.
 """
@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SAME_S = 1e-6
-"""Two durations that differ by less than this many seconds are equal, because differences of
-instants have rounding errors."""
+"""Durations that differ by less than this count as equal, because of rounding errors."""
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -24,9 +23,9 @@ class Prefixes:
     """The shared prefixes of prompts. The beginning of each prompt is divided into a few segments.
 
     If two requests have a segment with the same key, their tokens are equal up to the end of that
-    segment. A segment may end in the output, which the next prompt of a conversation contains. The
-    segments of request n have the indices `offsets[n]` to `offsets[n + 1] - 1`. The
-    prompt after its last segment is not shared.
+    segment. A segment may extend into the output, which the next prompt of a conversation contains.
+    Request n has the segments `offsets[n]` to `offsets[n + 1] - 1`. The rest of its prompt is not
+    shared.
     """
 
     offsets: IntArray
@@ -34,13 +33,13 @@ class Prefixes:
     keys: IntArray
     """(m,) the key of each segment: any integer."""
     end_tokens: IntArray
-    """(m,) number of tokens from the prompt's start to the segment's end. Not descending for each
+    """(m,) number of tokens from the prompt's start to the segment's end. Must not descend within a
     request."""
     common: BoolArray | None = None
-    """(m,) whether prompts of many users begin with the segment, such as a system prompt. If a row
-    is selected more than once, each repetition is the request of another user. It has the same
-    common segments, and shares the others only with the same repetition of other rows. None:
-    repeated rows are equal prompts."""
+    """(m,) whether the segment is common to many users, such as a system prompt. If a row is
+    selected more than once, each repetition belongs to another user. It has the same common
+    segments, and shares other segments only with the same repetition of other rows. None: repeated
+    rows are equal prompts."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)
@@ -56,8 +55,7 @@ class Prefixes:
             raise ValueError("prefixes.end_tokens: must not descend for each request")
 
     def select(self, rows: IntArray) -> Self:
-        """Return the prefixes of the requests `rows`, in this order. A row may occur several
-        times."""
+        """Return the prefixes of the requests `rows`, in this order. Rows may be repeated."""
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -72,7 +70,10 @@ class Prefixes:
         )
 
     def users(self) -> IntArray:
-        """(n,) numbers; requests that share more than common segments have the same number."""
+        """Return a number for each request: (n,).
+
+        Requests that share more than common segments have the same number.
+        """
         n = len(self.offsets) - 1
         found = np.arange(n)
         if self.common is None or not self.keys.size:
@@ -85,7 +86,7 @@ class Prefixes:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the prefixes of the requests of all parts, one part after the other."""
+        """Concatenate the prefixes of several parts."""
         lengths = np.concatenate([np.diff(each.offsets) for each in parts])
         known = [each.common for each in parts if each.common is not None]
         return cls(
@@ -97,7 +98,7 @@ class Prefixes:
 
 
 def _repetitions(rows: IntArray) -> IntArray:
-    """Return for each place how often its row occurs before it."""
+    """Return how often each row occurs earlier in `rows`."""
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
     first = np.r_[True, ordered[1:] != ordered[:-1]]
@@ -109,42 +110,41 @@ def _repetitions(rows: IntArray) -> IntArray:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Arrivals:
-    """Recorded requests, in order of receipt. If a column is None, every request has the
-    default."""
+    """Recorded requests in order of receipt. A column that is None has the default value."""
 
     received_s: FloatArray
-    """(n,) when the server receives each request, in seconds; ascending. Ignored for requests with
-    `after`."""
+    """(n,) time of receipt in seconds, ascending. Ignored for requests with `after`."""
     prompt_tokens: IntArray
     """(n,) number of prompt tokens, at least 1."""
     output_tokens: IntArray
-    """(n,) number of produced tokens, at least 1. If the client cancelled, these are fewer than
-    requested."""
+    """(n,) number of produced tokens, at least 1; fewer than requested if the client cancelled."""
     prefixes: Prefixes | None = None
-    """Shared prefixes of the prompts. If given, the modelled KV cache computes the cache hits."""
+    """Shared prefixes of the prompts, from which the modelled KV cache computes the cache hits."""
     cached_tokens: IntArray | None = None
-    """(n,) minimum number of cached prompt tokens, even if the modelled cache contains fewer. For
-    traffic without `prefixes`, and for tokens that were cached before the recording. Default: 0."""
+    """(n,) minimum number of cached prompt tokens, even if the modelled cache contains fewer: for
+    traffic without `prefixes`, or with tokens that were cached before the recording. Default: 0."""
     frontend_s: FloatArray | None = None
     """(n,) seconds from receipt until the front end passes the request to the engine, without the
-    wait for the engine's current step (`frontend_s - handoff_s` of a recorded row). If NaN, the
-    front-end model computes it."""
+    wait for the engine's current step (`frontend_s - handoff_s` of a recorded row). NaN to use the
+    front-end model."""
+    held_s: FloatArray | None = None
+    """(n,) seconds from the end of the front end's work until the engine may schedule the request,
+    because the request waits for a KV transfer or a grammar. They are part of the queue time.
+    Default: 0."""
     priority: IntArray | None = None
-    """(n,) priority for the policy `priority`. The lowest value is served first. Default: 0."""
+    """(n,) priority for the policy `priority`; the lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None
     """(n,) probability that a drafted token is accepted. Default: 0."""
     streamed: BoolArray | None = None
-    """(n,) True if the response is streamed. Default: True."""
+    """(n,) whether the response is streamed. Default: True."""
     after: IntArray | None = None
-    """(n,) for closed loops: index of the request whose response the client awaits before it sends
-    this request. The index must be lower than that of this request. Default: −1, no such
-    request."""
+    """(n,) for closed loops: index of an earlier request. The client waits for its response before
+    sending this request. Default: −1 (none)."""
     think_s: FloatArray | None = None
-    """(n,) seconds from the last byte of the response of request `after` to this request. Default:
-    0."""
+    """(n,) seconds from the last byte of that response to this request. Default: 0."""
     tenant: IntArray | None = None
-    """(n,) index of the request's tenant. The replay does not use it; it is for selecting requests
-    and results."""
+    """(n,) index of the request's tenant, for selecting requests and results. The replay ignores
+    it."""
 
     def __post_init__(self) -> None:
         n = len(self.received_s)
@@ -175,14 +175,13 @@ class Arrivals:
         return len(self.received_s)
 
     def select(self, rows: IntArray, received_s: FloatArray | None = None) -> Self:
-        """Return the requests `rows`, in this order. A row may occur several times, as in a
-        bootstrap.
+        """Return the requests `rows`, in this order. Rows may be repeated, as in a bootstrap.
 
-        If a request follows another request in `after`, it still does so in the result if the
-        receipt of both is moved by the same time.
+        A link in `after` is kept if the times of receipt of both requests are moved by the same
+        amount.
 
         Args:
-            rows: indices of requests, in order of receipt unless `received_s` is given.
+            rows: indices of requests, in order of receipt if `received_s` is None.
             received_s: new times of receipt; None keeps the recorded times.
 
         Raises:

@@ -1,15 +1,15 @@
 """Detect clients that wait for each response before they send the next request.
 
 Such a client sends more slowly if the server is slower, so its recorded arrival times are not valid
-for a changed server. A tenant's requests come from waiting clients if three conditions hold:
+for a changed server. A tenant has waiting clients if three conditions hold:
 
-- After each arrival, nearly the same number of the tenant's requests is in flight. For independent
-  users (Poisson arrivals), the variance of this number equals its mean. For waiting clients, the
-  variance is near 0.
-- The clients wait for the server for more than half of the time. Otherwise a changed latency moves
-  the arrivals only a little.
-- The pause before a request does not become shorter if the previous response took longer. A
-  schedule with fixed arrival times does not meet this condition.
+- After each arrival, nearly the same number of the tenant's requests is in flight. The variance of
+  this number equals its mean for independent users (Poisson arrivals), and is near 0 for waiting
+  clients.
+- The clients wait for the server for more than half of the time. Otherwise latency has little
+  effect on the arrivals.
+- The pause before a request is not shorter after a longer response. A schedule with fixed arrival
+  times does not meet this condition.
 """
 
 from dataclasses import dataclass
@@ -20,25 +20,24 @@ import numpy as np
 from replay.arrivals import FloatArray, IntArray
 
 LEAST_REQUESTS: Final = 50
-"""Minimum number of requests of a tenant. With fewer requests, the error of the variance is above
-20 %."""
+"""Minimum number of requests of a tenant. With fewer, the error of the variance exceeds 20 %."""
 MOST_DISPERSION: Final = 0.2
-"""Maximum ratio of the variance to the mean of the requests in flight. For independent users, the
-ratio is 1. In 1,000 Poisson samples of 50 requests with a mean of 2 or more, it was never below
-0.25 (tests/replay/test_closed_loops.py)."""
+"""Maximum ratio of variance to mean of the number of requests in flight. The ratio is 1 for
+independent users: in 1,000 Poisson samples of 50 requests with a mean of 2 or more, it was never
+below 0.25 (tests/replay/test_closed_loops.py)."""
 LEAST_IN_FLIGHT: Final = 1.5
-"""Minimum mean number of requests in flight. At a low rate, the mean is near 1 for any traffic."""
+"""Minimum mean number of requests in flight. At low rates, the mean is near 1 for any traffic."""
 MOST_CORRELATION: Final = -0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoops:
-    """For each request of a waiting client, the request whose response the client awaited."""
+    """Links each request of a waiting client to the request before it."""
 
     after: IntArray
-    """(n,) index of the request whose response the client awaited; −1 without such a request."""
+    """(n,) index of the request for whose response the client waited; −1 if none."""
     think_s: FloatArray
-    """(n,) seconds from the end of that response to the request."""
+    """(n,) seconds from the end of that response to this request."""
     tenants: tuple[int, ...]
 
 
@@ -46,8 +45,8 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
     """Detect waiting clients, for each tenant separately.
 
     Args:
-        received_s: (n,) when each request was received; ascending.
-        ended_s: (n,) when each response ended.
+        received_s: (n,) time of receipt of each request, ascending.
+        ended_s: (n,) time at which each response ended.
         tenant: (n,) index of each request's tenant.
     """
     after = np.full(len(received_s), -1, dtype=np.int64)
@@ -65,9 +64,9 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
 
 
 def _chained(received_s: FloatArray, ended_s: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Link each request to the request that ended last before it and that no earlier request is
-    linked to. Return the index of the linked request (−1 without one) and the pause in seconds,
-    both (n,)."""
+    """Link each request to the latest request that ended before it and is not linked yet.
+
+    Return the index of the linked request (−1 if none) and the pause in seconds, both (n,)."""
     before = np.full(len(received_s), -1, dtype=np.int64)
     pause_s = np.full(len(received_s), np.nan)
     by_end = np.argsort(ended_s, kind="stable")

@@ -2,7 +2,7 @@
 
 The explorer runs `python -m replay.compilation` as a child process, so that the first prediction
 after an upgrade does not wait for the compiler. The process ends when its standard input is closed,
-which happens when its parent ends.
+for example because its parent ended.
 """
 
 import logging
@@ -17,7 +17,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 def compile_in_background() -> None:
-    """Compile the loop, unless the compiled code is on disk. Log errors instead of raising them."""
+    """Compile the loop if the compiled code is not on disk. Log errors instead of raising them."""
     try:
         if _code_folder() is None:
             _log.warning(
@@ -48,7 +48,7 @@ def _code_folder() -> str | None:
 
 
 def main() -> None:
-    """Compile the loop at the lowest priority. End early if standard input is closed."""
+    """Compile the loop at the lowest priority. Stop when standard input is closed."""
     child_process.give_way(NICE)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     child_process.end_with_parent()

@@ -1,4 +1,4 @@
-"""Conditions of the servers during the recording: stalls and slowdowns. A replay can include them.
+"""Store the stalls and slowdowns of the servers in a recording, which a replay can include.
 
 Pure.
 """
@@ -14,15 +14,14 @@ __all__ = ["Conditions", "Pace", "Shift", "Stall"]
 
 
 class Pace(NamedTuple):
-    """From `from_s` on, each step of a replica takes `factor` times as long as the step model
-    predicts."""
+    """From `from_s` on, a replica's steps take `factor` times the step model's prediction."""
 
     from_s: float
     factor: float
 
 
 class Shift(NamedTuple):
-    """A range of time, and the seconds by which everything in it is moved."""
+    """A time range, and the seconds by which its events are moved."""
 
     from_s: float
     to_s: float
@@ -37,8 +36,7 @@ class Shift(NamedTuple):
 class Conditions:
     """The stalls and paces of each replica, in order of time.
 
-    Replicas beyond the end of these tuples have no stalls and run at the speed that the step model
-    predicts.
+    Replicas beyond the end of these tuples have no stalls, and the pace 1.
     """
 
     stalls: tuple[tuple[Stall, ...], ...] = ()
@@ -63,10 +61,10 @@ class Conditions:
         return self.paces[replica] if replica < len(self.paces) else ()
 
     def shifted(self, shifts: Sequence[Shift]) -> "Conditions":
-        """Return the stalls and paces in the ranges of the shifts, each moved.
+        """Return the stalls and paces within the ranges of the shifts, moved accordingly.
 
         Args:
-            shifts: in order of the times after the shift, which must not overlap.
+            shifts: in order of the resulting times. The resulting ranges must not overlap.
         """
 
         def moved(events: Sequence[Any], time: str) -> tuple[Any, ...]:

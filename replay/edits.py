@@ -1,6 +1,6 @@
-"""The changes that a what-if question makes: engine arguments, replicas, router, rates, lengths.
+"""Apply the changes of a what-if question: engine arguments, replicas, router, rates, lengths.
 
-Pure. An edit of the server replaces fields of its model. An edit of the traffic makes a changed
+Pure. An edit of the server replaces fields of its model. An edit of the traffic creates a changed
 copy of the arrivals.
 """
 
@@ -19,13 +19,13 @@ from replay.server_model import ROUTERS, Router
 JITTER_S: Final = 30.0
 """Maximum number of seconds by which a copied request is moved. To increase the rate, recorded
 requests are copied, as if there were more users. The copies are moved so that they do not arrive
-together with the originals. The limit preserves the changes of the rate over time. A copy
-begins with the same system prompt. The rest of its prompt belongs to another user
+together with the originals. The limit preserves the recorded changes of the rate over time. A copy
+begins with the same system prompt; the rest of its prompt belongs to another user
 (`Prefixes.common`)."""
 
 
 MOST_COUNT: Final = 2**31 - 1
-"""Maximum whole number in an edit. Larger numbers do not fit into the replay's arrays."""
+"""Maximum integer in an edit. Larger numbers do not fit into the replay's arrays."""
 
 
 def _number(text: str) -> int:
@@ -48,8 +48,7 @@ def _policy(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An engine argument that can be edited: its field in `EngineConfig`, and how its values are
-    parsed."""
+    """An editable engine argument: its field in `EngineConfig`, and the parser of its values."""
 
     field: str
     parse: Callable[[str], Any]
@@ -73,7 +72,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     ),
     "max_model_len": Argument("max_model_len", _number, _COUNT),
 }
-"""The editable engine arguments, by their names on vLLM's command line, with underscores."""
+"""The editable engine arguments by their names on vLLM's command line (with underscores)."""
 
 
 class EditError(ValueError):
@@ -90,7 +89,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits:
-    """All changes of a what-if question. The defaults change nothing."""
+    """All changes of a what-if question. By default, nothing changes."""
 
     arguments: Mapping[str, str] | None = None
     """The new values of vLLM's arguments, as text, by argument name."""
@@ -99,13 +98,13 @@ class Edits:
     """Number of engines in each replica."""
     router: Router | None = None
     device: str | None = None
-    """Name of a different GPU. The caller of `replay` must change the step model accordingly."""
+    """Name of another GPU. The caller of `replay` must change the step model accordingly."""
     quantization: str | None = None
-    """A different number format of the weights. The caller of `replay` must change the step model
+    """Another number format of the weights. The caller of `replay` must change the step model
     accordingly."""
     rates: Sequence[Rate] = ()
     prompt: float = 1.0
-    """Factor for the prompt lengths. The number of cached tokens is multiplied by it too."""
+    """Factor for the lengths of prompts and of their cached parts."""
     output: float = 1.0
     """Factor for the output lengths."""
 
@@ -124,18 +123,18 @@ class Edits:
 
     @property
     def pools(self) -> bool:
-        """True if requests may go to different engines than in the recording."""
+        """Whether requests may be routed to other engines than in the recording."""
         chosen = (self.replicas, self.data_parallel_size, self.router)
         return any(each is not None for each in chosen)
 
     @property
     def hardware(self) -> bool:
-        """Return whether the engines get another device or other weights."""
+        """Whether the engines have another device or other weights than in the recording."""
         return self.device is not None or self.quantization is not None
 
     @property
     def pool_router(self) -> Router:
-        """The router of a pool. vLLM itself balances the load between a replica's engines."""
+        """Router between all engines. vLLM itself balances the load between a replica's engines."""
         return self.router or ("least_outstanding" if self.data_parallel_size else "round_robin")
 
     def engines(self, replicas_now: int, engines_now: int) -> int:
@@ -151,7 +150,7 @@ class Edits:
         return (self.replicas or replicas_now) * of_each
 
     def listed(self) -> list[str]:
-        """Return each edit as text, in the form of the command line."""
+        """Return each edit as text, as on the command line."""
         found = [f"{name}={value}" for name, value in (self.arguments or {}).items()]
         found += [
             f"{name}={value}" for name in _PLAIN if (value := getattr(self, name)) is not None
@@ -170,21 +169,20 @@ class Edits:
 MOST_ENGINES: Final = 10_000
 _COUNTS: Final = ("replicas", "data_parallel_size")
 _PLAIN: Final = (*_COUNTS, "router", "device", "quantization")
-"""The edits that have a single value, in the order of `Edits.listed`."""
+"""The edits with a single value, in the order of `Edits.listed`."""
 
 LEAST_FACTOR: Final = 0.001
 MOST_FACTOR: Final = 1_000.0
-"""The range of a factor. Beyond it, a prediction would have nothing in common with the recorded
-traffic."""
+"""Limits of a factor. Beyond them, the traffic would no longer resemble the recorded traffic."""
 _ALLOWED_FACTOR: Final = f"from {LEAST_FACTOR:g}x to {MOST_FACTOR:g}x, as in 1.5x"
 MOST_REQUESTS: Final = 2_000_000
-"""Maximum number of requests of the edited traffic, so that its memory stays bounded."""
+"""Maximum number of requests in the edited traffic, which bounds its memory."""
 
 _FACTOR: Final = re.compile(r"(?:tenant=(?P<tenant>.*):)?(?P<factor>[0-9]*\.?[0-9]+)x?")
 
 
 def factor_of(name: str, text: str) -> float:
-    """Return a factor, written as 1.5x or 1.5.
+    """Parse a factor, such as 1.5x or 1.5.
 
     Raises:
         EditError: the text is not a factor.
@@ -203,7 +201,7 @@ def _in_range(name: str, text: str) -> float:
 
 
 def rate_of(name: str, text: str) -> Rate:
-    """Return a rate, written as 1.5x or as tenant=acme:0.5x.
+    """Parse a rate, such as 1.5x or tenant=acme:0.5x.
 
     Raises:
         EditError: the text is not a rate.
@@ -282,17 +280,16 @@ def edited_arrivals(
     tenants: Sequence[str],
     chance: np.random.Generator,
 ) -> tuple[Arrivals, IntArray]:
-    """Return the edited traffic and, for each request, the row of the recorded request that it
-    copies.
+    """Return the edited traffic, and the recorded row of each of its requests.
 
     Args:
         arrivals: the recorded traffic; `tenant` indexes `tenants`.
-        edits: what to change.
-        engine: the edited engine. If it has no prefix cache, no tokens are cached.
-        front_end: the model that computes the front end's time for prompts with changed lengths.
+        edits: the changes.
+        engine: the edited engine. Without a prefix cache, no tokens are cached.
+        front_end: computes the front end's time for prompts with changed lengths.
         tenants: the tenants' names.
-        chance: random numbers that choose which requests are copied or dropped, and when the copies
-            arrive.
+        chance: random numbers for the choice of requests to copy or drop, and for the times of
+            copies.
 
     Raises:
         EditError: a rate names a tenant without requests, or there would be too many requests.
@@ -334,8 +331,8 @@ def _scaled(
 ) -> tuple[IntArray, FloatArray]:
     """Copy or drop the selected requests. Return rows and times of receipt, in order of time.
 
-    All requests of a user are copied or dropped together, and all copies of a user are moved by the
-    same time. So a conversation stays one.
+    All requests of a user are copied or dropped together, and moved by the same time, so
+    conversations stay intact.
     """
     copies = np.ones(len(rows), dtype=np.int64)
     whole = int(factor)
@@ -348,8 +345,7 @@ def _scaled(
     jitter_s = chance.uniform(-JITTER_S, JITTER_S, len(known))[pair.reshape(-1)]
     moved_s = received_s[places] + np.where(number == 0, 0.0, jitter_s)
     if received_s.size:
-        # Reflect times beyond the ends. If they were moved to the ends themselves, the copies would
-        # arrive in one burst.
+        # Reflect times beyond the ends. If they were clipped, copies would arrive in a burst.
         first_s, last_s = received_s[0], received_s[-1]
         moved_s = first_s + np.abs(moved_s - first_s)
         moved_s = np.clip(last_s - np.abs(last_s - moved_s), first_s, last_s)

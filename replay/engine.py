@@ -1,17 +1,17 @@
-"""A vLLM V1 engine in virtual time: continuous batching, paged KV cache, chunked prefill.
+"""Simulate a vLLM V1 engine in virtual time: continuous batching, paged KV cache, chunked prefill.
 
 Pure: submissions, seed and configuration determine the result. Each step first gives the running
-sequences their tokens. Then the step fills the token budget with prefill, in order of arrival, and
-skips requests that are not eligible. If a sequence needs a block and no block is free, the newest
-sequence (or the sequence with the lowest priority) is preempted. The preempted sequence returns to
-the front of the queue and is recomputed later.
+sequences their tokens. Then it fills the token budget with prefill, in order of arrival, and skips
+requests that are not eligible. If a sequence needs a block and no block is free, the newest
+sequence (or the sequence with the lowest priority) is preempted: it returns to the front of the
+queue and is recomputed later.
 
 vLLM serves the running sequences in the order in which they were admitted. This engine serves
-decodes first. Every sequence still gets the same tokens, for two reasons: `max_num_batched_tokens`
-is at least `max_num_seqs`, and the sequences before a decode in the batch never need more tokens
-than when that decode was admitted. There are two exceptions: speculation, and a sequence that
-preempts itself. In these cases, vLLM may leave later sequences without tokens for one step. In this
-engine, they get their tokens.
+decodes first. Every sequence still gets the same tokens, because `max_num_batched_tokens` is at
+least `max_num_seqs`, and the sequences before a decode in the batch never need more tokens than
+when that decode was admitted. There are two exceptions: with speculation, or if a sequence preempts
+itself, vLLM may leave later sequences without tokens for one step, but this engine gives them their
+tokens.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
@@ -32,8 +32,8 @@ from replay.step_clock import Stall, StepClock, step_noise
 from replay.waiting_queue import PriorityQueue
 
 StepListener = Callable[[int, float, int, int, float], None]
-"""A function that is called after each step, with its prefill tokens, prefill pairs, context
-tokens, decodes and duration in seconds."""
+"""Receives the prefill tokens, prefill pairs, context tokens, decodes and duration (seconds) of
+each step."""
 
 _NEVER = float("inf")
 _NO_LIMIT = 1 << 62
@@ -41,7 +41,7 @@ _NO_LIMIT = 1 << 62
 
 @dataclass(slots=True)
 class _Step:
-    """A step that has begun but has not ended."""
+    """A step in progress."""
 
     start: float
     end: float
@@ -51,9 +51,9 @@ class _Step:
     pairs: float
     """Attention work of the step's prefill, in pairs of tokens."""
     blocked_by: str | None
-    """The limit that blocks the queue until the step ends: a field of `Blocked`, or None."""
+    """The limit that blocks the queue during the step: a field of `Blocked`, or None."""
     chunks: list[tuple[Job, int, float]]
-    """For each prefill chunk: the job, its tokens, and its share of `prefill_s`."""
+    """Job, tokens and share of `prefill_s` of each prefill chunk."""
     drafting: tuple[Job, ...]
 
 
@@ -67,9 +67,8 @@ class Engine:
     Args:
         config: the engine's arguments.
         seed: seed of the noise of step times.
-        stalls: times at which the engine is stopped, in order of time. The iterable may be
-            infinite.
-        started_s: when the engine was ready. No step begins before.
+        stalls: the engine's stalls in order of time. The iterable may be infinite.
+        started_s: time at which the engine was ready. No step begins before it.
         new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
         on_step: called after each step.
     """
@@ -89,7 +88,7 @@ class Engine:
         self.clock = StepClock(step_noise(config, seed), stalls, new_shape_s)
         self.loras = LoraSlots(config.max_loras, config.max_cpu_loras)
         self.lost_blocks = 0
-        """Number of KV blocks that a fault makes unavailable. Only free blocks can be lost."""
+        """Number of KV blocks that a fault has made unavailable. Only free blocks can be lost."""
         self._model = config.model
         self._lockstep = Lockstep(self._model, config.block_size)
         self._drafting = Drafting(
@@ -100,12 +99,12 @@ class Engine:
         )
         self._on_step = on_step
         self._now = self._decided = self._last_start = started_s
-        """End of the last step; the instant of the decision about the current step; start of the
+        """End of the last step; time of the scheduling decision for the current step; start of the
         last step."""
         self._just_ended = 0
         """Number of requests that ended with the last step."""
         self._late_seats = 0
-        """Number of seats that were still taken at the decision about the current step."""
+        """Number of seats that were still taken at the scheduling decision for the current step."""
         self._coming: deque[Job] = deque()
         self._waiting: deque[Job] | PriorityQueue = (
             PriorityQueue() if config.policy == "priority" else deque()
@@ -116,14 +115,14 @@ class Engine:
         self._prefilling: list[Job] = []
         self._step: _Step | None = None
         self._leaving: dict[int, Job] = {}
-        """Running jobs to abort at the end of a step, by number."""
+        """Running jobs to abort at the end of the step, by number."""
         self.blocked = Blocked()
-        """Total duration of steps at whose start the queue was blocked, by reason, in seconds."""
+        """Total seconds of steps during which the queue was blocked, by reason."""
         self._longest_step_s = 0.0
 
     @property
     def waiting(self) -> int:
-        """Number of requests in the queue, for any reason."""
+        """Number of requests in the queue."""
         return len(self._waiting) + len(self._held)
 
     @property
@@ -153,13 +152,12 @@ class Engine:
 
     @property
     def full(self) -> bool:
-        """True if another request would be rejected."""
+        """Whether another request would be rejected."""
         return self.outstanding >= self.config.max_num_queued_reqs
 
     @property
     def next_event_s(self) -> float:
-        """The instant to which `advance` must run for the next event; infinite for an idle
-        engine."""
+        """Time of the next event, for a call of `advance`; infinite for an idle engine."""
         if self._step is not None:
             return self._step.end
         return nextafter(self._next_start(), _NEVER)
@@ -171,12 +169,11 @@ class Engine:
 
     @property
     def last_step_s(self) -> float:
-        """End of the last step. If the engine was idle before the current step, start of the
-        current step."""
+        """End of the last step, or start of the current step if the engine was idle before it."""
         return self._now
 
     def take_longest_step_s(self) -> float | None:
-        """Return the duration of the longest step since the last call; None if no step ended."""
+        """Return the duration of the longest step since the last call, or None without a step."""
         longest_s, self._longest_step_s = self._longest_step_s, 0.0
         return longest_s or None
 
@@ -203,11 +200,10 @@ class Engine:
         self._coming.insert(place, job)
 
     def advance(self, until: float) -> list[Job]:
-        """Run to the virtual instant `until`. Jobs that are submitted later must not arrive before
-        it.
+        """Run until the virtual time `until`. Jobs submitted later must not arrive before it.
 
         Returns:
-            The jobs whose last token was produced by then, in order of that token.
+            The jobs that have produced their last token by then, in the order of this token.
         """
         ended: list[Job] = []
         while True:
@@ -222,12 +218,12 @@ class Engine:
             self._begin_step(start)
 
     def abort(self, number: int) -> Job | None:
-        """Abort a job. `advance` must have been called for this instant.
+        """Abort a job. `advance` must have been called for the current time.
 
-        As in vLLM, a job in the batch is aborted between two steps. `advance` returns it then.
+        As in vLLM, a job in the batch is aborted between two steps, and `advance` returns it.
 
         Returns:
-            A job that was not in the batch, which is aborted at once; otherwise None.
+            The job if it was not in the batch and is already aborted; otherwise None.
         """
         for jobs in (self._coming, self._held, self._waiting):
             for job in jobs:
@@ -239,7 +235,7 @@ class Engine:
         return None
 
     def unfinished(self) -> list[Job]:
-        """Return every job that has not ended. Call it before the engine stops."""
+        """Return all unfinished jobs. Call this before the engine stops."""
         return [*self._running.values(), *self._waiting, *self._held, *self._coming]
 
     def _next_start(self) -> float:
@@ -257,11 +253,11 @@ class Engine:
         self._late_seats = self._just_ended if ahead else 0
         self._let_in(self._decided)
         if not self._running and not self._waiting:
-            return  # the arrived requests wait for KV transfers or adapters
+            return  # all arrived requests wait for KV transfers or adapters
         if self.kv.pinned != self.lost_blocks:
             self.kv.pin(self.lost_blocks)
         eligible = len(self._running) + self.waiting
-        # As in vLLM, a long prompt is not limited if it is the only request.
+        # As in vLLM, the only request is not limited.
         limit = self.config.long_prefill_token_threshold if eligible > 1 else 0
         chunks, budget, preempted = self._serve_running(limit or _NO_LIMIT)
         blocked_by, loading_s = self._admit_waiting(
@@ -270,8 +266,8 @@ class Engine:
         self._time_step(start, chunks, blocked_by, loading_s)
 
     def _let_in(self, start: float) -> None:
-        """Queue the requests that have arrived. Held requests that are eligible again return to the
-        head."""
+        """Queue the requests that have arrived. Requests that become eligible return to
+        the head."""
         while self._coming and self._coming[0].queued <= start:
             job = self._coming.popleft()
             job.handed, job.queued = job.queued, start
@@ -318,13 +314,13 @@ class Engine:
         return chunks, budget, preempted
 
     def _budget(self) -> int:
-        """Return the token budget of a step that remains after the decodes."""
+        """Return the token budget that remains after the decodes of a step."""
         decodes = self._lockstep.size + len(self._drafting.jobs) * (1 + self._drafting.tokens)
         return self.config.max_num_batched_tokens - decodes
 
     def _plan(self, limit: int) -> tuple[list[tuple[Job, int]], int, int]:
-        """Return the prefill chunks, the remaining token budget, and the number of blocks that all
-        running sequences need together."""
+        """Return prefill chunks, remaining token budget, and the blocks that running sequences
+        need."""
         budget, needed = self._budget(), self._lockstep.blocks_due
         for job in self._drafting.jobs.values():
             needed += self._needs(job, 0)
@@ -339,8 +335,7 @@ class Engine:
         return chunks, budget, needed
 
     def _needs(self, job: Job, tokens: int) -> int:
-        """Return the number of additional blocks that a running sequence needs. `tokens` is the
-        size of its chunk."""
+        """Return the number of additional blocks that a running sequence needs for a chunk."""
         if job.joined >= 0:
             return int(self._lockstep.needs_block(job))
         if job.number in self._drafting.jobs:
@@ -350,14 +345,14 @@ class Engine:
         return max(0, self._blocks(covered) - job.lease.shared - job.lease.own)
 
     def _make_room(self, limit: int) -> tuple[list[tuple[Job, int]], int, bool]:
-        """Serve the running sequences in order, and preempt sequences until the blocks suffice.
+        """Serve the running sequences in order. Preempt sequences until there are enough blocks.
 
         Returns:
-            The same as `_serve_running`.
+            See `_serve_running`.
         """
         budget, preempted = self._budget(), False
         served: dict[int, tuple[Job, int, int]] = {}
-        """By job number: the job, its chunk, and its additional blocks, which are taken later."""
+        """Job, chunk and additional blocks by job number. The blocks are taken later."""
         reserved = 0
         for job in tuple(self._running.values()):
             if job.number not in self._running:
@@ -385,7 +380,7 @@ class Engine:
         return [(job, tokens) for job, tokens, _ in served.values() if tokens], budget, preempted
 
     def _decode_tokens(self, job: Job) -> int:
-        """Return the number of budget tokens that a decode uses in a step; 0 for a prefill."""
+        """Return the number of budget tokens that a decode uses in a step, or 0 for a prefill."""
         if job.joined >= 0:
             return 1
         return 1 + self._drafting.tokens if job.number in self._drafting.jobs else 0
@@ -397,7 +392,8 @@ class Engine:
         return next(reversed(self._running.values()))
 
     def _find_lost_blocks(self) -> bool:
-        """Make some lost blocks available again, so that at least one request always has room.
+        """Make some lost blocks available again, so that one request always has room.
+
         Return False if no blocks are lost."""
         if not self.kv.pinned:
             return False
@@ -413,12 +409,13 @@ class Engine:
         chunks: list[tuple[Job, int]],
         preempted: bool,
     ) -> tuple[str | None, float]:
-        """Admit waiting requests into the remaining budget. Return the limit that blocks the queue,
-        and the seconds of loading adapters."""
+        """Admit waiting requests within the budget.
+
+        Return the limit that blocks the queue, and the seconds of loading adapters."""
         loading_s = 0.0
         while self._waiting:
             job = self._waiting[0]
-            if preempted:  # as in vLLM, a step that preempted a request admits no request
+            if preempted:  # as in vLLM, a step with a preemption admits no request
                 return "kv_s", loading_s
             if len(self._running) + self._late_seats >= self.config.max_num_seqs:
                 return "seats_s", loading_s
@@ -439,8 +436,7 @@ class Engine:
         return None, loading_s
 
     def _admit(self, job: Job, most: int) -> int:
-        """Start or resume a job. Return the size of its first chunk; 0 if its blocks are not
-        available."""
+        """Start or resume a job. Return the size of its first chunk, or 0 without enough blocks."""
         hits = self.kv.hits(job.lease, (job.target_tokens - 1) // self.config.block_size)
         cached = hits * self.config.block_size
         spared = cached
@@ -538,8 +534,9 @@ class Engine:
             ended.append(job)
 
     def _aborted(self, done: list[Job]) -> list[Job]:
-        """Stop computing the jobs to abort, and return them. A job that is preempted now is aborted
-        after its next step."""
+        """Stop computing the jobs to abort, and return them.
+
+        A job that is preempted now is aborted after its next step."""
         if not self._leaving:
             return []
         for job in done:
@@ -582,7 +579,7 @@ class Engine:
         self.totals.context_tokens += steps * context_tokens
 
     def _end_chunk(self, job: Job, tokens: int, step: _Step, own_s: float, sequences: int) -> bool:
-        """Count a chunk as computed. Return whether it produced the last token of its job."""
+        """Count a chunk as computed. Return whether it produced its job's last token."""
         job.computed_tokens += tokens
         self.totals.prefill_tokens += tokens
         shares = job.phase
@@ -612,7 +609,7 @@ class Engine:
     def _leave_batch(self, job: Job) -> None:
         del self._running[job.number]
         self.loras.leave(job.lora)
-        # With speculation, blocks are allocated before the tokens are computed.
+        # Speculation allocates blocks before their tokens are computed.
         held = job.lease.shared + job.lease.own
         self.kv.release(job.lease, max(self._blocks(job.computed_tokens), held))
 
@@ -629,7 +626,7 @@ class Engine:
         self._waiting.appendleft(job)
 
     def _run_plain_decodes(self, until: float) -> None:
-        """Run consecutive steps that contain only decodes. Most steps of an engine are like this.
+        """Run consecutive steps that contain only decodes, as most steps do.
 
         Equivalent to `_begin_step` and `_end_step`, without their overhead.
         """

@@ -1,4 +1,4 @@
-"""The engine arguments that affect latency, with vLLM's names."""
+"""Define the engine arguments that affect latency, with vLLM's names."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -11,20 +11,18 @@ Policy = Literal["fcfs", "priority"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 _LAUNCHES_S = 0.011
-"""Duration of about 600 kernel launches per step, which a CUDA graph replaces with a single
-launch."""
+"""Duration of about 600 kernel launches per step. A CUDA graph replaces them with one launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The arguments of an engine. If the number of adapters or draft tokens is 0, the feature is
-    disabled."""
+    """The arguments of an engine. With 0 adapters or draft tokens, the feature is disabled."""
 
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
     max_num_queued_reqs: int = 1024
-    """Maximum number of unfinished requests, waiting or running. Further requests are rejected, so
-    that an overload does not exhaust memory."""
+    """Maximum number of waiting and running requests. Further requests are rejected, so that an
+    overload does not exhaust memory."""
     max_model_len: int = 32_768
     # (80 GB · 0.9 − 16.1 GB of weights − 3 GB of activations) / 2 MiB per block.
     num_gpu_blocks: int = 25_000
@@ -35,24 +33,24 @@ class EngineConfig:
     """Maximum number of prompt tokens of one request in a step with other requests; 0 for no
     limit."""
     scheduler_reserve_full_isl: bool = False
-    """If True, a request waits until there are blocks for its whole prompt, not only for its first
-    chunk. True is the default of newer versions of vLLM, such as 0.32."""
+    """Whether a request waits until there are blocks for its whole prompt, not only for its first
+    chunk. True by default in newer versions of vLLM, such as 0.32."""
     max_loras: int = 0
     max_cpu_loras: int = 0
     num_speculative_tokens: int = 0
     tensor_parallel_size: int = 1
     kv_connector: bool = False
     async_scheduling: bool = False
-    """If True, the engine decides about a step while the step before it runs. A request that
-    arrives, or a seat that becomes free, during a step has to wait for the end of the next one.
-    True is the default of newer versions of vLLM on GPUs."""
+    """Whether the engine schedules each step while the previous step runs. A request that arrives
+    during a step, or a seat that becomes free, then waits for the end of the next step. True by
+    default in newer versions of vLLM on GPUs."""
     enforce_eager: bool = False
-    """If True, no CUDA graphs are used, and each kernel is launched separately."""
+    """Whether each kernel is launched separately, without CUDA graphs."""
     step: StepModel = EIGHT_B_ON_H100
     step_noise_ratio: float = 0.03
     step_noise_quantiles: tuple[float, ...] = ()
-    """Quantiles of the ratio of a step's duration to the model's duration, at the probabilities (i
-    + ½)/n. If given, they replace `step_noise_ratio`."""
+    """Quantiles of the ratio of a step's duration to the model's, at the probabilities (i + ½)/n.
+    They override `step_noise_ratio`."""
 
     def __post_init__(self) -> None:
         for key in (
@@ -102,13 +100,13 @@ class EngineConfig:
 
     @property
     def model(self) -> StepModel:
-        """The step model with these arguments."""
+        """The step model for these arguments."""
         if not self.enforce_eager:
             return self.step
         return replace(self.step, base_s=self.step.base_s + _LAUNCHES_S)
 
     def arguments(self) -> dict[str, Scalar]:
-        """The arguments in the form in which a real engine reports them at its start."""
+        """The arguments as a real engine reports them at its start."""
         reported: dict[str, Scalar] = {
             "model.max_model_len": self.max_model_len,
             "model.enforce_eager": self.enforce_eager,
@@ -154,9 +152,9 @@ class EngineTotals:
     decode_tokens: int = 0
     prefill_attention: float = 0.0
     decodes: int = 0
-    """Number of decoding sequences, summed over steps."""
+    """Decoding sequences, summed over steps."""
     context_tokens: int = 0
-    """Number of context tokens that decodes read, summed over steps."""
+    """Context tokens that decodes read, summed over steps."""
     cache_query_tokens: int = 0
     cache_hit_tokens: int = 0
     external_query_tokens: int = 0

@@ -1,10 +1,10 @@
 """Fit the model of a server to the server's own reports.
 
-Pure. The instrumentation fits a step model inside the engine, and each engine sample contains the
-coefficients. The model of a window has the median of these coefficients, scaled so that it explains
-the window's total busy time exactly. Each stretch of the window also has a pace: its busy time
-divided by the busy time that the model predicts. Single steps deviate from the model at random,
-with a spread that follows from the reported error.
+Pure. The plugin fits a step model inside the engine, and each engine sample contains the
+coefficients. The model of a window has the medians of these coefficients, scaled so that it
+predicts the window's total busy time exactly. Each stretch of the window also has a pace: its busy
+time divided by the model's prediction. Single steps deviate from the model at random, with a spread
+that is computed from the reported error.
 """
 
 from dataclasses import dataclass, replace
@@ -23,44 +23,43 @@ COEFFICIENTS: Final = 5
 token, δ per decode."""
 LEAST_STEPS: Final = 20
 """Minimum number of steps to compute the pace of a stretch. With the usual error of 10 to 40 % per
-step, the mean of this many steps has an error of 2 to 9 %."""
+step, the error of the mean is 2 to 9 %."""
 NOISE_QUANTILES: Final = 64
 
 _MEAN_OF_NORMAL: Final = sqrt(2 / np.pi)
-"""The mean absolute deviation of a normal distribution, in standard deviations."""
+"""Mean absolute deviation of a normal distribution, in standard deviations."""
 
 
 class FitError(ValueError):
-    """There are too few reports for a fit. The message states the reason."""
+    """There are too few reports for a fit. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StepReports:
-    """One engine's reports about its steps, in stretches of equal length.
+    """One engine's reports on its steps, in stretches of equal length.
 
-    Counters are the increases within each stretch. NaN means that a stretch has no sample.
+    Counters are increases within a stretch. NaN means that a stretch has no sample.
     """
 
     starts_s: FloatArray
     """(m,) start of each stretch."""
     work: FloatArray
-    """(m, 5) numbers of steps, prefill tokens, attention pairs, context tokens and decodes."""
+    """(m, 5) counts: steps, prefill tokens, attention pairs, context tokens, decodes."""
     busy_s: FloatArray
     stall_s: FloatArray
     coefficients: FloatArray
-    """(m, 5) coefficients of the engine's own fit at that time."""
+    """(m, 5) coefficients of the engine's own fit."""
     error_ratio: FloatArray
     """(m,) typical relative error of the engine's own fit for a single step."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepFit:
-    """The step model of a window, and the deviations of the window's steps from the model."""
+    """The step model of a window, and the deviations of its steps from the model."""
 
     model: StepModel
     noise: tuple[float, ...]
-    """Quantiles of the ratio of a step's duration to the model's duration. The mean of the ratio is
-    1."""
+    """Quantiles of the ratio of a step's duration to the model's. The mean ratio is 1."""
     paces: tuple[Pace, ...]
     steps: int
 
@@ -108,14 +107,13 @@ def fit_steps(reports: StepReports) -> StepFit:
 
 
 def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> tuple[Stall, ...]:
-    """Return stalls that explain the stall time between consecutive samples.
+    """Return stalls that sum to the stall time between consecutive samples.
 
-    A stall must not be longer than the longest step between the two samples. The result has the
-    smallest possible number of stalls of equal length, spread evenly over the time between the
-    samples.
+    A stall must not be longer than the longest step between its samples. The stalls between two
+    samples are as few as possible, equally long, and evenly spread.
 
     Args:
-        at_s: (n,) the time of each sample; ascending.
+        at_s: (n,) the time of each sample, ascending.
         stall_s: (n,) seconds of stalls since the previous sample; NaN if unknown.
         longest_s: (n,) duration of the longest step since the previous sample; NaN if unknown.
     """
@@ -134,7 +132,7 @@ def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> t
 
 
 def lognormal_quantiles(spread: float) -> tuple[float, ...]:
-    """Return quantiles of a lognormal factor whose mean is 1, at the probabilities (i + ½)/n."""
+    """Return quantiles of a lognormal factor with mean 1, at the probabilities (i + ½)/n."""
     places = (np.arange(NOISE_QUANTILES) + 0.5) / NOISE_QUANTILES
     factors = np.exp(spread * np.array([_normal_quantile(place) for place in places]))
     return tuple((factors / factors.mean()).tolist())
@@ -153,10 +151,10 @@ def _normal_quantile(probability: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EdgeReports:
-    """Durations outside the engine, by request. NaN means unknown."""
+    """Durations outside the engine, by request. Unknown values are NaN."""
 
     received_s: FloatArray
-    """(n,) instant of receipt."""
+    """(n,) time of receipt."""
     first_token_s: FloatArray
     """(n,) seconds from receipt to the first token."""
     last_token_s: FloatArray
@@ -173,17 +171,17 @@ class EdgeReports:
 
 
 def fit_front_end(reports: EdgeReports) -> FrontEndModel:
-    """Fit the durations of the API server's process: a constant, per prompt token, and per running
-    request.
+    """Fit the API server's durations: a constant, and seconds per prompt token and running request.
 
-    The process passes one request after another to the engine. So the time for a request begins
-    when the request is received or when the previous request was passed on, whichever is later. The
-    time to write a token begins when the token is produced or when the last request was passed on.
+    The process passes one request after another to the engine. The time for a request therefore
+    begins at its receipt, or when the previous request was passed on, if that is later. The time to
+    write a token begins when the token is produced, or when the last request was passed on, if that
+    is later.
     """
     passed_s = np.sort(_known(reports.received_s + reports.frontend_s))
 
     def without_waiting(from_s: FloatArray, seconds: FloatArray) -> FloatArray:
-        """Return the part of the seconds in which the process did not work on earlier requests."""
+        """Return the seconds without the time that the process spent on earlier requests."""
         ended_s = from_s + seconds
         place = np.searchsorted(passed_s, ended_s, "left") - 1
         free_s = np.where(place >= 0, passed_s[np.maximum(place, 0)], -np.inf)
@@ -221,8 +219,8 @@ def _known(values: FloatArray) -> FloatArray:
 def _regress(values_s: FloatArray, *by: FloatArray) -> list[float]:
     """Return a non-negative constant, and a non-negative slope for each column.
 
-    The fit minimises absolute deviations by iterated weights, so that a single slow client does not
-    change it.
+    The fit minimises absolute deviations by iterated weights, so that a slow client does not affect
+    it.
     """
     columns = np.stack([np.ones(len(values_s)), *by], axis=1)
     known = np.isfinite(values_s) & np.isfinite(columns).all(axis=1)
@@ -247,13 +245,13 @@ _SWEEPS: Final = 200
 def non_negative(columns: FloatArray, values: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the weighted least-squares solution without negative coefficients.
 
-    If the unconstrained solution has no negative coefficient, it is the result. Otherwise
-    coefficients are set to zero, or the result is found by iteration, which takes a hundred times
-    as long.
+    The unconstrained solution is used if it has no negative coefficient. Otherwise negative
+    coefficients are set to zero. If that is not the optimum, the solution is found by iteration,
+    which takes a hundred times as long.
 
     Args:
-        columns: (n, k) with scales of about 1.
-        values: (n,).
+        columns: (n, k) regressors with scales of about 1.
+        values: (n,) values to fit.
         weights: (n,) weights of the squared errors.
     """
     normal = (columns * weights[:, None]).T @ columns
@@ -263,8 +261,7 @@ def non_negative(columns: FloatArray, values: FloatArray, weights: FloatArray) -
 
 
 def _solved(normal: FloatArray, moment: FloatArray) -> FloatArray | None:
-    """Return the solution of the normal equations, with zero for coefficients that would be
-    negative, or None if this is not the optimum."""
+    """Solve the normal equations with zero for negative coefficients; None if not optimal."""
     used = np.diag(normal) > 1e-9 * np.diag(normal).max(initial=0.0)
     while used.any():
         try:
@@ -275,15 +272,15 @@ def _solved(normal: FloatArray, moment: FloatArray) -> FloatArray | None:
             solution = np.zeros(used.size)
             solution[used] = found
             slope = moment - normal @ solution
-            # Without a coefficient at zero that should be positive, this is the optimum.
+            # The solution is optimal if no zero coefficient should be positive.
             return solution if (slope <= 1e-6 * np.abs(moment).max()).all() else None
         used[np.flatnonzero(used)[found < 0]] = False
     return None
 
 
 def by_coordinates(normal: FloatArray, moment: FloatArray) -> FloatArray:
-    """Return the solution of the normal equations without negative coefficients, by iteration over
-    the coefficients."""
+    """Solve the normal equations without negative coefficients, by iteration over the
+    coefficients."""
     solution = np.zeros(moment.size)
     for _ in range(_SWEEPS):
         for i in range(len(solution)):

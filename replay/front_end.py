@@ -1,7 +1,6 @@
-"""The API server's process, which handles requests one after another.
+"""Model the API server's process, which handles requests one after another.
 
-Pure. While the process tokenises a prompt, other requests wait. A token is written when the process
-is free.
+Pure. While the process tokenises a prompt, other requests and the writing of tokens wait.
 """
 
 from bisect import bisect_right
@@ -10,29 +9,28 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontEndModel:
-    """The durations of the process's work for a request. The simulator uses the defaults."""
+    """The durations of the work for a request. The simulator uses the defaults."""
 
     read_s: float = 0.0003
-    """Seconds to read and parse the HTTP request. Other requests do not wait for this."""
+    """Seconds to read and parse the HTTP request. Other requests do not wait for this work."""
     template_s: float = 0.0008
     """Seconds to apply the chat template and pass the request to the engine."""
     prompt_token_s: float = 0.6e-6
-    """Seconds to tokenise one prompt token. A fast tokenizer processes one to two million tokens
-    per second."""
+    """Seconds to tokenise one prompt token. Fast tokenizers process one to two million tokens per
+    second."""
     running_s: float = 0.0
-    """Additional seconds for each request that is running when the request is received, because the
-    same process writes the tokens of running requests."""
+    """Additional seconds for each running request on receipt: the process also writes
+    their tokens."""
     first_byte_s: float = 0.0004
     """Seconds to detokenise and write the first event."""
     first_byte_sequence_s: float = 0.0
-    """Additional seconds for each sequence in the step that produced the first token."""
+    """Additional seconds per sequence in the step that produced the first token."""
     flush_s: float = 0.0012
     """Seconds to detokenise and write the last event, and to close the stream."""
     flush_sequence_s: float = 0.0
-    """Additional seconds for each sequence in the step that produced the last token."""
+    """Additional seconds per sequence in the step that produced the last token."""
     pace: float = 1.0
-    """Factor for all durations except `read_s`: above 1 if the process has no CPU core for
-    itself."""
+    """Factor for all durations except `read_s`; above 1 if the process shares its CPU core."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -41,29 +39,27 @@ class FrontEndModel:
                 raise ValueError(f"{each.name}: {value}; allowed: 0 or more, finite")
 
     def request_s(self, prompt_tokens: float, running: int = 0) -> float:
-        """Return the seconds to apply the template to a prompt and to tokenise it."""
+        """Return the seconds to apply the chat template and tokenise the prompt."""
         return self.template_s + self.prompt_token_s * prompt_tokens + self.running_s * running
 
     def first_s(self, sequences: int = 0) -> float:
-        """Return the seconds to write a first token that a step with this many sequences
-        produced."""
+        """Return the seconds to write the first token, after a step with this many sequences."""
         return self.first_byte_s + self.first_byte_sequence_s * sequences
 
     def last_s(self, sequences: int = 0) -> float:
-        """Return the seconds to write a last token that a step with this many sequences
-        produced."""
+        """Return the seconds to write the last token, after a step with this many sequences."""
         return self.flush_s + self.flush_sequence_s * sequences
 
 
 TOKEN_S = 20e-6
 """Seconds to detokenise and write a token that is neither first nor last. Other requests do not
-wait for this, but it counts as busy time."""
+wait for this work, but it counts as busy time."""
 
 _KEPT = 4096
 
 
 class FrontEnd:
-    """The process, which does its work in order of arrival."""
+    """The process. It does its work in order of arrival."""
 
     def __init__(self, pace: float = 1.0) -> None:
         self.pace = pace
@@ -73,7 +69,7 @@ class FrontEnd:
         self._ends: list[float] = []
 
     def take(self, at: float, work_s: float) -> float:
-        """Add work that arrives at `at` and is done after earlier work. Return when it is done."""
+        """Add work that arrives at `at`, to be done after earlier work. Return its end."""
         start = max(at, self._ends[-1]) if self._ends else at
         end = start + work_s * self.pace
         self.busy_s += end - start
@@ -84,7 +80,7 @@ class FrontEnd:
         return end
 
     def write(self, at: float, work_s: float) -> float:
-        """Return when a token that is produced at `at` is written, which is after earlier work."""
+        """Return when a token that is produced at `at` has been written, after earlier work."""
         place = bisect_right(self._comings, at) - 1
         free = max(at, self._ends[place]) if place >= 0 else at
         return free + work_s * self.pace

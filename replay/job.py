@@ -1,5 +1,4 @@
-"""A request inside the engine. The inputs are lengths and a prefix; the results are instants and
-shares of time."""
+"""Define a request inside the engine: lengths and prefix as inputs, times and shares as results."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -12,14 +11,13 @@ class Billed(NamedTuple):
     """Running sums of the costs of steps, including stalls."""
 
     each: float = 0.0
-    """The noise factor of each step divided by the number of sequences in the step."""
+    """The noise factor of each step, divided by its number of sequences."""
     scale: float = 0.0
     scale_steps: float = 0.0
 
 
 class Sums(NamedTuple):
-    """Running sums over an engine's steps. A request's share is the difference of the sums at two
-    instants."""
+    """Running sums over an engine's steps. A request's share is the difference of two sums."""
 
     prefill_s: float
     """Seconds of prefill work."""
@@ -27,13 +25,12 @@ class Sums(NamedTuple):
     scale: float
     """The noise factor of each step's work."""
     scale_steps: float
-    """The noise factor times the step's index, because a decode's context grows by one token per
-    step."""
+    """The noise factor times the step's index: a decode's context grows by one token per step."""
     billed: "Billed"
 
 
 class Blocked(NamedTuple):
-    """Running sums of seconds in which the queue was blocked, by reason."""
+    """Running sums of the seconds in which the queue was blocked, by reason."""
 
     seats_s: float = 0.0
     kv_s: float = 0.0
@@ -62,7 +59,7 @@ class QueueParts(NamedTuple):
 
 @dataclass(slots=True)
 class Shares:
-    """Seconds of a phase by use. The remaining seconds are the decodes of other requests."""
+    """Seconds of a phase by use, without the remainder: decodes of other requests."""
 
     own_s: float = 0.0
     others_prefill_s: float = 0.0
@@ -70,7 +67,7 @@ class Shares:
     stall_s: float = 0.0
 
     def of(self, phase_s: float) -> PhaseParts:
-        """Return the parts, which sum to `phase_s`."""
+        """Return parts that sum to `phase_s`."""
         others_decode_s = (
             phase_s - self.own_s - self.others_prefill_s - self.preempted_s - self.stall_s
         )
@@ -85,17 +82,16 @@ class Shares:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A request in an engine. Instants are in virtual seconds. None means that an instant is not
-    reached yet.
+    """A request in an engine. Times are virtual seconds, and None before they are reached.
 
     Args:
-        number: a unique number in the engine.
+        number: the job's unique number in the engine.
         prompt_tokens: number of prompt tokens, at least 1.
         output_tokens: number of tokens to produce, at least 1.
-        queued: when the request reaches the engine.
-        prefixes: the segments of the shared prefix, from the prompt's start: for each, its key and
-            the token of prompt or output at which it ends. Only whole blocks are shared.
-        lora: the adapter that the request needs.
+        queued: time at which the request reaches the engine.
+        prefixes: key and end (in tokens) of each segment of the shared prefix, in order. A segment
+            may end in the output. Only whole blocks are shared.
+        lora: the request's adapter.
     """
 
     number: int
@@ -107,14 +103,16 @@ class Job:
     acceptance: float = 0.0
     """Probability that a drafted token is accepted."""
     fetch_s: float = 0.0
-    """Seconds that the transfer of the request's KV cache takes."""
+    """Seconds to transfer the request's KV cache."""
     fetched_tokens: int = 0
-    """Number of prompt tokens that the transfer saves."""
+    """Number of prompt tokens in the transferred KV cache."""
     priority: int = 0
-    """With the policy `priority`, the lowest value is served first."""
+    """Priority for the policy `priority`; the lowest value is served first."""
 
     handed: float | None = None
-    """When the request arrived. Then `queued` is when the engine accepted it, between two steps."""
+    """Time of arrival. If set, `queued` is the time at which the engine accepted the request,
+    between two steps.
+    """
     scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None
@@ -123,9 +121,11 @@ class Job:
     cached_tokens: int | None = None
     external_cached_tokens: int = 0
     held_s: float = 0.0
-    """Seconds for which the request was not eligible in the queue."""
+    """Seconds in the queue while not eligible."""
     held_since: float = 0.0
-    """Start of the current hold. `blocked_then` has the engine's sums at that time."""
+    """Time since which the request is not eligible. `blocked_then` has the engine's sums at that
+    time.
+    """
     blocked_then: Blocked = field(default_factory=Blocked)
     first_sequences: int = 0
     """Number of sequences in the step that produced the first token."""
@@ -134,7 +134,7 @@ class Job:
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
     """Before the request is scheduled: the engine's sums at the first step that could have admitted
-    it. Afterwards: the increase of these sums while it waited."""
+    it. Afterwards: the increase of these sums during the wait."""
     billed_s: float = 0.0
     """The request's share of the time of its steps, in proportion to its work in each step."""
     wasted_s: float = 0.0
@@ -143,22 +143,22 @@ class Job:
     decode: Shares = field(default_factory=Shares)
 
     made_tokens: int = 0
-    """Number of output tokens when the request last joined or left the decodes."""
+    """Output tokens when the request last joined or left the decodes."""
     target_tokens: int = 0
     """Number of tokens to compute before the next token can be produced."""
     computed_tokens: int = 0
     joined: int = -1
-    """The step count at which the request joined the decodes; −1 if it is not decoding."""
+    """Step count at which the request joined the decodes; −1 if it is not decoding."""
     evicted: float | None = None
-    """Time of the preemption, until the lost tokens are recomputed; None otherwise."""
+    """Time of the last preemption; None once the lost tokens are recomputed."""
     aborted: float | None = None
-    """End of the step after which the request was aborted; None if it was not."""
+    """End of the step after which the request was aborted; None if not aborted."""
     lost_tokens: int = 0
     """Number of tokens that were computed when the request was preempted."""
     before: "Sums | None" = None
     """The engine's sums when the request joined the decodes."""
     admitted: int = -1
-    """The engine's count of admissions when the request last joined the batch."""
+    """The engine's number of admissions when the request last joined the batch."""
     lease: Lease = field(init=False)
 
     def __post_init__(self) -> None:
@@ -166,7 +166,7 @@ class Job:
         self.lease = Lease(self.number)
 
     def lease_blocks(self, block_tokens: int) -> None:
-        """Divide the shared prefix into blocks of this size."""
+        """Convert the shared prefix to blocks of this size."""
         segments, before = [], 0
         # The last token of an answer is not computed.
         computed_tokens = self.prompt_tokens + self.output_tokens - 1
@@ -179,8 +179,8 @@ class Job:
 
     @property
     def order(self) -> tuple[int, float, int]:
-        """The sort key of the policy `priority`. The lowest is served first, and the highest is
-        preempted first."""
+        """Sort key of the policy `priority`: the lowest is served first, the highest preempted
+        first."""
         return self.priority, self.queued if self.handed is None else self.handed, self.number
 
     @property
@@ -190,21 +190,19 @@ class Job:
 
     @property
     def queue(self) -> QueueParts:
-        """The wait before the request was first scheduled, by reason."""
+        """The wait until the request was first scheduled, by reason."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
-        # Differences of running sums may be slightly negative by rounding.
+        # Rounding can make differences of running sums slightly negative.
         seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)
         step_s = max(0.0, waited_s - seats_s - kv_s - budget_s - self.held_s)
         return QueueParts(seats_s, kv_s, budget_s, self.held_s, step_s)
 
     def hold(self, at: float, blocked: Blocked) -> None:
-        """Mark the request as not eligible, independently of the limit that blocks other
-        requests."""
+        """Mark the request as not eligible."""
         self.held_since, self.blocked_then = at, blocked
 
     def let_go(self, at: float, blocked: Blocked) -> None:
-        """Make the request eligible again. While it was held, limits that blocked other requests do
-        not count for it."""
+        """Make the request eligible again, and exclude the held time from its blocked time."""
         self.held_s += at - self.held_since
         gone = zip(self.blocked, blocked, self.blocked_then, strict=True)
         self.blocked = Blocked(*(mine + now - then for mine, now, then in gone))

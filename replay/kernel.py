@@ -1,14 +1,13 @@
-"""The compiled loop of `replay.loop`, which simulates engines, KV caches, front ends and clients
-with arrays.
+"""Simulate engines, KV caches, front ends and clients with arrays, in a loop that numba compiles.
 
 Pure. The loop makes the same decisions as `replay.engine`, `replay.kv_cache` and
 `replay.reference`, which document the reasons for each rule. The tests compare the results. In
-every step, the loop visits every running sequence. In compiled code, this is faster than the
+every step, the loop visits every running sequence, which is faster in compiled code than the
 reference's running sums.
 
-A few arrays of records store the state, because numba compiles functions with many array arguments
-slowly. All functions are in one file, because numba's cache detects a change only in the file of
-the called function. Importing this module imports numba.
+The state is in a few arrays of records, because numba compiles functions with many array arguments
+slowly. All functions are in one file, because numba's cache detects changes only in the file of the
+called function. Importing this module imports numba.
 """
 
 from collections.abc import Callable
@@ -56,22 +55,21 @@ JOB: Final = np.dtype(
     _fields("decoding running", "?")
     + _fields("computed made output chunk target", "i8")
     + _fields("gap_s", "f8")
-    # `spared`: prompt tokens that count as cached. `segments` to `segments_end`: the request's
-    # segments.
+    # `spared`: prompt tokens that count as cached. `segments`, `segments_end`: range of the
+    # request's segments.
     + _fields("prompt spared priority segments segments_end", "i8")
-    + _fields("received_s frontend_s acceptance think_s", "f8")
-    # `follower`: the first request that follows this request. `next_follower`: the next request
-    # that follows the same request as this one. −1: none.
+    + _fields("received_s frontend_s held_s acceptance think_s", "f8")
+    # `follower`: the first request that waits for this one's response. `next_follower`: the next
+    # request that waits for the same response as this one. −1: none.
     + _fields("follower next_follower", "i8")
     + _fields("engine preemptions cached", "i8")
     + _fields("handed_s queued_s scheduled_s first_s last_s first_byte_s last_byte_s", "f8")
-    # `reserved`: blocks for the current step that are not taken yet. `fills` to `fills_end`: the
-    # segments that the next blocks become, or −1.
+    # `reserved`: blocks for the current step that are not taken yet. `fills`, `fills_end`: range of
+    # the segments to which the next blocks belong, or −1.
     + _fields("reserved shared own fills fills_end", "i8")
-    # Links in one of two lists: requests that the engine has not accepted, or waiting requests.
+    # Links in a list: requests that the engine has not accepted, or waiting requests.
     + _fields("next previous", "i8")
-    # The front end's work for the request: when it arrived, when it ended, and the previous
-    # request.
+    # The front end's work for the request: its arrival, its end, and the previous request.
     + _fields("work_at_s work_end_s", "f8")
     + _fields("work_before", "i8"),
     align=True,
@@ -79,16 +77,16 @@ JOB: Final = np.dtype(
 """A request and its state."""
 
 SEGMENT: Final = np.dtype(_fields("key blocks", "i8"), align=True)
-"""A segment of a request's shared prefix. Keys are from 0 to `key_count` − 1. A segment has at
-least 1 block."""
+"""A segment of a request's shared prefix, with at least one block. Keys are from 0 to `key_count` −
+1."""
 
 EXTENT: Final = np.dtype(
     # `newer` and `older`: links in the replica's list of idle extents.
     _fields("resident holders offset newer older", "i8") + _fields("being_filled idle", "?"),
     align=True,
 )
-"""An extent of cached blocks. A segment's extent has the index `first_extent` of the replica + key.
-The extent of the blocks that request n left has the index `left_from` + n."""
+"""An extent of cached blocks. The extent of a segment has the index `replica.first_extent + key`.
+The extent of finished request n has the index `left_from + n`."""
 
 ENGINE: Final = np.dtype(
     _fields("now_s start_s end_s decided_s pace busy_s seats_s kv_s tokens_s", "f8")
@@ -103,15 +101,15 @@ ENGINE: Final = np.dtype(
     + _fields("steps preemptions looked_up found", "i8"),
     align=True,
 )
-"""A replica. `decodes`: number of decoding requests. `context`: number of their computed tokens."""
+"""A replica. `decodes`: number of decoding requests. `context`: sum of their computed tokens."""
 
 EVENT: Final = np.dtype(_fields("at_s value", "f8"), align=True)
-"""A stall, with its duration as `value` (negative for `Stall.in_full`), or a change of pace, with
-its factor as `value`."""
+"""A stall or a change of pace. `value` is the stall's duration (negative for `Stall.in_full`) or
+the pace's factor."""
 
 
 def _compiled(function: _Function) -> _Function:
-    """Compile a function at its first call, and keep the code on disk.
+    """Compile a function at its first call, and store the code on disk.
 
     numba stores the code in this file's folder or, if the installation is read-only, in the user's
     cache folder (`NUMBA_CACHE_DIR` sets another folder). If neither folder is writable, each
@@ -205,7 +203,7 @@ def _hits(
 def _fill(
     engine: Record, jobs: Records, segments: Records, extents: Records, n: int, blocks: int
 ) -> int:
-    """As `KvCache._fill`."""
+    """Do the same as `KvCache._fill`."""
     job = jobs[n]
     while job.fills >= 0 and blocks > 0:
         of_segment = segments[job.fills].blocks
@@ -347,7 +345,7 @@ def _pop(jobs: Records, ends: IntArray, which: int) -> int:
 
 @_compiled
 def _before(jobs: Records, n: int, other: int) -> bool:
-    """Return whether request n comes before another request in the order of priority."""
+    """Return whether request n precedes another request in the order of priority."""
     one, two = jobs[n], jobs[other]
     if one.priority != two.priority:
         return bool(one.priority < two.priority)
@@ -664,8 +662,8 @@ def _end_step(
     draws: FloatArray,
     ended: IntArray,
 ) -> int:
-    """Do the same as `Engine._end_step`. Store the requests that ended in `ended`, and return their
-    number."""
+    """Do the same as `Engine._end_step`. Write the ended requests to `ended`; return
+    their number."""
     now = engine.end_s
     took_s = now - engine.start_s
     engine.in_step = False
@@ -788,6 +786,7 @@ def _receive(
         engine.last_work = n
     else:
         job.handed_s = job.received_s + job.frontend_s
+    job.handed_s += job.held_s
     job.engine = r
     job.target = job.prompt
     engine.outstanding += 1
@@ -857,20 +856,20 @@ def run(
         segments: (m,) SEGMENT
         extents: (r · key_count + n,) EXTENT
         batches: (r, seats) running requests in order of admission
-        lists: (r, 4) head and tail of two lists, or −1: the requests that are not accepted yet, and
-            the queue
-        noise: (r, k) noise factors of the steps, which repeat
-        draws: (r, d) random numbers in [0, 1), which decide on drafted tokens
+        lists: (r, 4) head and tail (−1 if empty) of two lists: requests that are not accepted yet,
+            and the queue
+        noise: (r, k) noise factors of the steps, used cyclically
+        draws: (r, d) random numbers in [0, 1) that decide whether drafted tokens are accepted
         stalls: (s,) EVENT
         paces: (p,) EVENT
-        free: (f,) requests that follow no other request, in order of receipt
+        free: (f,) requests that wait for no other request, in order of receipt
     """
     options = all_options[0]
     times, rows = np.empty(len(jobs)), np.empty(len(jobs), np.int64)
     ended = np.empty(max(options.seats, 1), np.int64)
     sent, turn, pending = 0, 0, 0
     while True:
-        # At one instant, ends of steps are processed first, then arrivals, then starts of steps.
+        # Events at the same time are processed in this order: ends of steps, arrivals, starts.
         end_s, ends_at, start_s, starts_at = _NEVER, -1, _NEVER, -1
         for r in range(len(engines)):
             engine = engines[r]

@@ -1,16 +1,15 @@
-"""A paged KV cache with prefix reuse. Each block is held, idle (cached and evictable) or blank.
+"""Simulate a paged KV cache with prefix reuse. Blocks are held, idle (evictable) or blank.
 
-Pure. Blocks are counted and have no numbers. The blocks of a shared prompt segment form an extent.
-The blocks that a finished job leaves form an extent too. The resident blocks of an extent are
-always its first blocks, and an extent has resident blocks only if the extents before it are
-complete. So every operation is O(1) in the length of a prompt, and an hour can be simulated in
-seconds.
+Pure. Blocks are counted, not numbered. The blocks of a shared prompt segment form an extent, and so
+do the blocks that a finished job leaves. The resident blocks of an extent are always its first
+blocks, and an extent has resident blocks only if the extents before it are complete. Every
+operation is therefore O(1) in the length of a prompt, and an hour can be simulated in seconds.
 
 The invariant is: held + idle + blank = blocks. The least recently used idle extent is evicted
-first. Within an extent, the last block is evicted first, as in vLLM, which frees a request's last
-block first. There is one difference from vLLM: if several jobs compute the same segment at the same
-time, only the blocks of the first job are cached. The blocks that the other jobs compute after that
-segment are not cached either. Source: vLLM v1/core/kv_cache_manager.py and block_pool.py.
+first, beginning with its last block, as in vLLM. One difference from vLLM: if several jobs compute
+the same segment at the same time, only the blocks of the first job are cached, and the blocks that
+the other jobs compute after that segment are not cached either. Source: vLLM
+v1/core/kv_cache_manager.py and block_pool.py.
 """
 
 from collections import OrderedDict
@@ -18,7 +17,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 BLOCK_TOKENS = 16
-"""Tokens per block, as in vLLM's default."""
+"""Tokens per block: vLLM's default."""
 
 
 def blocks_for(tokens: int, block_tokens: int = BLOCK_TOKENS) -> int:
@@ -29,28 +28,27 @@ def blocks_for(tokens: int, block_tokens: int = BLOCK_TOKENS) -> int:
 @dataclass(slots=True)
 class _Extent:
     resident: int
-    """Number of blocks of the extent in the cache. The cached blocks are the first blocks of the
-    extent."""
+    """Number of cached blocks of the extent, which are its first blocks."""
     holders: int = 0
     being_filled: bool = False
     offset: int = 0
-    """For the extent of a finished job: the number of shared prefix blocks before the job's own
+    """For the extent of a finished job: the number of shared prefix blocks before its own
     blocks."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """The blocks of one job: first `shared` blocks of its prefix, then `own` blocks."""
+    """The blocks of one job: `shared` blocks of its prefix, then `own` blocks."""
 
     number: int
     segments: tuple[tuple[Hashable, int], ...] = ()
-    """The segments of the shared prefix, from its start: key and number of blocks."""
+    """Key and number of blocks of each segment of the shared prefix, in order."""
     shared: int = 0
     own: int = 0
     fills: list[tuple[Hashable, int]] = field(default_factory=list)
-    """The segments that this job is computing, in order. The job's next blocks become blocks of
-    these segments, which later jobs can use. Each segment has the value of `shared` at which it is
-    complete."""
+    """The segments that this job is computing, in order, each with the value of `shared` at which
+    it is complete. The job's next blocks become blocks of these segments, which later jobs can use.
+    """
     prefix_blocks: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,26 +60,25 @@ class KvCache:
 
     Args:
         blocks: number of blocks.
-        reuse: True if idle blocks can be reused (vLLM's enable_prefix_caching).
+        reuse: whether idle blocks can be reused (vLLM's enable_prefix_caching).
     """
 
     def __init__(self, blocks: int, *, reuse: bool = True) -> None:
         self.blocks = blocks
         self.free = blocks
-        """Number of blocks that can be allocated: blank or idle blocks."""
+        """Number of blocks that can be allocated (blank or idle)."""
         self.least_free = blocks
         """The lowest value of `free` so far."""
         self.blank = blocks
         self.pinned = 0
-        """Number of blocks that are unused but not available, such as blocks that a connector
-        lost."""
+        """Number of unused but unavailable blocks, such as blocks that a connector lost."""
         self._reuse = reuse
         self._extents: dict[Hashable, _Extent] = {}
         self._idle: OrderedDict[Hashable, None] = OrderedDict()
 
     @property
     def usage_ratio(self) -> float:
-        """The share of blocks that requests hold. Idle blocks count as free, as in vLLM."""
+        """Share of blocks that requests hold. Idle blocks count as free, as in vLLM."""
         return (self.blocks - self.free) / self.blocks
 
     def idle_blocks(self) -> int:
@@ -115,10 +112,10 @@ class KvCache:
             lease: the job's lease, which holds no blocks yet.
             hits: the result of `hits`.
             total: number of blocks that the job holds after the call.
-            in_all: number of blocks that must be available, if this is more than `total`.
+            in_all: number of blocks that must be available, if more than `total`.
 
         Returns:
-            False, without any change, if there are too few free blocks.
+            False if there are too few free blocks; nothing changes then.
         """
         shared_hits = min(hits, lease.prefix_blocks)
         own_hits = hits - shared_hits
@@ -138,8 +135,7 @@ class KvCache:
         return True
 
     def grow(self, lease: Lease, total: int) -> bool:
-        """Extend a job's blocks to `total`. If there are too few free blocks, change nothing and
-        return False."""
+        """Extend a job's blocks to `total`, or return False if there are too few free blocks."""
         wanted = total - lease.shared - lease.own
         if wanted > self.free:
             return False
@@ -148,7 +144,7 @@ class KvCache:
         return True
 
     def pin(self, wanted: int) -> None:
-        """Pin blocks until `wanted` blocks are pinned or no block is free. Unpin surplus blocks."""
+        """Pin or unpin blocks until `wanted` blocks are pinned or no block is free."""
         more = min(wanted - self.pinned, self.free)
         self.pinned += more
         if more > 0:
@@ -174,7 +170,7 @@ class KvCache:
     def release(self, lease: Lease, total: int) -> None:
         """Release all `total` blocks of a job. The blocks stay cached.
 
-        The blocks of its output are added to its segments only now.
+        Only now are the blocks of its output added to its segments.
         """
         own = self._fill(lease, total - lease.shared)
         self.free += own
@@ -184,11 +180,11 @@ class KvCache:
             self._extents[_left_by(lease)] = _Extent(own, offset=lease.shared)
             self._idle[_left_by(lease)] = None
         if self._reuse:
-            self._let_prefix_go(lease)
+            self._release_prefix(lease)
         lease.shared = lease.own = 0
 
     def _fill(self, lease: Lease, blocks: int) -> int:
-        """Make a job's next blocks those of its segments; return how many are left."""
+        """Assign a job's next blocks to its segments. Return the number of remaining blocks."""
         while lease.fills and blocks > 0:
             key, complete_at = lease.fills[0]
             extent = self._extents[key]
@@ -213,7 +209,7 @@ class KvCache:
             extent.holders += 1
             complete_at = end + blocks
             if extent.resident < blocks:
-                # If a hit may not reach the resident end, the next blocks are the job's own.
+                # If the hit ends before the resident blocks do, the next blocks are the job's own.
                 reached = bool(lease.fills) or lease.shared == end + extent.resident
                 if contiguous and reached and not extent.being_filled:
                     extent.being_filled = True
@@ -224,7 +220,7 @@ class KvCache:
                 contiguous = False
             end = complete_at
 
-    def _let_prefix_go(self, lease: Lease) -> None:
+    def _release_prefix(self, lease: Lease) -> None:
         for key, _ in lease.fills:
             self._extents[key].being_filled = False
         lease.fills.clear()

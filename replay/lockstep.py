@@ -1,9 +1,9 @@
-"""Sequences that decode one token per step. The simulation of a step is O(1) for any number of
-sequences.
+"""Simulate sequences that decode one token per step, in O(1) per step for any number of sequences.
+Pure.
 
-Pure. The number of a sequence's tokens is a difference of step counts. The sequence needs a new
-block when the step count modulo the block size has a certain remainder. The time that other
-sequences cost it is a difference of running sums.
+A sequence's number of tokens is a difference of step counts. It needs a new block when the step
+count modulo the block size has a certain remainder. The time that other sequences add is a
+difference of running sums.
 """
 
 import heapq
@@ -17,7 +17,7 @@ class Lockstep:
     """The decoding sequences of one engine.
 
     Args:
-        model: the step model, which determines a sequence's own share of a step.
+        model: the step model, which determines each sequence's own share of a step.
         block_tokens: tokens per KV block.
     """
 
@@ -27,7 +27,7 @@ class Lockstep:
         self.size = 0
         self.context_tokens = 0
         self.due = [0] * block_tokens
-        """For each remainder of the step count, the number of sequences that then need a block."""
+        """Number of sequences that need a block, by remainder of the step count."""
         self.gaps = LongestSince()
         self.prefill_sum_s = 0.0
         self.stall_sum_s = 0.0
@@ -36,13 +36,13 @@ class Lockstep:
         self.billed = Billed()
         self._model = model
         self._prefills = LongestSince()
-        """The number of prompt tokens that were computed in each step."""
+        """Number of computed prompt tokens in each step."""
         self._ends: list[tuple[int, int, int, Job]] = []
-        """A heap of sequences by the step count at which they produce their last token."""
+        """Heap of sequences by the step count of their last token."""
 
     @property
     def blocks_due(self) -> int:
-        """The number of blocks that the next step needs."""
+        """Number of blocks that the next step needs."""
         return self.due[self.count % len(self.due)]
 
     def computed_tokens(self, job: Job) -> int:
@@ -55,7 +55,7 @@ class Lockstep:
 
     @property
     def first_end(self) -> int:
-        """The step count at which the next sequence ends. There must be at least one sequence."""
+        """Step count at which the next sequence ends. There must be at least one sequence."""
         return self._ends[0][0]
 
     def add_step(
@@ -86,14 +86,13 @@ class Lockstep:
             self._prefills.clear()
 
     def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
-        """Divide the cost of one step, or of several equal steps, among this many sequences."""
+        """Divide the cost of one or several equal steps among this many sequences."""
         each, scales, steps = self.billed
         mine = scale / sequences if sequences else 0.0
         self.billed = Billed(each + mine, scales + scale, steps + scale_steps)
 
     def join(self, job: Job) -> None:
-        """Add a job that has just produced its first token, or its next token after a
-        preemption."""
+        """Add a job that has just produced its first token, or the next one after a preemption."""
         job.joined = self.count
         job.before = self._sums
         self.size += 1
@@ -113,7 +112,7 @@ class Lockstep:
         return done
 
     def leave(self, job: Job) -> None:
-        """Remove a job. Update its token counts and its share of the time."""
+        """Remove a job, and update its token counts and its share of the time."""
         self.due[(job.joined - job.computed_tokens) % len(self.due)] -= 1
         steps = self.count - job.joined
         job.made_tokens += steps
@@ -128,8 +127,7 @@ class Lockstep:
         job.joined = -1
 
     def _share(self, job: Job, context_tokens: int) -> None:
-        """Add the job's shares of the steps since it joined. `context_tokens` is its context at
-        that time."""
+        """Add the job's shares of the steps since it joined with this number of context tokens."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")
         model, before, now = self._model, job.before, self._sums

@@ -1,8 +1,7 @@
 """Find the longest step after a given step, without a list of all steps.
 
-Pure. The steps are in a stack of decreasing durations: a new step removes all earlier steps that
-were not longer. Adding a step is amortised O(1), and a query is O(log n). The stack has only a few
-entries.
+Pure. A stack contains steps of decreasing durations: a new step removes all earlier steps that were
+not longer, so the stack has few entries. Adding a step is amortised O(1), and a query is O(log n).
 """
 
 from bisect import bisect_right
@@ -10,14 +9,14 @@ from collections.abc import Iterable
 
 
 class LongestSince:
-    """Durations of numbered steps, with a query for the longest step after a number."""
+    """Durations of numbered steps, for queries of the longest step after a number."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
         self._durations_s: list[float] = []
 
     def add(self, number: int, duration_s: float) -> None:
-        """Add a step. The step's number must be higher than all earlier numbers."""
+        """Add a step. Its number must be higher than all earlier numbers."""
         durations_s, numbers = self._durations_s, self._numbers
         while durations_s and durations_s[-1] <= duration_s:
             durations_s.pop()
@@ -31,12 +30,11 @@ class LongestSince:
             self.add(number, duration_s)
 
     def longest_s(self, after: int) -> float | None:
-        """Return the duration of the longest step with a number above `after`, or None if
-        there is no such step."""
+        """Return the duration of the longest step with a number above `after`, or None."""
         at = bisect_right(self._numbers, after)
         return self._durations_s[at] if at < len(self._numbers) else None
 
     def clear(self) -> None:
-        """Remove all steps. Call it when no request is left that took part in them."""
+        """Remove all steps. Call this when no request remains that took part in the steps."""
         self._numbers.clear()
         self._durations_s.clear()

@@ -1,9 +1,8 @@
-"""Replay recorded arrivals on a model of their servers. An hour of a replica takes less than a
-second.
+"""Replay arrivals on a model of their servers. An hour of a replica takes less than a second.
 
 Pure: model, arrivals, conditions and seed determine the outcome. A compiled loop (`replay.kernel`)
-does the work and gives the same results as the engine in plain Python (`replay.reference`). If the
-model has a feature that the loop does not support, `replay` raises an error.
+computes the same results as the engine in plain Python (`replay.reference`). If the model has a
+feature that the loop does not support, `replay` raises an error.
 
     model = ServerModel(engine=EngineConfig(max_num_seqs=64))
     now = replay(model, arrivals)
@@ -53,7 +52,7 @@ def replay(
         NotReplayedError: the model has a feature that the loop does not support.
     """
     _refuse(model.engine)
-    # Import numba only when it is needed, because the import takes half a second.
+    # Import numba only here, because the import takes half a second.
     from replay import kernel
 
     n, replicas = len(arrivals), range(model.replicas)
@@ -92,8 +91,8 @@ def warm(compiling: Callable[[], None] = lambda: None) -> bool:
     """Compile the loop, or load it from numba's cache. Call this before a user waits for a replay.
 
     Args:
-        compiling: called before the compilation, which takes about 15 s. It is not called if the
-            code is in the cache.
+        compiling: called before a compilation, which takes about 15 s; not called if the code is in
+            the cache.
 
     Returns:
         Whether the loop was compiled.
@@ -132,7 +131,9 @@ def _noise(config: EngineConfig, seeds: Sequence[str]) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _noise_of(ratio: float, quantiles: tuple[float, ...], seed: str) -> FloatArray:
-    """Return the noise of an engine. Replays of alternative edits have the same seeds."""
+    """Return the noise of an engine. Cached, because replays of alternative edits have the same
+    seeds.
+    """
     config = EngineConfig(step_noise_ratio=ratio, step_noise_quantiles=quantiles)
     return np.array(step_noise(config, seed))
 
@@ -187,10 +188,11 @@ def _jobs(arrivals: Arrivals, offsets: IntArray) -> Records:
     jobs["received_s"] = arrivals.received_s
     jobs["prompt"], jobs["output"] = arrivals.prompt_tokens, arrivals.output_tokens
     jobs["segments"], jobs["segments_end"] = offsets[:-1], offsets[1:]
-    jobs["think_s"] = 0.0
+    jobs["think_s"] = jobs["held_s"] = 0.0
     for name, column in (
         ("spared", arrivals.cached_tokens),
         ("frontend_s", arrivals.frontend_s),
+        ("held_s", arrivals.held_s),
         ("priority", arrivals.priority),
         ("acceptance", arrivals.acceptance),
         ("think_s", arrivals.think_s),
@@ -202,8 +204,7 @@ def _jobs(arrivals: Arrivals, offsets: IntArray) -> Records:
 
 
 def _followers(n: int, after: IntArray | None) -> tuple[IntArray, IntArray]:
-    """Return two arrays by request: the first request that follows it, and the next request that
-    follows the same request as it does. −1 means none."""
+    """Return `follower` and `next_follower` of each request (see `kernel.JOB`)."""
     first, following = np.full(n, -1), np.full(n, -1)
     if after is not None:
         for row in np.nonzero(after >= 0)[0][::-1]:
@@ -237,8 +238,7 @@ def _segments(arrivals: Arrivals, block_size: int) -> tuple[Records, IntArray, i
 
 
 def _events(of_replicas: Sequence[Sequence[tuple[float, float]]]) -> tuple[Records, IntArray]:
-    """Return the events of all replicas, ordered by replica, and the offsets of the replicas (r +
-    1,)."""
+    """Return the events of all replicas in order, and the offsets of the replicas (r + 1,)."""
     from replay.kernel import EVENT
 
     events = np.array([tuple(each) for some in of_replicas for each in some], EVENT)
@@ -283,8 +283,8 @@ def _outcome(model: ServerModel, arrivals: Arrivals, jobs: Records, engines: Rec
     several = np.where(arrivals.output_tokens > 1, arrivals.output_tokens - 1, np.nan)
     return Outcome(
         received_s=received_s,
-        frontend_s=jobs["queued_s"] - received_s,
-        queue_s=jobs["scheduled_s"] - jobs["queued_s"],
+        frontend_s=jobs["queued_s"] - jobs["held_s"] - received_s,
+        queue_s=jobs["scheduled_s"] - jobs["queued_s"] + jobs["held_s"],
         prefill_s=first_s - jobs["scheduled_s"],
         decode_s=last_s - first_s,
         delivery_s=last_byte_s - last_s,

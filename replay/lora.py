@@ -1,7 +1,7 @@
-"""LoRA adapters: a few are used in the batch, more are in host memory, the rest is in storage.
+"""Simulate LoRA adapters: a few on the GPU, more in host memory, the rest in storage.
 
-Pure. A request whose adapter has no slot is skipped. An adapter that is not on the GPU is loaded in
-the request's first step, and all requests of that step wait for it.
+Pure. A request is skipped while there is no slot for its adapter. An adapter that is not on the GPU
+is loaded in the request's first step, and all requests of that step wait.
 
 Source: vLLM v1/core/sched/scheduler.py and lora/worker_manager.py.
 """
@@ -9,9 +9,9 @@ Source: vLLM v1/core/sched/scheduler.py and lora/worker_manager.py.
 from collections import Counter, OrderedDict
 
 FROM_HOST_S = 0.015
-"""Seconds to copy an adapter from host memory to the GPU: about 100 MB over PCIe, and unpacking."""
+"""Seconds to copy an adapter of about 100 MB from host memory to the GPU, and to unpack it."""
 FROM_STORAGE_S = 0.15
-"""Seconds to load an adapter from disk or network to host memory and to check it."""
+"""Seconds to load an adapter from disk or network to host memory, and to check it."""
 
 
 class LoraSlots:
@@ -29,14 +29,14 @@ class LoraSlots:
         self._host: OrderedDict[str, None] = OrderedDict()
         self.running: Counter[str] = Counter()
         self.pace = 1.0
-        """Factor for the duration of loading; above 1 for slow storage."""
+        """Factor for loading durations; above 1 for slow storage."""
 
     def has_room(self, adapter: str | None) -> bool:
         """Return whether a request for this adapter can join the batch."""
         return adapter is None or adapter in self.running or len(self.running) < self._on_gpu
 
     def join(self, adapter: str | None) -> float:
-        """Add a request for this adapter to the batch. Return the seconds that loading takes."""
+        """Add a request with this adapter to the batch. Return the seconds to load the adapter."""
         if adapter is None:
             return 0.0
         self.running[adapter] += 1
@@ -50,7 +50,7 @@ class LoraSlots:
         return load_s
 
     def leave(self, adapter: str | None) -> None:
-        """Remove a request for this adapter from the batch."""
+        """Remove a request with this adapter from the batch."""
         if adapter is not None:
             self.running[adapter] -= 1
             if not self.running[adapter]:
@@ -60,5 +60,5 @@ class LoraSlots:
         kept[adapter] = None
         kept.move_to_end(adapter)
         while len(kept) > room:
-            # Running adapters are not evicted. There are never more of them than slots.
+            # Running adapters are not evicted. They never outnumber the slots.
             kept.pop(next(each for each in kept if each not in self.running))

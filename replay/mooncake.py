@@ -2,11 +2,10 @@
 
 Each line is one request, with `timestamp` (milliseconds), `input_length` and `output_length`
 (tokens). If shared prefixes are recorded, the line also has `hash_ids`, with one number for each
-block of the prompt. If the first k numbers of two prompts are equal, their first k blocks are
-equal.
+block of the prompt. Prompts with the same first k numbers have the same first k blocks.
 
-The writer assigns numbers from 0, in the order of their first use, because benchmark clients use
-them as indices. The recorded keys cannot be reconstructed from these numbers.
+The writer assigns numbers from 0 in the order of their first use, because benchmark clients use
+them as indices. The numbers do not reveal the recorded keys.
 """
 
 import json
@@ -20,37 +19,36 @@ from replay.arrivals import Arrivals, IntArray, Prefixes
 from replay.trace_csv import MOST_S, MOST_TOKENS, TraceError
 
 BLOCK_TOKENS: Final = 512
-"""Number of tokens of a block in the Mooncake traces."""
+"""Number of tokens per block in the Mooncake traces."""
 MOST_LINE_BYTES: Final = 4 * 2**20
 """Maximum length of a line in bytes. A prompt of a million tokens in blocks of 16 needs 0.6 MiB."""
 MOST_HASH_IDS: Final = 10_000_000
-"""Maximum number of `hash_ids` in all lines together. Reading this many needs up to 0.8 GiB of
+"""Maximum number of `hash_ids` in all lines together. Reading them needs up to 0.8 GiB of
 memory."""
 COMMON_FROM: Final = 10
-"""A prefix that at least this many prompts of a trace have is common to many users."""
+"""Minimum number of prompts with a prefix that counts as common to many users."""
 _SHOWN_CHARACTERS: Final = 40
 
 
 class MooncakeWriter:
-    """Converts requests to lines. Further calls of `lines` continue the numbers of earlier
-    calls."""
+    """Converts requests to lines. Later calls of `lines` continue the numbers of earlier calls."""
 
     def __init__(self, block_tokens: int = BLOCK_TOKENS, unshared: bool = False) -> None:
         """Create a writer.
 
         Args:
             block_tokens: number of tokens in a block of `hash_ids`.
-            unshared: True if prompts without recorded prefixes get numbers that no other prompt
-                has. If False, these prompts have no `hash_ids`.
+            unshared: whether prompts without recorded prefixes get unique numbers. Otherwise they
+                get no `hash_ids`.
         """
         self._block_tokens = block_tokens
         self._unshared = unshared
         self._shared: dict[int, tuple[list[int], int]] = {}
-        """By segment key: the numbers of a prompt with this segment, and how many of these numbers
-        the segment covers."""
+        """Maps a segment's key to the numbers of a prompt with this segment, and to the number of
+        blocks up to the segment's end."""
         self._last: dict[tuple[int, int], int] = {}
-        """By last segment and length of a prompt: the number of the prompt's last block, if the
-        block is not full."""
+        """Maps a prompt's last segment and length to the number of its last block, if the block is
+        not full."""
         self._next = 0
 
     def lines(self, arrivals: Arrivals) -> Iterator[str]:
@@ -81,9 +79,9 @@ class MooncakeWriter:
     def _hash_ids(self, prompt_tokens: int, keys: list[int], ends: list[int]) -> list[int]:
         """Return the number of each block.
 
-        If an earlier prompt has one of the segments, the blocks of the longest such segment get the
-        same numbers as in that prompt. A block in which a segment ends is not shared, unless both
-        prompts end with the segment.
+        If an earlier prompt shares segments, the blocks up to the end of the longest shared segment
+        get the same numbers as in that prompt. A block in which a segment ends is not shared,
+        unless both prompts end there.
         """
         size = self._block_tokens
         whole = prompt_tokens // size
@@ -98,7 +96,7 @@ class MooncakeWriter:
         found += more
         for key, end in zip(keys, ends, strict=True):
             numbers, blocks = self._shared.get(key, ([], 0))
-            # A segment may end in the answer, so a prompt that goes on has more of its blocks.
+            # A segment can end in the answer, so a longer prompt contains more of its blocks.
             if min(len(numbers), blocks) < min(len(found), end // size) or key not in self._shared:
                 self._shared[key] = found, end // size
         if not prompt_tokens % size:
@@ -111,8 +109,7 @@ class MooncakeWriter:
 
 
 def _milliseconds(received_s: float) -> int | float:
-    """Return a time in milliseconds with microsecond precision, as an int if it is a whole
-    number."""
+    """Return a time in milliseconds with microsecond precision, as an int if whole."""
     microseconds = round(received_s * 1e6)
     whole, rest = divmod(microseconds, 1_000)
     return microseconds / 1_000 if rest else whole
@@ -127,7 +124,7 @@ def read_mooncake(
     """Read requests from lines of JSON. Keys that are not in the format are ignored.
 
     Args:
-        file: the file, which is read line by line.
+        file: the file. It is read line by line.
         name: name of the file for error messages.
         block_tokens: number of tokens in a block of `hash_ids`.
         most_requests: maximum number of requests; None for any number.
@@ -164,8 +161,7 @@ def read_mooncake(
 def _parsed(line: bytes, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    # Python's parser raises these errors for numbers with thousands of digits and for deep nesting,
-    # too.
+    # Python's parser also raises these errors for huge numbers and deep nesting.
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise TraceError(
@@ -178,7 +174,7 @@ def _parsed(line: bytes, where: str) -> dict[str, Any]:
 
 
 class _Columns:
-    """The columns of the requests that were read so far."""
+    """The columns of the requests read so far."""
 
     def __init__(self, block_tokens: int) -> None:
         self._block_tokens = block_tokens
@@ -186,7 +182,7 @@ class _Columns:
         self._prompt_tokens = array("q")
         self._output_tokens = array("q")
         self._hashed: bool | None = None
-        """True if the lines have `hash_ids`; None before the first line."""
+        """Whether the lines have `hash_ids`; None before the first line."""
         self._keys = array("q")
         self._ends = array("q")
         self._counts = array("q")
@@ -237,7 +233,7 @@ class _Columns:
                     f"{where}: hash_ids: {_shown(number)}; allowed: whole numbers from 0 to 2⁶⁴ − 1"
                 )
             end = min(place * size, prompt_tokens)
-            # A prefix is identified by all its numbers and its length, so include the previous key.
+            # All numbers and the length of a prefix identify it, so include the previous key.
             key = hash((key, number, end))
             self._keys.append(key)
             self._ends.append(end)
@@ -258,10 +254,10 @@ class _Columns:
 
 
 def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefixes:
-    """Return the shared prefixes, with blocks merged into segments.
+    """Merge blocks into segments, and return the shared prefixes.
 
-    A segment ends where the number of prompts that share the prefix changes. Blocks that occur in
-    only one prompt are omitted.
+    A segment ends where the number of prompts that share the prefix changes. Blocks of a single
+    prompt are omitted.
     """
     _, names, uses = np.unique(keys, return_inverse=True, return_counts=True)
     shared_by = uses[names] if keys.size else np.zeros(0, dtype=np.int64)
@@ -278,7 +274,7 @@ def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefix
 
 def _number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> float:
     value = _given(row, key, where)
-    # NaN fails the comparison.
+    # NaN also fails this comparison.
     if type(value) not in (int, float) or not low <= value <= high:
         raise TraceError(
             f"{where}: {key}: {_shown(value)}; allowed: a number from {low:,} to {high:,}"

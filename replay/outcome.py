@@ -1,4 +1,4 @@
-"""The result of a replay: the latencies of each request and the work of each engine, as columns."""
+"""Store the result of a replay, as columns: latencies by request, and work by engine."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,41 +8,39 @@ import numpy as np
 from replay.arrivals import BoolArray, FloatArray, IntArray
 
 Bind = Literal["seats", "kv", "tokens", "none"]
-"""The limit that keeps requests in the queue: `max_num_seqs`, KV blocks, or the token budget of a
-step."""
+"""The limit that keeps requests in the queue: `max_num_seqs`, KV blocks, or a step's
+token budget."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Outcome:
-    """The replayed requests, in the order of the arrivals. NaN means that a latency is undefined.
+    """The replayed requests, in the order of the arrivals. Undefined latencies are NaN.
 
     frontend_s + queue_s + prefill_s + decode_s + delivery_s = e2e_s.
     """
 
     received_s: FloatArray
-    """(n,) the time of receipt in the arrivals. For a request that follows another request, the
-    time at which its client sent it."""
+    """(n,) time of receipt: the recorded time, or for a request with `after` the replayed time."""
     frontend_s: FloatArray
-    """(n,) seconds until the engine accepts the request, between two steps."""
+    """(n,) seconds until the engine accepts the request (between two steps)."""
     queue_s: FloatArray
     prefill_s: FloatArray
     decode_s: FloatArray
     delivery_s: FloatArray
     """(n,) seconds from the last token to the last byte."""
     ttft_s: FloatArray
-    """(n,) seconds from receipt to the first byte. If the response is not streamed, this is the
-    last byte."""
+    """(n,) seconds from receipt to the first byte, or to the last byte if not streamed."""
     tpot_s: FloatArray
-    """(n,) decode_s / (output_tokens − 1); NaN if there is only one token."""
+    """(n,) decode_s / (output_tokens − 1); NaN for a single token."""
     itl_max_s: FloatArray
-    """(n,) longest time between two tokens; NaN if there is only one token."""
+    """(n,) longest time between two tokens; NaN for a single token."""
     e2e_s: FloatArray
     preemptions: IntArray
     cached_tokens: IntArray
     engine: IntArray
-    """(n,) the replica that served the request; −1 if the request was rejected."""
+    """(n,) replica that served the request; −1 if rejected."""
     rejected: BoolArray
-    """(n,) True if the request was rejected: it was longer than `max_model_len`, or the queue was
+    """(n,) whether the request was rejected: it was longer than `max_model_len`, or the queue was
     full. The latencies of rejected requests are NaN."""
     engines: "EngineOutcome"
 
@@ -62,17 +60,17 @@ class EngineOutcome:
     end_s: FloatArray
     """(r,) end of the last step; 0 if there was no step."""
     blocked_seats_s: FloatArray
-    """(r,) seconds in steps while `max_num_seqs` blocked the queue."""
+    """(r,) seconds of steps while `max_num_seqs` blocked the queue."""
     blocked_kv_s: FloatArray
     blocked_tokens_s: FloatArray
-    """(r,) seconds in steps while the token budget blocked the queue."""
+    """(r,) seconds of steps while the token budget blocked the queue."""
     peak_kv_ratio: FloatArray
     """(r,) the largest share of KV blocks that requests held."""
     preemptions: IntArray
     prompt_tokens: IntArray
-    """(r,) number of prompt tokens that were looked up in the prefix cache."""
+    """(r,) number of prompt tokens looked up in the prefix cache."""
     cached_tokens: IntArray
-    """(r,) number of prompt tokens that were found in the prefix cache."""
+    """(r,) number of prompt tokens found in the prefix cache."""
 
     @property
     def binds(self) -> Bind:

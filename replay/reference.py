@@ -1,7 +1,7 @@
 """Replay arrivals step by step in plain Python: the reference for the compiled loop.
 
-Pure. The replay uses the engine that the simulator runs. `replay.loop` gives the same results and
-is about 30 times faster. The tests compare the two.
+Pure. This replay uses the simulator's engine. `replay.loop` computes the same results about 30
+times faster. The tests compare both.
 """
 
 import heapq
@@ -29,7 +29,7 @@ def replay(
     seed: str = "",
     conditions: Conditions = _NO_CONDITIONS,
 ) -> Outcome:
-    """Replay arrivals on a model. The arguments are those of `replay.loop.replay`."""
+    """Replay arrivals on a model. `replay.loop.replay` describes the arguments."""
     return _Replay(model, arrivals, seed, conditions).run()
 
 
@@ -61,6 +61,7 @@ class _Replay:
         n = len(arrivals)
         self._jobs: list[Job | None] = [None] * n
         self._received_s = arrivals.received_s.astype(float)
+        self._held_s = np.zeros(n) if arrivals.held_s is None else arrivals.held_s
         self._engine = np.full(n, -1)
         self._first_byte_s, self._last_byte_s = np.full(n, np.nan), np.full(n, np.nan)
         self._followers: dict[int, list[int]] = {}
@@ -79,7 +80,7 @@ class _Replay:
             event_s = min(arrival_s, self._paces[0][0]) if self._paces else arrival_s
             if (
                 self._followers
-            ):  # the end of a response may cause a request that arrives before the next known one
+            ):  # a response's end may cause an earlier arrival than the next known one
                 for server in self._servers:
                     event_s = min(event_s, server.engine.next_event_s)
             if arrival_s == _NEVER and not self._outstanding():
@@ -126,6 +127,7 @@ class _Replay:
             job.queued = server.front_end.take(at_s + model.front_end.read_s, work_s)
         else:
             job.queued = at_s + float(recorded_s)
+        job.queued += self._held_s[row]
         self._jobs[row] = job
         self._engine[row] = chosen
         engine.submit(job)
@@ -185,8 +187,8 @@ class _Replay:
         engines = [server.engine for server in self._servers]
         return Outcome(
             received_s=self._received_s,
-            frontend_s=queued_s - self._received_s,
-            queue_s=scheduled_s - queued_s,
+            frontend_s=queued_s - self._held_s - self._received_s,
+            queue_s=scheduled_s - queued_s + self._held_s,
             prefill_s=first_s - scheduled_s,
             decode_s=last_s - first_s,
             delivery_s=self._last_byte_s - last_s,

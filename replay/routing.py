@@ -1,7 +1,6 @@
-"""Routing policies: choose the server that gets a request.
+"""Choose the server for a request: routing policies.
 
-Pure. Ties are broken in rotation, because otherwise some servers of an idle fleet would get no
-requests.
+Pure. Ties are broken in rotation; otherwise some servers of an idle fleet would get no requests.
 """
 
 from collections.abc import Sequence
@@ -28,8 +27,8 @@ def prefix_aware(
     Args:
         outstanding: number of unfinished requests of each server.
         cached_blocks: number of blocks of the prompt in each server's KV cache.
-        slack: maximum number of unfinished requests that this server may have more than the least
-            loaded server. Otherwise the least loaded server gets the request.
+        slack: maximum number of unfinished requests by which this server may exceed the least
+            loaded server. Above it, the least loaded server is returned.
         turn: number of requests that were routed before.
     """
     count = len(outstanding)

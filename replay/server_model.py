@@ -1,7 +1,7 @@
-"""The model of a vLLM deployment, which `replay` runs and a what-if question edits.
+"""Model a vLLM deployment, which `replay` runs and a what-if question edits.
 
-Pure. To change the deployment, use `dataclasses.replace` on the model, for example with other
-engine arguments, another number of replicas or another router.
+Pure. To change engine arguments, the number of replicas or the router, use `dataclasses.replace` on
+the model.
 """
 
 from dataclasses import dataclass, field
@@ -18,19 +18,19 @@ ROUTERS: tuple[Router, ...] = get_args(Router)
 class ServerModel:
     """Equal replicas of one vLLM server behind a router.
 
-    The engines of a data-parallel server are also modelled as replicas, with the router
+    The engines of a data-parallel server are modelled as replicas too, with the router
     `least_outstanding`.
     """
 
     engine: EngineConfig = field(default_factory=EngineConfig)
-    """The arguments of each engine, with the coefficients and the noise of its steps."""
+    """The arguments of each engine, with the coefficients and noise of its steps."""
     front_end: FrontEndModel = field(default_factory=FrontEndModel)
     """The API server's process in front of each engine."""
     replicas: int = 1
     router: Router = "round_robin"
     affinity_slack: int = 12
-    """For the router `prefix_aware`: maximum number of requests that the replica with the longest
-    cached prefix may have more than the least loaded replica."""
+    """For the router `prefix_aware`: maximum number of unfinished requests by which the replica
+    with the longest cached prefix may exceed the least loaded replica."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:

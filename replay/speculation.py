@@ -1,7 +1,7 @@
-"""Speculative decoding: each step drafts a few tokens, and some of them are accepted.
+"""Simulate speculative decoding: each step drafts a few tokens, and some of them are accepted.
 
-Pure. Sequences advance at different speeds, so they are processed separately. The tokens of a draft
-are accepted up to the first rejection. The step itself adds one more token.
+Pure. Sequences advance at different speeds, so they are processed separately. Drafted tokens are
+accepted up to the first rejection; the step adds one more token.
 """
 
 import random
@@ -15,26 +15,27 @@ _DRAWS = 1 << 16
 
 
 def draft_draws(seed: str) -> list[float]:
-    """Return random numbers in [0, 1) that decide which drafted tokens are accepted. See
-    `draw_at`."""
+    """Return random numbers in [0, 1) that decide which drafted tokens are accepted."""
     chance = random.Random(f"{seed}:drafts")
     return [chance.random() for _ in range(_DRAWS)]
 
 
 def draw_at(number: int, made_tokens: int, place: int) -> int:
-    """Return the index of the draw that decides on a drafted token. The index does not depend on
-    the order of the requests."""
+    """Return the index of a drafted token's random number.
+
+    It does not depend on the order of the requests.
+    """
     return (number * 40_503 + made_tokens * 31 + place) % _DRAWS
 
 
 class Drafting:
-    """The sequences of one engine that decode by speculation.
+    """The sequences of one engine with speculative decoding.
 
     Args:
         tokens: number of drafted tokens per step; 0 disables speculation.
         model: the step model.
-        draws: the result of `draft_draws`; may be empty without speculation.
-        max_model_len: no blocks are held for tokens beyond this length.
+        draws: the result of `draft_draws`; empty without speculation.
+        max_model_len: maximum length. No blocks are held beyond it.
     """
 
     def __init__(
@@ -55,17 +56,15 @@ class Drafting:
 
     @property
     def drafting_s(self) -> float:
-        """Seconds that drafting adds to a step, for all sequences together."""
+        """Seconds that drafting adds to a step, for all sequences."""
         return self.tokens * self._model.draft_token_s if self.jobs else 0.0
 
     def work_s(self) -> float:
-        """Return the seconds that these sequences add to a step, without the time for reading their
-        context."""
+        """Return the seconds that these sequences add to a step, without reading their context."""
         return self.drafting_s + len(self.jobs) * (self._model.sequence_s + self.verify_s)
 
     def join(self, job: Job) -> None:
-        """Add a job that has just produced its first token, or its next token after a
-        preemption."""
+        """Add a job that has just produced its first token, or the next one after a preemption."""
         self.jobs[job.number] = job
         self.context_tokens += job.computed_tokens
 
@@ -89,7 +88,7 @@ class Drafting:
         taking_part: tuple[Job, ...],
         totals: EngineTotals,
     ) -> list[Job]:
-        """Add the tokens of a step to its sequences. Remove and return the finished sequences."""
+        """Add the tokens of a step to the sequences. Remove and return finished sequences."""
         model, done = self._model, []
         worked_s = took_s - stall_s
         paid = scale * took_s / worked_s if worked_s > 0 else 0.0

@@ -1,5 +1,4 @@
-"""The deviations of a step's duration from the step model: noise, slowdowns, stalls, the first step
-of a batch shape.
+"""Compute deviations from the step model: noise, slowdowns, stalls, first steps of batch shapes.
 
 Pure.
 """
@@ -15,21 +14,21 @@ _NEVER = float("inf")
 
 
 class Stall(NamedTuple):
-    """A time in which the engine is stopped, even if it has work."""
+    """A time range in which the engine is stopped, even if it has work."""
 
     at_s: float
     for_s: float
     in_full: bool = False
-    """If True, the next step takes longer by the whole duration of the stall, as in an engine's
-    reports. If False, a step that begins during the stall waits for its end, and a stall of an idle
-    engine has no effect."""
+    """If True, the whole stall is added to the next step, as in an engine's reports. If False, a
+    step that begins during the stall waits for its end, and a stall of an idle engine has no
+    effect."""
 
 
 def step_noise(config: EngineConfig, seed: str) -> list[float]:
-    """Return random factors for an engine's step durations. The factors repeat after a few thousand
+    """Return random factors for an engine's step durations, which repeat after a few thousand
     steps.
 
-    If quantiles are given, the factors are interpolated between them.
+    If the configuration has quantiles, the factors are interpolated between them.
     """
     chance = random.Random(seed)
     quantiles = config.step_noise_quantiles
@@ -50,9 +49,8 @@ class StepClock:
     """The clock of one engine's steps.
 
     Args:
-        noise: factors for the durations of steps, from `step_noise`. They repeat.
-        stalls: times at which the engine is stopped, in order of time. The iterable may be
-            infinite.
+        noise: factors for the durations of steps, from `step_noise`, used cyclically.
+        stalls: the engine's stalls in order of time. The iterable may be infinite.
         new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
     """
 
@@ -61,10 +59,10 @@ class StepClock:
     ) -> None:
         self.noise = noise
         self.pace = 1.0
-        """Factor for the durations of steps; above 1 for a slow machine."""
+        """Factor for step durations; above 1 for a slow machine."""
         self.crowding = 0.0
-        """Relative increase of a step's duration for each sequence in the step. It is 0 in a
-        replay, because the fitted step model has no such term."""
+        """Relative increase of a step's duration per sequence; 0 in a replay, because the fitted
+        step model has no such term."""
         self._stalls = iter(stalls)
         self._next_stall = next(self._stalls, None)
         self._new_shape_s = new_shape_s
@@ -72,12 +70,12 @@ class StepClock:
 
     @property
     def quiet_until(self) -> float:
-        """The start of the next stall."""
+        """Start of the next stall."""
         return _NEVER if self._next_stall is None else self._next_stall.at_s
 
     @property
     def cold(self) -> bool:
-        """True if a step may be the first step of its batch shape."""
+        """Whether a step can be the first step of its batch shape."""
         return self._new_shape_s > 0
 
     def scale(self, count: int, sequences: int) -> float:
@@ -85,7 +83,7 @@ class StepClock:
         return self.noise[count % len(self.noise)] * self.pace * (1.0 + self.crowding * sequences)
 
     def stall_s(self, start: float, decodes: int, prefill_tokens: int) -> float:
-        """Return the seconds for which a step that begins now is stopped."""
+        """Return the seconds of stall in a step that begins at `start`."""
         stall_s = whole_s = 0.0
         while self._next_stall is not None and self._next_stall.at_s <= start:
             stall = self._next_stall
@@ -96,7 +94,7 @@ class StepClock:
             self._next_stall = next(self._stalls, None)
         stall_s += whole_s
         if self._new_shape_s:
-            # Kernels are chosen by batch size and chunk size, both rounded up.
+            # A batch shape is the batch size and the chunk size, both rounded up.
             shape = (decodes.bit_length(), (prefill_tokens // 256).bit_length())
             if shape not in self._shapes:
                 self._shapes.add(shape)

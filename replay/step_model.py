@@ -1,8 +1,8 @@
-"""The duration of an engine step: γ + α·P + κ·Q + β·C + δ·N.
+"""Compute the duration of an engine step: γ + α·P + κ·Q + β·C + δ·N.
 
 Pure. P is the number of prefill tokens. Q = Σ p·(start + p/2) over the prefill chunks is their
-attention, which is quadratic in the prompt. C is the number of context tokens that decodes read. N
-is the number of decoding sequences.
+attention, which is quadratic in the prompt length. C is the number of context tokens that decodes
+read. N is the number of decoding sequences.
 """
 
 from dataclasses import dataclass, replace
@@ -18,12 +18,10 @@ class StepModel:
     context_token_s: float
     sequence_s: float
     draft_token_s: float = 0.25e-3
-    """For speculation: seconds that the draft head needs for one token of every sequence. The draft
-    head is much smaller than the model."""
+    """For speculation: seconds of the draft head for one token of every sequence."""
 
     def prefill_s(self, tokens: int, start: int) -> float:
-        """Return the seconds that a chunk of `tokens` after `start` computed tokens adds to its
-        step."""
+        """Return the seconds that a chunk of `tokens` after `start` tokens adds to its step."""
         pairs = tokens * (start + tokens / 2)
         return self.prefill_token_s * tokens + self.prefill_pair_s * pairs
 
@@ -34,11 +32,10 @@ class StepModel:
 
 
 def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
-    """Convert a step model that was fitted with speculative decoding to one without drafted tokens,
-    because the replay adds their verification itself.
+    """Remove drafted tokens from a step model that was fitted with speculative decoding.
 
-    In such a fit, the coefficient of a decode contains the verification of its drafted tokens. The
-    constant contains the draft head's time, which cannot be separated from it.
+    The replay adds their verification itself, but the fitted coefficient of a decode contains it.
+    The fitted constant contains the draft head's time, which cannot be separated.
     """
     if not drafted:
         return fitted
@@ -47,8 +44,8 @@ def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
 
 
 EIGHT_B_ON_H100 = StepModel(
-    # Every step reads all weights once: 16.1 GB of bf16 at 80 % of 3.35 TB/s is 6.0 ms;
-    # scheduling, launches and sampling add about 1 ms.
+    # Every step reads all weights once: 16.1 GB of bf16 at 80 % of 3.35 TB/s take 6.0 ms.
+    # Scheduling, launches and sampling add about 1 ms.
     base_s=7.0e-3,
     # 2 FLOP per parameter: 16.1 GFLOP per token, at half of the 989 dense TFLOP/s of bf16.
     prefill_token_s=32e-6,
@@ -60,5 +57,4 @@ EIGHT_B_ON_H100 = StepModel(
     # Sampling and the engine core's work on each sequence's output.
     sequence_s=15e-6,
 )
-"""Llama-3-8B in bf16 on one H100 SXM. The coefficients are derived from the GPU's peaks, not
-measured."""
+"""Llama-3-8B in bf16 on one H100 SXM. Derived from the GPU's peaks, not measured."""

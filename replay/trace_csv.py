@@ -1,6 +1,6 @@
 """Read a recorded trace of requests: arrival time, prompt length, output length.
 
-The file is CSV with a header. Columns have the names of public traces, in upper or lower case, such
+The file is CSV with a header. Columns are named as in public traces, in upper or lower case, such
 as TIMESTAMP, ContextTokens and GeneratedTokens in the Azure LLM inference traces.
 """
 
@@ -18,14 +18,14 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 """The accepted names of each column, in lower case."""
 
 MOST_S: Final = 31 * 86_400
-"""Maximum time from the first to the last request in seconds."""
+"""Maximum seconds from the first to the last request."""
 MOST_TOKENS: Final = 2**31 - 1
 _LINE_CHARACTERS: Final = 2**20
 _SHOWN_CHARACTERS: Final = 200
 
 
 class TraceError(ValueError):
-    """The file is not a valid trace. The message contains the line and the expected content."""
+    """The file is not a valid trace. The message contains the line and what is allowed."""
 
 
 class TraceRow(NamedTuple):
@@ -114,8 +114,8 @@ def _place(header: list[str], what: str, names: tuple[str, ...], name: str) -> i
 
 
 def _instant(text: str, where: str) -> float:
-    """Parse a number of seconds, or a date and time. Return seconds. The fraction of a second may
-    have any number of digits."""
+    """Parse a number of seconds, or a date and time, with any number of decimals. Return
+    seconds."""
     text = text.strip()
     try:
         number = float(text)
@@ -129,8 +129,7 @@ def _instant(text: str, where: str) -> float:
                 break
         try:
             moment = datetime.fromisoformat(whole + zone)
-            # Without a time zone, UTC is assumed. The assumption has no effect, because only
-            # differences between times are used.
+            # Without a time zone, UTC is assumed. This has no effect on differences between times.
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             number = moment.timestamp() + (float(f"0.{fraction}") if dot and fraction else 0.0)
         except ValueError as error:

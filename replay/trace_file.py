@@ -16,11 +16,11 @@ _PEEKED_BYTES: Final = 4096
 def read_trace(
     path: Path, block_tokens: int = BLOCK_TOKENS, most_requests: int | None = None
 ) -> Arrivals:
-    """Read a trace. Return its requests in order of time.
+    """Read a trace. Return the requests in order of time.
 
     Args:
-        path: the file. If its name ends in .jsonl or .json, or its content begins with `{`, it is
-            read as lines of JSON. Otherwise it is read as CSV.
+        path: the file. It is read as lines of JSON if its name ends in .jsonl or .json, or its
+            content begins with `{`, and otherwise as CSV.
         block_tokens: number of tokens in a block of `hash_ids`.
         most_requests: maximum number of requests; None for any number.
 

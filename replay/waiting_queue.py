@@ -1,7 +1,7 @@
-"""The queue of an engine with the policy `priority`.
+"""Implement the queue of an engine with the policy `priority`.
 
-Pure. The queue has the deque methods that the scheduler uses. As in vLLM, a preempted request that
-is put back at the head is sorted by priority again. Source: vLLM v1/core/sched/request_queue.py.
+Pure. The queue has the deque methods that the scheduler uses. As in vLLM, a preempted request is
+sorted by priority again when it returns to the queue. Source: vLLM v1/core/sched/request_queue.py.
 """
 
 import heapq
@@ -11,7 +11,7 @@ from replay.job import Job
 
 
 class PriorityQueue:
-    """Waiting jobs: the lowest priority value first, then the earliest arrival."""
+    """Waiting jobs, by lowest priority value, then by earliest arrival."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[tuple[int, float, int], Job]] = []
@@ -21,7 +21,7 @@ class PriorityQueue:
         heapq.heappush(self._heap, (job.order, job))
 
     def appendleft(self, job: Job) -> None:
-        """Add a job. This does the same as `append`."""
+        """Add a job. Same as `append`."""
         self.append(job)
 
     def popleft(self) -> Job:

@@ -1,7 +1,9 @@
 """Creates a LoRA adapter with random weights for the rig's model, in PEFT's format.
 
-Run it inside vLLM's own environment: `python adapter.py DIR`. Then run `python -m rig.serve --
---enable-lora --max-lora-rank 8 --lora-modules ada=DIR`.
+Run this module inside vLLM's own environment:
+
+    python adapter.py DIR
+    python -m rig.serve -- --enable-lora --max-lora-rank 8 --lora-modules ada=DIR
 """
 
 import json

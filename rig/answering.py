@@ -1,6 +1,7 @@
 """Test servers on the loopback.
 
-The test passes a function that answers HTTP requests, or that handles the bytes of a connection.
+The test passes a function that responds to HTTP requests, or that handles the bytes of a
+connection.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer. The server adds the header Content-Length."""
+    """A response. The server adds the header Content-Length."""
 
     status: int = 200
     body: bytes = b""
@@ -51,7 +52,8 @@ def answering(
 ) -> Iterator[HttpServer]:
     """Run an HTTP server on a free port.
 
-    A thread answers each request. If the answering function returns None, the connection is closed.
+    Each request has its own thread. If the responding function returns None, the connection is
+    closed.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -89,15 +91,18 @@ def answering(
 
 
 Manner = Callable[[socket.socket, bytes, threading.Event], None]
-"""A function that handles a connection. Its arguments are the connection, the first bytes that the
-client sent, and an event that is set when the server stops.
+"""A function that handles a connection.
+
+Its arguments are the connection, the first bytes that the client sent, and an event that is set
+when the server stops.
 """
 
 
 @contextmanager
 def speaking() -> Iterator[Callable[[Manner], str]]:
-    """Yield a function that starts a server on a free port. A `Manner` handles the server's
-    connections. The function returns the server's address.
+    """Yield a function that starts a server on a free port and returns the server's address.
+
+    The argument of this function is the `Manner` that handles the connections.
     """
     ending = threading.Event()
     threads: list[threading.Thread] = []

@@ -19,7 +19,7 @@ class Series(NamedTuple):
     legend: str
     labels: dict[str, str]
     values: list[tuple[float, float]]
-    """Timestamps in unix seconds with their values, in the order of time."""
+    """Unix timestamps in seconds with their values, in the order of time."""
 
 
 class Answer(NamedTuple):
@@ -44,7 +44,7 @@ def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> 
     end = time.time()
     start = end - range_s
     step_s = max(here.scrape_s, range_s / 300)
-    # Grafana computes the interval as max(step + scrape interval, 4 × scrape interval).
+    # Grafana's formula is max(step + scrape interval, 4 × scrape interval).
     interval_s = max(step_s + here.scrape_s, 4 * here.scrape_s)
     built_in = {"__rate_interval": f"{round(interval_s * 1000)}ms", "__range": f"{range_s}s"}
     found = []
@@ -60,8 +60,9 @@ def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> 
 
 
 def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
-    """Return the value of each variable as Grafana would set it: all values, or the first value if
-    `one` is True.
+    """Return the value of each variable as Grafana would set it.
+
+    If `one` is True, this is the first value, otherwise all values.
     """
     values: dict[str, str] = {}
     for name in board.variables:
@@ -93,7 +94,7 @@ def _series(query: Query, data: dict[str, Any]) -> list[Series]:
 
 
 def _points(series: dict[str, Any]) -> Iterator[tuple[float, float]]:
-    """Yield the values of a series. For a native histogram, yield its numbers of observations."""
+    """Yield the values of a series. For a native histogram, yield its counts."""
     for at, value in series.get("values", ()) or ([series["value"]] if "value" in series else ()):
         yield at, float(value)
     for at, histogram in series.get("histograms", ()):

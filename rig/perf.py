@@ -1,9 +1,8 @@
-"""Prints the bytes and FLOPs that vLLM's own model computes for a step, and the model's shape as
-the plugin reports it.
+"""Prints vLLM's bytes and FLOPs for some steps, and the plugin's shape of the model.
 
-Run it inside vLLM's own environment: `python perf.py DIR...`. Each folder contains a model's
-config.json. It prints one JSON object per line: the shape as the plugin reports it, and vLLM's
-terms for some steps.
+Run this module inside vLLM's own environment: `python perf.py DIR...`. Each folder contains a
+model's config.json. The output has one JSON object per line: the shape as the plugin reports it,
+and vLLM's terms for some steps.
 """
 
 import json
@@ -15,8 +14,9 @@ STEPS: dict[str, list[tuple[int, int, bool]]] = {
     "prompt": [(500, 500, True)],
     "both": [(300, 800, True), (1, 2000, False)],
 }
-"""The requests of a step as vLLM counts them. Each request has its tokens, its context including
-these tokens, and whether it is a prompt.
+"""The requests of each step, as vLLM counts them.
+
+Each request has its tokens, its context including these tokens, and whether it is a prompt.
 """
 
 

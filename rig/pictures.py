@@ -1,10 +1,10 @@
-"""Takes pictures of the dashboards. Each panel is drawn from its definition, with results from a
-Prometheus.
+"""Takes pictures of the dashboards.
 
     python -m rig.pictures docs/dashboards [--minutes 12] [--board tailspan-gpu]
 
-The pictures show the dashboards to readers without a Grafana. The program runs Tailspan, a
-simulated fleet with an incident and a Prometheus for some minutes.
+Each panel is drawn from its definition, with results from a Prometheus. The pictures show the
+dashboards to readers without a Grafana. The program runs Tailspan, a simulated fleet with an
+incident and a Prometheus for some minutes.
 """
 
 import argparse
@@ -148,7 +148,7 @@ def _drawing(panel: Panel, found: list[Answer]) -> str:
     figure = graph_objects.Figure(_heat(found[0]) if heat else _traces(panel, series))
     top = max((value for each in series for _, value in each.values), default=0.0)
     for threshold in panel.thresholds[1:]:
-        # A threshold far above the values would make the curve flat.
+        # With a threshold far above the values, the curve would be flat.
         if not heat and threshold.value <= 1.5 * top:
             figure.add_hline(
                 threshold.value, line={"color": _NAMED[threshold.colour], "dash": "dash"}
@@ -247,7 +247,7 @@ def main() -> None:
         for board in BOARDS:
             if board.uid not in (asked.board or [board.uid]):
                 continue
-            # Leave out the first moments, in which all past data arrives at once.
+            # Omit the first seconds, in which all past data arrives.
             print(picture(here, board, asked.folder, asked.minutes * 60 - BACKFILL_TAKES_S))
 
 

@@ -1,4 +1,4 @@
-"""Finds a port to listen on."""
+"""Finds free ports."""
 
 import socket
 

@@ -62,8 +62,8 @@ class PostgreSQL:
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
-        # Each test opens its own pools. A pool that is garbage keeps its connections for a while,
-        # so the default of 100 connections can be too few.
+        # Each test opens its own pools, and an unused pool keeps its connections for a while, so
+        # the default of 100 connections can be too few.
         options = f"-p {self.port} -h 127.0.0.1 -k {self._folder} -N 400"
         log = self._folder / "log"
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
@@ -80,13 +80,13 @@ class PostgreSQL:
     def _as_user(self) -> tuple[str, ...]:
         """Return the command prefix that changes the user.
 
-        The option `user` of subprocess would fork, and a fork fails while gRPC's threads run.
+        subprocess' option `user` would fork, and a fork fails while gRPC's threads run.
         """
         return ("setpriv", "--reuid", self._user, "--clear-groups") if self._user else ()
 
     def _run(self, program: str, *arguments: str) -> None:
         output = self._folder / "out"
-        with output.open("ab") as out:  # not a pipe, because the server would hold it open
+        with output.open("ab") as out:  # not a pipe, because the server would keep it open
             done = subprocess.run(
                 [*self._as_user, self._programs / program, *arguments],
                 cwd=self._folder,
@@ -103,7 +103,7 @@ class PostgreSQL:
 
 
 def _programs() -> Path:
-    """Return the folder with PostgreSQL's programs on Debian, which is not in every PATH."""
+    """Return the folder with PostgreSQL's programs, which on Debian is not in every PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda at: at.parts[-3])
     if not found:
         raise NotHereError("there is no PostgreSQL; install it with: apt-get install postgresql")

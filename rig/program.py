@@ -1,4 +1,4 @@
-"""A program that runs during a test or a benchmark, with its output and its exit status."""
+"""A program that runs during a test or a benchmark, with its output and exit status."""
 
 import os
 import re
@@ -68,13 +68,14 @@ class Program:
 
     @property
     def said(self) -> str:
-        """The complete output of the program."""
+        """The complete output so far."""
         return self.output.read_text(errors="replace")
 
     def says(self, pattern: str, within_s: float = PATIENCE_S) -> str:
         """Wait until the output matches a pattern.
 
-        Return the last group of the match, or the whole match.
+        Returns:
+            The last group of the match, or the whole match.
 
         Raises:
             ProgramError: the program ended before the match, or the time limit was exceeded.
@@ -90,10 +91,7 @@ class Program:
         return found[found.re.groups]
 
     def ends(self, number: Signals | None = None) -> int:
-        """Send a signal if one is given, and wait until the program has ended.
-
-        Return the program's exit status.
-        """
+        """Send a signal if one is given, wait for the program's end, and return its exit status."""
         if number is not None:
             self.process.send_signal(number)
         return self.process.wait(PATIENCE_S)
@@ -136,13 +134,11 @@ class Tailspan(Program):
         super().__init__(folder, *tailspan_command(*words, *free), environ=environ, **options)
 
     def port(self, of: str) -> int:
-        """Return the port of one of Tailspan's components: "grpc", "http", "metrics" or
-        "explorer".
-        """
+        """Return the port of a component of Tailspan: "grpc", "http", "metrics" or "explorer"."""
         return int(self.says(_PORTS[of]))
 
     def address(self, of: str) -> str:
-        """Return the URL of one of Tailspan's components."""
+        """Return the URL of a component of Tailspan."""
         return f"http://127.0.0.1:{self.port(of)}"
 
     def is_up(self) -> Self:

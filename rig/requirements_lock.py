@@ -19,8 +19,9 @@ ROOT: Final = Path(__file__).parents[1]
 PYTHON: Final = "3.12"
 ARCHITECTURES: Final = ("x86_64", "aarch64")
 TAGS: Final = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
-"""Platform tags that pip accepts on the image's Debian 12. All tags are listed, because pip does
-not derive the older tags from a newer one.
+"""Platform tags that pip accepts on the image's Debian 12.
+
+All tags are listed, because pip does not derive the older tags from a newer one.
 """
 BUILD: Final = ("hatchling",)
 """Packages that build Tailspan's own wheels."""

@@ -17,9 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 
 TIMEOUT_S = 10.0
 PAUSE_S = 0.2
-"""Seconds between two attempts. Collectors ask for a longer pause, but this short pause puts them
-under load.
-"""
+"""Seconds between two attempts; short, so that collectors are under load."""
 
 Message = ExportTraceServiceRequest
 

@@ -1,7 +1,7 @@
 """`make vllm`: start a real vLLM on the CPU with the instrumentation, until Ctrl-C.
 
 python -m rig.serve                                  port 8000, telemetry to localhost:4317
-python -m rig.serve --port 8001 -- --max-num-seqs 4  what follows -- is vLLM's
+python -m rig.serve --port 8001 -- --max-num-seqs 4  arguments after -- are vLLM's
 """
 
 import argparse
@@ -23,8 +23,7 @@ START_LIMIT_S = 300
 TINY_SERVER = (
     *(str(PYTHON), "-m", "vllm.entrypoints.cli.main", "serve", str(MODEL)),
     *("--max-model-len", "2048", "--max-num-seqs", "16", "--enforce-eager"),
-    # In bfloat16 on a CPU with AMX, vLLM 0.32 fails with SIGILL if its first step has a single
-    # token.
+    # In bfloat16 on a CPU with AMX, vLLM 0.32 fails with SIGILL if the first step has one token.
     *("--dtype", "float32"),
 )
 
@@ -44,8 +43,8 @@ def command(port: int, extra: Sequence[str] = (), server: Sequence[str] = ()) ->
     Args:
         port: a port of loopback.
         extra: arguments for vLLM itself.
-        server: command that starts another server than that of the tiny model, for example
-            `vllm serve FOLDER`.
+        server: the command of another server, for example `vllm serve FOLDER`; empty for the tiny
+            model.
     """
     return [
         *(server or TINY_SERVER),
@@ -64,7 +63,7 @@ def environment(endpoint: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
-    """Wait for /health, and return True; return False if the server ended or took too long."""
+    """Wait for /health, and return whether the server became healthy in time."""
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and server.poll() is None:
         try:
@@ -101,7 +100,7 @@ def engine_cores(server: subprocess.Popen[bytes]) -> list[int]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Install what is missing, start the server, and wait until it ends."""
+    """Install missing packages, start the server, and wait until it ends."""
     parser = argparse.ArgumentParser(
         prog="make vllm", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,5 +1,4 @@
-"""Runs Tailspan with a simulated fleet, and a real Prometheus that scrapes it and evaluates its
-rules.
+"""Runs Tailspan with a simulated fleet, and a Prometheus that scrapes it and evaluates its rules.
 
 The dashboards' tests and `rig.pictures` use this module.
 """
@@ -42,7 +41,7 @@ class Watched:
     simulator: Program | None = None
 
     def ask(self, path: str, **parameters: object) -> Any:
-        """Return the data in a response of Prometheus' API."""
+        """Send a query to Prometheus' API, and return the data in the response."""
         query = urllib.parse.urlencode({key: str(value) for key, value in parameters.items()})
         with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=30) as answer:
             document = json.loads(answer.read())
@@ -72,7 +71,7 @@ def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S
             if result := found():
                 return result
         except OSError:
-            pass  # The server does not listen yet.
+            pass  # the server does not listen yet
         if time.monotonic() > deadline:
             raise TimeoutError(f"no {what} within {patience_s:g} s")
         time.sleep(0.2)

@@ -1,2 +1,1 @@
-"""Compute the bytes that engine steps move, the FLOPs that they compute, and the bottleneck. Pure:
-no I/O."""
+"""Compute the bytes and FLOPs of engine steps, and the bottleneck. Pure: no I/O."""

@@ -22,8 +22,7 @@ class EngineKey(NamedTuple):
 
 
 def engines_of(samples: pa.Table) -> dict[EngineKey, Columns]:
-    """Return the samples of each engine from a table of `EngineSample`s, sorted by replica and
-    number."""
+    """Return each engine's samples from a table of `EngineSample`s, by replica and number."""
     keys = samples.group_by(["replica", "engine"]).aggregate([])
     found = {}
     for key in sorted(
@@ -42,8 +41,7 @@ def engines_of(samples: pa.Table) -> dict[EngineKey, Columns]:
 
 
 def gpus_of(samples: pa.Table, replica: str) -> Columns | None:
-    """Return the samples of a replica's GPUs from a table of `GpuSample`s; None if there are
-    none."""
+    """Return the samples of a replica's GPUs from a table of `GpuSample`s, or None without any."""
     mine = samples.filter(pc.equal(samples["replica"].cast(pa.string()), replica))
     if not mine.num_rows:
         return None
@@ -55,8 +53,8 @@ def _instants(table: pa.Table) -> IntArray:
 
 
 def _series(table: pa.Table) -> IntArray:
-    """Return the number of each row's series. Each process and each of its starts is a separate
-    series, because it has separate totals."""
+    """Return the number of each row's series. A start of a process is a series, with its own
+    totals."""
     return series_numbers(*(table[name].to_numpy() for name in ("process", "started_unix_ns")))
 
 

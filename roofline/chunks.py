@@ -15,17 +15,16 @@ from telemetry.starts import read
 
 
 class Chunks(NamedTuple):
-    """Limits on the prompt tokens that one step computes."""
+    """Limits on the number of prompt tokens in one step."""
 
     step_tokens: float
-    """The token budget of a step, which prompts and decodes share (`max_num_batched_tokens`)."""
+    """Token budget of a step, shared by prompts and decodes (`max_num_batched_tokens`)."""
     longest_tokens: float = inf
     """Maximum number of tokens of one prompt in a step (`long_prefill_token_threshold`)."""
 
 
 def read_chunks(arguments: str) -> Chunks | None:
-    """Read the limits from an engine's arguments (`EngineStart.arguments`); None if they are
-    missing."""
+    """Read the limits from an engine's arguments (`EngineStart.arguments`), or None if missing."""
     told = read(arguments)
     budget = told.get("scheduler.max_num_batched_tokens")
     longest = told.get("scheduler.long_prefill_token_threshold")
@@ -45,21 +44,21 @@ def read_back(
 ) -> FloatArray:
     """Return a lower bound of the context tokens that prompt chunks read again.
 
-    A chunk of p tokens reads the `start` tokens before it once, and its attention is q = p·(start +
+    A chunk of p tokens reads the `start` tokens before it, and its attention is q = p·(start +
     p/2). The ledger contains the sums P = Σp and Q = Σq. If no chunk is longer than c, then start =
     q/p − p/2 ≥ q/c − p/2. The sum over all chunks is:
 
         R = Σ start ≥ Q/c − P/2,   and ≥ 0
 
-    The bound is exact if all chunks have the maximum length, as all but the last chunk of a long
-    prompt do. The bound is too low for short prompts on long cached contexts. The decodes of a step
-    use a part of its token budget. As an approximation, their mean per step is subtracted from the
-    budget.
+    The bound is exact if all chunks have the maximum length, as in a long prompt except for its
+    last chunk. The bound is too low for short prompts on long cached contexts. Decodes use a part
+    of a step's token budget; as an approximation, the mean number of decodes per step is subtracted
+    from the budget.
 
     Args:
         steps: (n,) number of steps in each time range. The other arrays have the same shape. Use
-            ranges of seconds and not of minutes, because short prompts lower the bound for long
-            prompts in the same range.
+            ranges of seconds, not minutes: short prompts lower the bound for long prompts in the
+            same range.
         prefill_tokens: P, the number of prompt tokens.
         prefill_attention: Q, the attention of the chunks.
         decodes: N, the number of decodes.

@@ -1,8 +1,7 @@
-"""Read the values of a model's configuration. A value may have one of several key names. Errors
-contain the key.
+"""Read the values of a model's configuration. A value may have several key names.
 
-Pure. A list is represented by the number of times that each element occurs, as in the report of a
-running engine.
+Pure. Errors contain the key. A list is represented by the number of times that each element occurs,
+as in the report of a running engine.
 """
 
 from collections import Counter
@@ -16,8 +15,8 @@ _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_confi
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of the language model. Values that it does not have come from the
-    whole configuration."""
+    """Return the configuration of the language model. Missing values come from the whole
+    configuration."""
     for key in _NESTED:
         nested = config.get(key)
         if isinstance(nested, Mapping):
@@ -27,14 +26,13 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with which the engine runs the model. The arguments apply to the whole
-    model."""
+    """Return the engine's arguments. They apply to the whole model."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 
 
 class Config:
-    """A configuration that is read by key. A null value counts as absent."""
+    """A configuration. A null value counts as absent."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -82,7 +80,7 @@ class Config:
         """Return a count above 0; None if it is absent or 0.
 
         Raises:
-            UnknownShapeError: the value is not a whole number. For example, it is a list with one
+            UnknownShapeError: the value is not a whole number, but for example a list with one
                 number per layer.
         """
         for key in keys:

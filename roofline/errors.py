@@ -1,4 +1,4 @@
-"""The error for a model configuration that is incomplete or not supported."""
+"""Defines the error for an incomplete or unsupported model configuration."""
 
 
 class UnknownShapeError(ValueError):

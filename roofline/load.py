@@ -1,7 +1,6 @@
-"""The scheduled work of single steps, or the sums over windows of steps.
+"""Store the scheduled work of single steps, or sums over windows of steps.
 
-Pure. All columns have the same length n, with one row per step or window. A window's values are
-sums over its steps.
+Pure. All columns have the same length n, with one row per step or window.
 """
 
 from dataclasses import dataclass
@@ -13,14 +12,13 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""The number of prompt tokens that is assumed for each step with prompt tokens, if only sums are
-known. The assumption matters only for mixtures of experts, in which this many tokens use nearly all
-experts."""
+"""Assumed number of prompt tokens in a step with prompt tokens, if only sums are known. It matters
+only for mixtures of experts, where this many tokens use nearly all experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The work of steps as the step ledger counts it. Each array is (n,)."""
+    """The work of steps, as counted by the step ledger. Each array is (n,)."""
 
     steps: FloatArray
     prefill_tokens: FloatArray
@@ -36,10 +34,10 @@ class Load:
     prefill_steps: FloatArray
     """Number of steps that computed prompt tokens."""
     prefill_context_tokens: FloatArray
-    """R: number of context tokens that prompt chunks read again. The tokens come from earlier
-    chunks or from the cache. For sums over many steps, R is a lower bound (`chunks.read_back`)."""
+    """R: number of context tokens that prompt chunks read again, from earlier chunks or the cache.
+    For sums over many steps, R is a lower bound (`chunks.read_back`)."""
     prompts: FloatArray
-    """Number of prompts whose last chunk is computed. Each of them produces a token."""
+    """Number of prompts with their last chunk in these steps. Each of them produces a token."""
 
     @property
     def tokens(self) -> FloatArray:

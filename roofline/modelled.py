@@ -1,7 +1,7 @@
-"""The modelled bytes and FLOPs of an engine's steps on a GPU, for each window.
+"""Compute the bytes and FLOPs of an engine's steps on a GPU, for each window.
 
-Pure. Bytes and FLOPs are computed from the model's shape and the step ledger. If the shape or the
-ledger is unknown, vLLM's counters are used. vLLM counts bytes and FLOPs differently (README.md).
+Pure. The inputs are the model's shape and the step ledger. If one of them is unknown, vLLM's
+counters are used. vLLM counts bytes and FLOPs differently (README.md).
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from roofline.work import work_of
 
 
 class ModelSource(StrEnum):
-    """The model that computed the bytes and FLOPs."""
+    """The source of the bytes and FLOPs."""
 
     SHAPE = "shape"
-    """This package computed them from the model's shape and the step ledger."""
+    """Computed by this package from the model's shape and the step ledger."""
     VLLM = "vllm"
-    """vLLM computed them (`--enable-mfu-metrics`). Used if the shape or the ledger is unknown."""
+    """vLLM's counters (`--enable-mfu-metrics`), if the shape or the ledger is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Modelled:
 
 @dataclass(frozen=True, slots=True)
 class ModelledWindows:
-    """The modelled bytes and FLOPs of each window on a GPU. Each array is (w,), with NaN for
-    unknown values."""
+    """The modelled bytes and FLOPs of each window on a GPU. Arrays are (w,), with NaN if
+    unknown."""
 
     model: ModelSource
     weight_bytes: FloatArray
@@ -75,8 +75,9 @@ def modelled_by_shape(
     device: Device | None,
     chunks: Chunks | None = None,
 ) -> ModelledWindows:
-    """Compute bytes and FLOPs from the shape and the step ledger. The compute time is NaN if a peak
-    is unknown."""
+    """Compute bytes and FLOPs from the shape and the step ledger.
+
+    The compute time is NaN if a peak is unknown."""
     if shape is None:
         unknown = np.full(steps.shape, np.nan)
         return ModelledWindows(ModelSource.SHAPE, *(unknown,) * 6)
@@ -121,8 +122,9 @@ def _load(rises: Rises, steps: FloatArray, chunks: Chunks | None) -> Load:
 def modelled_by_vllm(
     rises: Rises, shape: ModelShape | None, device: Device | None
 ) -> ModelledWindows:
-    """Compute bytes and FLOPs from vLLM's counters. All FLOPs are assumed to be in the model's
-    dtype, or in a 16-bit format if the dtype is unknown."""
+    """Compute bytes and FLOPs from vLLM's counters.
+
+    All FLOPs are assumed to be in the model's dtype, or in a 16-bit format if it is unknown."""
     flops = rises.of("modelled_flops_total")
     read = rises.of("modelled_read_bytes_total")
     moved = read + np.nan_to_num(rises.of("modelled_write_bytes_total"))
@@ -134,5 +136,5 @@ def modelled_by_vllm(
 
 
 def known(value: float) -> float | None:
-    """Return an element of a column, with None for NaN."""
+    """Return an element of a column, or None for NaN."""
     return float(value) if np.isfinite(value) else None

@@ -1,6 +1,6 @@
-"""Peak bandwidth and FLOP/s of a GPU or of a MIG slice, by its name.
+"""Find the peak bandwidth and FLOP/s of a GPU or MIG slice by its name.
 
-Pure, except that it reads the package's table `peaks.toml` once.
+Pure, except that the module reads the package's table `peaks.toml` once.
 """
 
 import re
@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""Number formats that can have a peak. The peak is the rate of dense matrix products, with matrix
-units if the device has them."""
+"""Number formats with a peak: the rate of dense matrix products, in matrix units if the device has
+them."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
 """Matches the driver's name of a MIG slice. "MIG 3g.40gb" has three sevenths of the compute units
@@ -21,7 +21,7 @@ and 40 GB of memory."""
 
 
 class PeaksError(ValueError):
-    """Invalid peaks in a configuration. The message gives the key, the value and the allowed
+    """A configuration has invalid peaks. The message contains the key, the value and the allowed
     values."""
 
 
@@ -32,32 +32,30 @@ class Device:
     name: str
     bytes_per_s: float
     flops_per_s: Mapping[str, float]
-    """FLOP/s for dense matrices by number format. Formats that the device does not support are
-    missing."""
+    """FLOP/s for dense matrices by number format, without unsupported formats."""
     memory_bytes: float | None = None
     source: str | None = None
     published: str | None = None
     """Year and month of the source."""
     checked: str | None = None
-    """The address of a public copy of the source that contains these numbers; None if no copy was
-    found."""
+    """Address of a public copy of the source with these numbers; None if no copy was found."""
 
     def flops_in(self, math: str, otherwise: str) -> float | None:
-        """Return the FLOP/s of a number format. If the device does not support the format, return
-        the FLOP/s of the format `otherwise`, to which weights are then converted. Return None if it
-        supports neither."""
+        """Return the FLOP/s of a number format.
+
+        If the device does not support the format, weights are converted to the format `otherwise`,
+        and its FLOP/s are returned, or None if it is not supported either."""
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 
 
 def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> Device | None:
-    """Return the peaks of a device; None if the device is unknown. `known_devices()` lists the
-    known devices.
+    """Return the peaks of a device, or None if it is unknown (see `known_devices`).
 
     Args:
         name: the name that NVML, vLLM or AMD SMI reports, such as "NVIDIA H100 80GB HBM3".
-        given: peaks from a configuration, by name, which override the table: `{"NVIDIA H20":
-            {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}`. If the table contains the
-            device, unchanged values may be omitted.
+        given: peaks by name that override the table: `{"NVIDIA H20": {"bytes_per_s": 4.0e12,
+            "flops_per_s": {"bf16": 148e12}}}`. For a device in the table, unchanged values may be
+            omitted.
 
     Raises:
         PeaksError: a given value is invalid.
@@ -98,7 +96,7 @@ def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
 
 
 def _plain(name: str) -> str:
-    """Normalise a name to letters and digits, because manufacturers and drivers use different
+    """Normalise a name to letters and digits. Manufacturers and drivers use different
     separators."""
     words = re.split(r"[\s_/-]+", name.casefold())
     return " ".join(word for word in words if word not in ("nvidia", "amd", "tesla", "geforce"))

@@ -1,5 +1,4 @@
-"""Determine bytes per weight, bytes per cached element and number formats from dtype and
-quantisation.
+"""Determine bytes per weight and cached element, and number formats, from dtype and quantisation.
 
 Pure. Scales and zero points count as part of a weight: a weight of 4 bits in groups of 128 has 0.52
 bytes.
@@ -13,7 +12,7 @@ from roofline.shape import Latent, Precision
 
 
 class _Quantised(NamedTuple):
-    """The bytes and the number format of a quantised weight. If the format is None, weights are
+    """The bytes and the number format of a quantised weight. With the format None, weights are
     converted to the dtype before use."""
 
     bytes: float
@@ -43,7 +42,7 @@ _FIXED: Final = {
     ),
     "experts_int8": _Quantised(1.0, None, experts_only=True),
 }
-"""vLLM's quantisation methods that have only one format."""
+"""vLLM's quantisation methods with a single format."""
 
 _PACKED: Final = frozenset(
     {"awq", "awq_marlin", "gptq", "gptq_marlin", "auto_awq", "auto_gptq", "auto-round", "inc",
@@ -119,8 +118,7 @@ def _packed_bytes(bits: int, group: object) -> float:
 
 
 def _compressed(details: Config) -> _Quantised:
-    """Return the format that compressed-tensors describes. Source: its class
-    `QuantizationScheme`."""
+    """Return the format in compressed-tensors' description (its class `QuantizationScheme`)."""
     for group in details.nested("config_groups").parts():
         weights = group.nested("weights")
         bits = weights.whole_or_none("num_bits")

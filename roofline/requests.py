@@ -1,7 +1,7 @@
-"""Bytes and FLOPs of single requests.
+"""Compute the bytes and FLOPs of single requests.
 
-Pure. All requests in a step share one read of the weights. A request's share of this read is known
-only if the batch size is known.
+Pure. All requests in a step share one read of the weights. A request's share of this read can be
+computed only if the batch size is known.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from roofline.work import work_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestWork:
-    """Bytes and FLOPs of each request on one GPU, as a mean over the engine's GPUs. Each array is
-    (n,), with NaN for unknown values."""
+    """Bytes and FLOPs of each request on one GPU, as a mean over the engine's GPUs. Arrays are
+    (n,), with NaN if unknown."""
 
     flops: FloatArray
     kv_read_bytes: FloatArray
@@ -32,8 +32,9 @@ def work_of_requests(
     output_tokens: FloatArray,
     batch: FloatArray | None = None,
 ) -> RequestWork:
-    """Return the work of requests. Evictions and speculation are ignored, so each token is computed
-    once.
+    """Return the work of requests.
+
+    Evictions and speculation are ignored: each token is computed once.
 
     Args:
         shape: the model's shape.

@@ -17,7 +17,7 @@ class Columns:
     """Samples in any order. Columns have the shape (n,), with NaN for unknown values.
 
     The keys of `numbers` are the fields of `EngineSample` or `GpuSample`. `series` identifies the
-    source of a total: process and start. `series` may be omitted for GPUs.
+    source of a total: a process and its start. GPUs may have no `series`.
     """
 
     at_unix_ns: IntArray
@@ -32,7 +32,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """`number` windows of `width_ns`, starting at `from_unix_ns`."""
+    """A row of `number` windows of `width_ns`, which starts at `from_unix_ns`."""
 
     from_unix_ns: int
     width_ns: int
@@ -49,8 +49,9 @@ class Grid:
 
 
 def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
-    """Return windows that cover all instants and begin at multiples of their width. If the width is
-    None, return a single window.
+    """Return windows that cover all instants and begin at multiples of their width.
+
+    With the width None, return a single window.
 
     Raises:
         ValueError: the width is 0 or less.
@@ -76,18 +77,15 @@ class Rises:
         self._windows = grid.of(samples.at_unix_ns)
 
     def of(self, name: str) -> FloatArray:
-        """Return a total's increase in each window, (w,); NaN if no sample of the window reports
-        it.
+        """Return a total's increase in each window: (w,), with NaN if no sample reports it.
 
-        If an engine has several processes, each process counts a part of the total, so their
-        increases are added.
+        Each process of an engine counts a part of the total, so their increases are added.
         """
         rise = self._each(name)
         return self._summed(rise, np.isfinite(rise))
 
     def combined(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
-        """Apply `make` to the increases of several totals between samples, and return the sums by
-        window: (w,).
+        """Apply `make` to the increases of totals between samples, and sum by window: (w,).
 
         The sum is NaN if no sample of the window reports all of the totals.
         """
@@ -99,8 +97,9 @@ class Rises:
         return self._counters.rises(self._samples.number(name))
 
     def covered_s(self) -> FloatArray:
-        """Seconds of each window between its samples and the previous samples: (w,). If there are
-        several processes, the largest number of seconds is used. 0 without samples."""
+        """Return the seconds of each window that its samples cover: (w,), 0 without samples.
+
+        A sample covers the time since the previous sample. The maximum over processes is used."""
         span = self._counters.apart_s
         most = np.zeros(self._number)
         told = np.isfinite(span) & (self._windows >= 0)
@@ -120,7 +119,7 @@ class Rises:
 
 
 def means(samples: Columns, name: str, grid: Grid) -> FloatArray:
-    """Return a gauge's mean over the samples of each window and over all GPUs, (w,); NaN without
+    """Return a gauge's mean over the samples of each window and all GPUs: (w,), NaN without
     samples."""
     values, windows = samples.number(name), grid.of(samples.at_unix_ns)
     told = np.isfinite(values) & (windows >= 0)

@@ -1,6 +1,6 @@
-"""A model's shape as an engine runs it. Bytes and FLOPs are computed from it.
+"""Describe a model's shape in an engine, from which bytes and FLOPs are computed.
 
-Pure. Sizes are numbers of elements of the whole model. `Parallel` determines the share of each GPU.
+Pure. Sizes are numbers of elements of the whole model; `Parallel` determines the share of each GPU.
 Biases and norms are ignored: they are under 0.2 % of the parameters.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latent:
-    """Multi-head latent attention: the keys and values of a token are cached as one short vector.
+    """Multi-head latent attention, which caches a token's keys and values as one short vector.
 
     Source: DeepSeek-V2, arXiv 2405.04434, section 2.1.
     """
@@ -34,7 +34,7 @@ class Latent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """The feed-forward layers that are mixtures of experts."""
+    """The feed-forward layers with mixtures of experts."""
 
     layers: int
     count: int
@@ -51,7 +51,7 @@ class Precision:
     """Bytes per element, and number formats of matrix products."""
 
     plain_bytes: float
-    """Bytes of an activation, and of a weight that is not quantised: embedding tables, routers."""
+    """Bytes of an activation, or of a weight that is not quantised (embedding tables, routers)."""
     linear_bytes: float
     """Bytes of a weight in attention and feed-forward layers, including its share of the scales."""
     expert_bytes: float
@@ -61,7 +61,7 @@ class Precision:
     `Device.flops_per_s`, such as bf16."""
     linear_math: str
     """Number format of matrix products in attention and feed-forward layers: fp8, int8 or fp4 if
-    the device supports it."""
+    the device supports it, otherwise the dtype."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Parallel:
     data: int = 1
     """Number of engines that share the experts of each layer."""
     context: int = 1
-    """Decode context parallelism: the number of the `tensor` GPUs that share a sequence's cache."""
+    """Decode context parallelism: the number of `tensor` GPUs that share a sequence's cache."""
 
     @property
     def gpus(self) -> int:
@@ -83,7 +83,7 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """The shape of a token decoder as one engine runs it."""
+    """The shape of a token decoder in one engine."""
 
     architecture: str | None = None
     vocabulary: int
@@ -93,7 +93,7 @@ class ModelShape:
     kv_heads: int
     head_dim: int
     intermediate: int
-    """Width of feed-forward layers that are not mixtures of experts."""
+    """Width of feed-forward layers without experts."""
     gated: bool = True
     """True if a feed-forward layer has three matrices (SwiGLU), False if two."""
     tied: bool = False
@@ -115,7 +115,7 @@ class ModelShape:
 
     @property
     def dense_layers(self) -> int:
-        """Number of layers that have no mixture of experts."""
+        """Number of layers without experts."""
         return self.layers - (self.experts.layers if self.experts else 0)
 
     @property
@@ -125,5 +125,5 @@ class ModelShape:
 
     @property
     def kv_token_bytes(self) -> float:
-        """Bytes of KV cache of one token in all layers, without copies: 128 KiB for Llama-3-8B."""
+        """KV-cache bytes of one token in all layers, without copies: 128 KiB for Llama-3-8B."""
         return self.layers * self.kv_elements * self.precision.kv_bytes

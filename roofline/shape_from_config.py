@@ -1,9 +1,8 @@
 """Read a model's shape from its configuration: Hugging Face's `config.json`, or an engine's report.
 
-Pure. Both sources have the same keys. An engine's report also contains arguments with vLLM's names
-(`tensor_parallel_size`, `cache_dtype`, `quantization` and so on). A model with unsupported parts is
-rejected, because a wrong number is worse than no number. The error contains the key of the
-unsupported part.
+Pure. Both sources have the same keys. An engine's report also contains arguments with vLLM's names,
+such as `tensor_parallel_size`, `cache_dtype` and `quantization`. A model with unsupported parts is
+rejected, because a wrong number is worse than no number. The error contains the part's key.
 """
 
 import json
@@ -40,18 +39,16 @@ _TWO_MATRICES: Final = frozenset(
     {"arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron",
      "opt", "phi", "starcoder2"}
 )  # fmt: skip
-"""Values of `model_type` for models whose feed-forward layers have no gate. Configurations have no
-key that states this."""
+"""Model types with feed-forward layers without a gate. Configurations have no key for this."""
 _TIED: Final = frozenset(
     {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt",
      "opt"}
 )  # fmt: skip
-"""Values of `model_type` for models whose `tie_word_embeddings` defaults to true."""
+"""Model types with the default true for `tie_word_embeddings`."""
 _LEARNT_POSITIONS: Final = frozenset({"gpt2", "gpt_bigcode", "opt"})
 _MOST_LAYERS: Final = 10_000
 _FOUR_TIMES: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
-"""Values of `model_type` for models whose feed-forward width defaults to four times the hidden
-size."""
+"""Model types with a default feed-forward width of four times the hidden size."""
 
 
 def read_shape(report: str) -> ModelShape:
@@ -70,8 +67,7 @@ def read_shape(report: str) -> ModelShape:
 
 
 def _nested(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Rebuild the nested mappings of a report. The key of a nested value is the path of names,
-    separated by dots."""
+    """Rebuild the nested mappings of a report. Keys of nested values are paths, as in `a.b`."""
     config: dict[str, Any] = {}
     for path, value in report.items():
         *parts, key = path.split(".")
@@ -89,13 +85,13 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     """Return the shape that a configuration describes.
 
     Args:
-        config: the configuration with Hugging Face's keys, and with these keys of vLLM if their
-            values differ from the default: `tensor_parallel_size`, `pipeline_parallel_size`,
-            `data_parallel_size`, `decode_context_parallel_size`, `cache_dtype` and `quantization`.
+        config: the configuration with Hugging Face's keys, and vLLM's keys with non-default values:
+            `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,
+            `decode_context_parallel_size`, `cache_dtype` and `quantization`.
 
     Raises:
-        UnknownShapeError: a key is missing, or belongs to a part that is not modelled. The message
-            contains the key.
+        UnknownShapeError: a key is missing, or belongs to an unsupported part. The message contains
+            the key.
     """
     model = Config(text_part(config))
     for key, what in _NOT_MODELLED.items():
@@ -222,8 +218,7 @@ def _experts(model: Config, layers: int) -> Experts | None:
 
 
 def _layers_of_experts(model: Config, layers: int) -> int:
-    """Return the number of layers that are mixtures of experts. Each model family has a different
-    key for this number."""
+    """Return the number of layers with experts. Model families have different keys for it."""
     first = model.whole_or_none("first_k_dense_replace", "moe_layer_start_index") or 0
     chosen = model.tally("moe_layer_freq")
     if chosen:
@@ -232,8 +227,7 @@ def _layers_of_experts(model: Config, layers: int) -> int:
         "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"
     )
     every = every or 1
-    # In DeepSeek's models, the first layer of each interval has experts. In other models, the last
-    # layer of each interval has experts.
+    # In DeepSeek's models, the first layer of each interval has experts; in others, the last.
     remainder = 0 if model.get("moe_layer_freq") is not None else every - 1
     among = sum(layer % every == remainder for layer in range(first, layers))
     return max(0, among - sum(model.tally("mlp_only_layers").values()))

@@ -1,4 +1,4 @@
-"""The bottleneck of an engine in a time window: memory, compute, overhead, or a lack of work.
+"""Determine the bottleneck of an engine in a time window: memory, compute, overhead, or no work.
 
     idle            SM activity below 0.2
     memory-bound    bytes/bandwidth ≥ FLOPs/peak, and the step at most twice as long
@@ -14,15 +14,15 @@ from typing import Final
 
 IDLE_BELOW: Final = 0.2
 """An engine is idle if its GPU's multiprocessors were active for less than this share of the time.
-If their activity is unknown, the share of the time in steps is used."""
+If their activity is unknown, the share of time in steps is used."""
 OVERHEAD_BEYOND: Final = 2.0
-"""A step is overhead-bound if it takes more than this multiple of its memory time and of its
+"""A step is overhead-bound if its duration exceeds this multiple of both its memory time and its
 compute time."""
 DIFFERS_BEYOND: Final = 0.25
-"""Minimum relative difference between modelled and measured bandwidth that is a finding."""
+"""Minimum relative difference between modelled and measured bandwidth for a finding."""
 WORTH_COMPARING: Final = 0.05
-"""Minimum share of the peak bandwidth to compare modelled and measured bandwidth. At a lower
-bandwidth, other transfers dominate."""
+"""Minimum share of the peak at which modelled and measured bandwidth are compared. Below it, other
+transfers dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02
@@ -38,10 +38,10 @@ class Verdict(StrEnum):
 
 
 class Finding(StrEnum):
-    """A remark on a window, in addition to the verdict."""
+    """An additional remark on a window."""
 
     LOW_UTILISATION_LONG_STEPS = "low_utilisation_long_steps"
-    """Matrix units are mostly inactive and steps are long, but the memory is busy."""
+    """The memory is busy, although matrix units are mostly inactive and steps are long."""
     MEASURED_ABOVE_MODEL = "measured_above_model"
     MEASURED_BELOW_MODEL = "measured_below_model"
     BEYOND_THE_PEAK = "beyond_the_peak"
@@ -51,8 +51,7 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Duration of a mean step in seconds, and the seconds that memory and compute need at their
-    peaks."""
+    """Seconds of a mean step, and the seconds that memory and compute need at their peaks."""
 
     step_s: float
     memory_s: float | None
@@ -65,8 +64,9 @@ class Terms:
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation: the share of the peak FLOP/s that the step needs, with a
-        separate peak for each number format."""
+        """Model FLOPs utilisation: the share of the peak FLOP/s that the step needs.
+
+        Each number format has its own peak."""
         return _share(self.compute_s, self.step_s)
 
 
@@ -79,11 +79,11 @@ def verdict_of(
         terms: terms of the window's mean step, or None if there are no steps.
         sm_active_ratio: measured share of the window in which multiprocessors were active; None if
             not measured.
-        busy_ratio: share of the window that the engine spent in steps. This share is used if SM
-            activity is unknown.
+        busy_ratio: share of the window that the engine spent in steps, used if SM activity is
+            unknown.
 
     Returns:
-        The bottleneck; None if a term is unknown.
+        The bottleneck, or None if a term is unknown.
     """
     activity = busy_ratio if sm_active_ratio is None else sm_active_ratio
     if activity is not None and activity < IDLE_BELOW:
@@ -132,8 +132,8 @@ def findings_of(
     Args:
         verdict: the window's bottleneck.
         terms: terms of the window's mean step.
-        tensor_active_ratio: measured share of the time in which matrix units were active. If it is
-            unknown, MFU is used.
+        tensor_active_ratio: measured share of the time in which matrix units were active; None to
+            use MFU.
         residual: the result of `residual_of`.
         of_the_peak: the larger of measured and modelled bandwidth, as a share of the peak; None if
             unknown.

@@ -1,6 +1,6 @@
-"""The number of weights of a model, in total and on one GPU.
+"""Compute the number of weights of a model, in total and on one GPU.
 
-Pure. Only matrices count: norms and biases are under 0.2 % of the weights of today's models.
+Pure. Only matrices are counted: norms and biases are under 0.2 % of the weights of today's models.
 """
 
 from typing import NamedTuple
@@ -14,16 +14,15 @@ class Weights(NamedTuple):
     table: float
     """Embedding tables of tokens and of learnt positions. A step reads one row per token."""
     head: float
-    """The last layer's matrix. If it is tied to the embedding table, the two share the same
-    memory."""
+    """The last layer's matrix. If tied to the embedding table, both share the same memory."""
     attention: float
     dense: float
-    """Feed-forward layers that are not mixtures of experts."""
+    """Feed-forward layers without experts."""
     shared: float
     """Experts that every token uses."""
     router: float
     expert: float
-    """One routed expert, summed over all layers that have experts."""
+    """One routed expert, summed over all layers with experts."""
 
 
 def parameters(shape: ModelShape) -> float:
@@ -32,8 +31,7 @@ def parameters(shape: ModelShape) -> float:
 
 
 def active_parameters(shape: ModelShape) -> float:
-    """Return the number of parameters that one token uses, including tables. Model names such as
-    "A3B" contain this number."""
+    """Return the number of parameters that one token uses, including tables: the 3B in "A3B"."""
     return _counted(shape, shape.experts.per_token if shape.experts else 0)
 
 
@@ -45,16 +43,15 @@ def model_weights(shape: ModelShape) -> Weights:
 def gpu_weights(shape: ModelShape) -> Weights:
     """Return the numbers of weights that one GPU reads, as a mean over the engine's GPUs.
 
-    Heads, widths and vocabulary are divided over tensor-parallel ranks. If there are fewer KV heads
-    than ranks, several ranks have a copy of the same head. Every rank has a copy of the latent
+    Heads, widths and vocabulary are divided over tensor-parallel ranks. With fewer KV heads than
+    ranks, several ranks have copies of the same head. Every rank has a copy of the latent
     projections. Experts are divided over the ranks of all engines that share them.
     """
     return _weights(shape, shape.parallel.tensor, shape.parallel.pipeline)
 
 
 def kv_heads_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of KV heads on one GPU; at least 1. If there are more ranks than heads,
-    several ranks have a copy of the same head."""
+    """Return the number of KV heads on one GPU: at least 1, because ranks can share a head."""
     return max(1.0, shape.kv_heads / shape.parallel.tensor)
 
 
@@ -104,8 +101,9 @@ def _attention(shape: ModelShape, tensor: int) -> float:
 
 
 def _latent_attention(shape: ModelShape, latent: Latent, tensor: int) -> float:
-    """Return the number of weights of one layer with latent attention: compression and expansion of
-    queries, keys and values, and the output."""
+    """Return the number of weights of one layer with latent attention.
+
+    They compress and expand queries, keys and values, and produce the output."""
     heads, hidden = shape.heads / tensor, shape.hidden
     if latent.query_rank is None:
         queries = hidden * heads * latent.key_dim

@@ -1,5 +1,4 @@
-"""An engine's roofline by time window: modelled bytes and FLOPs, measured bandwidth, utilisation,
-verdict.
+"""Compute an engine's roofline by time window: bytes, FLOPs, bandwidth, utilisation, verdict.
 
 Pure. Other packages use only `windows_of`.
 """
@@ -33,30 +32,30 @@ class Window:
     weight_bytes: float | None
     kv_bytes: float | None
     bytes: float | None
-    """Bytes of active weights and KV cache, or all bytes that vLLM's model counts."""
+    """Bytes of active weights and KV cache, or all bytes according to vLLM."""
     flops: float | None
     terms: Terms | None
     verdict: Verdict | None
     least_bytes_per_s: float | None
-    """Mean bandwidth over the whole window for weights and KV cache only: a lower bound."""
+    """Modelled mean bandwidth over the window, for weights and KV cache only: a lower bound."""
     modelled_bytes_per_s: float | None
-    """Mean bandwidth over the whole window including all activations between layers: an upper
+    """Modelled mean bandwidth over the window, including all activations between layers: an upper
     bound."""
     measured_bytes_per_s: float | None
     residual_ratio: float | None
-    """Relative distance of the measured bandwidth from these two bounds; 0 between the bounds."""
+    """Relative distance of the measured bandwidth from the two bounds; 0 between them."""
     sm_active_ratio: float | None
     tensor_active_ratio: float | None
     findings: tuple[Finding, ...]
 
     @property
     def mbu(self) -> float | None:
-        """Share of the peak bandwidth that the steps needed, over the time in steps."""
+        """Share of the peak bandwidth that the steps needed, during the time in steps."""
         return self.terms.mbu if self.terms else None
 
     @property
     def mfu(self) -> float | None:
-        """Share of the peak FLOP/s that the steps needed, over the time in steps."""
+        """Share of the peak FLOP/s that the steps needed, during the time in steps."""
         return self.terms.mfu if self.terms else None
 
 
@@ -71,18 +70,16 @@ def windows_of(
     """Return the windows of one engine.
 
     Args:
-        engine: the engine's samples, with the fields of `EngineSample`. `series` identifies
-            processes and their starts.
+        engine: the engine's samples, with the fields of `EngineSample`.
         shape: the model's shape (`shape_from_config.read_shape(start.shape)`); None if unknown.
         device: the device (`peaks.device_named(start.device)`); None if unknown.
         gpus: samples of the engine's GPUs, with the fields of `GpuSample`.
-        width_s: width of a window in seconds; None for a single window. Windows begin at multiples
-            of the width.
-        chunks: limits of prompt chunks (`chunks.read_chunks(start.arguments)`). If None, the KV
-            that chunks read again is ignored.
+        width_s: width of a window in seconds; None for a single window.
+        chunks: limits of prompt chunks (`chunks.read_chunks(start.arguments)`); None to ignore the
+            KV that chunks read again.
 
     Returns:
-        The windows in order of time. A window is omitted if no sample in it has a predecessor.
+        The windows in order of time, without those in which no sample has a predecessor.
 
     Raises:
         ValueError: the width is 0 or less.

@@ -1,7 +1,7 @@
-"""A window's verdict as a sentence. Pure.
+"""Describe a window's verdict in a sentence.
 
-Every sentence contains the step's duration and the times that memory and compute need at their
-peaks, so that the reader can check the verdict.
+Pure. Every sentence contains the step's duration and the times that memory and compute need at
+their peaks, so that readers can check the verdict.
 """
 
 from roofline.verdict import Finding, Terms, Verdict
@@ -26,7 +26,7 @@ def sentence(window: Window) -> str:
 
 
 def findings(window: Window) -> list[str]:
-    """Return the additional remarks on a window, with one sentence for each."""
+    """Return a sentence for each additional remark on a window."""
     found = []
     for finding in window.findings:
         if finding is Finding.BEYOND_THE_PEAK:

@@ -1,14 +1,13 @@
-"""Bytes that engine steps move, and FLOPs that they compute.
+"""Compute the bytes that engine steps move, and the FLOPs that they compute.
 
     bytes = steps · active weights + tokens · a row of embeddings + (C + R) · KV of a token
             + (P + N) · KV of a token, written
     FLOPs = 2 · weights a token goes through · tokens + 4 · heads · head size · (Q + C)
 
 All values are means over the engine's GPUs. R is the number of tokens whose KV is read again
-because a prompt is computed in chunks. A step reads one row of the input embedding table per token.
-A step reads the whole table only if the table is also the last layer's matrix (tied). Of the
-experts, the expected number that the step's tokens use is counted. README.md lists assumptions and
-limits.
+because a prompt is computed in chunks. A step reads one row of the input embedding table per token;
+it reads the whole table only if the table is also the last layer's matrix (tied). The number of
+experts is the expected number that the step's tokens use. README.md lists assumptions and limits.
 
 Pure. Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth
 utilisation; Pope et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
@@ -25,18 +24,17 @@ from roofline.weights import Weights, gpu_weights, kv_heads_of_a_gpu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Bytes and FLOPs on one GPU, for each row of a load. Each array is (n,), with NaN if the load
-    is unknown."""
+    """Bytes and FLOPs on one GPU, for each row of a load. Arrays are (n,), with NaN if unknown."""
 
     weight_bytes: FloatArray
-    """Bytes of all matrices that every step reads: the weights without the embedding tables."""
+    """Bytes of the weights that steps read, without the embedding tables."""
     table_bytes: FloatArray
-    """Bytes that are read from the embedding tables: one row per token and table."""
+    """Bytes read from the embedding tables: one row per token and table."""
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     activation_bytes: FloatArray
-    """Bytes of activations that layers pass to each other through memory. Fused kernels avoid some
-    of these bytes."""
+    """Bytes of activations between layers, if passed through memory. Fused kernels avoid some of
+    them."""
     linear_flops: FloatArray
     """FLOPs in the number format of quantised weights."""
     plain_flops: FloatArray
@@ -44,13 +42,13 @@ class Work:
 
     @property
     def bytes(self) -> FloatArray:
-        """Bytes of active weights and KV cache, which must move even if all kernels are fused.
-        Model bandwidth utilisation (MBU) is computed from them."""
+        """Bytes of active weights and KV cache, the basis of MBU. Fused kernels cannot
+        avoid them."""
         return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
 
     @property
     def traffic_bytes(self) -> FloatArray:
-        """All bytes, including activations. All of these bytes move if no activation stays in the
+        """All bytes, including activations: the traffic if no activation stays in the
         GPU's caches."""
         return self.bytes + self.activation_bytes
 
@@ -84,8 +82,9 @@ def work_of(shape: ModelShape, load: Load) -> Work:
 
 
 def _read_back(shape: ModelShape, load: Load) -> FloatArray:
-    """Return the number of cached tokens that are read, summed over layers. A sliding-window layer
-    reads at most its window."""
+    """Return the number of cached tokens that are read, summed over layers.
+
+    A sliding-window layer reads at most its window."""
     context = load.context_tokens
     tokens = shape.full_layers * (context + load.prefill_context_tokens)
     if shape.window is not None:
@@ -96,15 +95,17 @@ def _read_back(shape: ModelShape, load: Load) -> FloatArray:
 
 
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of elements of one row of the token table and one row of the position table
-    on a GPU. Each row is on only one rank."""
+    """Return the elements of one row of the token table and one of the position table on a GPU.
+
+    Each row is on only one rank."""
     tables = 2 if shape.positions else 1
     return tables * shape.hidden / shape.parallel.tensor / shape.parallel.pipeline
 
 
 def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of cached elements of one token in one layer on a GPU. Every rank has the
-    whole latent vector, but heads are divided over the ranks."""
+    """Return the number of cached elements of one token in one layer on a GPU.
+
+    Heads are divided over the ranks, but every rank has the whole latent vector."""
     context = shape.parallel.context
     if shape.latent:
         return shape.latent.cached_dim / context
@@ -115,7 +116,7 @@ def _expert_elements(shape: ModelShape, weights: Weights, load: Load) -> FloatAr
     """Return the number of expert elements that a GPU reads in the steps.
 
     If each of T tokens chooses k of E experts at random, E·(1 − (1 − k/E)^T) experts are used.
-    Engines that share experts are assumed to have as many tokens as this engine.
+    Other engines that share the experts are assumed to have as many tokens.
     """
     experts = shape.experts
     if experts is None:
@@ -151,7 +152,7 @@ def _attention_flops(shape: ModelShape, load: Load) -> FloatArray:
     if shape.latent:
         latent = shape.latent
         of_prompts = 2 * (latent.key_dim + latent.value_dim)
-        # Decodes use the compressed form: each head reads the whole latent vector.
+        # In the compressed form of decodes, each head reads the whole latent vector.
         of_decodes = 2 * (latent.cached_dim + latent.kv_rank)
     else:
         of_prompts = of_decodes = 4 * shape.head_dim
@@ -164,10 +165,11 @@ def _attention_flops(shape: ModelShape, load: Load) -> FloatArray:
 
 
 def _activations(shape: ModelShape, load: Load) -> FloatArray:
-    """Return the number of elements that operators read and write, if each operator reads its
-    inputs and writes its outputs once."""
+    """Return the number of elements that operators read and write.
+
+    Each operator is assumed to read its inputs and write its outputs once."""
     ranks = shape.parallel.tensor
-    layer = 8.0 * shape.hidden  # two norms, each of which reads and writes the residual
+    layer = 8.0 * shape.hidden  # each of the two norms reads and writes the residual
     layer += (
         _of_latent_attention(shape, shape.latent)
         if shape.latent

@@ -1,2 +1,1 @@
-"""A discrete-event simulation of a vLLM fleet, which sends the same OTLP messages as the
-instrumentation."""
+"""Simulates a vLLM fleet by discrete events, and sends the OTLP messages of a real server."""

@@ -1,5 +1,4 @@
-"""Estimate a fleet's capacity. Faults use the estimate to load the fleet without a queue that grows
-without limit.
+"""Estimate a fleet's capacity, so that faults load the fleet without an unlimited queue.
 
 Pure. The load of a request is computed from mean lengths and the step model. The number of
 concurrent requests is computed by a fixed-point iteration. Only the cache hits of system prompts
@@ -68,8 +67,7 @@ def step_s(engine: EngineConfig, means: Means, running: float) -> float:
 
 
 def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
-    """Return the number of concurrent requests at this rate; at most the number of places in the
-    batch."""
+    """Return the number of concurrent requests at this rate, at most the batch slots."""
     count, share = 1.0, max(0.02, 1.0 - rate_per_s * means.prefill_s)
     for _ in range(60):
         stay_s = means.prefill_s + means.output_tokens * step_s(engine, means, count) / share
@@ -84,18 +82,19 @@ def capacity_per_s(engine: EngineConfig, means: Means) -> float:
 
 
 def blocks(means: Means) -> float:
-    """Return the number of KV blocks of a request when half of its output is produced."""
+    """Return the number of KV blocks of a request when half of its output is generated."""
     own = means.prompt_tokens - means.shared_tokens + means.output_tokens / 2
     return own / BLOCK_TOKENS + 1
 
 
 def room_blocks(means: Means, count: float, spread: float) -> float:
-    """Return the number of KV blocks for `count` running requests plus `spread` standard deviations
-    of that count."""
+    """Return the KV blocks for `count` running requests plus `spread` standard deviations."""
     return (count + spread * math.sqrt(count)) * blocks(means)
 
 
 def pressed(severity: float, ease: float) -> float:
-    """Return the target utilisation of a resource, between 0 and 1. At severity 1, the share
-    ease/(1 + ease) stays free."""
+    """Return the target utilisation of a resource, between 0 and 1.
+
+    At severity 1, the share ease/(1 + ease) stays free.
+    """
     return severity / (severity + ease)

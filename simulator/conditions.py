@@ -25,19 +25,24 @@ Key = Literal[
     "pull",
     "hung",
 ]
-"""The names of the conditions. Some conditions are factors for durations, with 1 as the usual
-duration: of a whole step (`pace`), of a step on one rank, of the front end's work, of a KV
-transfer, and of loading an adapter. `crowding` is the
-relative increase of a step's duration for each sequence in the step. `clock` is the reduction of
-the GPU's clock. `foreign` is the
-number of other processes on the GPU. `lost_blocks` is the number of KV blocks that are unused but
-cannot be allocated. `pull` is the share of all requests that goes to this replica regardless of the
-router. `hung` is above 0 while the engine takes no step."""
+"""The names of the conditions.
+
+Some conditions are factors of a duration, and 1 is the usual duration: of a whole step (`pace`), of
+a step on one rank, of the front end's work, of a KV transfer, and of loading an adapter. The other
+conditions:
+
+- `crowding` is the relative increase of a step's duration for each sequence in the step.
+- `clock` is the reduction of the GPU's clock.
+- `foreign` is the number of other processes on the GPU.
+- `lost_blocks` is the number of KV blocks that are unused but cannot be allocated.
+- `pull` is the share of all requests that the replica receives independent of the router.
+- `hung` is above 0 while the engine takes no step.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a replica's condition by a fault. The new value applies from `at_s` on."""
+    """A change of a replica's condition by a fault; the new value applies from `at_s`."""
 
     at_s: float
     replica: int
@@ -48,7 +53,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A server stops at `at_s` and is ready again `down_s` later.
+    """A restart: the server stops at `at_s` and is ready `down_s` later.
 
     Args:
         config: configuration of the new process. None keeps the previous configuration.
@@ -81,9 +86,9 @@ class Conditions:
         self._words.setdefault(change.key, {})[change.source] = change.value
 
     def factor(self, key: Key) -> float:
-        """Return the product of all faults' values of a condition; 1 without values."""
+        """Return the product of all faults' values of a condition, or 1 without values."""
         return math.prod(self._words.get(key, {}).values())
 
     def total(self, key: Key) -> float:
-        """Return the sum of all faults' values of a condition; 0 without values."""
+        """Return the sum of all faults' values of a condition, or 0 without values."""
         return sum(self._words.get(key, {}).values())

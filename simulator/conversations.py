@@ -1,5 +1,4 @@
-"""Conversations, in which the prompt of each turn contains the whole conversation so far and some
-new text.
+"""Conversations, in which each prompt contains the conversation so far and some new text.
 
 Pure. A few dozen conversations are active at the same time. When a conversation ends, a new
 conversation replaces it.
@@ -23,8 +22,10 @@ class Conversations:
 
     @property
     def mean_tokens(self) -> float:
-        """Return the approximate mean number of prompt tokens: the prompt of a conversation after
-        half of its turns and responses."""
+        """Return the approximate mean number of prompt tokens.
+
+        This is the prompt of a conversation after half of its turns and responses.
+        """
         turn = sum(self.turn_tokens) / 2 + 200
         return sum(self.first_tokens) / 2 + turn * (self.turns - 1) / 2
 

@@ -1,8 +1,7 @@
-"""Return a simulation as rows and columns, with its ground truth, without network, database or
-clock.
+"""Return a simulation as rows and columns, with its ground truth.
 
-With datasets, a test or benchmark can build hundreds of cases. A dataset contains the rows that a
-collector would store for the same fleet.
+No network, database or clock is used. With datasets, a test or benchmark can create hundreds of
+cases. A dataset contains the rows that a collector would store for the same fleet.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +31,7 @@ class Dataset:
     """The telemetry of a simulated fleet in order of time, and the active causes."""
 
     config: FleetConfig
-    """The configuration of the fleet, including everything that its faults require."""
+    """The configuration of the fleet, with all requirements of its faults."""
     truth: tuple[Truth, ...]
     requests: list[RequestTimeline]
     """The requests, in the order in which they were received."""

@@ -41,7 +41,7 @@ class Fault:
     end_s: float = float("inf")
     severity: float = 1.0
     replica: int = 0
-    """The affected replica. Used only by faults that affect a single replica."""
+    """The affected replica, for faults that affect a single replica."""
 
     def __post_init__(self) -> None:
         if self.cause not in CAUSES:

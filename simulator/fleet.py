@@ -113,7 +113,7 @@ class _Fleet:
                 heapq.heappush(self._deadlines, deadline)
 
     def _let_give_up(self, until: float) -> None:
-        """Abort the requests whose clients' timeouts pass before `until`, and send them again."""
+        """Abort requests whose clients' timeouts end before `until`, and send them again."""
         while self._deadlines and self._deadlines[0][0] < until:
             at_s, place, number = heapq.heappop(self._deadlines)
             self._advance(at_s)

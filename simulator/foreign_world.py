@@ -1,8 +1,8 @@
 """A foreign world: servers with properties that the step model of `replay/` does not have.
 
-Pure. The simulator and the replay share one scheduler and one form of the step model. A diagnosis
-that is measured on such a simulator can be too good. In a foreign world, the fitted model is wrong
-in its form, as it is for a real server.
+Pure. The simulator and the replay share one scheduler and the formula of the step model, so results
+of a diagnosis on this simulator may be too good. In a foreign world, the formula of the fitted
+model is wrong, as for a real server.
 """
 
 import random
@@ -18,11 +18,15 @@ class ForeignWorld:
     """The properties of all servers of a fleet."""
 
     crowding: float
-    """Relative increase of a step's duration for each sequence in the step. The fitted model is a
-    sum, and has no products of the sequences and the other work."""
+    """Relative increase of a step's duration for each sequence in the step.
+
+    The fitted model is a sum, without products of the sequences and the other work.
+    """
     drift_ratio: float
-    """Standard deviation of the logarithm of the servers' pace, which changes over time. The noise
-    of the fitted model is independent from step to step."""
+    """Standard deviation of the logarithm of the servers' pace, which changes over time.
+
+    The noise of the fitted model is independent from step to step.
+    """
     drift_every_s: float
     """Mean number of seconds between two changes of the pace."""
 

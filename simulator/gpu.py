@@ -1,8 +1,8 @@
 """Compute the GPU samples of a simulated server from its engine's work.
 
 Pure. Bytes and FLOPs are computed from steps, contexts and tokens. Activity is computed from the
-time in steps. If one rank is slow, the other ranks wait in a collective operation, which uses few
-multiprocessors.
+duration of the steps. If one rank is slow, the other ranks wait in a collective operation, which
+uses few multiprocessors.
 """
 
 from collections.abc import Mapping
@@ -36,8 +36,7 @@ _SHAPE: Mapping[str, Scalar] = {
     "pipeline_parallel_size": 1,
     "data_parallel_size": 1,
 }
-"""The shape of Llama-3-8B as a real engine reports it. The constants above are computed from this
-shape."""
+"""The shape of Llama-3-8B as an engine reports it; the constants above result from it."""
 _PEAK_BYTES_PER_S = 3.35e12
 _PEAK_FLOPS_PER_S = 989e12
 _MEMORY_BYTES = 80 * 2**30

@@ -1,10 +1,9 @@
 """Send a simulated fleet's data to a collector: first past data, then live data.
 
-The simulation itself is pure. This module connects the simulation to a clock and a collector. The
-start of the run sets the relation between virtual time and wall-clock time. Seconds before the
-start are sent as fast as the collector accepts them, and each later second is sent when it is over.
-If a run has an end, it stops when all data is delivered, or when the collector has accepted no data
-for a minute.
+The simulation itself is pure. This module connects the simulation to a clock and a collector. At
+the start of the run, virtual time is set to wall-clock time. Earlier seconds are sent as fast as
+the collector accepts them, and each later second is sent when it is over. If a run has an end, the
+run stops when all data is delivered, or when the collector has accepted no data for a minute.
 """
 
 import os
@@ -35,8 +34,10 @@ PROGRESS_S = 5.0
 """Interval in seconds at which a waiting run reports the amount of undelivered data."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
-"""If the run is behind the clock by more than this many seconds, it sends full batches. Otherwise
-it sends a batch each second."""
+"""If the run is further behind the clock than this number of seconds, it sends full batches.
+
+Otherwise it sends one batch per second.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +199,10 @@ class _Batches:
         return self._plan.duration_s is not None and self._sender.away
 
     def add(self, second: Second, at_unix_ns: int) -> None:
-        """Add a simulated second. If the batch is full, queue it; this waits for room in the
-        queue."""
+        """Add a simulated second.
+
+        If the batch is full, queue it, and wait while the queue is full.
+        """
         ended = []
         for told in second.replicas:
             resource = self._resource(told)

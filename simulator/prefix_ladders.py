@@ -1,7 +1,7 @@
 """The prefix ladders of simulated requests.
 
-Pure. A ladder has the digests of the shared prefix up to its end, and the request's own digests
-after it.
+Pure. A ladder has the digests of the shared prefix up to its end, followed by digests that only
+this request has.
 """
 
 from base64 import urlsafe_b64encode
@@ -20,7 +20,7 @@ from tailspan_vllm.request.prefix_ladder import (
 from simulator.workload import Request
 
 _CONVERSATIONS: Final = 4096
-"""Names of shared prefixes whose digests are kept."""
+"""The number of shared prefixes whose digests are cached."""
 
 
 def ladder(request: Request, block_tokens: int, own: str) -> str | None:
@@ -50,4 +50,4 @@ def _digests(name: str) -> str:
 
 _rungs = lru_cache(_CONVERSATIONS)(_digests)
 _EMPTY: Final = _digests("")[:RUNG_CHARS]
-"""The first rung: the same on all simulated servers, so their ladders are comparable."""
+"""The first rung, equal on all simulated servers, so that their ladders are comparable."""

@@ -1,8 +1,7 @@
-"""A server of the fleet, with front end, engine and delivery. The server receives requests and
-returns their records.
+"""A server of the fleet: the front end, the engine and the delivery.
 
-Pure. The server can restart. When it stops, requests in flight fail. The new engine starts with an
-empty KV cache.
+Pure. The server receives requests and returns their records. The server can restart. When the
+server stops, its requests fail, and the new engine starts with an empty KV cache.
 """
 
 import random
@@ -38,8 +37,7 @@ _LINK_BYTES_PER_S = 12e9
 """Bandwidth of KV transfers: about 100 Gbit/s."""
 _LINK_S = 0.002
 _FETCHED_RATIO = 0.9
-"""Share of the prompt whose KV cache comes from another server. This server computes the rest of
-the prompt."""
+"""Share of the prompt whose KV cache comes from another server; this server computes the rest."""
 _CORE_SHARE = 0.9
 """Share of the time in steps in which the engine core uses its CPU."""
 _HOST_CPUS = 16
@@ -111,8 +109,7 @@ class Replica:
         return self._ready_s
 
     def change(self, change: Change) -> None:
-        """Apply a changed condition. `advance` must have been called for the instant of the
-        change."""
+        """Apply a changed condition. First call `advance` for the time of the change."""
         self.conditions.set(change)
         self._apply()
 
@@ -129,7 +126,7 @@ class Replica:
         return cut
 
     def receive(self, request: Request) -> RequestRecord | None:
-        """Receive a request. `advance` must have been called for the instant of the request.
+        """Receive a request. First call `advance` for the time of the request.
 
         Returns: the record of a rejected request; None for an accepted request.
         """
@@ -173,11 +170,11 @@ class Replica:
         return self._received
 
     def give_up(self, number: int, at_s: float) -> tuple[Request | None, list[RequestRecord]]:
-        """End a request whose client's timeout has passed. `advance` must have been called for this
-        instant.
+        """End a request whose client's timeout has passed. First call `advance` for this time.
 
-        Returns: the request, or None if it has ended; and its record. `advance` returns the record
-            of a request in the batch at the end of the current step.
+        Returns:
+            The request, or None if it has ended; and its record. `advance` returns the record of a
+            request in the batch at the end of the current step.
         """
         pending = self._pending.get(number)
         if pending is None:
@@ -186,8 +183,7 @@ class Replica:
         return pending.request, [] if job is None else [self._aborted(job, at_s)]
 
     def advance(self, until: float) -> list[RequestRecord]:
-        """Run to the instant `until`. Return the records of the requests whose last token was
-        produced by then."""
+        """Run until `until`, and return the records of requests with a last token by then."""
         if self._ready_s is not None:
             if until < self._ready_s:
                 return []
@@ -200,8 +196,7 @@ class Replica:
         ]
 
     def gpus(self, at_s: float) -> tuple[GpuSample, ...]:
-        """Return the GPUs' samples for the time since the last call. There are samples even while
-        the server is down."""
+        """Return the GPUs' samples since the last call, even while the server is down."""
         over_s, self._sampled_s = at_s - self._sampled_s, at_s
         foreign = self.conditions.total("foreign")
         self._host_busy_s += over_s * (0.3 + 2.0 * foreign)
@@ -209,8 +204,10 @@ class Replica:
         return self._gpus.sample(at_unix_ns, over_s, self._engine.totals, self.conditions)
 
     def state(self, at_s: float) -> EngineState | None:
-        """Return the engine's state; None while the server is down. Call this once per sample,
-        because the longest step is measured since the last call."""
+        """Return the engine's state; None while the server is down.
+
+        Call this method once per sample, because the longest step is measured since the last call.
+        """
         if not self.up:
             return None
         engine, totals, config = self._engine, self._engine.totals, self._engine.config
@@ -224,7 +221,7 @@ class Replica:
             **self._unfinished(at_s),
         }
         longest_step_s = engine.take_longest_step_s()
-        if longest_step_s is not None:  # There is no longest step in a second without steps.
+        if longest_step_s is not None:  # a second without steps has no longest step
             gauges[names.LONGEST_STEP] = longest_step_s
         if fit.ready:
             gauges |= dict(zip(names.STEP_MODEL, fit.coefficients, strict=True))
@@ -285,8 +282,7 @@ class Replica:
         )
 
     def _unfinished(self, at_s: float) -> dict[str, int | float]:
-        """Return the same fields about requests in flight as the instrumentation's
-        `inflight.py`."""
+        """Return the instrumentation's gauges of requests in flight (`request/in_flight.py`)."""
         oldest = next(iter(self._pending.values()), None)
         if oldest is None:
             return {names.IN_FLIGHT: 0, names.OLDEST_REQUEST_AGE: 0.0}
@@ -314,8 +310,11 @@ class Replica:
     def _learn(
         self, prefill_tokens: int, pairs: float, context_tokens: int, decodes: int, took_s: float
     ) -> None:
-        """Add a step to the fit of the step model. A real engine has the same fit, so coefficients,
-        error and lag are realistic."""
+        """Add a step to the fit of the step model.
+
+        A real engine has the same fit, so the coefficients, their error and their delay are
+        realistic.
+        """
         self._fit.learn(Work(prefill_tokens, pairs, context_tokens, decodes), took_s)
 
     def _apply(self) -> None:
@@ -352,8 +351,7 @@ class Replica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request whose server stopped. The record contains the front end's
-        measurements until the stop."""
+        """Return the record of a request whose server stopped, measured until the stop."""
         pending = self._pending[job.number]
         record = pending.record
         record.error_type = "engine_silent"
@@ -374,8 +372,7 @@ class Replica:
         return record
 
     def _aborted(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request whose client gave up, with the instants that it
-        reached."""
+        """Return the record of a request whose client gave up, with the times so far."""
         pending = self._pending.pop(job.number)
         record, streamed = pending.record, pending.request.streamed
         record.outcome = "abort"
@@ -421,8 +418,8 @@ class Replica:
             waiting = max(0, job.made_tokens - _BUFFERED_TOKENS)
             written = max(written, begun + waiting / request.reads_tokens_per_s)
         record.delivered = written
-        # A response without streaming is sent at its end, so a client that disconnects receives
-        # none of it.
+        # An unstreamed response is sent at its end, so a client that disconnects receives none of
+        # it.
         if request.streamed:
             record.first_byte = min(begun, record.delivered)
         elif not left:
@@ -447,8 +444,10 @@ class Replica:
 
 
 def _shared(request: Request) -> tuple[Prefix, ...]:
-    """Return the segments of the prompt that other requests may have: the system prompt, and the
-    whole prompt if it may be sent again."""
+    """Return the segments of the prompt that other requests may have.
+
+    These are the system prompt, and the whole prompt if it may be sent again.
+    """
     found = (request.prefix,) if request.prefix else ()
     if request.prompt is None:
         return found

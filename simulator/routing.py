@@ -1,7 +1,7 @@
 """The router: chooses the replica for each request.
 
-Pure. Replicas that are down get no requests. Ties are broken in rotation, because otherwise some
-replicas of an idle fleet would get no requests.
+Pure. Replicas that are down get no requests. Replicas with equal loads take turns, because
+otherwise some replicas of an idle fleet would get no requests.
 """
 
 import random
@@ -14,8 +14,7 @@ from simulator.replica import Replica
 from simulator.workload import Request
 
 _AFFINITY_SLACK = 12
-"""Maximum number of requests that the replica with a prefix may have more than the least loaded
-replica."""
+"""Maximum difference in requests between the replica with a prefix and the least loaded one."""
 
 
 class Routing:

@@ -1,6 +1,6 @@
 """Convert simulated telemetry to the rows of `telemetry/`, without a network.
 
-Pure. A record is converted with the instrumentation's own span, so the row has the same phases,
+Pure. A record is converted with the instrumentation's span encoder, so the row has the same phases,
 parts and ids as a row from a collector. A test compares the two rows.
 """
 

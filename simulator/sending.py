@@ -55,8 +55,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """States of engines, each with its resource and instant, and GPU samples, each with the
-    resource of its replica."""
+    """Engine states with their resources and times, and GPU samples with their resources."""
 
     states: Sequence[tuple[EngineState, Resource, int]]
     gpus: Sequence[tuple[GpuSample, Resource]] = ()
@@ -79,11 +78,12 @@ class Sent:
     dropped_requests: int = 0
     dropped_samples: int = 0
     rejected_requests: int = 0
-    """Number of requests that the collector rejected in accepted batches (OTLP's partial
-    success)."""
+    """Number of requests that the collector rejected in accepted batches (partial success)."""
     rejected_points: int = 0
-    """Number of metric data points that the collector rejected in accepted batches. A sample has
-    several data points."""
+    """Number of metric data points that the collector rejected in accepted batches.
+
+    A sample has several data points.
+    """
 
     @property
     def all_delivered(self) -> bool:
@@ -121,8 +121,10 @@ class OtlpExport:
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], Outcome]:
-        """Return a function that sends the batch once. Each call of the function sends the same
-        ids, so a retry creates no duplicates."""
+        """Return a function that sends the batch once.
+
+        Each call of the function sends the same ids, so a retry creates no duplicates.
+        """
         if isinstance(batch, Requests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
@@ -162,7 +164,7 @@ class OtlpExport:
         return outcome
 
     def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
-        """Send those engine starts that were not sent before. Samples do not wait for them."""
+        """Send the engine starts that were not sent before. Samples do not wait for them."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(
@@ -175,7 +177,7 @@ class OtlpExport:
         return Outcome(Verdict.UNREACHABLE, "closed") if self._closed else post(message)
 
     def close(self) -> None:
-        """Stop sending after the message in flight. Callable from any thread."""
+        """Stop sending after the current message. Callable from any thread."""
         self._closed = True
 
 
@@ -243,8 +245,10 @@ class Sender:
         return self._queued_requests - self._done_requests
 
     def put(self, batch: Batch, stop: threading.Event) -> bool:
-        """Queue a batch; wait until there is room. If `stop` is set, call `offer` instead of
-        waiting."""
+        """Queue a batch, and wait while the queue is full.
+
+        If `stop` is set, call `offer` instead.
+        """
         while not stop.is_set():
             try:
                 self._queue.put(batch, timeout=0.2)
@@ -282,12 +286,11 @@ class Sender:
             return not self._queue.unfinished_tasks
 
     def close(self, within_s: float, abandon: Callable[[], None]) -> None:
-        """Send queued batches for at most about `within_s` seconds. Then drop the rest and end the
-        thread.
+        """Send queued batches for about `within_s` seconds, then drop the rest and end the thread.
 
         Args:
-            within_s: time limit.
-            abandon: called at the time limit, to interrupt an export in flight.
+            within_s: time limit in seconds.
+            abandon: called at the time limit, to interrupt the current export.
         """
         deadline = self._clock() + within_s
         ending = threading.Thread(target=self._queue.put, args=(None,), daemon=True)
@@ -333,7 +336,7 @@ class Sender:
         """Send a batch once. Log the first failure, and the first success after a failure."""
         try:
             outcome = send()
-        except Exception as error:  # An exception while sending must not end the thread.
+        except Exception as error:  # an exception while sending must not end the thread
             outcome = Outcome(Verdict.UNREACHABLE, f"{type(error).__name__}: {error}")
         if outcome.verdict is Verdict.ACCEPTED:
             if self._failing:

@@ -1,5 +1,4 @@
-"""The ground truth of a simulation: the active causes, each with time, severity and affected
-requests.
+"""The ground truth of a simulation: the active causes, with time, severity and requests.
 
 Pure. The ground truth is stored separately from the telemetry, so that a diagnosis cannot read it.
 """
@@ -14,15 +13,17 @@ from simulator.fleet_config import FleetConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """An active cause. `end_unix_s` is None if the cause has no end."""
+    """An active cause; `end_unix_s` is None if the cause has no end."""
 
     cause: str
     severity: float
     start_unix_s: float
     end_unix_s: float | None
     where: Mapping[str, str]
-    """Labels of the affected requests, or of the requests that cause the fault. Empty if all
-    requests are affected."""
+    """Labels of the affected requests, or of the requests that cause the fault.
+
+    Empty if all requests are affected.
+    """
     hurts: str
     """The latency that becomes longer."""
 

@@ -30,8 +30,7 @@ class Tenant:
     weight: float
     prefixes: tuple[Prefix, ...] = ()
     acceptance: float = 0.75
-    """Probability that a drafted token in the tenant's outputs is accepted. The probability depends
-    on the tenant's tasks."""
+    """Probability that a drafted token is accepted, which depends on the tenant's tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +48,21 @@ class Request:
     chat: bool = True
     streamed: bool = True
     leaves_after_tokens: int | None = None
-    """Number of tokens after which the client disconnects; None if the client reads the whole
-    response."""
+    """Tokens after which the client disconnects; None if the client reads the whole response."""
     prompt: str | None = None
-    """Name of the prompt. Requests with the same name have the same prompt. None means that no
-    other request has this prompt."""
+    """Name of the prompt; requests with the same name have the same prompt.
+
+    None means that no other request has this prompt.
+    """
     timeout_s: float | None = None
-    """Number of seconds after which the client gives up if the response is not complete; None if
-    the client waits for the whole response."""
+    """Seconds after which the client gives up without a complete response; None for no limit."""
     retries: int = 0
     """Number of times that the client sends the request again at once after a timeout."""
     malformed: bool = False
     lora: str | None = None
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
-    """Reading speed of the client; None if the client reads as fast as the server sends."""
+    """Reading speed of the client; None for the server's sending speed."""
 
 
 TENANTS = (
@@ -87,16 +86,17 @@ class Workload:
     """Share of prompts that begin with a system prompt, among the prompts that are long enough."""
     chat_share: float = 0.85
     streamed_share: float = 1.0
-    """Share of streamed responses. The default is 1, because chat responses are streamed. The first
-    byte of a response without streaming is sent at its end, so a few such responses would form the
-    whole tail of TTFT."""
+    """Share of streamed responses. The default is 1, because chat responses are streamed.
+
+    The first byte of an unstreamed response is sent at its end, so a few such responses would be
+    the whole tail of TTFT.
+    """
     cut_share: float = 0.08
     abort_share: float = 0.01
     malformed_share: float = 0.003
     loras: tuple[str, ...] = ()
     lora_share: float = 0.3
-    """Share of the requests that use an adapter. The first adapters in the list are used more
-    often."""
+    """Share of the requests with an adapter; the first adapters of the list are used more often."""
     conversations: Conversations | None = None
     trace: tuple[TraceRow, ...] = ()
     """A recorded trace. If it is given, its arrivals and lengths are used."""
@@ -136,8 +136,12 @@ class Workload:
         turns: Turns | None = None,
         row: TraceRow | None = None,
     ) -> Request:
-        """Draw a random request. `chance` is the random number generator. If the row of a trace is
-        given, its lengths are used."""
+        """Draw a random request.
+
+        Args:
+            chance: the random number generator.
+            row: the row of a trace, whose lengths are used.
+        """
         weights = [tenant.weight for tenant in self.tenants]
         tenant = chance.choices(self.tenants, weights)[0]
         prompt_tokens = self.prompts.draw(chance)

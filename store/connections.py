@@ -1,4 +1,4 @@
-"""Open connections for reading and writing, which raise the store's own errors."""
+"""Open connections for reading and writing. They raise the store's own errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -14,7 +14,7 @@ from store.errors import DatabaseMissing, StoreError
 
 ENVIRONMENT_KEY = "TAILSPAN_DATABASE_URL"
 DEFAULT_URL = "sqlite:///var/tailspan.db"
-"""The default URL, which is relative to the working directory."""
+"""The default URL, relative to the working directory."""
 
 BUSY_TIMEOUT_S = 5.0
 """Maximum time that a connection waits for another process to finish a write."""
@@ -76,7 +76,7 @@ def open_database(
 
 
 def shown(engine: Engine) -> str:
-    """Return the database's URL for logs and messages: without its password and options."""
+    """Return the database's URL without password and options, for logs and messages."""
     return _without_secrets(engine.url)
 
 
@@ -107,12 +107,11 @@ def _parse(url: str) -> tuple[URL, Dialect]:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        # A malformed URL may also contain a password, so hide the text before an @.
+        # A malformed URL can contain a password too, so hide all text before an @.
         shown = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
         raise StoreError(f"{shown!r} is not a database URL; {allowed}") from error
     if parsed.username is not None and url.count("@") > 1:
-        # With several @ it is unclear where the password ends, so the message does not contain the
-        # URL.
+        # With several @, the end of the password is ambiguous, so do not print the URL.
         raise StoreError(
             "the database URL contains more than one @; write %40 for an @ in the password"
         )

@@ -1,4 +1,4 @@
-"""The store's errors. Callers handle each subclass of `StoreError` differently."""
+"""The store's errors."""
 # ruff: noqa: N818 -- StoreBusy names the condition; the root is already named an error
 
 

@@ -1,10 +1,10 @@
 """Lock a database file, so that only one process writes it.
 
-SQLite would allow a second writer, but then both processes would count the same requests, build the
+SQLite would allow a second writer, but both processes would then count the same requests, build the
 same rollups and delete old rows. The lock is flock(2) on a file next to the database; the kernel
-releases the lock when the process ends. The lock's path is derived from the real path of the
-database, so a relative path or a symbolic link leads to the same lock. A hard link leads to a
-different lock. Readers take no lock. Several collectors may share PostgreSQL or ClickHouse.
+releases the lock when the process ends. Relative paths and symbolic links are resolved, so that
+they lead to the same lock. A hard link leads to a different lock. Readers take no lock. Several
+collectors may share PostgreSQL or ClickHouse.
 """
 
 import fcntl
@@ -25,14 +25,14 @@ from store.private_files import FILE_MODE, FOLDER_MODE, tighten
 _SQLITE: Final = b"SQLite format 3\0"
 """The first bytes of every SQLite database. Source: sqlite.org, Database File Format, 1.3."""
 _LONGEST: Final = 4_096
-"""Number of bytes to read from the lock file, which describes the process that holds the lock."""
+"""Maximum number of bytes to read from the lock file, which describes the process with the lock."""
 
 
 @contextmanager
 def sole_writer(url: str, report: Callable[[str], None]) -> Iterator[None]:
     """Lock a database for writing until the end of the `with` block.
 
-    Other users' rights to its files are removed.
+    Also remove other users' rights to the database's files.
 
     Args:
         url: a SQLAlchemy URL.
@@ -76,7 +76,7 @@ def _check_format(real: Path, file: Path) -> None:
         with real.open("rb") as opened:
             start = opened.read(len(_SQLITE))
     except OSError:
-        return  # the file does not exist yet, or SQLite reports why it cannot be read
+        return  # a missing file is created later; SQLite reports why a file cannot be read
     if start not in (b"", _SQLITE):
         raise StoreError(f"{file} is not a SQLite database; set another file with --database")
 
@@ -117,7 +117,7 @@ def _holder(lock: int) -> str:
         about = json.loads(os.pread(lock, _LONGEST, 0))
         words = [f"process {int(about['pid'])}"]
         words += [f"{name} {about[key]}" for name, key in _WORDS if isinstance(about[key], str)]
-    except (ValueError, KeyError, TypeError):  # the process has not written the file yet
+    except (ValueError, KeyError, TypeError):  # the process has not written its lock file yet
         return "its process id is not known yet"
     shown = ", ".join(words)
     return "".join(each if each.isprintable() else "\ufffd" for each in shown)

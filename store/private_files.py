@@ -1,7 +1,7 @@
 """Create files that only their owner can read, and restrict the modes of existing files.
 
-open(2) sets the mode when it creates the file, so no other user can open the file before its mode
-is restricted. SQLite gives its -wal and -shm files the mode of the database.
+open(2) creates a file with its final mode, so other users can never open the file. SQLite gives its
+-wal and -shm files the mode of the database.
 """
 
 import os
@@ -27,7 +27,7 @@ def create(path: Path) -> None:
 
 
 def tighten(paths: Iterable[Path], report: Callable[[str], None]) -> None:
-    """Remove the rights of other users to existing files and folders, and report each change."""
+    """Remove other users' rights to existing files and folders, and report each change."""
     for path in paths:
         try:
             mode = path.stat().st_mode & 0o777

@@ -33,8 +33,8 @@ from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
-"""Number of rows to fetch at a time. This small number of rows stays in the processor's cache and
-does not trigger the garbage collector, which makes a long read a third faster.
+"""Number of rows to fetch at a time. This number of rows fits in the processor's cache and does not
+trigger the garbage collector, which makes a long read a third faster.
 """
 
 _INT64 = range(-(2**63), 2**63)
@@ -88,13 +88,13 @@ def request_table(
         engine: from `open_database`.
         window: range of `received_unix_ns`.
         equals: the required value of each label. The value None selects rows without the label.
-            Requests of the prober are left out, unless their tenant or an id is required.
+            The prober's requests are left out, unless `equals` selects their tenant or an id.
         columns: a subset of `REQUEST_COLUMNS`, or None for all columns.
         order_by: a column, or "-column" for descending order, or None for the order of receipt.
             Unknown values come last, and ties are in the order of receipt.
         limit: the maximum number of rows.
-        ended_after_unix_ns: return only requests that ended after this time. The result may include
-            requests that ended up to a millisecond before this time, because the database rounds.
+        ended_after_unix_ns: return only requests that ended after this time. Because the database
+            rounds, the result may include requests that ended up to a millisecond earlier.
 
     Raises:
         ValueError: a column or label is unknown, or the limit is negative.
@@ -132,9 +132,9 @@ def select_requests(
     part: Window | None = None,
     ended_after_unix_ns: int | None = None,
 ) -> Select[Any]:
-    """Build the query for columns of the requests in a window or in a part of a window, unordered.
+    """Build the query for columns of the requests in a window or a part of it, unordered.
 
-    If several sources reported a request, its best row is chosen within the whole window.
+    If several sources reported a request, the best row within the whole window is chosen.
     """
     statement = select(*(_request_column(name) for name in wanted)).where(
         _in(part or window, REQUESTS.c.received_unix_ns),
@@ -181,7 +181,7 @@ def sample_peaks(
     Args:
         engine: from `open_database`.
         window: range of `at_unix_ns`.
-        first_unix_ns: the start of any bin, not later than the start of the window.
+        first_unix_ns: the start of any bin, at or before the start of the window.
         width_ns: the width of a bin.
         gauges: numeric columns.
         equals: the required value of each label, as in `request_table`.
@@ -299,7 +299,7 @@ def simulated(engine: Engine, window: Window) -> bool:
 def simulated_requests(engine: Engine, window: Window) -> bool:
     """Return whether a request in the window is simulated.
 
-    If no request is simulated, the query reads every request of the window.
+    If none is, the query reads every request of the window.
     """
     return _any(
         engine,
@@ -336,7 +336,7 @@ def _request_column(name: str) -> ColumnElement[Any]:
 
 
 def _part(name: str) -> ColumnElement[float | None]:
-    """`telemetry.requests.part_s` in SQL."""
+    """Return `telemetry.requests.part_s` as an SQL expression."""
     in_prefill, in_decode = REQUESTS.c[f"prefill_{name}"], REQUESTS.c[f"decode_{name}"]
     return case((REQUESTS.c.decode_s.is_(None), in_prefill), else_=in_prefill + in_decode)
 
@@ -357,7 +357,7 @@ def requests_in(
 ) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that select one row for each request of a window.
 
-    Requests of the prober are left out, unless `equals` asks for them.
+    The prober's requests are left out, unless `equals` selects them.
     """
     return (
         _in(window, REQUESTS.c.received_unix_ns),
@@ -402,8 +402,7 @@ def fetched(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Tab
     """Run a query and return its rows as an Arrow table."""
     batches = []
     with reading(engine) as connection:
-        # Use the driver's cursor, which returns plain tuples, because they are cheaper than
-        # SQLAlchemy's rows.
+        # The driver's cursor returns plain tuples, which are faster than SQLAlchemy's rows.
         cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
             arrays = map(_array, zip(*rows, strict=True), schema.types)

@@ -1,9 +1,9 @@
 """Delete old rows.
 
-Rows are deleted in small batches. Each batch is a separate transaction, with pauses between
-batches, so that a writer waits for one batch at most. ClickHouse is configured to delete old rows
-itself. Before rows are deleted, their rollups are built. Rollups have a longer retention. Counts
-per objective and incidents are never deleted, because there are few of them.
+Rows are deleted in small batches. Each batch is a separate transaction, with a pause after it, so
+that a writer waits for one batch at most. ClickHouse is configured to delete old rows itself.
+Before rows are deleted, their rollups are built; rollups have a longer retention. Counts per
+objective and incidents are few, so they are never deleted.
 
 Deletion cannot be undone, so it uses the corroborated time instead of the system clock
 (`telemetry.corroborated_time`). The time of the last deletion is stored for the next start.
@@ -22,7 +22,7 @@ from store.rollups.label_sets import ALIVE_S
 from store.rollups.marks import REQUESTED, SAMPLED, SECOND_NS, no_longer_whole
 from store.rollups.sample_tables import KINDS
 from store.rollups.tables import BINS, DAY_S, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS, STATE
-from store.schema import GPUS, IN_FLIGHT, PROBES, REQUESTS, SAMPLES
+from store.schema import GPUS, IN_FLIGHT, OPERATIONS, PROBES, REQUESTS, SAMPLES
 
 KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
 """Default retention of requests, engine samples and GPU samples."""
@@ -34,13 +34,16 @@ BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
 _HOURS_AT_ONCE: Final = 6
 _DELETED: Final = 0
-"""`width_s` of the row in `STATE` with the time of the last deletion. No bucket has this width."""
+"""`width_s` of the row in `STATE` that stores the time of the last deletion. No bucket has this
+width.
+"""
 
 _BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (REQUESTS, REQUESTS.c.received_unix_ns),
     (SAMPLES, SAMPLES.c.at_unix_ns),
     (GPUS, GPUS.c.at_unix_ns),
     (PROBES, PROBES.c.at_unix_ns),
+    (OPERATIONS, OPERATIONS.c.at_unix_ns),
     (IN_FLIGHT, IN_FLIGHT.c.seen_unix_ns),
 )
 
@@ -81,8 +84,8 @@ def delete_older(
         engine: from `open_database`.
         keep_ns: the retention of rows.
         now_unix_ns: the current time.
-        batch_rows: rows per transaction. Rows with the same time are deleted together, even if
-            there are more of them.
+        batch_rows: rows per transaction. Rows with the same time are deleted together, so a batch
+            can be larger.
         pause: called after each batch, while no transaction is open.
 
     Returns: the number of deleted rows, or 0 if the database deletes old rows itself.
@@ -106,8 +109,8 @@ def delete_older_rollups(
 ) -> None:
     """Delete the rollups that are older than their retention.
 
-    A retention of None keeps rollups for ever. Rollups per minute are deleted by whole hours, after
-    the rollups of these hours are built.
+    A retention of None keeps rollups for ever. Rollups per minute are deleted in whole hours, once
+    the rollups of these hours exist.
 
     Raises:
         StoreUnavailable: the database cannot be written.
@@ -137,7 +140,9 @@ def delete_older_rollups(
 
 
 def _roll_up(engine: Engine, before_unix_s: int) -> None:
-    """Build the rollups of rows that will be deleted, and record that these rollups are final."""
+    """Build the rollups of rows before the rows are deleted, and record that these rollups are
+    final.
+    """
     settle(engine, before_unix_s + MINUTE_S + LAG_S)
     for rolled in (REQUESTED, SAMPLED):
         no_longer_whole(engine, MINUTE_S, before_unix_s, rolled)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from operator import attrgetter
 
-from store.schema import GPUS, IN_FLIGHT, PROBES, SAMPLES, STARTS, Field, fields_of
+from store.schema import GPUS, IN_FLIGHT, OPERATIONS, PROBES, SAMPLES, STARTS, Field, fields_of
+from telemetry.application_operations import ApplicationOperation
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -30,13 +31,12 @@ _TAKES: dict[type, tuple[type, ...]] = {
 def flaw(row_type: type, values: Iterable[object]) -> str | None:
     """Return why the store would refuse a row, or None if the row is valid.
 
-    With this function, a caller can drop an invalid row before it makes the whole submission fail.
+    A caller can drop an invalid row before it makes the whole submission fail.
     """
     for column, value in zip(fields_of(row_type), values, strict=True):
         why = _why_not(value, column)
         if why:
-            # Print hexadecimal, because Python refuses to convert very large integers to decimal
-            # text.
+            # Print hexadecimal: Python refuses to convert very large integers to decimal text.
             shown = f"{value:#x}" if isinstance(value, int) else repr(value)
             return f"{column.name} = {shown:.60}: {why}"
     return None
@@ -62,8 +62,8 @@ def request_values(requests: RequestRows) -> list[Values]:
     Raises:
         ValueError: a duration or ratio is NaN or infinite.
     """
-    # SQLite would silently store NaN as NULL. If the sum of a column is finite, all values are
-    # finite. So check single values only if the sum is not finite.
+    # SQLite would silently store NaN as NULL. If the sum of a column is finite, all its values are
+    # finite, so check single values only if the sum is not.
     columns = list(zip(*requests.rows, strict=True))
     if not all(isfinite(sum(filter(None, columns[place]))) for place in _REQUEST_FLOATS if columns):
         _refuse(RequestTimeline, requests.rows)
@@ -102,6 +102,19 @@ def probe_values(row: Probe) -> Values:
     return (*values[:place], str(row.outcome), *values[place + 1 :])
 
 
+def operation_values(row: ApplicationOperation) -> Values:
+    """Return the values of a row in the order of the table's columns.
+
+    Raises:
+        ValueError: the row is invalid.
+    """
+    values = values_of(row)
+    if reason := flaw(ApplicationOperation, values):
+        raise ValueError(reason)
+    place = OPERATIONS.columns.keys().index("operation")
+    return (*values[:place], str(row.operation), *values[place + 1 :])
+
+
 def in_flight_values(row: InFlightRequest) -> dict[str, object]:
     """Return the values of a row by column.
 
@@ -114,7 +127,9 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
     return {**dict(zip(IN_FLIGHT.columns.keys(), values, strict=True)), "source": str(row.source)}
 
 
-def values_of(row: EngineSample | EngineStart | GpuSample | InFlightRequest | Probe) -> Values:
+def values_of(
+    row: ApplicationOperation | EngineSample | EngineStart | GpuSample | InFlightRequest | Probe,
+) -> Values:
     """Return the values of a row's fields in order, without checks."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 

@@ -1,7 +1,7 @@
 """Declare tables and Arrow types, derived from the dataclasses of `telemetry/`.
 
-Each field is a column. A field that may be None is a nullable column. A revision in `migrations/`
-adds new columns to existing databases.
+Each field is a column, nullable if the field may be None. A revision in `migrations/` adds new
+columns to existing databases.
 """
 
 from enum import Enum
@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from telemetry.application_operations import ApplicationOperation
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -31,20 +32,21 @@ from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 KEPT_FIRST = "kept_first"
-"""Key in a table's `info`, which means that the first row with a key is kept and later rows are
-ignored."""
+"""Key in a table's `info`: the first row with a primary key is kept, and later rows are ignored."""
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
-"""The key of a request. The time is the first column, because ids are random: with an id as the
-first column, new rows would be scattered over the disk. `collector/rows/sender_clocks.py` ensures
-that a repeated span has the same time."""
+"""The key of a request. The time comes first, because ids are random and would scatter new rows
+over the disk. `collector/rows/sender_clocks.py` ensures that a repeated span has the same time.
+"""
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")
 PROBE_KEY = ("at_unix_ns", "trace_id", "span_id")
+OPERATION_KEY = PROBE_KEY
 IN_FLIGHT_KEY = ("span_id", "trace_id")
-"""The key of a request in flight. The time is not part of the key, because a clock correction may
-change the time between two reports."""
+"""The key of a request in flight. It does not contain the time, because a clock correction may
+change the time between two reports.
+"""
 
 
 class Kind(NamedTuple):
@@ -103,7 +105,7 @@ def _table(name: str, row_type: type, key: tuple[str, ...], instant: str) -> Tab
         METADATA,
         *_columns(row_type),
         PrimaryKeyConstraint(*key),
-        # This index is needed because every query has a time window.
+        # Every query has a time window.
         Index(f"{name}_{instant}", instant),
         info={KEPT_FIRST: True},
     )
@@ -125,12 +127,12 @@ SAMPLES = _table("engine_samples", EngineSample, SAMPLE_KEY, "at_unix_ns")
 STARTS = _table("engine_starts", EngineStart, START_KEY, "at_unix_ns")
 GPUS = _table("gpu_samples", GpuSample, GPU_KEY, "at_unix_ns")
 PROBES = _table("probes", Probe, PROBE_KEY, "at_unix_ns")
+OPERATIONS = _table("application_operations", ApplicationOperation, OPERATION_KEY, "at_unix_ns")
 IN_FLIGHT = Table(
     "requests_in_flight",
     METADATA,
     *_columns(InFlightRequest),
-    # There is no index by time, because there are few rows, and each report changes the time of its
-    # row.
+    # No index by time: there are few rows, and each report changes the time of its row.
     PrimaryKeyConstraint(*IN_FLIGHT_KEY),
 )
 
@@ -141,6 +143,6 @@ def arrow_type(column: str, row_type: type) -> pa.DataType:
 
 
 def labels_of(row_type: type) -> tuple[str, ...]:
-    """Return the columns by which rows can be selected: text columns, and numbers that are ids."""
+    """Return the columns by which rows can be selected: text columns and numeric ids."""
     numbered = {"engine", "process", "http_status", "streamed", "simulated"}
     return tuple(f.name for f in fields_of(row_type) if f.kind.python is str or f.name in numbered)

@@ -1,8 +1,7 @@
 """Delete the rows, counts and incidents of a simulation. Data of real servers is not changed.
 
-A simulation includes the time before it was started, so two simulations in one database would
-report the same time twice. Once a real server reports to the database, an old simulation is
-useless.
+A simulation also covers the time before its start, so two simulations in one database would report
+the same time twice. Once a real server sends data, an old simulation is useless.
 """
 
 from sqlalchemy import Engine, true
@@ -14,15 +13,16 @@ from store.alerting.slo_counts import remove_simulated_counts
 from store.connections import writing
 from store.rollups.sample_tables import KINDS
 from store.rollups.tables import BINS, ROLLUPS
-from store.schema import GPUS, IN_FLIGHT, REQUESTS, SAMPLES, STARTS
+from store.schema import GPUS, IN_FLIGHT, OPERATIONS, REQUESTS, SAMPLES, STARTS
 from telemetry.requests import Source
 
 
 def delete_simulation(engine: Engine) -> int:
     """Delete all simulated rows, and the rollups, counts and incidents computed from them.
 
-    The rows are requests, requests in flight, engine samples, GPU samples and engine starts. Marks
-    are not deleted, so that the affected steps are counted again without the deleted requests.
+    The rows are requests, requests in flight, operations of applications, engine samples, GPU
+    samples and engine starts. Marks are kept, so that the affected steps are counted again without
+    the deleted requests.
 
     Returns: the number of deleted rows.
 
@@ -32,6 +32,7 @@ def delete_simulation(engine: Engine) -> int:
     with writing(engine) as connection:
         requests = remove(connection, REQUESTS, REQUESTS.c.source == Source.SIMULATOR.value)
         requests += remove(connection, IN_FLIGHT, IN_FLIGHT.c.source == Source.SIMULATOR.value)
+        operations = remove(connection, OPERATIONS, OPERATIONS.c.simulated == true())
         samples = remove(connection, SAMPLES, SAMPLES.c.simulated == true())
         starts = remove(connection, STARTS, STARTS.c.simulated == true())
         gpus = remove(connection, GPUS, GPUS.c.simulated == true())
@@ -40,4 +41,4 @@ def delete_simulation(engine: Engine) -> int:
         remove_simulated_counts(connection)
         for incident in remove_simulated(connection):
             remove_notifications(connection, incident)
-    return requests + samples + starts + gpus
+    return requests + operations + samples + starts + gpus

@@ -2,7 +2,7 @@
 
 Group commit: rows that arrive during a transaction are written together in the next transaction. A
 submission is atomic: either all of its rows are stored, or none. If the database cannot store a
-row, only the submission with that row fails. All other submissions of the group are stored.
+row, only the submission with that row fails; the other submissions of the group are stored.
 """
 
 import logging
@@ -26,13 +26,15 @@ from store.row_values import (
     flaw,
     gpu_values,
     in_flight_values,
+    operation_values,
     probe_values,
     request_values,
     sample_values,
     start_values,
     values_of,
 )
-from store.schema import GPUS, PROBES, REQUESTS, SAMPLES, STARTS
+from store.schema import GPUS, OPERATIONS, PROBES, REQUESTS, SAMPLES, STARTS
+from telemetry.application_operations import ApplicationOperation
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -45,8 +47,9 @@ from telemetry.tasks import Task
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
 CAPACITY_ROWS = 200_000
-"""Maximum number of waiting rows. The rows use at most a few hundred MB, and are written in a few
-seconds."""
+"""Maximum number of waiting rows. They use at most a few hundred MB, and are written within a few
+seconds.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +62,7 @@ class _Submission:
     gpus: Sequence[GpuSample]
     in_flight: Sequence[InFlightRequest]
     probes: Sequence[Probe]
+    operations: Sequence[ApplicationOperation]
     done: Future[None] = field(default_factory=Future)
 
     def __len__(self) -> int:
@@ -67,8 +71,16 @@ class _Submission:
     @property
     def _others(
         self,
-    ) -> tuple[Sequence[EngineSample | EngineStart | GpuSample | InFlightRequest | Probe], ...]:
-        return self.samples, self.starts, self.gpus, self.in_flight, self.probes
+    ) -> tuple[
+        Sequence[
+            ApplicationOperation | EngineSample | EngineStart | GpuSample | InFlightRequest | Probe
+        ],
+        ...,
+    ]:
+        return (
+            *(self.samples, self.starts, self.gpus),
+            *(self.in_flight, self.probes, self.operations),
+        )
 
     def rows(self) -> Iterator[tuple[type, Row]]:
         """Yield each row with its dataclass."""
@@ -84,7 +96,7 @@ class Writer:
 
     Args:
         engine: from `open_database`. The caller disposes of the engine.
-        capacity_rows: maximum number of waiting rows. With more rows, `submit` raises StoreBusy.
+        capacity_rows: maximum number of waiting rows. Above it, `submit` raises StoreBusy.
     """
 
     def __init__(self, engine: Engine, *, capacity_rows: int = CAPACITY_ROWS) -> None:
@@ -96,6 +108,7 @@ class Writer:
         self._add_starts = inserting(engine, STARTS)
         self._add_gpus = inserting(engine, GPUS)
         self._add_probes = inserting(engine, PROBES)
+        self._add_operations = inserting(engine, OPERATIONS)
         self._waiting: deque[_Submission] = deque()
         self._waiting_rows = 0
         self._closing = False
@@ -112,11 +125,12 @@ class Writer:
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
         probes: Sequence[Probe] = (),
+        operations: Sequence[ApplicationOperation] = (),
     ) -> Future[None]:
         """Queue rows for writing, without waiting for the disk.
 
-        A row with a key that is already stored is ignored. A newer report of a request in flight
-        replaces an older report.
+        A row whose key is already stored is ignored. A newer report of a request in flight replaces
+        the older report.
 
         Returns:
             A future that resolves after the commit. Its exception is `StoreUnavailable` if a retry
@@ -126,15 +140,17 @@ class Writer:
             StoreBusy: too many rows wait already.
             StoreUnavailable: the writer is closed.
         """
-        submission = _Submission(RequestRows.of(requests), samples, starts, gpus, in_flight, probes)
+        submission = _Submission(
+            RequestRows.of(requests), samples, starts, gpus, in_flight, probes, operations
+        )
         if not len(submission):
             submission.done.set_result(None)
             return submission.done
         with self._changed:
             if self._closing:
                 raise StoreUnavailable("the writer is closed")
-            # An empty queue accepts a submission of any size. Otherwise a submission that is larger
-            # than the capacity could never be written.
+            # An empty queue accepts a submission of any size, because a submission above the
+            # capacity could otherwise never be written.
             if self._waiting and self._waiting_rows + len(submission) > self._capacity_rows:
                 raise StoreBusy(
                     f"{self._waiting_rows} rows wait to be written, and {len(submission)} more"
@@ -167,7 +183,7 @@ class Writer:
         while group := self._take():
             try:
                 self._write(group)
-            except Exception as error:  # a defect: these submissions fail, the next are written
+            except Exception as error:  # a defect; later submissions are still written
                 self.task.failed(error)
                 _log.exception("the writer failed on a group of %d submissions", len(group))
                 for each in group:
@@ -201,6 +217,7 @@ class Writer:
             gpus = [gpu_values(row) for each in group for row in each.gpus]
             in_flight = [in_flight_values(row) for each in group for row in each.in_flight]
             probes = [probe_values(row) for each in group for row in each.probes]
+            operations = [operation_values(row) for each in group for row in each.operations]
             with self._engine.begin() as connection:
                 if requests:
                     self._add_requests(connection, requests)
@@ -218,8 +235,10 @@ class Writer:
                     self._add_gpus(connection, gpus)
                 if probes:
                     self._add_probes(connection, probes)
+                if operations:
+                    self._add_operations(connection, operations)
                 mark_minutes(connection, SAMPLED, samples, gpus)
-        except Exception as error:  # the submissions fail with it, and the thread continues
+        except Exception as error:  # the submissions fail with this error, and the thread continues
             failure = _failure(self._engine, group, error)
             failure.__cause__ = error
             return failure
@@ -237,7 +256,7 @@ def _settle(submission: _Submission, failure: StoreError | None) -> None:
 def _failure(engine: Engine, group: Sequence[_Submission], error: Exception) -> StoreError:
     """Return RowRefused if a row is invalid, else StoreUnavailable."""
     dbapi, why = engine.dialect.loaded_dbapi, dialects.of(engine).reason(error)
-    # The error is the driver's error, or an error of SQLAlchemy with the driver's error in `orig`.
+    # SQLAlchemy's errors contain the driver's error in `orig`.
     cause = getattr(error, "orig", None) or error
     if not isinstance(cause, dbapi.OperationalError):
         for each in group:

@@ -1,8 +1,8 @@
-"""The data for a bill, as columns: engine time, billed requests and energy.
+"""Define the data for a bill, as columns: engine time, billed requests and energy.
 
-Pure. A span is a time range of one engine with the first and the last value of each counter. The
-bill uses the difference between both values. A cell contains the requests of one hour with the same
-labels.
+Pure. A span is a time range of one engine or GPU with the first and the last value of each counter.
+The bill uses the difference of the two values. A cell contains the requests of one hour with the
+same labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ from telemetry.starts import EngineStart
 BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
-"""If two samples are at most this many seconds apart, the engine was running between the samples.
+"""Maximum seconds between two samples of a running engine.
 
-A longer gap is neither billed nor idle. Plugins send a sample every second, and scraped engines
-have one every few seconds.
+A longer gap is neither billed nor counted as idle. Plugins send a sample every second; engines are
+scraped every few seconds.
 """
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
@@ -51,8 +51,8 @@ class EngineStretches:
 
     An entry lies within one bucket (a minute or an hour), and has no gap longer than GAP_S. `first`
     and `last` have a column for each counter in WORK, with NaN if the counter was not reported.
-    `coefficients` has a column for each name in COEFFICIENTS. For a minute it is the mean of the
-    samples, and for an hour the value of the latest minute.
+    `coefficients` has a column for each name in COEFFICIENTS: for a minute the mean of the samples,
+    for an hour the value of the latest minute.
     """
 
     counts: Sequence[Count]
@@ -119,8 +119,8 @@ class Cells:
 
     Entry i describes the requests with the labels `labels[group[i]]` (in the order of `by`) in the
     hour that begins at `hour_unix_s[i]`. An entry has the number of requests, the sum of each
-    amount, and the number of requests that report the amount. If a request spans the end of an
-    hour, its seconds are divided between the hours.
+    amount, and the number of requests that report the amount. The seconds of a request that spans
+    the end of an hour are divided between the hours.
     """
 
     by: Sequence[str]
@@ -155,11 +155,13 @@ class Accounts:
     cells: Cells
     starts: Sequence[EngineStart]
     """The last start of each engine before the range, and all starts in the range or shortly after
-    it. An engine that started shortly after the range may have been loading in the range."""
+    it. An engine that starts shortly after the range may load its model during the range.
+    """
     simulated: bool = False
     apportioned: bool = True
-    """Whether the seconds of requests that span the end of an hour are divided. The seconds cannot
-    be divided if the rows of these requests were deleted."""
+    """Whether the seconds of requests that span the end of an hour are divided. False if the rows
+    of these requests were deleted.
+    """
     engines_from_unix_ns: int = 0
     """Start of the first hour with known engine time. Earlier hours have requests only."""
     overflowed: int = 0

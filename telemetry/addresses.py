@@ -1,8 +1,8 @@
 """Check whether a credential may be sent to an address, and mask credentials in addresses.
 
-Pure. Every sender follows the same rule: a credential is sent to loopback or over TLS only, unless
-the user sets `--insecure-credentials`.
-Source: RFC 6750, section 5.3 (bearer tokens over TLS); RFC 3986, section 3.2.1 (userinfo).
+Pure. All senders have the same rule: a credential is sent only to loopback or over TLS, unless the
+user sets `--insecure-credentials`. Source: RFC 6750, section 5.3 (bearer tokens over TLS); RFC
+3986, section 3.2.1 (userinfo).
 """
 
 import re
@@ -11,10 +11,11 @@ from typing import Final
 from urllib.parse import urlsplit
 
 INSECURE_OPTION: Final = "--insecure-credentials"
-"""The option that allows unencrypted credentials, for every command that sends a credential."""
+"""The option that allows unencrypted credentials. Every command that sends credentials has it."""
 INSECURE_KEY: Final = "insecure_credentials"
-"""The same setting as a key in a YAML file. In a file of scrape targets the label is
-`__insecure_credentials__`."""
+"""The same setting as a key in a YAML file. A file of scrape targets has the label
+`__insecure_credentials__` instead.
+"""
 HIDDEN: Final = "***"
 _ANY: Final = ("0.0.0.0", "::")
 
@@ -40,7 +41,7 @@ def exposure(url: str, what: str, way_out: str = INSECURE_OPTION) -> str:
     """Return the error message for a credential that must not be sent to an address.
 
     Args:
-        url: the address, which is masked in the message.
+        url: the address. The message contains it without secrets.
         what: the name of the credential.
         way_out: the setting that allows sending the credential.
     """
@@ -52,12 +53,12 @@ def exposure(url: str, what: str, way_out: str = INSECURE_OPTION) -> str:
 def masked(url: str) -> str:
     """Return an address without user, password, query and fragment.
 
-    If the address is malformed, everything that may be secret is hidden.
+    In a malformed address, every part that may be secret is hidden.
     """
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     start = f"{scheme}{separator}"
     before, at, after = rest.rpartition("@")
-    if at and any(mark in before for mark in "?#"):  # a query, or a password that holds one
+    if at and any(mark in before for mark in "?#"):  # the @ may be in a query
         return f"{start}{HIDDEN}"
     place, *more = re.split(r"[?#]", after, maxsplit=1)
     return f"{start}{HIDDEN + at if at else ''}{place}{'?' + HIDDEN if more else ''}"

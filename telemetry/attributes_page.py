@@ -1,4 +1,4 @@
-"""Generate docs/attributes.md from the registry of fields and from the other OpenTelemetry names.
+"""Generate docs/attributes.md from the registry of fields and the other OpenTelemetry names.
 
 python -m telemetry.attributes_page docs/attributes.md
 """

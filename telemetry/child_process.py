@@ -1,8 +1,7 @@
 """Start Tailspan's own child processes.
 
 A child does not import modules from the working directory, because a folder there may have the name
-of one of Tailspan's packages. Ctrl-C in the terminal reaches only the parent, which ends its
-children.
+of a package of Tailspan. Ctrl-C in the terminal reaches only the parent, which ends its children.
 """
 
 import os
@@ -28,13 +27,13 @@ def environment(added: Mapping[str, str] | None = None) -> dict[str, str]:
 def start(
     module: str, *arguments: str, pass_fds: Collection[int] = (), answers: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start a child that reads from standard input until standard input is closed, and then ends.
+    """Start a child that reads standard input, and ends when standard input is closed.
 
     Args:
         module: the module to run.
-        arguments: its arguments.
+        arguments: the module's arguments.
         pass_fds: file descriptors that the child inherits.
-        answers: whether the caller reads the child's standard output.
+        answers: whether to connect the child's standard output to a pipe.
 
     Raises:
         OSError: the child cannot be started.
@@ -88,5 +87,5 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            with suppress(OSError):  # the child had not read all of its input
+            with suppress(OSError):  # the child has not read all of its input
                 stream.close()

@@ -1,27 +1,27 @@
-"""The time that alerts and retention use: the system clock, unless senders contradict it.
+"""Compute the time that alerts and retention use: the system clock, unless senders contradict it.
 
 The system clock can jump: NTP corrects it, a user sets it, or a virtual machine is paused. The time
-since boot does not jump. After a jump there are two candidates for the current time: the time
-before the jump plus the time that has passed since ("held"), and the system clock ("system"). The
-senders' timestamps decide between the candidates, because the senders have other clocks:
+since boot does not jump. After a jump, there are two candidates for the current time: the time
+before the jump plus the time since then ("held"), and the system clock ("system"). The senders have
+other clocks, so their timestamps decide between the candidates:
 
-- A sender whose timestamps jumped with the system clock reads the same clock and does not vote.
-- A sender whose timestamps did not jump is a witness. A witness votes for the candidate that is
-  nearer to its own timestamps. The majority decides immediately.
-- Without a witness the held time is used for `STEPOUT_NS`. After that the system clock is accepted.
+- A sender whose timestamps jumped with the system clock uses the same clock and does not vote.
+- A sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to
+  its timestamps. The majority decides immediately.
+- Without a witness, the held time is used for `STEPOUT_NS`. Then the system clock is accepted.
 
-A jump that witnesses contradict is therefore ignored until the clock jumps back. A jump without a
-witness is accepted after five minutes. Suspending the machine is not a jump, because the time since
-boot includes the suspended time.
+A jump that witnesses contradict is therefore ignored until the clock jumps back, and a jump without
+a witness is accepted after five minutes. Suspending the machine is not a jump, because the time
+since boot includes the suspended time.
 
-When Tailspan starts, there is no held time. The system clock may then be more than `GAP_NS` ahead
-of the newest stored data, either because Tailspan was down for a long time or because the clock is
-wrong. A system clock that is behind the stored data is wrong. In both cases the system clock is
-used, unless the timestamps of most senders continue the stored data.
+When Tailspan starts, there is no held time. If the system clock is more than `GAP_NS` ahead of the
+newest stored data, either Tailspan was down for a long time or the clock is wrong. A system clock
+behind the stored data is wrong. In both cases the system clock is used, unless the timestamps of
+most senders continue the stored data.
 
 Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. This clock never goes
 back, stops while it is ahead of the current time, and advances at most `PACE` times as fast as the
-time since boot. With a wrong clock, deletion therefore removes at most one extra minute of data per
+time since boot. With a wrong clock, at most one extra minute of data is therefore deleted per
 minute. After a downtime of a week, deletion takes a week to catch up.
 
 The clock is safe to use from any thread.
@@ -38,27 +38,30 @@ from typing import Final
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
 """Smaller steps of the system clock are always accepted. The limit is a third of the evaluator's
-interval of 15 s. NTP makes smaller steps (chrony's `makestep 1`, ntpd's 128 ms)."""
+interval of 15 s. NTP's usual steps are smaller (chrony's `makestep 1`, ntpd's 128 ms).
+"""
 STEPOUT_NS: Final = 300 * SECOND_NS
 """Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
-"""A sender is a witness until this time after its last message."""
+"""Time after its last message during which a sender is a witness."""
 GAP_NS: Final = 3_600 * SECOND_NS
-"""The system clock is trusted at the start if it is less than this ahead of the stored data, which
-is a normal restart."""
+"""At the start, the system clock is trusted if it is less than this ahead of the stored data, as
+after a normal restart.
+"""
 BEHIND_NS: Final = 60 * SECOND_NS
-"""The system clock is trusted at the start if it is less than this behind the newest stored time. A
-stored time is at most a second later than its arrival (collector/rows/sender_clocks.py)."""
+"""At the start, the system clock is trusted if it is less than this behind the newest stored time.
+A stored time is at most a second later than its arrival (collector/rows/sender_clocks.py).
+"""
 PACE: Final = 2
-"""Speed limit of the deletion clock, as a multiple of real time. 2 is the smallest whole number
-with which deletion can catch up.
+"""Speed limit of the deletion clock, as a multiple of real time. 2 is the smallest integer with
+which deletion can catch up.
 """
 MOST_SENDERS: Final = 1_000
 """Maximum number of senders, as in collector/rows/sender_clocks.py."""
 
 
 def since_boot_ns() -> int:
-    """Return nanoseconds since boot, which include suspended time on Linux."""
+    """Return nanoseconds since boot. On Linux they include suspended time."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -95,7 +98,7 @@ class CorroboratedClock:
         self._system_ns = self._held_ns = system_unix_ns() - self._looked_ns
         self._follows_system = True
         self._at_start = False
-        """Whether the doubt about the system clock began at the start of Tailspan."""
+        """Whether the system clock has been in doubt since the start of Tailspan."""
         self._newest_unix_ns = 0
         """The newest stored time at the start. A sender with older timestamps has a wrong clock."""
         self._jumped_ns = 0
@@ -104,21 +107,21 @@ class CorroboratedClock:
     def __call__(self) -> int:
         """Return the current time."""
         with self._lock:
-            self._look()
+            self._update()
             return self._looked_ns + self._offset_ns
 
     @property
     def ahead_ns(self) -> int:
-        """Return by how much the system clock is ahead, or 0 while the system clock is used."""
+        """Return the lead of the system clock over this clock; 0 while the system clock is used."""
         with self._lock:
-            self._look()
+            self._update()
             return self._system_ns - self._offset_ns
 
     @property
     def deletable_unix_ns(self) -> int:
         """Return the time of the deletion clock."""
         with self._lock:
-            self._look()
+            self._update()
             return self._deletable_unix_ns
 
     def begin(self, newest_unix_ns: int | None, deletable_unix_ns: int | None) -> None:
@@ -129,7 +132,7 @@ class CorroboratedClock:
             deletable_unix_ns: the stored time of the last deletion, or None if unknown.
         """
         with self._lock:
-            self._look()
+            self._update()
             now_unix_ns = self._looked_ns + self._system_ns
             last_unix_ns = newest_unix_ns if deletable_unix_ns is None else deletable_unix_ns
             self._deletable_unix_ns = (
@@ -141,14 +144,14 @@ class CorroboratedClock:
                 self._at_start = True
 
     def hear(self, sender: str, newest_unix_ns: int) -> None:
-        """Record the newest timestamp in a message that has just arrived, before any correction.
+        """Record the newest uncorrected timestamp of a message that has just arrived.
 
-        Call this function only for senders with a unique name. If there are `MOST_SENDERS`, a new
-        sender replaces the sender that was silent for the longest time. While the clock is in
-        doubt, a new sender is ignored instead.
+        Call this function only for senders with a unique name. At `MOST_SENDERS`, a new sender
+        replaces the sender that has been silent longest; while the clock is in doubt, the new
+        sender is ignored instead.
         """
         with self._lock:
-            self._look()
+            self._update()
             offset_ns = newest_unix_ns - self._looked_ns
             known = self._senders.get(sender)
             if known is not None:
@@ -162,9 +165,9 @@ class CorroboratedClock:
                 self._decide()
 
     def shares(self, sender: str) -> bool:
-        """Return whether a sender reads the system clock, because its timestamps jumped with it."""
+        """Return whether a sender uses the system clock: its timestamps jumped together with it."""
         with self._lock:
-            self._look()
+            self._update()
             known = self._senders.get(sender)
             return self._doubted and known is not None and known.since_jump and self._moved(known)
 
@@ -180,7 +183,7 @@ class CorroboratedClock:
         """Return whether the system clock continues the stored data."""
         return -BEHIND_NS <= self._looked_ns + self._system_ns - newest_unix_ns <= GAP_NS
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         """Read the clocks, detect a jump, and decide which candidate to use."""
         doubted, before_ns = self._doubted, self._system_ns
         elapsed_ns = self._since_boot_ns() - self._looked_ns
@@ -230,16 +233,16 @@ class CorroboratedClock:
             if not each.since_jump or self._looked_ns - each.heard_ns > WITNESS_NS:
                 continue
             if self._at_start and self._looked_ns + each.offset_ns < self._newest_unix_ns:
-                continue  # its clock is behind the stored data
+                continue  # the sender's clock is behind the stored data
             if self._at_start or (each.before_ns is not None and not self._moved(each)):
                 witnesses += 1
                 to_held_ns = abs(each.offset_ns - self._held_ns)
                 if to_held_ns <= abs(each.offset_ns - self._system_ns):
                     against.append(each.offset_ns)
-        # In a tie, the system clock is used at the start, and the held time after a jump.
+        # A tie favours the system clock at the start, and the held time after a jump.
         if against and 2 * len(against) >= witnesses + self._at_start:
             self._follows_system = False
-            if self._at_start:  # only the senders cover the time since the newest stored row
+            if self._at_start:  # only senders measured the time since the last row
                 self._held_ns = median_low(against)
         elif witnesses or (not self._at_start and self._looked_ns - self._jumped_ns > STEPOUT_NS):
             self._follow_system()

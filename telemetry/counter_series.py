@@ -1,9 +1,9 @@
 """Compute how much the counters of engines and GPUs increased between samples.
 
-Pure. A counter is a total since the start of a process. The samples of one engine or GPU of a
-replica, from one process with one start time, form a series. The increase in a time range is the
-sum of the increases between neighbouring samples of a series. A restart begins a new series, so no
-increase spans a restart. If a counter decreases within a series, it was reset, and its increase
+Pure. A counter is a total since the start of a process. A series consists of the samples of one
+engine or GPU of a replica, from one process with one start time. The increase in a time range is
+the sum of the increases between neighbouring samples of a series. A restart begins a new series, so
+no increase spans a restart. If a counter decreases within a series, it was reset, and its increase
 between these two samples is unknown.
 
 A span consists of the first and the last sample of a series in a minute or an hour. A single sample
@@ -23,7 +23,7 @@ IntArray = NDArray[np.int64]
 
 _NS: Final = 10**9
 _WIDE: Final = 2**31
-"""The product of two numbers below this limit fits in 64 bits."""
+"""Limit of two factors whose product must fit in 64 bits."""
 
 
 def series_numbers(*columns: IntArray) -> IntArray:
@@ -48,8 +48,8 @@ class CounterSeries:
         order: (n,) the index of each sample or span in the original columns.
         first_unix_ns: (n,) the start of each sample or span, sorted.
         last_unix_ns: (n,) the end of each sample or span, sorted.
-        follows: (n,) whether the previous entry is a neighbour, which means that it is in the same
-            series and that the gap is at most the longest allowed gap.
+        follows: (n,) whether the previous entry is a neighbour: in the same series, with a gap of
+            at most the longest allowed gap.
     """
 
     order: IntArray
@@ -68,7 +68,7 @@ class CounterSeries:
         """Sort samples or spans by series and time.
 
         Args:
-            series: (n,) the number of the series of each sample or span.
+            series: (n,) the series number of each sample or span.
             first_unix_ns: (n,) the start of each sample or span.
             last_unix_ns: (n,) the end of each span, or None for samples.
             longest_gap_s: the longest allowed gap between two neighbours, or None for no limit.
@@ -100,14 +100,16 @@ class CounterSeries:
 
     @cached_property
     def apart_s(self) -> FloatArray:
-        """Seconds since the previous sample of a series: (n,), with NaN for the first sample."""
+        """Return seconds since the previous sample of a series: (n,), with NaN for the first
+        sample.
+        """
         apart = np.full(self.order.size, np.nan)
         apart[1:] = (self.first_unix_ns[1:] - self.last_unix_ns[:-1]) / _NS
         apart[~self.follows] = np.nan
         return self._as_given(apart)
 
     def intervals(self) -> "Intervals":
-        """Return all spans, and then the intervals between neighbouring spans."""
+        """Return all spans, followed by the intervals between neighbouring spans."""
         next_places = np.flatnonzero(self.follows)
         return Intervals(
             self.order,
@@ -124,7 +126,7 @@ class CounterSeries:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """The n spans in the order of `CounterSeries`, and then the m intervals between neighbours.
+    """The n spans in the order of `CounterSeries`, followed by the m intervals between neighbours.
 
     Attributes:
         order: (n,) the index of each span in the original columns.

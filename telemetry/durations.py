@@ -52,7 +52,7 @@ def parse_s(text: str) -> int:
 
 
 def render(seconds: int) -> str:
-    """Return a duration in its largest whole unit below a week; the inverse of `parse_s`."""
+    """Format seconds in the largest whole unit below a week. The inverse of `parse_s`."""
     unit = next(unit for unit in ("d", "h", "m", "s") if seconds % UNITS_S[unit] == 0)
     return f"{seconds // UNITS_S[unit]}{unit}"
 

@@ -1,7 +1,7 @@
-"""A sample: the state of an engine at one instant.
+"""Define an engine sample: the state of an engine at one instant.
 
-Gauges are values at that instant. `*_total` values count from `started_unix_ns` on, when the engine
-or the front end that reports it started. The increase between two samples with the same start is
+Gauges are values at that instant. `*_total` values count from `started_unix_ns`, the start of the
+engine or of the front end that reports it. The increase between two samples with the same start is
 the difference of their totals, so a lost or repeated sample causes no error.
 """
 
@@ -23,7 +23,7 @@ from telemetry.fields import (
 from telemetry.requests import Source
 
 HUNG_S: Final = 60
-"""An engine hangs if it has requests and completes no step for longer than this.
+"""Seconds without a completed step after which an engine with requests counts as hung.
 
 vLLM itself warns after 60 s without a response from a worker (VLLM_RINGBUFFER_WARNING_INTERVAL),
 and ends the engine after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS). The longest legitimate step is

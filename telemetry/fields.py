@@ -1,8 +1,8 @@
-"""The registry of the fields of requests and samples.
+"""Describe the fields of requests and samples.
 
 Each field of `RequestTimeline`, `EngineSample` and `GpuSample` has an annotation with its unit,
 meaning, source and OpenTelemetry name. The annotation also determines whether rollups include the
-field. The collector's tables, the store's tables, docs/attributes.md and the JSON of `tailspan
+field. The tables of the collector and the store, docs/attributes.md and the JSON of `tailspan
 requests` are derived from these annotations.
 
     queue_s: Annotated[float | None, attribute(names.QUEUE, "s", "…", INSTANTS)] = None
@@ -79,7 +79,7 @@ def metric(
 
 
 def column(unit: str, meaning: str, source: str, *, rolled_up: bool = False) -> Description:
-    """Describe a field that Tailspan sets, or that it reads from the envelope of a message."""
+    """Describe a field that Tailspan sets, or reads from the envelope of a message."""
     return Description(unit, meaning, source, rolled_up=rolled_up)
 
 
@@ -121,7 +121,7 @@ def fields_of(row_type: type) -> tuple[Field, ...]:
 
 
 def on_the_wire(row_type: type) -> dict[str, Field]:
-    """Return the fields that senders report, by the name of the attribute or metric."""
+    """Return the fields that senders report, by attribute or metric name."""
     return {each.about.wire: each for each in fields_of(row_type) if each.about.wire is not None}
 
 

@@ -1,6 +1,6 @@
 """Convert GPU samples to OpenTelemetry metrics.
 
-Pure. The collector parses these metrics. An unknown value has no data point.
+Pure. An unknown value has no data point.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ _SCOPE = InstrumentationScope(names.SCOPE)
 
 
 def gpu_metrics_of(samples: Iterable[GpuSample], resource: Resource) -> ResourceMetrics:
-    """Return an OTLP export with the samples of one replica's GPUs. The resource is the replica."""
+    """Return an OTLP export of samples of one replica's GPUs. The resource is the replica."""
     points: dict[str, list[NumberDataPoint]] = {}
     for sample in samples:
         attributes: dict[str, str] = {names.GPU: sample.gpu}

@@ -1,7 +1,7 @@
-"""A sample: the state of a GPU at one instant, from its driver or from a separate sampler.
+"""Define a GPU sample: the state of a GPU at one instant, from its driver or a separate sampler.
 
-A value that a GPU does not report is None. A similar value does not replace it: for example, the
-share of time with memory access does not replace the memory bandwidth.
+A value that a GPU does not report is None. No similar value is used instead: for example, the share
+of time with memory access does not replace the memory bandwidth.
 """
 
 from collections.abc import Mapping
@@ -155,9 +155,9 @@ class GpuSample:
 METRICS: Final[Mapping[str, str]] = {
     field.name: wire for wire, field in on_the_wire(GpuSample).items() if field.type is not str
 }
-"""The OpenTelemetry metric of each measured field.
+"""Maps each measured field to its OpenTelemetry metric.
 
-Throttle reasons are text, so they are sent as attributes of `names.GPU_THROTTLED`.
+Throttle reasons are text, so they are sent as an attribute of `names.GPU_THROTTLED`.
 """
 
 
@@ -183,7 +183,7 @@ THROTTLE_REASONS: Final = frozenset(
         "gfx_clock_below_host_limit",
     }
 )
-"""The known reasons. Other reasons that a sender reports are stored unchanged."""
+"""The known reasons. Other reasons are stored as reported."""
 
 
 def throttle_reasons(reasons: set[str]) -> str:

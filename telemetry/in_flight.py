@@ -1,8 +1,7 @@
-"""A server's newest report of a request that has not ended.
+"""Define a server's newest report of a request that has not ended.
 
-A report contains only values that are final while the request runs: its labels, its age, and the
-time to first byte if the first byte was sent. The final latencies can only be longer, so a latency
-objective that is missed now stays missed.
+A report contains the request's labels, its age, and the time to first byte once it is known. The
+final latencies can only be longer, so a latency objective that is missed now stays missed.
 """
 
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from telemetry.requests import Source
 REPORTED_FROM_S: Final = 5.0
 """Minimum age in seconds of a reported request.
 
-Ended requests are exported at the same interval, so a report about a younger request would not
-arrive earlier than its row.
+Ended requests are exported at the same interval, so a report on a younger request would not arrive
+before its row.
 """
 
 
@@ -22,7 +21,7 @@ arrive earlier than its row.
 class InFlightRequest:
     """A report of one request in flight at `seen_unix_ns`. Unknown values are None.
 
-    `trace_id`, `span_id` and `received_unix_ns` are the same as in the row of the ended request.
+    `trace_id`, `span_id` and `received_unix_ns` are the same as in the later row of the request.
     """
 
     span_id: str
@@ -57,5 +56,6 @@ SELECTED_BY: Final = (
     *("operation", "model", "lora", "route", "tenant", "region", "replica", "config"),
     *("streamed", "source", "prompt_tokens"),
 )
-"""The fields that have the same value in a report and in the final row. `engine` is not included,
-because a front end with several engines learns only at the end which engine was used."""
+"""The fields with the same value in a report and in the later row. `engine` is not included: a
+front end with several engines determines a request's engine only at the end.
+"""

@@ -1,6 +1,6 @@
 """Return the shell commands that install missing packages.
 
-A command names the source folder if Tailspan runs from source, and the package otherwise.
+If Tailspan runs from source, a command names the source folder, otherwise the package.
 """
 
 from importlib.util import find_spec

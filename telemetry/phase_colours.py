@@ -1,7 +1,7 @@
-"""The colours of a request's phases, for pages, dashboards and pictures.
+"""Define the colours of a request's phases, for pages, dashboards and pictures.
 
-Readers with a colour vision deficiency can distinguish these colours on light and dark backgrounds
-(measured in tests/ui/kit/test_colours.py).
+People with a colour vision deficiency can distinguish the colours on light and dark backgrounds
+(tests/ui/kit/test_colours.py).
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
-"""Reads prefix ladders: which prompts begin alike, without any prompt.
+"""Parse prefix ladders, which show which requests begin with the same tokens.
 
-Pure. A ladder is `16:` (the tokens per block) and four characters for each rung: the first for the
-empty prompt, the others for the prompt and answer up to each of `POSITIONS`. The plugin writes it
-(`tailspan_vllm/request/prefix_ladder.py`).
+Pure. A ladder consists of the tokens per block, as in `16:`, and four characters for each rung. The
+first rung is for the empty prompt, the others for the prefixes at `POSITIONS`. The plugin computes
+ladders (`tailspan_vllm/request/prefix_ladder.py`).
 """
 
 import re
@@ -33,9 +33,11 @@ class Ladders:
     block_tokens: NDArray[np.int64]
     """(n,) tokens per block; 0 for a request without a ladder."""
     offsets: NDArray[np.int64]
-    """(n + 1,) a request's rungs are those from `offsets[n]` to `offsets[n + 1]`."""
+    """(n + 1,) request i has the rungs from `offsets[i]` up to `offsets[i + 1]`."""
     rungs: NDArray[np.uint32]
-    """(m,) each rung's four characters as a number, from that of the empty prompt on."""
+    """(m,) the four characters of each rung as a number. A request's first rung is for the empty
+    prompt.
+    """
 
 
 def is_ladder(text: str) -> bool:
@@ -44,7 +46,7 @@ def is_ladder(text: str) -> bool:
 
 
 def read_ladders(texts: Sequence[str | None]) -> Ladders:
-    """Read the ladders of requests. A text that is no ladder counts as absent."""
+    """Parse the ladders of requests. An invalid text counts as absent."""
     heads, rungs = [], []
     for text in texts:
         head, _, rest = text.partition(":") if text and is_ladder(text) else ("0", "", "")

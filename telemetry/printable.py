@@ -2,7 +2,7 @@
 
 
 def printable(text: str, widest: int) -> str:
-    """Return a text on one line, with control characters escaped. Cut it to `widest` characters."""
+    """Return a text on one line, with control characters escaped, cut to `widest` characters."""
     shown = "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode()
         for each in text[: widest + 1]

@@ -1,7 +1,7 @@
-"""A probe: one request that the prober sent to an endpoint, as its client measured it.
+"""Define a probe: one request from the prober to an endpoint, measured by the prober.
 
-Probes are stored apart from requests. The server's own row of a probe has the tenant
-`PROBE_TENANT`, and queries of requests leave these rows out unless they select this tenant.
+Probes are stored separately from requests. The server also reports each probe as a request with the
+tenant `PROBE_TENANT`; queries leave out these requests unless they select this tenant.
 """
 
 from dataclasses import dataclass
@@ -43,18 +43,16 @@ class ProbeOutcome(StrEnum):
 class Probe:
     """One probe. Unknown values are None.
 
-    DNS, connect and TLS are the set-up of the connection. All later durations count from the moment
-    when the connection was ready, so that set-up and `e2e_s` sum to what the client waited.
+    The durations of DNS, connect and TLS sum to the time to connect. All other durations begin when
+    the connection is ready, so the time to connect and `e2e_s` sum to the whole wait.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
     span_id: Annotated[str, column("text", "The span's id, in hex.", "the span")]
-    at_unix_ns: Annotated[
-        int, column("ns", "When the schedule intended the probe to start.", "the span's start")
-    ]
+    at_unix_ns: Annotated[int, column("ns", "Scheduled start of the probe.", "the span's start")]
     endpoint: Annotated[
         str,
-        attribute(names.PROBE_ENDPOINT, "text", "The endpoint, as the file names it.", PROBER),
+        attribute(names.PROBE_ENDPOINT, "text", "Name of the endpoint in the probe file.", PROBER),
     ]
     kind: Annotated[
         str, attribute(names.PROBE_KIND, "text", "The protocol, such as `openai-chat`.", PROBER)
@@ -67,7 +65,7 @@ class Probe:
             "`stop`, `length`, `rejected` (an HTTP status that is not a success), `error`,"
             " `timeout` (no complete answer before the next probe was due), `abort` (the prober was"
             " stopped), `missed` (the prober was too late to send it), or `over_budget` (not sent,"
-            " because the budget of the day would not hold).",
+            " because it would exceed the budget of the day).",
             PROBER,
         ),
     ]
@@ -76,7 +74,7 @@ class Probe:
     ] = None
     model: Annotated[
         str | None,
-        attribute(names.REQUEST_MODEL, "text", "The model, as the file names it.", PROBER),
+        attribute(names.REQUEST_MODEL, "text", "Name of the model in the probe file.", PROBER),
     ] = None
     request_id: Annotated[
         str | None,
@@ -101,7 +99,7 @@ class Probe:
     ] = None
     error: Annotated[
         str | None,
-        attribute(names.PROBE_ERROR, "text", "Why the probe failed, as a sentence.", PROBER),
+        attribute(names.PROBE_ERROR, "text", "Description of the failure.", PROBER),
     ] = None
     http_status: Annotated[
         int | None,
@@ -112,7 +110,7 @@ class Probe:
         attribute(
             names.PROBE_TWIN,
             "boolean",
-            "Whether the prompt is the one of the probe before, so that a cache may contain it.",
+            "Whether the prompt equals the previous prompt, so that a cache may contain it.",
             PROBER,
         ),
     ] = None
@@ -166,7 +164,7 @@ class Probe:
         attribute(
             names.PROBE_ITL_MAX,
             "s",
-            "The longest time between two events with tokens. Absent for fewer than two.",
+            "The longest time between two events with tokens. Absent below two events.",
             PROBER,
         ),
     ] = None
@@ -181,33 +179,33 @@ class Probe:
         attribute(
             names.PROBE_CHUNKS,
             "{event}",
-            "Events with tokens. One event may carry several tokens.",
+            "Events with tokens. One event may contain several tokens.",
             PROBER,
         ),
     ] = None
     prompt_tokens: Annotated[
         int | None,
-        attribute(names.INPUT_TOKENS, "{token}", "Tokens of the prompt, by usage.", PROBER),
+        attribute(names.INPUT_TOKENS, "{token}", "Tokens of the prompt, from `usage`.", PROBER),
     ] = None
     cached_tokens: Annotated[
         int | None,
         attribute(
             names.CACHE_READ_INPUT_TOKENS,
             "{token}",
-            "Prompt tokens found in a cache, by usage.",
+            "Prompt tokens found in a cache, from `usage`.",
             PROBER,
         ),
     ] = None
     output_tokens: Annotated[
         int | None,
-        attribute(names.OUTPUT_TOKENS, "{token}", "Tokens of the answer, by usage.", PROBER),
+        attribute(names.OUTPUT_TOKENS, "{token}", "Tokens of the answer, from `usage`.", PROBER),
     ] = None
     reasoning_tokens: Annotated[
         int | None,
         attribute(
             names.REASONING_OUTPUT_TOKENS,
             "{token}",
-            "Output tokens that are reasoning, by usage.",
+            "Output tokens that are reasoning, from `usage`.",
             PROBER,
         ),
     ] = None

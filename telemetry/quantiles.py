@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 Z_95 = 1.96
-"""Number of standard deviations around the mean that contain 95 % of a normal distribution."""
+"""Standard deviations on each side of the mean that contain 95 % of a normal distribution."""
 
 
 def quantile(values: FloatArray, q: float) -> float | None:
-    """Return the smallest value such that at least the share q of all values is at or below it.
+    """Return the quantile: the smallest value with at least a share q of all values at or below it.
 
     Args:
         values: (n,) in any order, without NaN.
-        q: in (0, 1), treated as a decimal number: 0.07 of 100 is rank 7.
+        q: in (0, 1), treated as a decimal number: rank 7 for 0.07 of 100 values.
 
     Returns:
         One of the values, or None if there are no values.
@@ -59,11 +59,11 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
     Args:
         values: (n,) in any order, without NaN.
         q: in (0, 1).
-        z: half the width of the interval in standard deviations, above 0.
+        z: half the width of the interval in standard deviations. Must be above 0.
 
     Returns:
-        (low, high), both observed values, or None if the sample is too small. The minimum is 381
-        values for p99 and 8 values for p50.
+        (low, high), both observed values, or None if the sample is too small: below 381 values for
+        p99, or 8 values for p50.
 
     Raises:
         ValueError: q is outside (0, 1), z is not above 0, or a value is NaN.
@@ -113,7 +113,7 @@ def _check(values: FloatArray) -> None:
 
 @lru_cache(maxsize=64)
 def _decimal(q: float) -> Fraction:
-    """Return q as an exact decimal. As a float, 0.07 times 100 is slightly more than 7."""
+    """Return q as an exact decimal. In floats, 0.07 × 100 is slightly above 7."""
     return Fraction(repr(float(q)))
 
 

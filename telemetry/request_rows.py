@@ -1,7 +1,7 @@
-"""Many requests as rows of plain values, and as columns.
+"""Store many requests as rows of plain values, and as columns.
 
-The collector, the store and `/metrics` exchange requests in this form. Creating an object for each
-request would take longer than processing the request, so objects are created only on access.
+The collector, the store and `/metrics` exchange requests in this form. Creating an object takes
+longer than processing a request, so objects are created only on access.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,8 +23,9 @@ from telemetry.requests import (
 )
 
 Row = tuple[Any, ...]
-"""The values of all fields of a request, in order. Enums are stored as strings, because SQLite's
-driver is slower with enums."""
+"""The values of all fields of a request, in order. Enums are stored as strings, which SQLite's
+driver processes faster.
+"""
 
 PLACE: Final = {field: place for place, field in enumerate(FIELDS)}
 """The index of each field in a row."""
@@ -42,7 +43,7 @@ MEASURES: Final = (
     *(name for name in FIELDS if _TYPES[name] in (float, float | None) and name != "cost_usd"),
     *("prompt_tokens", "cached_tokens", "output_tokens"),
 )
-"""The numeric fields that are summed. `cost_usd` is not included, because it is computed later."""
+"""The numeric fields that are summed, without `cost_usd`, which is computed later."""
 _MEASURE: Final = {field: place for place, field in enumerate(MEASURES)}
 
 
@@ -70,8 +71,8 @@ class RequestRows(Sequence[RequestTimeline]):
 
     Args:
         rows: the rows.
-        measures: the numeric fields as an array (MEASURES, requests) with NaN for unknown values,
-            or None to compute the array when needed.
+        measures: the numeric fields as an array (MEASURES, requests), with NaN for unknown values;
+            None to compute the array when needed.
     """
 
     __slots__ = ("_columns", "_measures", "rows")
@@ -118,7 +119,7 @@ class RequestRows(Sequence[RequestTimeline]):
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def column(self, field: str) -> list[Any]:
-        """Return the values of a field, or None if unknown."""
+        """Return the values of a field. Unknown values are None."""
         found = self._columns.get(field)
         if found is None:
             place = PLACE[field]
@@ -126,7 +127,7 @@ class RequestRows(Sequence[RequestTimeline]):
         return found
 
     def measures(self) -> FloatArray:
-        """Return the numeric fields as an array (MEASURES, requests), NaN if unknown."""
+        """Return the numeric fields as an array (MEASURES, requests), with NaN if unknown."""
         if self._measures is None:
             columns = list(zip(*self.rows, strict=True)) or [()] * len(FIELDS)
             wanted = [columns[PLACE[field]] for field in MEASURES]
@@ -134,7 +135,7 @@ class RequestRows(Sequence[RequestTimeline]):
         return self._measures
 
     def numbers(self, field: str) -> FloatArray:
-        """Return the values of a numeric field or `tpot_s`: (n,), with NaN for unknown values.
+        """Return the values of a numeric field or `tpot_s`: (n,), with NaN if unknown.
 
         Read only.
         """
@@ -150,6 +151,6 @@ class RequestRows(Sequence[RequestTimeline]):
         return any(value is not None for value in self.column(field))
 
     def _tpot_s(self) -> FloatArray:
-        between = self.numbers("output_tokens") - 1  # a new array, which may be changed
+        between = self.numbers("output_tokens") - 1  # a new array, so it can be modified
         between[~(between >= 1)] = np.nan
         return self.numbers("decode_s") / between

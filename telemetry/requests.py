@@ -1,4 +1,4 @@
-"""A request as Tailspan stores it: its phases, outcome, labels, tokens and cost.
+"""Define a stored request: its phases, outcome, labels, tokens and cost.
 
 An unknown value is None, never 0 or NaN. Durations are in seconds unless the name has another unit.
 """
@@ -54,10 +54,10 @@ class Source(StrEnum):
 
 
 class Basis(StrEnum):
-    """Where a request was measured.
+    """The place where a request was measured.
 
-    `http` means at the HTTP edge and in the engine. `engine`, `edge` and `client`
-    mean that only this part was measured. The durations of `client` include the network.
+    `http`: at the HTTP edge and in the engine. `engine`: only in the engine. `edge`: only at the
+    HTTP edge. `client`: only in the client; the durations include the network.
     """
 
     HTTP = "http"
@@ -67,7 +67,7 @@ class Basis(StrEnum):
 
 
 class PricedBy(StrEnum):
-    """How the cost of a request was computed."""
+    """The method by which the cost of a request was computed."""
 
     LEDGER = "ledger"
     """From the request's share of each engine step."""
@@ -80,12 +80,15 @@ PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
 
 PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
 """The parts of prefill and of decode: the request's own work, prefills of other requests, decodes
-of other requests, preemption, and step time that no scheduled work explains. Preemption lasts from
-the eviction until the discarded work is computed again."""
+of other requests, preemption (until the discarded work is computed again), and step time that no
+scheduled work explains.
+"""
 
 QUEUE_PARTS = ("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s")
-"""The parts of `queue_s`, by what the request waits for: a seat in the batch, free KV-cache blocks,
-the step's token budget, its own adapter, cache or grammar, or the end of the step."""
+"""The parts of `queue_s`, by the reason for waiting: no free place in the batch; no free KV-cache
+blocks; the step's token budget; the request's own adapter, cache or grammar; the end of the current
+step.
+"""
 
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
 """The parts of prefill, which sum to `prefill_s`."""
@@ -482,9 +485,10 @@ class RequestTimeline:
         attribute(
             names.PREFIX_LADDER,
             "text",
-            "Keyed digests of a few prefixes of the prompt and the answer: two requests with the"
-            " same digest at a position have the same tokens up to there. Absent without prefix"
-            " caching, for less than a block of tokens, and with `TAILSPAN_PREFIX_KEY=none`.",
+            "Keyed digests of a few prefixes of the prompt and the answer. Two requests with the"
+            " same digest at a position have the same tokens up to that position. Absent without"
+            " prefix caching, for less than a block of tokens, and with"
+            " `TAILSPAN_PREFIX_KEY=none`.",
             LEDGER,
         ),
     ] = None
@@ -614,10 +618,7 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
 def part_s(
     in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
 ) -> float | None:
-    """Return the sum of a part over prefill and decode.
-
-    Return the part of the prefill if there is no decode phase.
-    """
+    """Return the sum of a part over prefill and decode; without decode, the part of prefill."""
     if decode_s is None:
         return in_prefill_s
     if in_prefill_s is None or in_decode_s is None:
@@ -633,7 +634,7 @@ _FILLS = tuple(getattr(RequestTimeline, field).__set__ for field in FIELDS)
 def request_of_values(values: Iterable[Any]) -> RequestTimeline:
     """Create a request from the values of all fields, in order.
 
-    This function bypasses the constructor, which takes twice as long.
+    It bypasses the constructor, which takes twice as long.
     """
     request = object.__new__(RequestTimeline)
     for fill, value in zip(_FILLS, values, strict=True):

@@ -1,7 +1,7 @@
-"""Starts of engines with their arguments, and the differences between two starts.
+"""Define starts of engines with their arguments, and compare two starts.
 
 Pure. `arguments` is a JSON object with sorted keys such as `cache.block_size`. The values are
-numbers, booleans and strings. An unknown argument is absent, and differs from any value.
+numbers, booleans and strings. An unknown argument is absent, and differs from every value.
 """
 
 import json
@@ -13,8 +13,8 @@ Argument = str | int | float | bool
 MOST_LOADING_S: Final = 3_600.0
 """Maximum plausible value of `loading_s`.
 
-A longer time means that a program created the engine long after the program started. vLLM itself
-waits for at most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
+A longer time means that the process created the engine long after its own start. vLLM itself waits
+for at most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
 """
 
 
@@ -22,9 +22,9 @@ waits for at most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
 class EngineStart:
     """The start of an engine at `at_unix_ns`, with its arguments. Unknown values are None.
 
-    `config` is the fingerprint of the arguments, which requests and samples also have. `device` is
-    the name of the engine's GPUs, and `gpus` is their number. `shape` has the dimensions of the
-    model as a JSON object.
+    `config` is the fingerprint of the arguments; requests and samples have it too. `device` is the
+    name of the engine's GPUs, and `gpus` is their number. `shape` is the shape of the model as a
+    JSON object.
     """
 
     replica: str
@@ -41,7 +41,7 @@ class EngineStart:
     gpus: int | None = None
     shape: str | None = None
     loading_s: float | None = None
-    """Seconds from the start of the process until the engine was ready, at `at_unix_ns`."""
+    """Seconds from the start of the process until the engine was ready (`at_unix_ns`)."""
     clock_ahead_s: float | None = None
     """See `RequestTimeline`."""
 
@@ -49,7 +49,7 @@ class EngineStart:
 class Difference(NamedTuple):
     """One argument that differs between two configurations.
 
-    The value of an absent argument is None.
+    An absent value is None.
     """
 
     argument: str

@@ -1,4 +1,4 @@
-"""The health of a component of Tailspan: an asyncio task, a thread or a process."""
+"""Record the health of a component of Tailspan: an asyncio task, a thread or a process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +12,13 @@ class Task:
 
     Attributes:
         name: the name of the component in metrics, in `/readyz` and in `tailspan doctor`.
-        vital: whether telemetry is lost while the component fails, so that senders should use
-            another server.
+        vital: whether telemetry is lost while the component fails. Senders should then use another
+            server.
         quiet_s: the longest normal time between two successes, or None if the component works only
             on demand.
         failures: the number of failed attempts.
-        problem: why the last attempt failed, such as the exception's type, or None if it succeeded.
+        problem: the reason why the last attempt failed, such as the exception's type, or None if it
+            succeeded.
         begun_unix_s: the time of the first start, or None before the first start.
         last_success_unix_s: the time of the last success, or None before the first success.
         alive: returns whether the component's thread or process runs, or None if this is unknown.
@@ -46,7 +47,7 @@ class Task:
         self.problem = problem if isinstance(problem, str) else type(problem).__name__
 
     def ailment(self, at_unix_s: float) -> str | None:
-        """Return a short reason why the component does not work, or None if it works."""
+        """Return a short description of why the component does not work, or None if it works."""
         if self.problem is not None:
             return self.problem
         if self.alive is not None and not self.alive():

@@ -1,4 +1,4 @@
-"""The objective `chat` as OpenSLO, for the tests of several parts."""
+"""The objective `chat` in OpenSLO, for the tests of several parts."""
 
 _OPENSLO = """
 apiVersion: openslo/v1
@@ -20,5 +20,5 @@ spec:
 
 
 def chat_openslo(good: str, where: str = "streamed == true") -> str:
-    """99 % of the requests that meet `where` are good by `good`, in 30 days."""
+    """Return an SLO: 99 % of the requests that match `where` are good by `good`, over 30 days."""
     return _OPENSLO.replace("GOOD", good).replace("WHERE", where)

@@ -1,4 +1,4 @@
-"""Fixtures shared by several parts: a browser, a PostgreSQL, requests."""
+"""Fixtures shared by several parts: a browser, PostgreSQL, requests."""
 
 import gc
 import os
@@ -31,9 +31,12 @@ from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "50"))
-"""Examples of each property, drawn anew in each run. Before a release: `EXAMPLES=500 make test`."""
+"""The number of examples of each property; every run draws new examples.
 
-# How long an example takes says more of the machine than of the code.
+Before a release, run `EXAMPLES=500 make test`.
+"""
+
+# The duration of an example depends more on the machine than on the code.
 settings.register_profile("tailspan", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("tailspan")
 
@@ -52,12 +55,12 @@ PATIENCE_MS = 60_000
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 START_NS = 1_763_634_000_000_000_000
-"""When the first of some requests was received."""
+"""The time at which the first of several requests was received."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect without the garbage collector: what is made stays until the end."""
+    """Collect tests without garbage collection, because no object is freed during collection."""
     gc.disable()
     try:
         return (yield)
@@ -68,8 +71,11 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A running browser. No longer than a module: playwright's event loop runs in this thread,
-    and no other loop can run in it at the same time."""
+    """Return a running browser, for one module.
+
+    playwright's event loop runs in this thread, and no other loop can run in the thread at the same
+    time.
+    """
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
@@ -82,7 +88,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def tab(chromium: Any) -> Iterator[Callable[..., Any]]:
-    """Open a tab of a fresh profile."""
+    """Return a tab with a new profile."""
     contexts: list[Any] = []
 
     def open_tab(**options: Any) -> Any:
@@ -98,7 +104,7 @@ def tab(chromium: Any) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
-    """A running PostgreSQL; a test that stops it starts it again."""
+    """Return a running PostgreSQL. A test that stops it must start it again."""
     try:
         server = PostgreSQL()
     except NotHereError as reason:
@@ -108,7 +114,7 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 
 def a_request(number: int = 0, **about: Any) -> RequestTimeline:
-    """A request by its number, one a second."""
+    """Return a function that makes requests by number, one per second."""
     plain: dict[str, Any] = {
         "trace_id": f"{number:032x}",
         "span_id": f"{number:016x}",
@@ -128,12 +134,12 @@ def request_row() -> Callable[..., RequestTimeline]:
 
 
 class _SharedColumnReader(ColumnReader):
-    """Passes the reader's process on to the next database, because starting one is slow."""
+    """Passes its process to the reader of the next database, because a process starts slowly."""
 
     waiting: ClassVar[list["_SharedColumnReader"]] = []
 
     def close(self) -> None:
-        """Leave the process to another reader."""
+        """Leave the process for another reader."""
         with self._lock:
             if self._process is not None:
                 left = _SharedColumnReader(self._path)
@@ -163,14 +169,14 @@ def column_processes() -> Iterator[None]:
 def databases_share_a_column_process(
     request: pytest.FixtureRequest, column_processes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store's own tests start and end column processes."""
+    """Share column processes, except in the store's own tests, which start and end them."""
     if not request.path.is_relative_to(Path(__file__).parent / "store"):
         monkeypatch.setattr("store.dialects.sqlite.ColumnReader", _SharedColumnReader)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def hang_ups_are_heard() -> Iterator[None]:
-    """Restore SIGHUP, which tests started by nohup would ignore."""
+    """Restore SIGHUP; tests that nohup started would ignore it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -178,9 +184,10 @@ def hang_ups_are_heard() -> Iterator[None]:
 
 @pytest.fixture
 def stranger() -> Iterator[Callable[..., str]]:
-    """Serve fixed bytes on a free port and return its address.
+    """Serve fixed bytes on a free port, and return the address.
 
-    A dict serves bytes by path. `drip` sends a byte at a time; `deaf` accepts and never answers.
+    A dict serves bytes by path. `drip` sends one byte at a time; `deaf` accepts connections and
+    never responds.
     """
     with speaking() as serve:
 
@@ -225,7 +232,7 @@ def span(request_record: Callable[..., RequestRecord]) -> Callable[..., Readable
 
 @pytest.fixture
 def request_record() -> Callable[..., RequestRecord]:
-    """A request that ended just now, as the instrumentation records it."""
+    """Return a record of a request that just ended, as the instrumentation creates it."""
 
     def make(**about: Any) -> RequestRecord:
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""A simulated fleet with an open incident, and the API that answers questions about it."""
+"""A simulated fleet with an open incident, and a server of the HTTP API over its data."""
 
 import asyncio
 import time
@@ -37,10 +37,10 @@ FLOOD_S: Final = 300
 
 
 def store_fleet(url: str, *, flooded: bool = True) -> int:
-    """Store twenty minutes of a fleet. One tenant floods the last five, if `flooded`.
+    """Store twenty minutes of a fleet. If `flooded`, one tenant floods the last five minutes.
 
     Returns:
-        The end of the data, in unix seconds.
+        The end of the data, in Unix seconds.
     """
     end_s = int(time.time())
     flood = Fault(cause="tenant_flood", start_s=float(PAST_S - FLOOD_S))
@@ -66,15 +66,15 @@ def store_fleet(url: str, *, flooded: bool = True) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """A running API."""
+    """A running API server."""
 
     address: str
     pool: WorkerPool
     url: str
-    """The database."""
+    """The database URL."""
 
     def get(self, path: str, **about: Any) -> httpx.Response:
-        """Ask; `path` is relative to `/api/v1/`."""
+        """Send a GET request; `path` is relative to `/api/v1/`."""
         return httpx.get(f"{self.address}{PREFIX}v1/{path}", timeout=300, **about)
 
 
@@ -82,7 +82,7 @@ class ServedApi:
 def served(
     url: str, limits: ApiLimits | None = None, tokens: Tokens | None = None
 ) -> Iterator[ServedApi]:
-    """Serve the API beside a `/metrics`, with the checks and limits of `tailspan up`."""
+    """Serve the API and `/metrics`, with the checks and limits of `tailspan up`."""
     pool = WorkerPool(reading_environment(url, (), None), limits or ApiLimits(seconds=300))
     app: ASGIApp = beside(PlainTextResponse("up 1\n"), api_app(pool))
     if tokens is not None:

@@ -7,22 +7,23 @@ ROOT = Path(__file__).parent.parent
 
 MAY_IMPORT: dict[str, set[str]] = {
     "instrumentation": set(),
-    # docs/attributes.md is written from its fields and from the wire's other names.
+    # docs/attributes.md is generated from the plugin's fields and from the other names of the
+    # protocol.
     "telemetry": {
         *("tailspan_vllm.names", "tailspan_vllm.vocabulary", "tailspan_vllm.engine_state"),
-        # It reads the ladders that the plugin writes.
+        # The prefix index reads the ladders that the plugin sends.
         "tailspan_vllm.request.prefix_ladder",
     },
     "store": {"telemetry"},
     "cost": {"telemetry"},
-    # Requests are priced as they come in, by the same price list as the bill.
+    # The collector computes the cost of each request, with the same prices as the bill.
     "collector": {"telemetry", "store", "tailspan_vllm.names", "cost"},
     "alerts": {"telemetry", "store"},
-    # Requests are counted as they come in, against the objectives in force.
+    # The collector counts each request against the current objectives.
     "exporters": {
         "telemetry",
         "tailspan_vllm.names",
-        # Forwarding retries as the plugin does.
+        # Forwarding retries messages as the plugin does.
         "tailspan_vllm.export.retry",
         "tailspan_vllm.export.transport",
         "alerts.groups",
@@ -34,14 +35,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         # The exporter computes the utilisation of GPUs at each scrape.
         "roofline",
     },
-    # Panels name the series as the exporter does.
+    # Panels use the exporter's series names.
     "dashboards": {
         "telemetry",
         "tailspan_vllm.names",
         "alerts.vocabulary",
         "exporters",
     },
-    # The simulator uses the instrumentation's encoder, so that the two cannot differ.
+    # The simulator uses the instrumentation's encoder, so that both always have the same format.
     "simulator": {
         "replay",
         "telemetry",
@@ -52,9 +53,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tailspan_vllm.otlp",
         "tailspan_vllm.request",
     },
-    # The model of a server: everything that asks about one stands on it.
+    # The model of a server, which the analysis and the simulator use.
     "replay": {"telemetry", "roofline"},
-    # It runs alone, near users: neither the store nor the collector comes with it.
+    # The probe runs alone, close to users, without the store and the collector.
     "probe": {
         "telemetry",
         "tailspan_vllm.names",
@@ -64,17 +65,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "diagnosis": {"telemetry"},
     "roofline": {"telemetry", "tailspan_vllm.names"},
-    # What the commands and the pages ask in common.
+    # Calculations that the commands and the pages share.
     "analysis": {"telemetry", "store", "alerts", "cost", "diagnosis", "replay", "roofline"},
-    # The explorer's server checks Host and Origin by the same rule as the collector's.
+    # The explorer's server checks Host and Origin with the collector's rule.
     "ui": {
         *("telemetry", "store", "diagnosis", "alerts", "analysis", "cost", "roofline"),
         "replay.edits",
         "collector.listen.host_check",
     },
-    # The reported model is compared with that of its server.
+    # The rig compares the reported model with the served model.
     "rig": {"dashboards", "tailspan_vllm.engine_state.model_shape", "ui.frame.pages"},
-    # What `tailspan up` runs. It starts the explorer as a process, and imports nothing of it.
+    # The parts that `tailspan up` runs. It starts the explorer as a process, without an import.
     "server": {
         *("telemetry", "store", "collector", "exporters", "alerts", "analysis", "cost"),
     },
@@ -92,13 +93,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         ),
     },
 }
-"""Beside itself, what each part may import of the project."""
+"""The imports within the project that each part may have, besides its own modules."""
 
 OURS = {*MAY_IMPORT, "tailspan_vllm"}
 
 
 LAYERS = ("engine_state", "request", "engine_core", "otlp", "export", "front_end")
-"""The folders of `tailspan_vllm`. Each imports only from those before it."""
+"""The folders of `tailspan_vllm`. Each folder imports only from earlier ones."""
 
 
 def _imports(file: Path) -> set[str]:
@@ -118,7 +119,7 @@ def _allowed(module: str, part: str) -> bool:
 
 @pytest.mark.parametrize("part", sorted(MAY_IMPORT))
 def test_a_part_imports_only_what_lies_below_it(part: str) -> None:
-    """The table above is complete; a new arrow is a decision."""
+    """The table above is complete, and each new arrow is a decision."""
     forbidden = {
         f"{file.relative_to(ROOT)}: {module}"
         for file in (ROOT / part).rglob("*.py")
@@ -162,7 +163,7 @@ def test_the_explorers_kit_frame_and_pages_are_layers() -> None:
 
 
 def test_commands_calculate_nothing() -> None:
-    """`analysis/` calculates; a command reads options and prints."""
+    """`analysis/` calculates; a command only reads options and prints results."""
     calculating = ("numpy", "pyarrow.compute", "diagnosis.inputs", "diagnosis.one_request")
     found = {
         f"{file.relative_to(ROOT)}: {module}"

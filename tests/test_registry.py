@@ -35,11 +35,11 @@ UNITS = {
     "_hz": "Hz",
     "_usd": "USD",
 }
-"""The unit of each name suffix; the longest suffix counts."""
+"""The unit of each name suffix; the longest matching suffix applies."""
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-def test_a_fields_name_says_its_unit(noun: type) -> None:
+def test_a_fields_name_contains_its_unit(noun: type) -> None:
     for field in fields_of(noun):
         ends = [end for end in UNITS if field.name.endswith(end)]
         if ends:
@@ -47,14 +47,14 @@ def test_a_fields_name_says_its_unit(noun: type) -> None:
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-def test_no_two_fields_have_one_name_on_the_wire(noun: type) -> None:
-    """The second would take the value of the first."""
+def test_field_names_in_the_protocol_are_unique(noun: type) -> None:
+    """The second field would receive the value of the first."""
     sent = [each.about.wire for each in fields_of(noun) if each.about.wire is not None]
     assert len(sent) == len(on_the_wire(noun))
 
 
 def test_tables_that_choose_fields_name_those_of_the_registry() -> None:
-    """A renamed field would otherwise be silently unknown."""
+    """A field that was renamed only in the registry would have no effect, without an error."""
     engine = {each.name: each.is_total for each in fields_of(EngineSample)}
     assert {*NUMBERS, *LABELS, *SELECTING, *JUDGING} <= set(REQUEST_COLUMNS)
     assert not any(engine[name] for name in ENGINE_GAUGES)
@@ -70,7 +70,7 @@ def test_a_report_in_flight_has_a_requests_fields_under_their_names() -> None:
 
 
 def test_the_plugins_record_has_the_registrys_names() -> None:
-    """The plugin imports nothing of ours, so its table is compared here."""
+    """The plugin cannot import the registry, so this test compares the two tables."""
     sent = on_the_wire(RequestTimeline)
     assert {wire: sent[wire].name for wire in _AS_RECORDED} == _AS_RECORDED
     assert set(_AS_RECORDED.values()) <= {field.name for field in fields(RequestRecord)}

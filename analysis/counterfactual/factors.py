@@ -33,6 +33,8 @@ class Kind(Enum):
     FRONT_END = "front end"
     DELIVERY = "delivery"
     """The time from the last token to the last byte, which is long for slow clients."""
+    TRANSFERS = "KV transfers"
+    """The seconds that the transfer of a token's KV cache takes."""
     BLOCKS = "KV blocks"
     """Blocks that the window has lost."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
@@ -64,11 +66,12 @@ KIND_OF_CAUSE: Final[Mapping[str, Kind]] = {
     "frontend_cpu": Kind.FRONT_END,
     "network_or_client": Kind.DELIVERY,
     "kv_cache_exhausted": Kind.BLOCKS,
+    "kv_transfer": Kind.TRANSFERS,
     "preemption": Kind.OUTGROWN_BLOCKS,
     "config_change": Kind.CONFIG,
 }
-"""The causes that a replay can remove. The other causes are restarts, hangs, retries, adapters and
-KV transfers, which `replay/` does not model."""
+"""The causes that a replay can remove. The other causes are restarts, hangs, retries and adapters,
+which `replay/` does not model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.corrected_prediction import values_at
+from analysis.counterfactual.evictions import Evictions
 from analysis.counterfactual.factors import LENGTHS, RATES, Factor, Kind
 from analysis.recorded_traffic import Recorded, RecordedEngine
 from analysis.window_replay import Traffic
@@ -41,6 +42,8 @@ class Requests:
     cached_tokens: IntArray
     frontend_s: FloatArray
     """If it is NaN, the front end's model computes it."""
+    held_s: FloatArray
+    """Seconds of waiting for a KV transfer or a grammar."""
     delivery_s: FloatArray
     """Seconds from the last token to the last byte, as recorded."""
     streamed: BoolArray
@@ -98,6 +101,7 @@ class MixedWindow:
         factors: the factors that can be reset.
         chance: draws the requests that get the baseline's times of arrival, cached shares, and the
             values of requests with equal lengths.
+        evictions: the window's evictions, from `evictions`.
     """
 
     def __init__(
@@ -106,9 +110,10 @@ class MixedWindow:
         baseline: RangeTraffic,
         factors: Sequence[Factor],
         chance: np.random.Generator,
+        evictions: Evictions | None = None,
     ) -> None:
         self.window, self.baseline, self.factors = window, baseline, factors
-        self._chance = chance
+        self._chance, self._evictions = chance, evictions
         # A recorded time in the front end contains the wait for other requests. If the front end
         # is a factor, the wait must change with the other factors, so the model computes it.
         self._models_front_end = any(each.kind is Kind.FRONT_END for each in factors)
@@ -123,6 +128,7 @@ class MixedWindow:
         now, usual = self._requests(window), self._requests(baseline)
         usual = _repeated(usual.take(usual.at_s >= 0), baseline.seconds, window.seconds)
         longer_than = [self._lower_bound(each, now, usual) for each in factors]
+        self._quicker_link = _link_ratio(window.recorded, baseline.recorded)
         self._window_requests = self._grouped(now, longer_than)
         self._baseline_requests = self._grouped(usual, longer_than)
 
@@ -164,6 +170,7 @@ class MixedWindow:
             n = len(arrivals)
             cached, acceptance = arrivals.cached_tokens, arrivals.acceptance
             assert arrivals.frontend_s is not None
+            assert arrivals.held_s is not None
             assert arrivals.streamed is not None
             assert arrivals.tenant is not None
             parts.append(
@@ -173,6 +180,7 @@ class MixedWindow:
                     output_tokens=arrivals.output_tokens,
                     cached_tokens=np.zeros(n, np.int64) if cached is None else cached,
                     frontend_s=arrivals.frontend_s * (np.nan if self._models_front_end else 1.0),
+                    held_s=arrivals.held_s,
                     delivery_s=np.nan_to_num(recorded.column("delivery_s")[rows]),
                     streamed=arrivals.streamed,
                     acceptance=np.zeros(n) if acceptance is None else acceptance,
@@ -240,13 +248,23 @@ class MixedWindow:
         mixed = Requests.joined(parts)
         for place in to_reset:
             factor = self.factors[place]
-            if factor.kind in LENGTHS:
+            if factor.kind is Kind.CACHE_HITS:
+                mixed = self._cached_as_in_baseline(mixed, to_reset)
+            elif factor.kind in LENGTHS:
                 mixed = self._with_baseline_lengths(mixed, factor)
+            elif factor.kind is Kind.TRANSFERS:
+                own = mixed.row >= 0
+                mixed = replace(mixed, held_s=mixed.held_s * np.where(own, self._quicker_link, 1.0))
             elif factor.kind is Kind.ACCEPTANCE:
                 mixed = self._ranked(mixed, factor, "acceptance")
             elif factor.kind is Kind.ROUTING:
                 mixed = replace(mixed, engine=self._routed_as_in_baseline(mixed))
-        return mixed
+        new_hits = any(self.factors[place].kind is Kind.CACHE_HITS for place in to_reset)
+        if self._evictions is not None and self._evictions.factor in to_reset and not new_hits:
+            mixed = self._without_evictions(mixed, self._evictions)
+        return replace(
+            mixed, cached_tokens=np.minimum(mixed.cached_tokens, mixed.prompt_tokens - 1)
+        )
 
     def _at_baseline_rate(self, place: int) -> list[Requests]:
         """Return requests at the baseline's times of arrival, with the window's lengths.
@@ -274,21 +292,15 @@ class MixedWindow:
         return parts
 
     def _with_baseline_lengths(self, mixed: Requests, factor: Factor) -> Requests:
-        if factor.kind is Kind.CACHE_HITS:
-            mixed = self._cached_as_in_baseline(mixed)
-        elif factor.kind is Kind.PROMPTS:
-            mixed = self._ranked(mixed, factor, "prompt_tokens")
-        elif factor.kind is Kind.DELIVERY:
-            mixed = self._ranked(mixed, factor, "delivery_s")
-        else:
-            before = mixed.output_tokens
-            mixed = self._ranked(mixed, factor, "output_tokens")
-            # A slow client needs time for each token.
-            longer = mixed.output_tokens / before
-            mixed = replace(mixed, delivery_s=mixed.delivery_s * longer)
-        return replace(
-            mixed, cached_tokens=np.minimum(mixed.cached_tokens, mixed.prompt_tokens - 1)
-        )
+        if factor.kind is Kind.PROMPTS:
+            return self._ranked(mixed, factor, "prompt_tokens")
+        if factor.kind is Kind.DELIVERY:
+            return self._ranked(mixed, factor, "delivery_s")
+        before = mixed.output_tokens
+        mixed = self._ranked(mixed, factor, "output_tokens")
+        # A slow client needs time for each token.
+        longer = mixed.output_tokens / before
+        return replace(mixed, delivery_s=mixed.delivery_s * longer)
 
     def _ranked(self, mixed: Requests, factor: Factor, name: str) -> Requests:
         """Give each request the baseline's value at its rank among its tenant's requests."""
@@ -321,9 +333,12 @@ class MixedWindow:
         own = (requests.row >= 0) & (requests.at_s >= 0)
         return np.asarray(own & ~np.isin(requests.group, long))
 
-    def _cached_as_in_baseline(self, mixed: Requests) -> Requests:
+    def _cached_as_in_baseline(self, mixed: Requests, to_reset: Collection[int]) -> Requests:
         """Give each request the share of cached prompt tokens that a baseline request of the same
-        tenant and a similar length has."""
+        tenant and a similar length has, less what the window's cache evicts."""
+        kept = 1.0
+        if self._evictions is not None and self._evictions.factor not in to_reset:
+            kept = self._evictions.kept
         usual = self._baseline_requests.take(self._can_change_length(self._baseline_requests))
         cached = mixed.cached_tokens.copy()
         for tenant in np.unique(mixed.tenant):
@@ -335,8 +350,16 @@ class MixedWindow:
             place = np.searchsorted(source.prompt_tokens, mixed.prompt_tokens[its])
             place += self._chance.integers(-NEIGHBOURS // 2, NEIGHBOURS // 2, its.size)
             place = np.clip(place, 0, len(source.at_s) - 1)
-            ratio = source.cached_tokens[place] / source.prompt_tokens[place]
+            ratio = kept * source.cached_tokens[place] / source.prompt_tokens[place]
             cached[its] = np.rint(ratio * mixed.prompt_tokens[its])
+        return replace(mixed, cached_tokens=cached)
+
+    def _without_evictions(self, mixed: Requests, found: Evictions) -> Requests:
+        """Let the cache contain what earlier requests of the window had."""
+        own = np.flatnonzero(self._can_change_length(mixed))
+        repeated = found.repeated_ratio[mixed.row[own]] * mixed.prompt_tokens[own]
+        cached = mixed.cached_tokens.copy()
+        cached[own] = np.maximum(cached[own], np.rint(found.usually_kept * repeated))
         return replace(mixed, cached_tokens=cached)
 
     def _routed_as_in_baseline(self, mixed: Requests) -> IntArray:
@@ -411,6 +434,7 @@ class MixedWindow:
             output_tokens=mine.output_tokens,
             cached_tokens=mine.cached_tokens,
             frontend_s=mine.frontend_s,
+            held_s=mine.held_s,
             streamed=mine.streamed,
             acceptance=mine.acceptance if speculates else None,
         )
@@ -421,6 +445,19 @@ def _lengths(requests: Requests, factor: Factor) -> IntArray:
     if factor.kind is Kind.LONG_OUTPUTS:
         return requests.output_tokens
     return requests.prompt_tokens - requests.cached_tokens  # cached tokens need no prefill
+
+
+def _link_ratio(window: Recorded, baseline: Recorded) -> float:
+    """Return the baseline's seconds of KV transfer per token, divided by the window's. It is the
+    ratio of medians over the requests with transfers; 1 if either range has none."""
+    each_s = []
+    for recorded in (window, baseline):
+        tokens = np.nan_to_num(recorded.column("external_cached_tokens"))
+        some = (tokens > 0) & recorded.counted
+        if not some.any():
+            return 1.0
+        each_s.append(float(np.median(recorded.column("queue_held_s")[some] / tokens[some])))
+    return each_s[1] / each_s[0] if each_s[0] > 0 else 1.0
 
 
 def _of_tenant(requests: Requests, tenant: str | None) -> BoolArray:

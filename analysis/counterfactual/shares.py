@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from analysis.counterfactual.evictions import evictions
 from analysis.counterfactual.factors import Factor, Kind, factors_of
 from analysis.counterfactual.lost_blocks import without_lost_blocks
 from analysis.counterfactual.mixed_window import Latencies, MixedWindow, RangeTraffic
@@ -266,6 +267,7 @@ class _Replayer:
         self._window, self._baseline, self._factors = window, baseline, factors
         self._tails, self._progress = tails, progress
         self._selected = [matching(each.requests, tails.equals) for each in (window, baseline)]
+        self._evictions = evictions(window, baseline, factors)
 
     def mean(
         self, traffics: Sequence[tuple[Traffic, Traffic]], chance: np.random.Generator
@@ -282,7 +284,7 @@ class _Replayer:
         for now, usual in traffics:
             window, baseline = RangeTraffic(self._window, now), RangeTraffic(self._baseline, usual)
             seed = str(chance.integers(2**31))
-            mixed = MixedWindow(window, baseline, self._factors, chance)
+            mixed = MixedWindow(window, baseline, self._factors, chance, self._evictions)
             for chosen in sums:
                 sums[chosen] += self._tail_s(mixed, chosen, seed, self._selected) / len(traffics)
                 self._progress()

@@ -27,7 +27,7 @@ def install() -> None:
         nonlocal flushed
         stall = end_step(self, work, begun, ended, sequences)
         lines.append(json.dumps([ended, max(ended - begun, 0.0), stall, *work]))
-        # Steps are written at most one second late, because SIGTERM may end the process.
+        # Steps are written within one second, because SIGTERM may end the process.
         if (now := time.monotonic()) - flushed > FLUSH_S:
             with open(path, "a") as file:  # noqa: PTH123
                 file.write("\n".join(lines) + "\n")

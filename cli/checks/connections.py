@@ -265,6 +265,10 @@ _REFUSED_MENDS = {
     "instant_out_of_range": (
         "a sender's clock was never set: set it by NTP; the log has the details"
     ),
+    "too_many_operations": (
+        "an application reports more operations in one trace than are kept: use one trace per"
+        " request of a user"
+    ),
     "too_many_starts": (
         "too many engine starts: an engine restarts in a loop, or a sender sends false starts; the"
         " log has the details"

@@ -64,6 +64,7 @@ _COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
     "slo": (("slo", "status"), True),
     "compare": (("compare",), False),
     "what-if": (("what-if",), False),
+    "budget": (("budget",), False),
 }
 """For each question, the command, and whether the command prints one JSON object per line. To add a
 question, add a row."""

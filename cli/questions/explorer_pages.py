@@ -17,6 +17,7 @@ PAGES: Final[Mapping[str, str]] = {
     "slo": "slos",
     "compare": "compare",
     "what-if": "what-if",
+    "budget": "requests",
 }
 """The page of each question. Questions without a row have no link."""
 _NS: Final = 10**9
@@ -47,6 +48,8 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
             "from": f"{window.from_unix_ns / _NS:.0f}",
             "to": f"{window.to_unix_ns / _NS:.0f}",
         }
+    if name == "budget":
+        query["budget"] = asked.get("preset", "chat")
     if name == "explain" and "metric" in asked:
         query["latency"] = asked["metric"]
     if name == "explain" and "baseline" in asked and "from" in query:

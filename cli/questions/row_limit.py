@@ -88,7 +88,7 @@ def _windows(name: str, chosen: Mapping[str, Any]) -> Iterator[Window]:
             yield from (before, window)
         elif name == "compare":
             yield from _compared(chosen)
-        elif name == "stats" and _reads_rows(chosen):
+        elif name == "budget" or (name == "stats" and _reads_rows(chosen)):
             yield _window(chosen)
     except (ValueError, TypeError, click.UsageError):
         return

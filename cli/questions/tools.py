@@ -58,6 +58,13 @@ _USES: Final[Mapping[str, str]] = {
         " replicas, router, rate (such as 2x), prompt, output, or sweep or find. If refused is not"
         " null, there is no prediction, and refused is the reason. It takes up to a minute."
     ),
+    "budget": (
+        "Show which layer of a latency budget the slow requests overspend: the application before"
+        " the model, network, front end, queue, prefill, decode, delivery, the application after"
+        " it. preset is voice, chat or code. verdict is within, over or insufficient_data. Values"
+        " are means over the slowest requests; spent_s null means unknown. Do not promise the gain"
+        " of a change; predict it with what_if."
+    ),
 }
 """When to use each question, and how to read its answer. Questions without a row use their
 command's help."""

@@ -1,10 +1,10 @@
 """Reads the AMD GPUs of this machine through AMD SMI, the Python library of ROCm.
 
-`umc_activity` is the average share of the memory bandwidth in use, as reported by the firmware of
-an Instinct GPU. The share times `vram_max_bandwidth` is the bandwidth in bytes per second.
-`gfx_activity` is the share of time in which the graphics engine was busy. It is an upper bound of
-the activity of the engine's units.
-Source: AMD SMI, "Python API reference", ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of 10⁹).
+The firmware of an Instinct GPU reports `umc_activity`: the average share of the memory bandwidth in
+use. This share times `vram_max_bandwidth` is the bandwidth in bytes per second. `gfx_activity` is
+the share of time in which the graphics engine was busy, an upper bound of the activity of the
+engine's units. Source: AMD SMI, "Python API reference", ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of
+10⁹).
 """
 
 import contextlib
@@ -61,8 +61,8 @@ _ACTIVITIES: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
 def load() -> Any:
     """Return the Python library.
 
-    If the C library is missing, importing the Python library prints to stdout and raises
-    exceptions. This function converts the exceptions to ReaderError.
+    Without the C library, importing the Python library prints to stdout and raises exceptions. This
+    function converts them to ReaderError.
     """
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -93,7 +93,7 @@ class AmdSmiReader:
         self._opened_s = 0.0
 
     def read(self) -> Reading:
-        """Return the current values of every GPU. A GPU that fails does not affect the other GPUs.
+        """Return the current values of every GPU. A failed GPU does not affect the others.
 
         Raises:
             ReaderError: the library is not usable, or finds no GPU.
@@ -115,7 +115,7 @@ class AmdSmiReader:
             except ReaderError as error:
                 failures.append(Failure(f"GPU {index}", error.absence))
         if failures and self._clock() - self._opened_s >= REOPEN_S:
-            self.close()  # when opened again, it finds GPUs that are back
+            self.close()  # reopening the library finds GPUs that are back
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class AmdSmiReader:
         return self._smi
 
     def _gpu(self, smi: Any, index: int, handle: Any, at_unix_ns: int) -> GpuReading:
-        uuid = _asked(smi, lambda: smi.amdsmi_get_gpu_device_uuid(handle))
+        uuid = _called(smi, lambda: smi.amdsmi_get_gpu_device_uuid(handle))
         if isinstance(uuid, Absence):
             raise ReaderError(uuid)
         into = Measurements()
@@ -147,11 +147,11 @@ class AmdSmiReader:
         _read_clocks(smi, handle, into)
         _read_throttling(smi, handle, into)
         into.set_rest_absent(Absence(Why.NOT_REPORTED, "AMD SMI"))
-        found = _asked(smi, lambda: smi.amdsmi_get_gpu_process_list(handle))
+        found = _called(smi, lambda: smi.amdsmi_get_gpu_process_list(handle))
         processes = None
         if not isinstance(found, Absence):
             processes = frozenset(int(each["pid"]) for each in found if int(each["pid"]) > 0)
-        asic = _asked(smi, lambda: smi.amdsmi_get_gpu_asic_info(handle))
+        asic = _called(smi, lambda: smi.amdsmi_get_gpu_asic_info(handle))
         name = None if isinstance(asic, Absence) else _value(asic, "market_name")
         return GpuReading(
             gpu=str(uuid),
@@ -177,10 +177,10 @@ def absence_of(smi: Any, error: Exception) -> Absence:
 
 
 def _read_activity(smi: Any, handle: Any, into: Measurements) -> None:
-    activity = _asked(smi, lambda: smi.amdsmi_get_gpu_activity(handle))
+    activity = _called(smi, lambda: smi.amdsmi_get_gpu_activity(handle))
     for name, key in zip(_ACTIVITIES, ("umc_activity", "gfx_activity"), strict=True):
         _set(into, name, activity, key, lambda percent: percent / 100, most=1.0)
-    vram = _asked(smi, lambda: smi.amdsmi_get_gpu_vram_info(handle))
+    vram = _called(smi, lambda: smi.amdsmi_get_gpu_vram_info(handle))
     ratio = into.values.get("dram_bandwidth_ratio")
     if ratio is None:
         into.set_absent("dram_bandwidth_bytes_per_s", into.absent["dram_bandwidth_ratio"])
@@ -195,19 +195,19 @@ def _read_activity(smi: Any, handle: Any, into: Measurements) -> None:
 
 
 def _read_memory(smi: Any, handle: Any, into: Measurements) -> None:
-    usage = _asked(smi, lambda: smi.amdsmi_get_gpu_vram_usage(handle))
+    usage = _called(smi, lambda: smi.amdsmi_get_gpu_vram_usage(handle))
     _set(into, "memory_used_bytes", usage, "vram_used", lambda value: int(value) * _MB)
     _set(into, "memory_total_bytes", usage, "vram_total", lambda value: int(value) * _MB)
 
 
 def _read_power(smi: Any, handle: Any, into: Measurements) -> None:
-    power = _asked(smi, lambda: smi.amdsmi_get_power_info(handle))
+    power = _called(smi, lambda: smi.amdsmi_get_power_info(handle))
     # MI300 and newer report the first key, older GPUs the second.
     key = "current_socket_power"
     if not isinstance(power, Absence) and _value(power, key) is None:
         key = "average_socket_power"
     _set(into, "power_w", power, key, float)
-    energy = _asked(smi, lambda: smi.amdsmi_get_energy_count(handle))
+    energy = _called(smi, lambda: smi.amdsmi_get_energy_count(handle))
     counted = "energy_accumulator"
     if not isinstance(energy, Absence) and counted not in energy:
         counted = "power"  # its name in ROCm 5 and 6.0
@@ -223,15 +223,15 @@ def _read_power(smi: Any, handle: Any, into: Measurements) -> None:
 
 def _read_clocks(smi: Any, handle: Any, into: Measurements) -> None:
     kinds = smi.AmdSmiClkType
-    gfx = _asked(smi, lambda: smi.amdsmi_get_clock_info(handle, kinds.GFX))
+    gfx = _called(smi, lambda: smi.amdsmi_get_clock_info(handle, kinds.GFX))
     _set(into, "sm_clock_hz", gfx, "clk", lambda mhz: int(mhz) * _MHZ)
     _set(into, "sm_clock_max_hz", gfx, "max_clk", lambda mhz: int(mhz) * _MHZ)
-    memory = _asked(smi, lambda: smi.amdsmi_get_clock_info(handle, kinds.MEM))
+    memory = _called(smi, lambda: smi.amdsmi_get_clock_info(handle, kinds.MEM))
     _set(into, "memory_clock_hz", memory, "clk", lambda mhz: int(mhz) * _MHZ)
 
 
 def _read_throttling(smi: Any, handle: Any, into: Measurements) -> None:
-    status = _asked(smi, lambda: smi.amdsmi_get_violation_status(handle))
+    status = _called(smi, lambda: smi.amdsmi_get_violation_status(handle))
     if isinstance(status, Absence):
         into.set_absent("throttle_reasons", status)
         return
@@ -266,12 +266,12 @@ def _set(
 
 
 def _value(answer: Mapping[str, Any], key: str) -> Any:
-    """Return a value, or None for "N/A", which the library returns for an unsupported feature."""
+    """Return a value, or None for "N/A" (an unsupported feature)."""
     value = answer.get(key)
     return None if value == "N/A" else value
 
 
-def _asked(smi: Any, ask: Callable[[], Any]) -> Any:
+def _called(smi: Any, ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except smi.AmdSmiException as error:
@@ -280,5 +280,5 @@ def _asked(smi: Any, ask: Callable[[], Any]) -> Any:
             raise ReaderError(absence) from error
         return absence
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # The library's API has changed between versions. Some versions return decoded values.
+        # Some versions of the library return decoded values.
         return Absence(Why.VERSION_MISMATCH, f"AMD SMI: {type(error).__name__}")

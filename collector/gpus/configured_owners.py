@@ -1,4 +1,4 @@
-"""The replicas of GPUs as configured by the user, by GPU name or by labels of a dcgm-exporter.
+"""Returns the replica that the user configured for a GPU, by GPU name or by labels of an exporter.
 
 Pure. Configuration overrides detection.
 """
@@ -23,7 +23,7 @@ ALLOWED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredOwners:
-    """The user's configuration.
+    """The configured replicas of GPUs.
 
     Attributes:
         by_gpu: maps one of a GPU's names to its replica.
@@ -43,7 +43,7 @@ class ConfiguredOwners:
 
 
 def names_of(gpu: GpuReading) -> tuple[str, ...]:
-    """Return the names by which a user may identify a GPU, the most specific first."""
+    """Return the names that identify a GPU in the configuration, the most specific first."""
     number = None if gpu.index is None else str(gpu.index)
     if gpu.source is GpuSource.DCGM:
         host = gpu.labels.get("Hostname")

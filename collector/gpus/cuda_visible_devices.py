@@ -1,7 +1,7 @@
 """Parses CUDA_VISIBLE_DEVICES with CUDA's rules.
 
-Pure. Source: CUDA C++ Programming Guide, "CUDA Environment Variables". The variable lists
-numbers, UUIDs or prefixes of UUIDs. Devices after the first invalid entry are not visible.
+Pure. Source: CUDA C++ Programming Guide, "CUDA Environment Variables". The variable lists numbers,
+UUIDs or prefixes of UUIDs. CUDA ignores all entries from the first invalid entry on.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ _PREFIXES = ("GPU-", "MIG-")
 def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
     """Return the UUIDs of the GPUs that a process sees.
 
-    CUDA numbers GPUs by speed, the driver by PCI bus. The numbers are certain to be equal only if
-    all GPUs are of the same model; otherwise the result is empty.
+    CUDA numbers GPUs by speed, but the driver numbers them by PCI bus. The numbers are certainly
+    equal only if all GPUs are of the same model; otherwise the result is empty.
 
     Args:
         variable: the value of the process's CUDA_VISIBLE_DEVICES.

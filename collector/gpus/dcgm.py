@@ -1,7 +1,7 @@
 """Reads NVIDIA GPUs through dcgm-exporters: GPUs older than Hopper, and GPUs of other machines.
 
-An exporter samples its GPUs every 30 s unless it is started with `-c 1000`. More frequent scrapes
-return the same values again.
+An exporter samples its GPUs every 30 s, or every second if started with `-c 1000`. More frequent
+scrapes return the same values again.
 """
 
 import asyncio
@@ -46,8 +46,7 @@ class DcgmReader:
         self._clock_unix_ns = clock_unix_ns
 
     async def read(self) -> Reading:
-        """Return every GPU of every exporter. An exporter that fails does not affect the other
-        exporters.
+        """Return every GPU of every exporter. A failed exporter does not affect the others.
 
         Raises:
             ReaderError: discovery fails, or all exporters fail.

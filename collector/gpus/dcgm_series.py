@@ -1,10 +1,9 @@
-"""Parses the response of a dcgm-exporter to GPU samples.
+"""Converts the response of a dcgm-exporter to GPU samples.
 
 Pure. With MIG, each slice has its own series with the label GPU_I_ID. The exporter repeats the
-card's power and energy for each slice. The parser leaves them out, so that no sum counts them
-twice.
-Sources: dcgm-exporter, `etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM, "Field
-Identifiers". Label names are those of versions 2.x to 4.x, including `--use-old-namespace`.
+card's power and energy for each slice; the parser drops these copies, so that no sum counts them
+twice. Sources: dcgm-exporter, `etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM,
+"Field Identifiers". Label names are those of versions 2.x to 4.x, including `--use-old-namespace`.
 """
 
 import re
@@ -22,7 +21,7 @@ MOST_GPUS: Final = 1_024
 _MHZ: Final = 1_000_000
 _MIB: Final = 2**20
 _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
-    # Prometheus renames a label to `exported_…` if the target has a label of the same name.
+    # Prometheus renames a label to `exported_…` if the target already has a label of this name.
     "pod": ("exported_pod", "pod", "pod_name"),
     "namespace": ("exported_namespace", "namespace", "pod_namespace"),
     "container": ("exported_container", "container", "container_name"),
@@ -33,7 +32,7 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "GPU_I_ID": ("GPU_I_ID",),
     "GPU_I_PROFILE": ("GPU_I_PROFILE",),
 }
-"""Maps Tailspan's name of a label to its names in dcgm-exporters, in order of preference."""
+"""Maps each label to its names in dcgm-exporters, in order of preference."""
 LABELS: Final = frozenset(_LABELS)
 """The labels that the template of `--dcgm-replica` may contain."""
 
@@ -61,11 +60,11 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": _Field(
         "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
     ),
-    # The name of this field before DCGM 3.3.
+    # This field's name before DCGM 3.3.
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _Field(
         "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
     ),
-    # Treated as rates, whatever type an exporter's configuration assigns.
+    # These series are rates, whatever type the exporter's configuration declares.
     "DCGM_FI_PROF_PCIE_RX_BYTES": _Field("pcie_rx_bytes_per_s", finite),
     "DCGM_FI_PROF_PCIE_TX_BYTES": _Field("pcie_tx_bytes_per_s", finite),
     "DCGM_FI_PROF_NVLINK_RX_BYTES": _Field("nvlink_rx_bytes_per_s", finite),
@@ -83,7 +82,7 @@ NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
 
 
 def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...]:
-    """Return the GPUs and slices in a response. GPUs without a name are ignored.
+    """Return the GPUs and slices in a response. GPUs without a UUID are ignored.
 
     Args:
         samples: samples with names in `NAMES`.
@@ -152,7 +151,7 @@ def _gpu(
 def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
     """Set the memory fields.
 
-    If the total is absent, it is set to the sum of used, free and reserved memory.
+    An absent total is the sum of used, free and reserved memory.
     """
     used, free, total = (values.get(name) for name in (_USED, _FREE, _TOTAL))
     if total is None and used is not None and free is not None:

@@ -1,7 +1,6 @@
-"""Calls a driver's library on a separate thread, so that a call that hangs does not block other
-code.
+"""Calls a driver's library on a separate thread, so that a hanging call blocks no other code.
 
-The thread is a daemon thread, so a hanging driver does not prevent the program from ending.
+It is a daemon thread, so a hanging driver does not prevent the program from ending.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ TIMEOUT_S: Final = 5.0
 
 
 class Library(Protocol):
-    """Reads GPUs with calls that may block, all from one thread."""
+    """Reads GPUs with calls that may block. All calls come from one thread."""
 
     def read(self) -> Reading:
         """See `Reader.read`."""
@@ -27,7 +26,7 @@ class Library(Protocol):
 
 
 class DriverThread:
-    """A reader that calls a library on its thread.
+    """A reader that calls a library on a separate thread.
 
     Args:
         library: the library.
@@ -48,7 +47,7 @@ class DriverThread:
 
         Raises:
             ReaderError: reading failed or took too long. After a timeout, further calls fail until
-            the first call has returned.
+                the first call has returned.
         """
         if self._pending is not None and not self._pending.done():
             raise ReaderError(Absence(Why.TIMEOUT, "the driver's previous call has not returned"))
@@ -67,7 +66,7 @@ class DriverThread:
             raise ReaderError(late) from error
 
     def close(self) -> None:
-        """Close the library when its current call has returned; does not wait."""
+        """Close the library after its current call has returned, without waiting for it."""
         if self._thread is not None:
             self._calls.put(None)
             self._thread = None

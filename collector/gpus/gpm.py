@@ -1,9 +1,9 @@
-"""NVIDIA's GPU performance monitoring (GPM): activity between two samples, for Hopper and newer.
+"""Reads NVIDIA's GPU performance monitoring (GPM): activity between two samples, since Hopper.
 
-The first sample of a GPU has no values. A sample after a long pause has none, because an average
-over a minute is not the activity of the last second. Each GPU has two sample buffers, which are
-freed at the end of the program.
-Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
+The first sample of a GPU has no values. A sample after a long pause has none either, because an
+average over a minute is not the activity of the last second. Each GPU has two sample buffers, which
+are freed at the end of the program. Source: NVML API reference, "GPM Functions" and
+`nvmlGpmMetricId_t`.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ LONGEST_S: Final = 10.0
 _PERCENT: Final = 0.01
 _MIB: Final = float(2**20)
 _ROUNDING: Final = 1.01
-"""Upper bound of a plausible ratio. A ratio may exceed 1 slightly, because two different clocks are
-used; it is then set to 1. A larger ratio is discarded.
+"""Upper bound of a plausible ratio. A ratio can slightly exceed 1, because it is measured with two
+clocks; it is then set to 1. A larger ratio is discarded.
 """
 
 
@@ -70,10 +70,10 @@ class GpmWindow:
             ReaderError: the GPU is gone.
         """
         try:
-            why = self._look(into)
+            why = self._compare_with_last(into)
         except self._pynvml.NVMLError as error:
             why = absence_of(self._pynvml, error)
-            self.free()  # the next reading starts again
+            self.free()  # the next reading starts anew
         if why is not None:
             if why.why in GONE:
                 raise ReaderError(why)
@@ -86,11 +86,11 @@ class GpmWindow:
         self._spare = self._before = None
         for buffer in held:
             if buffer is not None:
-                # If the library has been shut down, it has already freed its memory.
+                # A library that was shut down has already freed its memory.
                 with contextlib.suppress(self._pynvml.NVMLError):
                     self._pynvml.nvmlGpmSampleFree(buffer)
 
-    def _look(self, into: Measurements) -> Absence | None:
+    def _compare_with_last(self, into: Measurements) -> Absence | None:
         if not self._asked:
             self._unsupported = self._support()
             self._asked = True
@@ -144,10 +144,7 @@ class GpmWindow:
 
 
 def _checked(value: float, *, is_ratio: bool) -> float | None:
-    """Return the value, with a ratio limited to 1, or None if the value is impossible.
-
-    NaN compares as false, so it gives None.
-    """
+    """Return the value, with a ratio limited to 1, or None for NaN or an impossible value."""
     if not 0 <= value < (_ROUNDING if is_ratio else float("inf")):
         return None
     return min(value, 1.0) if is_ratio else value

@@ -1,4 +1,4 @@
-"""Selects the readers of this machine's own GPUs and of dcgm-exporters."""
+"""Creates the readers of this machine's GPUs and of dcgm-exporters."""
 
 import socket
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ AMD_SMI: Final = "amd_smi"
 
 
 class GpuReaders:
-    """All configured readers; `close` releases the readers' resources.
+    """All configured readers. `close` releases their resources.
 
     Args:
         local: whether to read the GPUs of this machine.
@@ -54,5 +54,5 @@ class GpuReaders:
 
 
 def host_name() -> str:
-    """Return this machine's name, as vLLM's instrumentation reports it."""
+    """Return this machine's name, as the plugin reports it."""
     return socket.gethostname()

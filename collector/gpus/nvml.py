@@ -1,8 +1,8 @@
 """Reads the NVIDIA GPUs of this machine through NVML: every card and every MIG slice.
 
 A lost GPU does not affect the other GPUs. NVML finds a lost GPU again only after the library is
-reopened. Reopening the library costs the other GPUs the rates of one sample. While a GPU is lost,
-the library is reopened every 30 s.
+reopened. After that, one sample of every GPU has no rates, so the library is reopened only every 30
+s.
 """
 
 import contextlib
@@ -108,7 +108,7 @@ class NvmlReader:
         self._peaks.clear()
         self._some_lost = False
         if nvml is not None:
-            with contextlib.suppress(nvml.NVMLError):  # it may be shut down already
+            with contextlib.suppress(nvml.NVMLError):  # the library may be shut down already
                 nvml.nvmlShutdown()
 
     def _open(self) -> Any:
@@ -164,7 +164,7 @@ class NvmlReader:
                 lambda place=place: nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, place),  # type: ignore[misc]
             )
             if isinstance(part, Absence):
-                if part.why is not Why.NO_DATA:  # not every place has a slice
+                if part.why is not Why.NO_DATA:  # NO_DATA: there is no slice at this place
                     failures.append(Failure(f"GPU {index} MIG slice {place}", part))
                 continue
             try:
@@ -200,9 +200,7 @@ class NvmlReader:
         return self._windows[gpu]
 
     def _set_bandwidth(self, nvml: Any, gpu: str, device: Any, into: Measurements) -> None:
-        """Set the memory bandwidth in bytes per second: the measured share times the peak
-        bandwidth.
-        """
+        """Set the memory bandwidth in bytes/s: the measured share times the peak bandwidth."""
         name = "dram_bandwidth_bytes_per_s"
         ratio = into.values.get("dram_bandwidth_ratio")
         if ratio is None:

@@ -1,9 +1,8 @@
-"""NVML's current values of one NVIDIA GPU, without its performance counters.
+"""Reads NVML's current values of one NVIDIA GPU, without its performance counters.
 
-NVML's `utilization.memory` is not read, because it is the share of time in which memory was
-accessed. It is often mistaken for the share of the bandwidth. Power, energy and clocks belong to a
-card. With MIG, memory and processes belong to the card's slices.
-Source: NVML API reference, "Device Queries".
+NVML's `utilization.memory` is not read: it is the share of time in which memory was accessed, not
+the share of the bandwidth. Power, energy and clocks belong to a card. With MIG, memory and
+processes belong to the card's slices. Source: NVML API reference, "Device Queries".
 """
 
 from collections.abc import Callable
@@ -33,7 +32,7 @@ def _clock(kind: str, function: str) -> Callable[[Any, Any], int]:
 def _reasons(nvml: Any, device: Any) -> str:
     try:
         return reasons_of(nvml.nvmlDeviceGetCurrentClocksEventReasons(device))
-    except nvml.NVMLError_FunctionNotFound:  # its name before driver 535
+    except nvml.NVMLError_FunctionNotFound:  # the function's name before driver 535
         return reasons_of(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))
 
 
@@ -57,18 +56,16 @@ OF_MEMORY: Final = (
 
 
 def read_card(nvml: Any, device: Any, into: Measurements) -> None:
-    """Set power and energy.
+    """Set the power and energy of a card.
 
     Raises:
-        ReaderError: the GPU is gone. The other functions of this module also raise it.
+        ReaderError: the GPU is gone. All functions of this module raise this error.
     """
     _read(nvml, device, OF_CARD, into)
 
 
 def read_clocks(nvml: Any, device: Any, into: Measurements) -> None:
-    """Set the clocks and the throttle reasons of a card. These values also apply to each slice of
-    the card.
-    """
+    """Set the clocks and throttle reasons of a card. They also apply to each slice of the card."""
     _read(nvml, device, OF_CLOCKS, into)
 
 
@@ -83,9 +80,9 @@ def read_memory(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def _memory(nvml: Any, device: Any) -> Any:
-    """Return the memory, without the part that the driver reserves (480 MiB of an H100).
+    """Return the memory, without the part that the driver reserves (480 MiB on an H100).
 
-    nvidia-smi and DCGM do not count this part as used, either.
+    nvidia-smi and DCGM do not count this part as used either.
     """
     try:
         return nvml.nvmlDeviceGetMemoryInfo(device, nvml.nvmlMemory_v2)
@@ -94,7 +91,7 @@ def _memory(nvml: Any, device: Any) -> Any:
 
 
 def peak_bytes_per_s(nvml: Any, device: Any) -> float | Absence:
-    """Return the memory's peak bandwidth, from its bus width and highest clock."""
+    """Return the peak memory bandwidth, computed from bus width and highest clock."""
     found: list[float] = []
     for each in (
         asked(nvml, lambda: nvml.nvmlDeviceGetMemoryBusWidth(device)),

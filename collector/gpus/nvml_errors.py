@@ -41,8 +41,8 @@ CODES: Final[Mapping[str, Why]] = {
     "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED": Why.NOT_SUPPORTED,
     "NVML_ERROR_UNKNOWN": Why.FAILED,
 }
-"""Maps each code, by its name in the Python package, to a reason. Older versions of the package
-have fewer names.
+"""Maps each code's name in the Python package to a reason. Older versions of the package lack some
+names.
 """
 
 

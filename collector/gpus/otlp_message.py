@@ -15,7 +15,7 @@ PATH: Final = "/v1/metrics"
 
 
 def message(samples: Sequence[GpuSample]) -> bytes:
-    """Return an OTLP metrics message with the samples, with one resource per replica."""
+    """Return an OTLP metrics message with one resource per replica."""
     by_replica: dict[str, list[GpuSample]] = {}
     for sample in samples:
         by_replica.setdefault(sample.replica, []).append(sample)

@@ -2,9 +2,9 @@
 
 The sources are used in this order: the user's configuration; the labels of a dcgm-exporter; the
 ancestors of the processes that compute on the GPU; CUDA_VISIBLE_DEVICES of the replicas' processes.
-If no engines report to this process, as in an agent on a GPU machine, the replica's name is the
-host and port of the server that these processes work for. This is the default name of a replica. A
-GPU without a replica is reported under its machine's name, so that idle GPUs stay visible.
+If no engines report to this process, as in an agent on a GPU machine, the GPU is assigned to the
+default name of a replica: the host and port of the server to which these processes belong. A GPU
+without a replica is reported under its machine's name, so that idle GPUs stay visible.
 """
 
 import logging
@@ -28,14 +28,14 @@ from telemetry.requests import RequestTimeline, Source
 MOST_KNOWN: Final = 4_096
 SILENT_NS: Final = 300 * 10**9
 """If an engine sends no sample for this time, its process id is ignored, because another process
-may have the id. A running engine sends a sample every second.
+may have taken the id. A running engine sends a sample every second.
 """
 
 _log = logging.getLogger(__name__)
 
 
 class Owners(Listener):
-    """Assigns GPUs to replicas. It is also a listener, which records the process ids of engines.
+    """Assigns GPUs to replicas. As a listener, it records the process ids of engines.
 
     Args:
         host: this machine's name.
@@ -75,8 +75,8 @@ class Owners(Listener):
         """Record the process ids of engines. Scrapes and simulations report no process ids."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            # Once per message: senders may invent names, and each call takes time in proportion to
-            # the number of names.
+            # Only once per message, because the call takes time in proportion to the number of
+            # names, and senders may invent names.
             if len(self._engines) >= MOST_KNOWN:
                 self._forget(now_unix_ns)
             for each in samples:
@@ -92,7 +92,7 @@ class Owners(Listener):
                         )
                     self._left_out += 1
                     continue
-                # If a sample has only gauges, its start time is the time of the sample.
+                # The start time of a sample without totals is the time of the sample.
                 counts = each.started_unix_ns != each.at_unix_ns
                 engine = EngineProcess(*key, each.started_unix_ns if counts else None)
                 self._engines[key] = engine, now_unix_ns
@@ -151,8 +151,9 @@ class Owners(Listener):
     def _by_variable(
         self, gpus: Sequence[GpuReading], engines: Sequence[EngineProcess]
     ) -> dict[str, str]:
-        """Return the replica of each GPU, according to CUDA_VISIBLE_DEVICES. Processes in
-        containers are ignored, because containers number GPUs differently.
+        """Return the replica of each GPU according to CUDA_VISIBLE_DEVICES.
+
+        Processes in containers are ignored, because containers number GPUs differently.
         """
         local = [gpu for gpu in gpus if gpu.source is GpuSource.NVML]
         seen: dict[str, set[str]] = {}
@@ -185,8 +186,9 @@ def _busiest(counted: Counter[str]) -> str | None:
 
 
 def _full_name(name: str | None, replicas: set[str]) -> str | None:
-    """Return the full replica name for a name from labels. The default name of a replica in a pod
-    is `pod:port`, but labels contain only the pod.
+    """Return the full replica name for a name from labels.
+
+    The default name of a replica in a pod is `pod:port`, but labels contain only the pod.
     """
     if name is None or name in replicas:
         return name

@@ -1,13 +1,13 @@
-"""Returns the replica that a process of this machine belongs to.
+"""Finds the replica to which a process of this machine belongs.
 
 Pure. A process id alone is not enough: other machines have the same ids, and every container has a
-process 1. Therefore the start time of the process must be close to the start time of the engine's
-totals. If a replica's name contains a host (`host:port`, the default), the host must be this
-machine or the process's container.
+process 1. Therefore the process must have started at about the same time as the engine's totals. If
+a replica's name contains a host (`host:port`, the default), the host must be this machine or the
+process's container.
 
 With one API server, the engine's workers are descendants of the process whose id the engine
-reports. With several API servers, or with data parallelism, servers and engines are siblings:
-children of one launcher that runs the same program, started together.
+reports. With several API servers, or with data parallelism, servers and engines are siblings: one
+launcher with the same program started them together.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from collector.gpus.processes import Process
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
-"""Maximum time between the start of a process and the start of its totals. The totals may start
+"""Maximum time between the start of a process and the start of its totals. The totals can start
 before or after the process loads the model.
 """
 TOGETHER_S: Final = 120.0
@@ -51,7 +51,7 @@ def replica_of(
     hostname: Callable[[int], str | None],
     children: Callable[[int], Iterable[Process]] = lambda _pid: (),
 ) -> str | None:
-    """Return the replica that a process serves, or None if the replica is uncertain.
+    """Return the replica of a process, or None if it is uncertain.
 
     Args:
         ancestry: the process, its parent, its grandparent, and so on.
@@ -80,17 +80,16 @@ def server_of(
     hostname: Callable[[int], str | None],
     port: Callable[[int], int | None],
 ) -> str | None:
-    """Return the default name, host:port, of the server that a process works for.
+    """Return the default name (host:port) of the server to which a process belongs.
 
     The server is the nearest ancestor that runs the same program and listens on exactly one port.
-    The server's GPU workers use several ports among themselves, and its parent runs another
-    program.
+    Its GPU workers listen on several ports, and its parent runs another program.
 
     Args:
         ancestry: the process, its parent, and so on.
         here: this machine's name.
         hostname: returns the name of a process' container.
-        port: returns the only port that a process listens on.
+        port: returns the port of a process that listens on exactly one port.
     """
     line = list(ancestry)
     for process in line[1:]:
@@ -124,7 +123,7 @@ def _certain(candidates: set[str], host: str | None) -> str | None:
     of_host = {each for each in candidates if host is not None and host in (each, host_of(each))}
     if len(of_host) == 1:
         return next(iter(of_host))
-    # A configured name does not have to contain the server's host.
+    # A name that the user configured may have no host.
     chosen = {each for each in candidates if host_of(each) is None}
     return next(iter(chosen)) if len(chosen) == 1 and not of_host else None
 

@@ -1,9 +1,7 @@
 """Reads the processes of this machine from /proc: parents, namespaces, start times.
 
-The module reads only CUDA_VISIBLE_DEVICES from the environment of a process, because other
-variables may contain secrets. It does not read command lines, because these may contain secrets. A
-value that this process has no permission to read is unknown.
-Source: proc(5).
+Command lines and environment variables may contain secrets, so CUDA_VISIBLE_DEVICES is the only one
+of them that is read. A value that this process may not read is unknown. Source: proc(5).
 """
 
 import contextlib
@@ -15,12 +13,12 @@ from typing import Final, NamedTuple
 VARIABLE: Final = b"CUDA_VISIBLE_DEVICES"
 INIT: Final = 1
 KERNEL_THREADS: Final = 2
-"""Process id of the parent of all kernel threads, which is not visible in containers."""
+"""Process id of the parent of all kernel threads. It is not visible in containers."""
 _LISTENING: Final = "0A"
 """TCP_LISTEN in the kernel's tables of sockets."""
 _DEEPEST: Final = 64
-"""Maximum number of ancestors of a process. A longer chain means that processes changed during the
-reading.
+"""Maximum number of ancestors of a process. A longer chain means that processes changed while they
+were read.
 """
 
 
@@ -32,7 +30,7 @@ class Process(NamedTuple):
         own_pid: the process id in the process's own namespace; differs from `pid` in a container.
         contained: whether the process is in a namespace below Tailspan's.
         started_unix_s: start timestamp of the process; None if unknown.
-        program: the file that the process runs, or None if it must not be read.
+        program: the executable file, or None without permission to read it.
     """
 
     pid: int
@@ -47,7 +45,7 @@ class Processes:
 
     Args:
         root: the path of /proc.
-        ticks_per_s: frequency of the clock that /proc uses for start times.
+        ticks_per_s: clock ticks per second of the start times in /proc.
     """
 
     def __init__(self, root: Path = Path("/proc"), ticks_per_s: float | None = None) -> None:
@@ -58,8 +56,7 @@ class Processes:
     def ancestry(self, pid: int) -> Iterator[Process]:
         """Yield a process, its parent, its grandparent, and so on.
 
-        Process 1 of the machine is left out. Process 1 of a container is included, because it may
-        be a server.
+        Process 1 of the machine is left out, but process 1 of a container may be a server.
         """
         for _ in range(_DEEPEST):
             if pid == INIT and self._is_machine():
@@ -98,9 +95,7 @@ class Processes:
         return None
 
     def port(self, pid: int) -> int | None:
-        """Return the TCP port that a process listens on, or None unless exactly one port is
-        readable.
-        """
+        """Return the TCP port that a process listens on; None unless there is exactly one."""
         try:
             mine = self._sockets(pid)
             lines = [
@@ -142,8 +137,8 @@ class Processes:
             return False
 
     def _process(self, pid: int, status: dict[str, str]) -> Process:
-        # One number per namespace, from Tailspan's to the process's own; kernels before 4.1 lack
-        # it.
+        # One id per namespace, from Tailspan's to the process's own. Kernels before 4.1 lack this
+        # field.
         numbers = status.get("NSpid", str(pid)).split()
         contained = len(numbers) > 1
         return Process(pid, int(numbers[-1]), contained, self._started(pid), self._program(pid))
@@ -165,7 +160,7 @@ class Processes:
                 self._booted_s = _boot((self._root / "stat").read_text("utf-8", "replace"))
             stat = (self._root / str(pid) / "stat").read_text("utf-8", "replace")
             # The process name in parentheses may contain any character. Field 22 is the 20th after
-            # it.
+            # the name.
             ticks = int(stat.rpartition(")")[2].split()[19])
         except (OSError, ValueError, IndexError, StopIteration):
             return None

@@ -1,6 +1,6 @@
-"""The interface of a GPU reader, and its results: values, and reasons for absent values.
+"""Defines the interface of a GPU reader, and its results: values and reasons for absent values.
 
-A reader does not assign GPUs to replicas; `owners` does.
+`owners` assigns GPUs to replicas.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,7 @@ MEASURED: Final = (*METRICS, "throttle_reasons")
 
 
 class Why(StrEnum):
-    """Reason why a GPU, or one of a GPU's values, is absent.
-
-    Used in counters, messages and `tailspan doctor`.
-    """
+    """The reason for an absent GPU or value, in counters, messages and `tailspan doctor`."""
 
     NO_PACKAGE = "no_package"
     """The Python package for this vendor is not installed."""
@@ -45,11 +42,9 @@ class Why(StrEnum):
     NO_POWER = "no_power"
     """The GPU's power cables are not attached."""
     FIRST_LOOK = "first_look"
-    """There is no rate yet, because this is the first sample, or the first sample after a long
-    pause.
-    """
+    """There is no rate yet: this is the first sample, or the first sample after a long pause."""
     SLICED = "sliced"
-    """With MIG, some values are reported only for the card, other values only for its slices."""
+    """With MIG, some values are reported only for the card, others only for its slices."""
     NO_DATA = "no_data"
     """The device returned no value this time."""
     TIMEOUT = "timeout"
@@ -69,9 +64,9 @@ class Why(StrEnum):
 
 
 ABSENT_HERE: Final = frozenset({Why.NO_PACKAGE, Why.NO_LIBRARY, Why.NO_DRIVER, Why.NO_GPU})
-"""These reasons mean that the machine has no GPU of this vendor, which is not an error."""
+"""The machine has no GPU of this vendor, which is not an error."""
 GONE: Final = frozenset({Why.LOST, Why.NEEDS_RESET, Why.NO_POWER})
-"""These reasons mean that a GPU is no longer usable. Reopening the library may find it again."""
+"""The GPU is no longer usable. It may be found again after the library is reopened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Reads GPUs periodically and stores their samples, each with its replica.
 
-Each reader has a separate task, so a slow reader does not delay the other readers. If a reader
-finds no GPU, nothing is logged, and the next attempt is a minute later.
+Each reader has a separate task, so a slow reader does not delay the others. A reader that finds no
+GPU logs nothing, and tries again after a minute.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ class ReaderState:
 
     name: str
     up: bool | None = None
-    """Whether the last call of `read` succeeded, or None before the first call and if there is no
-    GPU of this vendor.
+    """Whether the last call of `read` succeeded. None before the first call, and without a GPU of
+    this vendor.
     """
     gpus: tuple[GpuReading, ...] = ()
     """The GPUs that the last call returned."""
@@ -47,7 +47,7 @@ class ReaderState:
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """Number of failed calls and of failed GPUs in successful calls, by `Why`."""
+    """Number of failed calls, and of failed GPUs in successful calls, by `Why`."""
     lost: dict[str, Absence] = field(default_factory=dict)
     """GPUs or addresses that failed in the last call, with the reason."""
 
@@ -58,8 +58,7 @@ class GpuSampler:
     Args:
         readers: the readers.
         owners: assigns GPUs to replicas.
-        keep: stores samples; if it raises an exception, the failure is counted and sampling
-            continues.
+        keep: stores samples. Its exceptions are counted, and sampling continues.
         clock_unix_ns: returns the current time.
         pause: waits for a number of seconds.
     """
@@ -90,18 +89,18 @@ class GpuSampler:
         """Read until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for each in self._readers:
-                tasks.create_task(self._ask_for_ever(each))
+                tasks.create_task(self._read_forever(each))
             await self._pause(LOOK_AGAIN_S)
             for gpu in self._owners.unseen:
                 _log.warning("gpus: --gpu-replica %s: no such GPU was found on this machine", gpu)
 
-    async def _ask_for_ever(self, reader: GpuReader) -> None:
+    async def _read_forever(self, reader: GpuReader) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         while True:
             try:
                 await self.ask(reader)
-            except Exception as error:  # a defect: this reader is tried again, others continue
+            except Exception as error:  # a defect: this reader is called again, others continue
                 self.task.failed(error)
                 _log.exception("gpus: %s: reading the GPUs failed", reader.name)
                 absent = Absence(Why.FAILED, type(error).__name__)
@@ -138,7 +137,7 @@ class GpuSampler:
             samples = await asyncio.to_thread(self._owners.assign, kept)
             if samples:
                 await self._keep(samples)
-        except Exception as error:  # any failure of the store: the next samples follow
+        except Exception as error:  # any failure of the store: sampling continues
             self._failed(state, Absence(Why.NOT_KEPT, f"{type(error).__name__}: {error}"))
             return
         state.up, state.absence, state.gpus = True, None, reading.gpus

@@ -1,8 +1,8 @@
 """Selects one of two sources of the same GPU: the driver on this machine, or a dcgm-exporter.
 
-The source that reports bandwidth is preferred. If both or neither report it, the driver is
-preferred, because it is read every second. The other source is ignored while the preferred one
-reports.
+The source that reports bandwidth is preferred. If both or neither report bandwidth, the driver is
+preferred, because it is read every second. The other source is ignored as long as the preferred
+source reports.
 """
 
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ class _Source(NamedTuple):
 
 
 class SourcePreference:
-    """Remembers the preferred source of each GPU."""
+    """Stores the preferred source of each GPU."""
 
     def __init__(self) -> None:
         self._sources: dict[str, _Source] = {}
@@ -43,6 +43,6 @@ class SourcePreference:
 
 def _rank(gpu: GpuReading) -> tuple[bool, bool]:
     absence = gpu.absent.get(_BANDWIDTH)
-    # The first sample of a source has no rates, but the next sample does.
+    # A first sample has no rates yet, but the source reports them later.
     reports = _BANDWIDTH in gpu.values or (absence is not None and absence.why is Why.FIRST_LOOK)
     return reports, gpu.source is not GpuSource.DCGM

@@ -1,7 +1,7 @@
 """Converts the bits of an NVIDIA driver's throttle mask to names.
 
-Idleness is not a throttle reason, because an idle GPU lowers its clock without loss.
-Source: NVML, `nvmlClocksEventReasons`. A dcgm-exporter reports the same mask.
+Idleness is not included: a lower clock does not slow an idle GPU down. Source: NVML,
+`nvmlClocksEventReasons`. A dcgm-exporter reports the same mask.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,9 @@ REASONS: Final[Mapping[int, str]] = {
 
 
 def reasons_of(mask: int) -> str:
-    """Return the reasons in a mask in the format of `GpuSample`. An unknown bit is named by its
-    number.
+    """Return the reasons in a mask, in the format of `GpuSample`.
+
+    An unknown bit is named by its number.
     """
     bits = (1 << place for place in range(mask.bit_length()))
     found = {bit for bit in bits if mask & bit and bit != IDLE}

@@ -1,14 +1,14 @@
-"""A queue that shares the reading time fairly between senders.
+"""Shares the reading time fairly between senders.
 
-Messages are read one at a time, and one message may take a hundred times longer than another. In
+Messages are read one at a time, and one message can take a hundred times longer than another. In
 order of arrival, a few expensive messages from one sender would delay all other senders. Therefore
 the queue selects the sender that has used the least reading time. A message then waits for the
 current message and for at most one message from each other sender. A sender with too many
-uncommitted rows is skipped until they are committed, because rows of all senders share one
+uncommitted rows is skipped until they are committed, because all senders' rows share one
 transaction.
 
-Source: start-time fair queueing, Goyal et al., SIGCOMM 1996. The measured time replaces the packet
-length.
+Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, with the measured time instead of the
+packet length.
 """
 
 import math
@@ -27,14 +27,14 @@ _NO_RESULT: Final = object()
 @dataclass(slots=True)
 class _Sender:
     used_s: float
-    """Reading time used. A new sender starts with the reading time of the sender that was served
+    """Reading time used so far. A new sender starts with the value of the sender that was served
     last.
     """
     waiting: deque[_Work] = field(default_factory=deque)
 
 
 class FairQueue:
-    """Work by sender. Thread-safe; removes a sender that has no work.
+    """Queued work by sender. Thread-safe. Senders without work are removed.
 
     Args:
         max_load: a sender with this load or more is skipped until its load is lower.
@@ -50,7 +50,7 @@ class FairQueue:
         self._senders: dict[str, _Sender] = {}
         self._loads: Counter[str] = Counter()
         self._now_s = 0.0
-        """`used_s` of the sender that was served last, which is the start value of a new sender."""
+        """`used_s` of the sender that was served last: the start value of a new sender."""
 
     def put(self, peer: str, work: Callable[[], Any]) -> Future[Any]:
         """Queue work for a sender; the future receives the result."""
@@ -68,9 +68,7 @@ class FairQueue:
                 del self._loads[peer]
 
     def run(self) -> None:
-        """Do the queued work of all senders below the load limit. Call this after each `put` and
-        `load`.
-        """
+        """Do the queued work of all senders below the load limit. Call after `put` and `load`."""
         while self._run_next():
             pass
 
@@ -95,7 +93,7 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # The sender stays registered until now, so that this time counts for its next message.
+            # Only now may the sender be removed, so that this time counts for its next message.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:

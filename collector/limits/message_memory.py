@@ -1,8 +1,8 @@
-"""Memory for messages: reserved while a message arrives, released after the response.
+"""Reserves memory for a message while it arrives, and releases the memory after the response.
 
-Bytes are reserved before they are used. There is a limit for each sender and one for all senders.
-If a message does not fit, the collector refuses it and the sender must retry. Use it from one event
-loop only.
+Bytes are reserved before they are used, within a limit per sender and a limit for all senders. If a
+message does not fit, the collector refuses it and the sender must retry. Use this module from one
+event loop only.
 """
 
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class MessageMemory:
     """The reservations of all unanswered messages.
 
     Args:
-        limits: limits of messages and bytes, per address and in total.
-        counters: report the reserved memory.
+        limits: limits on messages and bytes, per address and in total.
+        counters: count the waiting messages and the reserved bytes.
     """
 
     def __init__(self, limits: Limits, counters: Counters) -> None:
@@ -51,16 +51,15 @@ class MessageMemory:
         return Reservation(self, peer)
 
     def check(self, peer: str, own_bytes: int, more_bytes: int) -> None:
-        """Raise BusyError unless a message that has `own_bytes` reserved may reserve `more_bytes`
-        more.
+        """Check that a message with `own_bytes` reserved may reserve `more_bytes`, or raise
+        BusyError.
         """
         for held, most, whose in (
             (self._peers[peer], self._limits.max_peer_waiting_bytes, " from this address"),
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
             others = held.size_bytes - own_bytes
-            # If no other message waits, a message of any size is accepted: `Limits.max_body_bytes`
-            # limits it.
+            # If no other message waits, accept any size; `Limits.max_body_bytes` limits it.
             if others and held.size_bytes + more_bytes > most:
                 raise BusyError(
                     f"{others} bytes{whose} wait to be stored, and {own_bytes + more_bytes} more"
@@ -79,7 +78,7 @@ class MessageMemory:
 
 
 class Reservation:
-    """The reservation of one message; a context manager that releases it."""
+    """The reserved memory of one message. As a context manager, it releases the memory."""
 
     def __init__(self, rooms: MessageMemory, peer: str) -> None:
         self._rooms = rooms
@@ -97,9 +96,7 @@ class Reservation:
         self.set(self.size_bytes + more_bytes)
 
     def set(self, size_bytes: int) -> None:
-        """Set the reservation to this size without checking the limit, because the memory is
-        already in use.
-        """
+        """Set the reservation's size without a check, because the memory is already in use."""
         self._rooms.change(self.peer, 0, size_bytes - self.size_bytes)
         self.size_bytes = size_bytes
 

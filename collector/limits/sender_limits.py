@@ -1,4 +1,4 @@
-"""Limits of messages, bytes and rates, per sender and for all senders together."""
+"""Limits messages, bytes and rates, per sender and for all senders together."""
 
 import math
 import time
@@ -12,33 +12,33 @@ from collector.errors import ThrottledError
 
 MIB: Final = 2**20
 MOST_PEERS: Final = 4096
-"""Maximum number of senders with a separate count. A new sender replaces the sender that was silent
-for the longest time.
+"""Maximum number of senders with a separate count. A new sender replaces the sender that has been
+silent longest.
 """
 MESSAGE_BYTES: Final = 512
-"""Bytes added to the size of each message's body, because an empty message also causes work."""
+"""Number of bytes added to each body's size, because an empty message causes work too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of the collector, per sender and in total.
 
-    Bytes are counted after decompression. A rate is an average: one second's bytes, and one message
-    of any allowed size, may arrive at once. The function `sender` defines what one sender is.
+    Bytes are counted after decompression. A rate is an average: the bytes of one second, or one
+    message of any allowed size, may arrive at once. The function `sender` identifies senders.
     """
 
     max_body_bytes: int = 16 * MIB
     """Maximum size of one message."""
     max_waiting_bytes: int = 256 * MIB
-    """Maximum total size of all unanswered messages, including messages that are still arriving."""
+    """Maximum total size of all unanswered messages, including those still arriving."""
     max_peer_waiting_bytes: int = 128 * MIB
     """Maximum total size of the unanswered messages from one address.
 
-    The default is half of the limit for all, so that one sender cannot use all memory.
+    The default is half of the total limit, so that one sender cannot use all memory.
     """
     max_waiting_messages: int = 1024
-    """Maximum number of unanswered messages. Each message uses up to 64 KiB in the transport before
-    it is read, in total 64 MiB.
+    """Maximum number of unanswered messages. Each uses up to 64 KiB in the transport before it is
+    read, in total 64 MiB.
     """
     max_peer_waiting_messages: int = 256
     """Maximum number of unanswered messages from one address. An OpenTelemetry Collector sends 10
@@ -65,7 +65,7 @@ class Limits:
 class _Bucket:
     """A token bucket that refills at a constant rate.
 
-    It holds at most one second's tokens. One message may make the balance negative.
+    It contains at most one second's tokens. One message may make the balance negative.
     """
 
     left: float
@@ -78,7 +78,7 @@ class _Bucket:
 
 @dataclass(slots=True)
 class Rates:
-    """Enforces the rates; used from one event loop.
+    """Enforces the rates. Use it from one event loop only.
 
     Args:
         limits: the rates.
@@ -115,7 +115,7 @@ class Rates:
         self.add(peer, body_bytes + MESSAGE_BYTES)
 
     def add(self, peer: str, more_bytes: int) -> None:
-        """Count further bytes of an accepted message, which its decompression produced."""
+        """Count the additional bytes of an accepted message after decompression."""
         self._bucket(peer).left -= more_bytes
         self._all.left -= more_bytes
 
@@ -131,10 +131,9 @@ class Rates:
 
 
 def sender(address: str) -> str:
-    """Return the identity of a sender for limits: its IPv4 address, or its IPv6 network of 64 bits.
+    """Return the key of a sender: its IPv4 address, or its IPv6 network of 64 bits.
 
-    A host usually has a whole network of this size, and could use a different address for each
-    message.
+    A host usually has a whole network of this size, and could use a new address for each message.
     Source: RFC 4291, "IPv6 Addressing Architecture", 2.5.4.
     """
     try:

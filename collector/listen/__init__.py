@@ -1,1 +1,1 @@
-"""Servers' listening code: ASGI server, connections, time limits, TLS, tokens, Host checks."""
+"""Listens for HTTP: ASGI server, connections, time limits, TLS, tokens, Host checks."""

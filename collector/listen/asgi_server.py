@@ -1,8 +1,8 @@
 """Serves an ASGI application on its own port, inside a running event loop.
 
-uvicorn serves the application. This module binds the port before uvicorn starts, so that the error
-for a used port names the option to change the port. It also limits connections and disables
-uvicorn's signal handlers.
+uvicorn serves the application. This module binds the port first, so that the error for a used port
+names the option that sets the port. It also limits connections and disables uvicorn's signal
+handlers.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from collector.listen.tls import Tls
 
 
 def listen(host: str, port: int, option: str) -> socket.socket:
-    """Return a socket that is bound to the address and listens.
+    """Return a socket that listens on the address.
 
     Args:
         host: address to listen on; loopback by default.
@@ -44,9 +44,8 @@ def listen(host: str, port: int, option: str) -> socket.socket:
         raise ListenError(
             f"cannot listen on {host} port {port}: {why}; choose another with {option}"
         ) from error
-    # Accepted sockets inherit this option. asyncio sets it only on sockets that name their
-    # protocol, but these do not. Without it, every response waits 40 ms for the sender's delayed
-    # ACK.
+    # Accepted sockets inherit this option. asyncio does not set it on sockets without an explicit
+    # protocol. Without this option, every response waits 40 ms for the sender's delayed ACK.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 
@@ -57,10 +56,10 @@ class AsgiHost:
     Args:
         app: the application.
         host: address to listen on.
-        port: 0 for a free one.
+        port: port, or 0 for a free port.
         option: the command-line option that sets the port, for the error.
         tls: None for plaintext.
-        limits: limits of connections.
+        limits: limits on connections and their durations.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class AsgiHost:
         self.port = port
 
     async def start(self) -> None:
-        """Start to listen; afterwards `port` is the port in use."""
+        """Start to listen. Afterwards, `port` is the port in use."""
         bound = listen(self._host, self.port, self._option)
         self.port = bound.getsockname()[1]
         config = uvicorn.Config(
@@ -107,10 +106,10 @@ class AsgiHost:
         return self._serving is not None and not self._serving.done()
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no new connections, and finish current requests for up to `grace_s`."""
+        """Accept no new connections, and wait up to `grace_s` for current requests."""
         if self._server is None or self._serving is None:
             return
-        # uvicorn accepts only whole seconds, and reads the setting when the shutdown begins.
+        # uvicorn reads this setting, in whole seconds, when the shutdown begins.
         self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
         self._server.should_exit = True
         await self._serving
@@ -128,7 +127,7 @@ class _LimitedServer(uvicorn.Server):
         self._limits = limits
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections within the limits; uvicorn itself accepts any number."""
+        """Accept connections within the limits."""
         await self.lifespan.startup()
 
         def protocol(connection: Connection) -> TimedH11:

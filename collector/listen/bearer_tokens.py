@@ -1,7 +1,8 @@
-"""Authentication by bearer tokens from a file or a variable. Tokens are compared in constant time.
+"""Authenticates requests by bearer tokens from a file or a variable. Tokens are compared in
+constant time.
 
-Only digests of tokens are stored, and no token appears in a log or an error.
-Source: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage".
+Only digests of tokens are stored, and no token appears in a log or an error. Source: RFC 6750, "The
+OAuth 2.0 Authorization Framework: Bearer Token Usage".
 """
 
 import hmac
@@ -27,7 +28,7 @@ TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 class Tokens:
-    """The valid tokens; at least one.
+    """The valid tokens, at least one.
 
     Args:
         tokens: tokens of at least `SHORTEST` characters each.
@@ -50,7 +51,7 @@ class Tokens:
 
     @classmethod
     def found(cls, file: Path | None, environ: Mapping[str, str]) -> Self | None:
-        """Return the tokens from the file or from the variables, or None if none of them is set.
+        """Return the tokens from the file or the variables, or None if neither is set.
 
         Args:
             file: a file with one token per line. A `#` begins a comment. None for
@@ -74,13 +75,13 @@ class Tokens:
         if scheme.lower() != "bearer":
             raise UnauthenticatedError("a token is required: send Authorization: Bearer TOKEN")
         digest = _digest(token.strip())
-        # Every token is compared, so the duration does not reveal which token matches.
+        # Compare every token, so that the duration does not reveal which token matches.
         if not sum(hmac.compare_digest(digest, good) for good in self._digests):
             raise UnauthenticatedError("the token is not valid")
 
 
 def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str], str] | None:
-    """Return the tokens without checking them, and the name of their source; see `Tokens.found`."""
+    """Return the unchecked tokens and the name of their source. See `Tokens.found`."""
     path = file or (Path(given) if (given := environ.get(FILE_ENVIRONMENT_KEY)) else None)
     if path is not None:
         try:

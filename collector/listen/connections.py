@@ -1,10 +1,10 @@
-"""Accepts TCP connections within limits, and closes the longest waiting connection for a new one.
+"""Accepts TCP connections within limits. asyncio's own server accepts connections without a limit.
 
-asyncio's own server accepts connections without a limit. At the limit of file descriptors, it logs
-an error for each connection in its backlog, up to 2,048 errors per second. This acceptor counts
-each connection as soon as it is accepted, before the TLS handshake. There is a limit per address
-and a limit for all addresses together. At a limit, the connection that has waited longest for its
-client is closed for the new one. Idle connections therefore cannot block a scrape or a probe.
+When file descriptors run out, it logs an error for each connection in its backlog, up to 2,048
+errors per second. This acceptor counts a connection as soon as it is accepted, before the TLS
+handshake. There is a limit per address and a limit for all addresses together. At a limit, a new
+connection replaces the connection that has waited longest for its client, so idle connections
+cannot block a scrape or a probe.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from collector.limits.sender_limits import sender
 ACCEPT_AT_ONCE: Final = 64
 """Number of connections accepted before the event loop continues with other work."""
 PAUSE_S: Final = 1.0
-"""Pause if the system has no file descriptor left; asyncio uses the same pause."""
+"""Pause when file descriptors run out, as in asyncio."""
 MOST_DESCRIPTORS: Final = 8192
-"""The soft limit of file descriptors is raised to this number if the hard limit allows it. This is
-twice the number that all ports, the database and the scrapes need.
+"""Target for the soft limit of file descriptors, if the hard limit allows it: twice the number that
+all ports, the database and the scrapes need.
 """
 KEPT_DESCRIPTORS: Final = 256
-"""File descriptors reserved for the database, /metrics, scrapes and logs."""
+"""Number of file descriptors reserved for the database, /metrics, scrapes and logs."""
 
 _FULL: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -48,40 +48,39 @@ class ConnectionLimits:
     """Time limit for the TLS handshake, which takes three round trips. asyncio's default is 60 s.
     """
     head_s: float = 10.0
-    """Time limit for a request's head, counted from the connection or from the first byte after the
-    previous response. nginx allows 60 s, Apache (mod_reqtimeout) 20 s. A head fits in one packet.
+    """Time limit for a request's head, from the start of the connection or from the first byte
+    after the previous response. A head fits in one packet. nginx allows 60 s, Apache
+    (mod_reqtimeout) 20 s.
     """
     idle_s: float = 75.0
-    """Time limit between a response and the next request. The limit is longer than the interval
-    between exports, so that a connection is not closed while a sender begins the next export.
+    """Time limit between a response and the next request: longer than the interval between exports,
+    so that a connection is not closed at the start of the next export.
     """
     write_s: float = 30.0
-    """Time limit for a client to read its response. The largest response, a scrape of /metrics, has
-    3.9 MB.
+    """Time limit for a client to read its response. The largest response is a scrape of /metrics
+    with 3.9 MB.
     """
 
 
 class OpenConnection(Protocol):
-    """The interface of a connection that the acceptor uses."""
+    """The interface that the acceptor requires of a connection."""
 
     @property
     def waits_since(self) -> float | None:
-        """Return since when the connection waits for its client, in monotonic seconds, or None if
-        it does not wait.
-        """
+        """Return the monotonic time since which the connection waits for its client, or None."""
 
     def give_way(self) -> None:
         """Close the connection at once."""
 
 
 class Connection:
-    """An accepted connection, from its acceptance to its end."""
+    """An accepted connection, until it ends."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
         self.began = time.monotonic()
         self.held: OpenConnection | None = None
-        """The connection that is closed for a new one, or None until the handshake is complete."""
+        """The open connection, or None until the handshake is complete."""
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -90,7 +89,7 @@ class Connection:
         return self.began if self.held is None else self.held.waits_since
 
     def give_way(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         if self.held is not None:
             self.held.give_way()
         elif self.task is not None:
@@ -102,9 +101,9 @@ class Acceptor:
 
     Args:
         listening: the socket; `close` closes it.
-        protocol: creates the protocol of a connection, which must set its `held` and call `closed`
-            when the connection ends.
-        limits: limits of connections and of the handshake's duration.
+        protocol: creates the protocol of a connection. The protocol must set the connection's
+            `held`, and call `closed` when it ends.
+        limits: limits on connections and on the handshake's duration.
         tls: None for plaintext.
     """
 
@@ -138,7 +137,7 @@ class Acceptor:
                 connection.give_way()
 
     async def wait_closed(self) -> None:
-        """Return at once, because uvicorn waits for its open connections itself."""
+        """Return at once. uvicorn itself waits for open connections."""
 
     def closed(self, connection: Connection) -> None:
         """Remove a connection that has ended; idempotent."""
@@ -167,9 +166,9 @@ class Acceptor:
 
     def _admit(self, accepted: socket.socket, peer: str) -> None:
         mine = self._peers[peer] >= self._limits.per_peer
-        if (mine or len(self._open) >= self._limits.connections) and not self._make_way(
-            peer if mine else None
-        ):
+        if (
+            mine or len(self._open) >= self._limits.connections
+        ) and not self._close_longest_waiting(peer if mine else None):
             accepted.close()
             _log.warning(
                 "refused a connection from %s: %d of %d are open, %d of %d from it",
@@ -187,8 +186,8 @@ class Acceptor:
         connection.task = self._loop.create_task(self._serve(accepted, connection))
 
         def served(task: asyncio.Task[None]) -> None:
-            # Not in the task itself: its code never runs if the task is cancelled before its first
-            # step.
+            # A callback, because a task that is cancelled before its first step never runs its own
+            # code.
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self.closed(connection)
@@ -210,11 +209,11 @@ class Acceptor:
             **(handshake if self._tls else {}),
         )
 
-    def _make_way(self, peer: str | None) -> bool:
-        """Close the connection that has waited longest, and return whether there was one.
+    def _close_longest_waiting(self, peer: str | None) -> bool:
+        """Close the connection that has waited longest. Return whether one was found.
 
         Args:
-            peer: close a connection from this sender, or None for the sender with the most
+            peer: the sender whose connection is closed; None for the sender with the most
                 connections.
         """
         if peer is None:
@@ -238,21 +237,20 @@ class Acceptor:
             len(self._open),
             PAUSE_S,
         )
-        self._make_way(None)
+        self._close_longest_waiting(None)
         self._loop.remove_reader(self._listening)
         self._paused = self._loop.call_later(PAUSE_S, self._resume)
 
 
 def within_descriptors(connections: int, ports: int) -> int:
-    """Return the number of connections per port that the limit of file descriptors allows, at most
-    `most`.
+    """Return the number of connections per port that the limit of file descriptors allows.
 
-    The function first raises the soft limit of file descriptors, if the hard limit allows it.
+    First raise the soft limit, if the hard limit allows it. The result is at most `connections`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < MOST_DESCRIPTORS:
         wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
-        with suppress(OSError, ValueError):  # then the current limit applies
+        with suppress(OSError, ValueError):  # the current limit then applies
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

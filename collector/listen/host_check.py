@@ -1,13 +1,10 @@
-"""Host and Origin checks, which prevent web pages in a browser from reading from or writing to this
-server.
+"""Checks Host and Origin headers, so that web pages in a browser cannot access this server.
 
 An attacker's page can point its own DNS name at this address (DNS rebinding). The browser then lets
-the page read every response. The page cannot change the Host header, which still contains the
-page's name. A page can also send a POST to another origin, without reading the response. The
-browser then sends the Origin header.
-
-This module imports no other module of the project, so that the explorer's server can use it.
-Source: RFC 9110, "Host and :authority"; RFC 6454, "The Web Origin Concept".
+the page read every response, but the Host header still contains the page's name. A page can also
+send a POST to another origin without reading the response; the browser then sends the Origin
+header. The explorer's server uses this module too, so the module imports no other module of the
+project. Source: RFC 9110, "Host and :authority"; RFC 6454, "The Web Origin Concept".
 """
 
 import re
@@ -37,12 +34,12 @@ _NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]
 class AllowedHosts:
     """The host names that requests may contain.
 
-    IP addresses, `localhost` and `*.localhost` are always allowed: public DNS does not resolve
-    them, so an attacker cannot rebind them.
+    IP addresses, `localhost` and `*.localhost` are always allowed, because public DNS does not
+    resolve them.
     """
 
     names: frozenset[str] = frozenset()
-    """Further names, in lower case; `*.example.org` matches every name below example.org."""
+    """Further names in lower case. `*.example.org` matches every name below example.org."""
     private: bool = False
     """Whether names without a dot and names under `PRIVATE_SUFFIXES` are also allowed."""
     any_name: bool = False
@@ -58,8 +55,8 @@ class AllowedHosts:
             names: the names that the user configured.
             own: the address to listen on and the machine's name; IP addresses are ignored.
             loopback: whether only this machine can reach the server.
-            protected: whether tokens or TLS are required. A rebound page has no token. The
-                certificate does not contain the page's name, so the browser refuses to connect.
+            protected: whether tokens or TLS are required. An attacker's page has no token, and the
+                certificate does not contain the page's name.
 
         Raises:
             ValueError: a name is not a host name.
@@ -102,22 +99,20 @@ def checked(name: str) -> str:
 
 
 def names_in(given: Collection[str], environ: Mapping[str, str]) -> list[str]:
-    """Return the names from the option and from the environment variable, which are separated by
-    commas.
-    """
+    """Return the names from the option and from the environment variable (separated by commas)."""
     return [*given, *environ.get(ENVIRONMENT_KEY, "").replace(",", " ").split()]
 
 
 class HostGate:
     """An ASGI application that answers only requests to an allowed host.
 
-    If a request has an Origin, its page must have the same host and port as this server, or a host
-    that the user has allowed. WebSockets are checked in the same way.
+    If a request has an Origin, the page must have the same host and port as this server, or a host
+    that the user allowed. WebSockets are checked in the same way.
 
     Args:
         app: the application to protect.
         hosts: the host names that requests may contain.
-        open_paths: paths without a check and without data, such as health checks.
+        open_paths: paths without a check, such as health checks, which contain no data.
         refused: called with the path of each refused request.
     """
 
@@ -144,7 +139,7 @@ class HostGate:
         await self._app(scope, receive, send)
 
     def _refusal(self, headers: Headers) -> str | None:
-        # Only HTTP/1.0 may omit Host, and no browser omits it.
+        # Only HTTP/1.0 clients may omit Host; browsers never do.
         host = headers.get("host")
         if host is not None and not self._hosts.allow(host):
             return (
@@ -164,7 +159,7 @@ class HostGate:
             authority = urlsplit(origin).netloc.lower()
         except ValueError:
             return False
-        if not authority:  # "null": a file, a sandboxed frame
+        if not authority:  # "null", from a file or a sandboxed frame
             return False
         if host is not None and authority == host.lower():
             return True

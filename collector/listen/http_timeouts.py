@@ -1,8 +1,8 @@
-"""uvicorn's HTTP/1.1 protocol with additional time limits.
+"""Adds time limits to uvicorn's HTTP/1.1 protocol. uvicorn itself limits only the pause after a
+response.
 
-uvicorn itself limits only the pause after a response. This protocol also closes the connection of a
-client that sends no request, does not end the request's head, does not read the response, or sends
-a body in chunks of one byte.
+This protocol also closes the connection of a client that sends no request, does not end the
+request's head, does not read the response, or sends a body in tiny chunks.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ MAX_HEAD_BYTES: Final = 16 * 1024
 """Maximum size of a request's head; nginx and Apache allow 8 KiB for one line."""
 FREE_CHUNKS: Final = 1024
 CHUNK_BYTES: Final = 256
-"""A body may have 1,024 chunks, plus one per 256 bytes. h11 takes about 20 µs for each chunk, so a
-body of 16 MiB in chunks of one byte would block the event loop for minutes.
+"""Minimum average size of a body's chunks, after the first 1,024 chunks. h11 takes about 20 µs per
+chunk, so 16 MiB in chunks of one byte would block the event loop for minutes.
 """
 
 
@@ -52,18 +52,15 @@ class TimedH11(H11Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """See `OpenConnection`. A connection waits for a request, or for the client to read the
-        response.
-        """
+        """See `OpenConnection`. The client must send a request, or read the response."""
         waits = self._write is not None or not self._answering
         return self._waited_since if waits else None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit for a request."""
         super().connection_made(transport)
-        # Count every unsent byte as unread. Otherwise a connection that is closed while less than
-        # 64 KiB are unsent would stay open for ever. The limit is not 0, because asyncio's TLS
-        # would then always pause.
+        # Count every unsent byte as unread. Otherwise a connection that closes with less than 64
+        # KiB unsent would stay open for ever. With a limit of 0, asyncio's TLS would always pause.
         transport.set_write_buffer_limits(high=1)
         self._connection.held = self
         self._await_head()
@@ -91,14 +88,14 @@ class TimedH11(H11Protocol):
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Start the write timer, because the client reads more slowly than the server writes."""
+        """Start the write timer. The client reads more slowly than the server writes."""
         super().pause_writing()
         if self._write is None:
             self._waited_since = time.monotonic()
             self._write = self.loop.call_later(self._limits.write_s, self._abort)
 
     def resume_writing(self) -> None:
-        """Stop the write timer, because the client has read everything."""
+        """Stop the write timer. The client has read everything."""
         super().resume_writing()
         self._waited_since = time.monotonic()
         if self._write is not None:
@@ -113,7 +110,7 @@ class TimedH11(H11Protocol):
             super().timeout_keep_alive_handler()
 
     def give_way(self) -> None:
-        """Close the connection to make room for another one."""
+        """Close the connection to make room for a new one."""
         self._abort()
 
     def _unsupported_upgrade_warning(self) -> None:
@@ -138,7 +135,7 @@ class TimedH11(H11Protocol):
 
 
 class _CountedChunks(h11.Connection):
-    """An h11 connection that aborts if the chunks of a body are too small."""
+    """An h11 connection that aborts if a body's chunks are too small."""
 
     def __init__(self, give_up: Callable[[], None]) -> None:
         super().__init__(h11.SERVER, MAX_HEAD_BYTES)

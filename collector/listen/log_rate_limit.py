@@ -1,4 +1,4 @@
-"""Limits how often one line of code logs, so that a client cannot fill the disk."""
+"""Limits how often each line of code logs, so that a client cannot fill the disk."""
 
 import logging
 import time
@@ -7,7 +7,7 @@ from typing import Final
 
 LINES: Final = 5
 PERIOD_S: Final = 60.0
-"""Each line of code may log five lines in this period, at most 7,200 per day."""
+"""Period in which each line of code may log five lines: at most 7,200 per day."""
 
 LIMITED: Final = (
     "asyncio",
@@ -17,11 +17,11 @@ LIMITED: Final = (
     "collector.otlp.grpc_receiver",
     "collector.otlp.http_receiver",
 )
-"""The loggers that write about single connections and messages."""
+"""The loggers with messages about single connections and messages."""
 
 
 class LogLimit(logging.Filter):
-    """Writes a limited number of records per line of code and period, and counts the other records.
+    """Limits the log records per line of code and period, and counts the omitted records.
 
     Args:
         clock: monotonic seconds.
@@ -30,13 +30,13 @@ class LogLimit(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        # The number of keys is limited, because a key is a line of code.
+        # A key is a line of code, so there are few keys.
         self._seen: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to write this record.
 
-        The first record of a period states how many records were omitted in the previous one.
+        The first record of a period contains the number of records omitted in the previous period.
         """
         place, now = (record.pathname, record.lineno), self._clock()
         began, count = self._seen.get(place, (now, 0))

@@ -1,4 +1,4 @@
-"""TLS settings of servers: certificate, key, and the authority for client certificates."""
+"""Defines TLS settings of servers: certificate, key, and the authority for client certificates."""
 
 import ssl
 from dataclasses import dataclass
@@ -23,10 +23,7 @@ class Tls:
     key: Path
     """The private key, which must not be encrypted."""
     client_ca: Path | None = None
-    """The certificate authority for client certificates.
-
-    If it is set, clients need a certificate that this authority signed (mutual TLS).
-    """
+    """If set, clients need a certificate that this certificate authority signed (mutual TLS)."""
 
     def __post_init__(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -34,7 +31,7 @@ class Tls:
             if path is not None:
                 _read(path)
         try:
-            # With a wrong password, an encrypted key fails instead of prompting on the terminal.
+            # With this password, an encrypted key fails instead of prompting on the terminal.
             context.load_cert_chain(self.certificate, self.key, password="")
         except (ssl.SSLError, ValueError) as error:
             why = getattr(error, "reason", None) or str(error)

@@ -1,9 +1,9 @@
 """Reads encoded attributes into a row's fields, and caches the decoded values.
 
 Many spans contain the same attribute bytes, for example the same labels and small counts. The cache
-maps these bytes to decoded values. Two doubles of one attribute differ only in the last eight
-bytes, so the cache stores the bytes before them. protobuf decodes all other bytes, and
-`values.Reader` checks the values.
+maps these bytes to decoded values. For an attribute with a double, which is in the last eight
+bytes, the cache stores the bytes before the double. protobuf decodes attributes that are not in the
+cache, and `values.Reader` checks the values.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,23 +18,21 @@ from collector.normalise.values import MAX_DURATION_S, Reader, RefusalError, rat
 
 _MAX_CACHED: Final = 16_384
 _MAX_CACHED_BYTES: Final = 384
-"""Maximum size of a cached attribute in bytes. The maximum limits the cache to a few MB."""
+"""Maximum size of a cached attribute in bytes, which limits the cache to a few MB."""
 
 _DOUBLE = Struct("<d").unpack_from
 _DOUBLE_BYTES: Final = 8
 
 Read = Callable[[Reader, str], Any]
-"""Reads an attribute. Such a function is a method of `Reader`, or another function that raises
-RefusalError.
-"""
+"""Reads an attribute, or raises RefusalError. Most of these functions are methods of `Reader`."""
 
 
 REFUSED: Final = object()
-"""Marks an attribute that was sent with an invalid value."""
+"""Marks an attribute with an invalid value."""
 
 
 class _Cached(NamedTuple):
-    """A decoded attribute: the field's position and value, or `REFUSED` and the reason."""
+    """A decoded attribute: its field's position, and the value or `REFUSED` with the reason."""
 
     place: int
     value: Any
@@ -43,9 +41,7 @@ class _Cached(NamedTuple):
 
 
 class _Number(NamedTuple):
-    """The attribute that certain bytes before a double belong to: its field, and the allowed
-    values.
-    """
+    """An attribute with a double: its field, and the check of its value."""
 
     place: int
     most: float
@@ -64,7 +60,7 @@ class AttributeTable:
     Args:
         fields: the row's fields, in order.
         table: maps an attribute name to its field and to the function that reads it.
-        unique: attributes that are not cached, because their values rarely repeat.
+        unique: attributes with values that rarely repeat, which are not cached.
     """
 
     def __init__(
@@ -77,15 +73,15 @@ class AttributeTable:
         self._unique = frozenset(unique)
         self._cached: dict[bytes, _Cached] = {}
         self._numbers: dict[bytes, _Number] = {}
-        # One value more than there are fields, used for attributes without a field.
+        # The last position is for attributes without a field.
         self._blank: list[Any] = [None] * (len(fields) + 1)
 
     def read(self, attributes: Iterable[bytes]) -> tuple[list[Any], Refusal | None, int]:
         """Read the attributes of one item. If a key is repeated, the last value is used.
 
         Returns:
-            The values in the order of the fields, None for absent values, and one extra value at
-            the end; the first reason to refuse the item, or None; the number of truncated texts.
+            The values in the order of the fields (None if absent), with one extra value at the end;
+            the first reason to refuse the item, or None; the number of truncated texts.
 
         Raises:
             MalformedError: the bytes are not an attribute.

@@ -1,9 +1,10 @@
-"""The content of one OTLP message: the rows to store, and counts of the other items by reason."""
+"""Defines the content of an OTLP message: rows to store, and counts of other items by reason."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 from collector.drop_reasons import WHY, DroppedValue, Refusal, Skip
+from telemetry.application_operations import ApplicationOperation
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -16,8 +17,8 @@ from telemetry.starts import EngineStart
 class Batch:
     """A normalised message.
 
-    An item is a span, a data point or a log record. The number of items in the message is
-    `accepted` + skipped + refused.
+    The number of items in the message (spans, data points or log records) is `accepted` + skipped +
+    refused.
     """
 
     requests: RequestRows = field(default_factory=RequestRows)
@@ -26,12 +27,13 @@ class Batch:
     gpus: list[GpuSample] = field(default_factory=list)
     in_flight: list[InFlightRequest] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
+    operations: list[ApplicationOperation] = field(default_factory=list)
     accepted: int = 0
     skipped: Counter[Skip] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
     truncated_texts: int = 0
     dropped_values: Counter[DroppedValue] = field(default_factory=Counter)
-    """Invalid values that rows are stored without."""
+    """Counts of invalid values that were left out of the rows."""
     sample_points: list[int] = field(default_factory=list)
     """The number of data points in each row of `samples`."""
     gpu_points: list[int] = field(default_factory=list)
@@ -43,12 +45,13 @@ class Batch:
     def empty(self) -> bool:
         """Return whether there are no rows to store."""
         rows = (self.requests, self.samples, self.starts, self.gpus, self.in_flight)
-        return not any(rows) and not self.probes
+        return not any(rows) and not self.probes and not self.operations
 
     @property
     def complaint(self) -> str:
-        """Return the message to the sender about refused items and dropped values, such as `2
-        ends_before_start, 1 negative`.
+        """Return the text for the sender about refused items and dropped values.
+
+        For example `2 ends_before_start, 1 negative`.
         """
         why = {**WHY, **self.why}
         refused = [

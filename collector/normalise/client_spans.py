@@ -1,8 +1,8 @@
-"""The span table for the requests of an application's OpenAI client.
+"""Defines the span table for requests of an application's OpenAI client.
 
-One table serves OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT, because most of their
-attribute names are the same, and no name has two meanings. Latencies include the network and the
-client's own work. The span of a call includes the call's retries.
+OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT share one table, because most of their
+attribute names are equal, and no name has two meanings. Latencies include the network, the client's
+own work and retries.
 
 Sources: OpenTelemetry semantic conventions, "Generative client AI spans", and the spans of
 opentelemetry-instrumentation-openai-v2 2.1b0, opentelemetry-instrumentation-openai (OpenLLMetry)
@@ -20,7 +20,7 @@ from telemetry.requests import Basis, Source
 
 OPERATION: Final = ("gen_ai.operation.name", "llm.request.type")
 GENERATES: Final = frozenset({"chat", "text_completion", "completion", "generate_content"})
-"""Operations that generate tokens. Operations of tools, agents, embeddings and retrievals do not.
+"""Operations that generate tokens, unlike operations of tools, agents, embeddings and retrievals.
 """
 
 

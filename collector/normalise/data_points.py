@@ -1,6 +1,6 @@
 """Reads the data points of a metric, and checks each value against its field.
 
-Pure. An invalid point is counted, and does not affect other points.
+Pure. Invalid points are counted, and do not affect other points.
 """
 
 import math
@@ -52,10 +52,7 @@ def points_in(metric: Metric) -> int:
 
 
 def measured(batch: Batch, metric: Metric, target: Field) -> Iterator[NumberDataPoint]:
-    """Yield the points that have a readable value.
-
-    Points of an unexpected type, and points without a recorded value, are counted instead.
-    """
+    """Yield the points with a readable value, and count all other points."""
     if metric.WhichOneof("data") != target.shape:
         batch.refused[Refusal.WRONG_TYPE] += points_in(metric)
         return

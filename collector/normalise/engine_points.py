@@ -36,7 +36,7 @@ class _Key(NamedTuple):
 class _Gathered:
     """A partly assembled sample.
 
-    Points of different hooks are added to one total, and so are points of different drop reasons.
+    Points of different hooks are added to one total. Points of different drop reasons are too.
     """
 
     origin: Origin
@@ -62,7 +62,7 @@ def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
         origin = origin_of(resource)
         batch.truncated_texts += origin.truncated_texts
         for metric in (decoded(Metric, raw) for raw in metrics):
-            # A metric may consist of empty points of two bytes each, so each point counts as an
+            # A metric can contain many empty points of two bytes each, so each point counts as an
             # item.
             points += (number := points_in(metric))
             not_too_many(points)
@@ -105,7 +105,7 @@ def _take(
     if origin.process is None:
         raise RefusalError(Refusal.MISSING_PROCESS)
     at_unix_ns = instant(point.time_unix_nano, now_unix_ns)
-    # OpenTelemetry's exporters send a start timestamp with totals only, not with gauges.
+    # OpenTelemetry's exporters send a start timestamp only with totals.
     started_unix_ns = point.start_time_unix_nano
     if started_unix_ns == 0 and target.shape == "sum":
         raise RefusalError(Refusal.MISSING_START)
@@ -121,7 +121,7 @@ def _take(
     each.config = config or each.config
     each.started_unix_ns = max(each.started_unix_ns, started_unix_ns)
     each.points += 1
-    if part != names.UNAUTHENTICATED:  # unauthenticated clients: no request is missing
+    if part != names.UNAUTHENTICATED:  # these drops are intended
         each.values[target.name, part] = value
     batch.truncated_texts += reader.truncated_texts
 
@@ -129,7 +129,7 @@ def _take(
 def _sample(key: _Key, each: _Gathered) -> EngineSample:
     return EngineSample(
         **key._asdict(),
-        # A sample that has only gauges uses its own timestamp as the start of totals.
+        # In a sample without totals, the start of totals is the sample's own timestamp.
         started_unix_ns=each.started_unix_ns or key.at_unix_ns,
         simulated=each.origin.simulated,
         source=Source.SIMULATOR if each.origin.simulated else Source.INSTRUMENTATION,

@@ -1,10 +1,11 @@
-"""The span tables for requests of vLLM and SGLang.
+"""Defines the span tables for requests of vLLM and SGLang. vLLM (`--otlp-traces-endpoint`): the
+span `llm_request` in the scope `vllm.llm_engine` (0.12 to 0.15) or `vllm.tracing.otel` (since
+0.16).
 
-vLLM (`--otlp-traces-endpoint`): the span `llm_request` in the scope `vllm.llm_engine` (0.12 to
-0.15) or `vllm.tracing.otel` (since 0.16). It begins when the request arrives at the front end.
-SGLang (`--enable-trace`): the root span of a request in the scope `sglang server`. It has the
-request's name, and begins when the request is created. SGLang's "prefill" includes the time in the
-queue. It matches none of Tailspan's phases, so it is not read.
+The span begins when the request arrives at the front end. SGLang (`--enable-trace`): the root span
+of a request in the scope `sglang server`. The span has the request's name, and begins when the
+request is created. SGLang's "prefill" includes the time in the queue, so it matches none of
+Tailspan's phases and is not read.
 
 Source: vLLM 0.12 to 0.33, `v1/engine/output_processor.py` and `tracing`; SGLang's main branch
 of 2026, `srt/observability/req_time_stats.py` and `trace.py`.

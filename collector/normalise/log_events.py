@@ -17,8 +17,8 @@ from collector.normalise.values import Reader, RefusalError, attributes_of, inst
 from telemetry.starts import Argument, EngineStart, written
 
 MOST_ARGUMENTS: Final = 256
-"""Maximum number of options in an engine's configuration. vLLM has about fifty relevant options;
-more than the maximum are a mistake or an attack.
+"""Maximum number of options in an engine's configuration. vLLM has about fifty relevant options; a
+larger number is a mistake or an attack.
 """
 
 

@@ -1,8 +1,8 @@
 """Decodes OTLP messages level by level, so that only one item at a time is a Python object.
 
-An empty span takes 2 bytes in a message and 150 bytes once it is decoded, so a message within the
-size limit could fill the memory. All signals have the same nesting (resources, scopes, items), so
-one outline describes all of them. In this outline, nested messages remain bytes.
+An empty span takes 2 bytes in a message, but 150 bytes when decoded, so a message within the size
+limit could fill the memory. All signals have the same nesting (resources, scopes, items), so one
+outline describes all of them. The outline keeps nested messages as bytes.
 
 Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding": a bytes field
 and a message field have the same encoding.
@@ -21,8 +21,8 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from collector.errors import MalformedError, TooLargeError
 
 MAX_PARTS: Final = 2**14
-"""Maximum number of resources, scopes and items in one message, and of data points. Exporters send
-512 items in a message; an OpenTelemetry Collector sends 8,192 (the default `send_batch_size`).
+"""Maximum number of resources, scopes, items and data points in one message. Exporters send 512
+items in a message; an OpenTelemetry Collector sends 8,192 (the default `send_batch_size`).
 """
 MAX_PART_BYTES: Final = 2**20
 """Maximum size of one resource, scope or item in bytes. The plugin's items have about two thousand
@@ -30,7 +30,7 @@ bytes.
 """
 MAX_ATTRIBUTES: Final = 1024
 """Maximum number of attributes of one resource, item or data point. OpenTelemetry's SDKs keep 128
-by default. An empty attribute has two bytes, so an item of 1 MiB could contain half a million.
+by default. An empty attribute has two bytes, so an item of 1 MiB could have half a million of them.
 """
 
 _ONE, _MANY = Described.LABEL_OPTIONAL, Described.LABEL_REPEATED
@@ -48,7 +48,7 @@ _OUTLINES: Final = {
         ("attributes", 9, _MANY, _BYTES),
     ),
 }
-"""Fields of the OTLP messages: name, number, label, type."""
+"""Fields of the outline's messages: name, number, label, type."""
 
 
 def _outlines() -> dict[str, Any]:
@@ -81,7 +81,7 @@ def unfold(body: bytes) -> Iterator[Scoped]:
     Raises:
         MalformedError: the body is not an OTLP message.
         TooLargeError: the message has more than `MAX_PARTS` parts, or a part above
-        `MAX_PART_BYTES`.
+            `MAX_PART_BYTES`.
     """
     groups = decoded(_CLASSES["outline.Envelope"], body).groups
     parts = len(groups)
@@ -101,7 +101,7 @@ def unfold(body: bytes) -> Iterator[Scoped]:
 
 
 def decoded(kind: Any, body: bytes) -> Any:
-    """Return a message of this class, decoded, or raise MalformedError."""
+    """Decode a message of this class, or raise MalformedError."""
     try:
         return kind.FromString(body)
     except DecodeError as error:
@@ -109,15 +109,13 @@ def decoded(kind: Any, body: bytes) -> Any:
 
 
 def not_too_many(items: int) -> None:
-    """Raise TooLargeError if a message has more than `MAX_PARTS` items."""
+    """Check the number of items in a message, or raise TooLargeError."""
     if items > MAX_PARTS:
         raise TooLargeError(f"more than {MAX_PARTS} items in a message; send smaller batches")
 
 
 def few_enough(attributes: Sequence[Any]) -> Sequence[Any]:
-    """Return the attributes of one item, or raise TooLargeError if there are more than
-    `MAX_ATTRIBUTES`.
-    """
+    """Return the attributes of one item, or raise TooLargeError if there are too many."""
     if len(attributes) > MAX_ATTRIBUTES:
         raise TooLargeError(
             f"an item with {len(attributes)} attributes exceeds the limit of {MAX_ATTRIBUTES}"

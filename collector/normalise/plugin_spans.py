@@ -30,8 +30,8 @@ from telemetry.requests import (
 )
 
 TOLERANCE_S: Final = 1e-3
-"""Tolerance of the checks of sums. Rounding to a nanosecond causes a much smaller difference, and a
-missing phase causes a much larger one.
+"""Tolerance when sums are checked. Rounding to nanoseconds causes a much smaller difference, a
+missing phase a much larger one.
 """
 
 _OUTCOMES: Final = {outcome.value: outcome.value for outcome in Outcome}
@@ -49,7 +49,7 @@ def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
 
 
 def _ladder(reader: Reader, name: str) -> str | None:
-    """Return a prefix ladder, or the reason why it is invalid. The request is stored anyway."""
+    """Return a valid prefix ladder, or None. The request is stored in both cases."""
     try:
         text = reader.untouched(name)
     except RefusalError:
@@ -84,7 +84,7 @@ _RECEIVED, _E2E = _AT["received_unix_ns"], _AT["e2e_s"]
 _REGION, _REPLICA = _AT["region"], _AT["replica"]
 _LADDER = _AT["prefix_ladder"]
 _WITHIN = itemgetter(_AT["ttft_s"], _AT["itl_max_s"], _AT["reported_in_flight_s"])
-"""Latencies that cannot be longer than the request."""
+"""Returns the latencies that must not exceed the request's duration."""
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
@@ -94,7 +94,7 @@ _decode_parts = itemgetter(*(_AT[part] for part in DECODE_PARTS))
 
 
 def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> Row | None:
-    """Return the row of the request in a plugin's span, or None if the span has no outcome."""
+    """Convert a span of the plugin to a row, or return None if the span has no outcome."""
     span = decoded(SpanOutline, raw)
     values, refusal, truncated_texts = _ATTRIBUTES.read(few_enough(span.attributes))
     if values[_OUTCOME] is None:
@@ -127,16 +127,16 @@ def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> R
     if isinstance(values[_LADDER], DroppedValue):
         batch.dropped_values[values[_LADDER]] += 1
         values[_LADDER] = None
-    values.pop()  # the value of attributes without a field
+    values.pop()  # attributes without a field
     return tuple(values)
 
 
 def _check_sum(
     parts: tuple[float | None, ...], of_s: float | None, reason: Refusal, *, whole: bool = True
 ) -> None:
-    """Check that the parts sum to the whole.
+    """Check that the parts sum to their phase.
 
-    With `whole`, either all parts or none must be present.
+    With `whole`, all parts or none must be present.
     """
     present = parts if None not in parts else [part for part in parts if part is not None]
     if not present:

@@ -1,6 +1,7 @@
 """Reads the labels of an OTLP resource, which apply to all of its items."""
 
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -11,13 +12,15 @@ from collector.normalise.values import Reader, attributes_of
 
 
 class Origin(NamedTuple):
-    """The labels of a resource, as fields of the rows. None if unknown."""
+    """The labels of a resource, as fields of its rows. None if unknown."""
 
     replica: str | None
     region: str | None
     process: int | None
     simulated: bool
     truncated_texts: int
+    digest: str
+    """A digest of all labels. The spans of one process have the same digest."""
 
 
 _MAX_CACHED_BYTES: Final = 4096
@@ -27,8 +30,8 @@ _MAX_CACHED: Final = 256
 def origin_of(resource: bytes) -> Origin:
     """Read a resource.
 
-    A label of the wrong type is treated as absent. Operators set labels by hand, and a mistake
-    should not make the telemetry unusable.
+    A label of the wrong type is treated as absent. Operators set labels by hand, and a mistake must
+    not cause the telemetry to be refused.
 
     Raises: MalformedError: the bytes are not a resource.
     """
@@ -42,7 +45,8 @@ def _cached(resource: bytes) -> Origin:
 
 
 def _read(resource: bytes) -> Origin:
-    given = attributes_of(decoded(Resource, resource).attributes)
+    labels = decoded(Resource, resource).attributes
+    given = attributes_of(labels)
     reader = Reader(given)
     pid = given.get(names.PROCESS_PID)
     simulated = given.get(names.SIMULATED)
@@ -54,8 +58,13 @@ def _read(resource: bytes) -> Origin:
             if pid is not None and pid.WhichOneof("value") == "int_value" and pid.int_value >= 0
             else None
         ),
-        # OTEL_RESOURCE_ATTRIBUTES can set it only as text.
+        # OTEL_RESOURCE_ATTRIBUTES can contain only text.
         simulated=simulated is not None
         and (simulated.bool_value or simulated.string_value.lower() == "true"),
         truncated_texts=reader.truncated_texts,
+        # Sorted, because a gateway may change the order.
+        digest=blake2b(
+            b"".join(sorted(each.SerializeToString(deterministic=True) for each in labels)),
+            digest_size=8,
+        ).hexdigest(),
     )

@@ -1,6 +1,4 @@
-"""Reads the trace id and the span id, which are the key of a request's row and of its in-flight
-reports.
-"""
+"""Reads the trace id and the span id: the key of a request's row and in-flight reports."""
 
 from typing import Final
 

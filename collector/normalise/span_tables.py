@@ -1,8 +1,8 @@
 """Converts spans of other instrumentations to request timelines, with one table per source.
 
 Pure. A table defines how to recognise a source's spans, and which attribute contains each field. No
-value is derived: a phase that a span does not report is None. The reader uses only the attributes
-in a table, so it never reads a prompt or a response.
+value is derived: a phase that a span does not report is None. Only the attributes in a table are
+read, so prompts and responses never are.
 """
 
 import json
@@ -30,32 +30,30 @@ from collector.normalise.values import (
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 Names = tuple[str, ...]
-"""Names of an attribute; the current name comes first. The reader uses the first name that is
-present.
-"""
+"""Names of an attribute, the current name first. The first name that is present is used."""
 
 SLACK_S: Final = 1e-3
-"""Tolerance by which the sum of the phases may exceed the total, because they are measured on
-different clocks.
+"""Tolerance by which the sum of the phases may exceed the total, which is measured on another
+clock.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanTable:
-    """A source of spans: how to recognise them, and the attribute names of each field.
+    """The spans of one source: how to recognise them, and the attribute names of each field.
 
-    If a field has no names here, it is unknown for this source.
+    A field without names is unknown for this source.
 
     Attributes:
         is_request: returns whether a span is a request of this source, from the scope's name and
             the attributes.
-        latencies: maps fields of `RequestTimeline` to names; values are in seconds, or in
-            nanoseconds if they are too large for seconds.
-        counts: maps fields to names; values are numbers of tokens.
+        latencies: maps fields of `RequestTimeline` to names. Values are in seconds, or in
+            nanoseconds if a value is too large for seconds.
+        counts: maps fields to names. Values are numbers of tokens.
         texts: maps fields to names.
         flags: maps fields to names.
         most_output_tokens: names of the token limit of the request.
-        finish_reasons: names.
+        finish_reasons: names of the finish reasons.
         first_chunk_events: names of the span event that a client adds for each chunk of the
             response.
     """
@@ -79,7 +77,7 @@ def read_foreign(
     now_unix_ns: int,
     tables: tuple[SpanTable, ...],
 ) -> tuple[RequestTimeline, int] | None:
-    """Return the request of a span, according to the first table that recognises it.
+    """Convert a span to a request, with the first table that recognises it.
 
     Returns: the request and the number of truncated texts, or None if no table recognises the span.
 
@@ -106,7 +104,7 @@ class _Given:
         return next((name for name in names if name in self._attributes), None)
 
     def text(self, names: Names) -> str | None:
-        """Return a text, even if the client sent another type by mistake."""
+        """Return a value as text, even if the client sent another type by mistake."""
         name = self.named(names)
         return None if name is None else self.reader.label(name)
 
@@ -163,7 +161,7 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # A request cannot end in the future, whether its end comes from the span or from its latency.
+    # The request's end, according to the span or to the latency, must not be in the future.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
     if sum(phases_s) > e2e_s + SLACK_S:
@@ -187,7 +185,7 @@ def _timeline(
         source=Source.SIMULATOR if origin.simulated else table.source,
         basis=table.basis,
         region=origin.region,
-        # A client's own name is not the name of a replica.
+        # A client's resource does not name the replica.
         replica=None if table.basis is Basis.CLIENT else origin.replica,
         **fields,
     )
@@ -204,19 +202,19 @@ def _latencies(
             continue
         if isinstance(value, str | bool):
             raise RefusalError(Refusal.WRONG_TYPE)
-        # Without output tokens these latencies are invalid, because vLLM subtracts from a timestamp
-        # of 0.
+        # Without output tokens, these latencies are invalid: vLLM computes them with a timestamp of
+        # 0.
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)
-    # Some forks sent nanoseconds. The size of the value shows the unit: no request takes a week,
-    # and no request ends within 0.6 ms.
+    # Some forks send nanoseconds. The size of a value determines its unit: no request takes a week,
+    # and no request takes less than 0.6 ms.
     unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
     return {field: seconds(value * unit_s) for field, value in found.items()}
 
 
 def _outcome(given: _Given, table: SpanTable, output_tokens: int | None) -> Outcome:
-    """Return the reported outcome. Without one, derive it from the token limit."""
+    """Return the reported outcome, or else derive it from the token limit."""
     reasons = given.texts(table.finish_reasons)
     if reasons:
         if "length" in reasons or "max_tokens" in reasons:

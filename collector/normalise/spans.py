@@ -1,8 +1,9 @@
-"""Converts OTLP trace messages to request timelines and probes.
+"""Converts OTLP trace messages to request timelines, probes, and operations of applications.
 
 Pure. Every span is stored, skipped (not a request) or refused (an invalid request).
-`plugin_spans.py` reads the spans of Tailspan's plugin, `probe_spans.py` reads the spans of the
-prober, and `span_tables.py` reads all other spans, with the tables in `FOREIGN`.
+`plugin_spans.py` reads spans of Tailspan's plugin, and `probe_spans.py` reads spans of the prober.
+For all other spans, `span_tables.py` reads requests with the tables in `FOREIGN`, and
+`operation_spans.py` reads the operations of applications. A client's span is both.
 """
 
 from typing import Final
@@ -14,13 +15,16 @@ from collector.drop_reasons import Skip
 from collector.normalise.batch import Batch
 from collector.normalise.client_spans import CLIENT
 from collector.normalise.engine_spans import SGLANG, VLLM
+from collector.normalise.operation_spans import operation_of_span
 from collector.normalise.otlp_envelope import decoded, unfold
 from collector.normalise.plugin_spans import row_of_span
 from collector.normalise.probe_spans import probe_of_span
 from collector.normalise.resources import Origin, origin_of
 from collector.normalise.span_tables import read_foreign
 from collector.normalise.values import RefusalError
+from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.request_rows import Row, row_of
+from telemetry.requests import Basis
 
 FOREIGN: Final = (VLLM, SGLANG, CLIENT)
 """The tables of all sources except Tailspan's plugin."""
@@ -34,6 +38,7 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
         TooLargeError: the message has too many items.
     """
     batch = Batch()
+    operations = batch.operations
     keep = batch.requests.rows.append
     for resource, scope, spans in unfold(body):
         origin = origin_of(resource)
@@ -46,7 +51,11 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
                     _probe(span, origin, now_unix_ns, batch)
                     continue
                 else:
-                    row = _foreign(span, scope, origin, now_unix_ns, batch)
+                    row, operation = _foreign(span, scope, origin, now_unix_ns, batch)
+                    if operation is not None:
+                        operations.append(operation)
+                        if row is None:
+                            continue
             except RefusalError as refusal:
                 batch.refused[refusal.reason] += 1
                 continue
@@ -54,7 +63,8 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
                 batch.skipped[Skip.NOT_A_REQUEST] += 1
             else:
                 keep(row)
-    batch.accepted = len(batch.requests) + len(batch.probes)
+    calls = sum(each.operation is Operation.CALL for each in operations)  # also requests
+    batch.accepted = len(batch.requests) + len(batch.probes) + len(operations) - calls
     return batch
 
 
@@ -64,10 +74,15 @@ def _probe(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> None:
     batch.probes.append(probe)
 
 
-def _foreign(raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch) -> Row | None:
-    found = read_foreign(decoded(Span, raw), scope, origin, now_unix_ns, FOREIGN)
+def _foreign(
+    raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch
+) -> tuple[Row | None, ApplicationOperation | None]:
+    span = decoded(Span, raw)
+    found = read_foreign(span, scope, origin, now_unix_ns, FOREIGN)
     if found is None:
-        return None
+        return None, operation_of_span(span, origin, now_unix_ns, call=False)
     request, truncated_texts = found
     batch.truncated_texts += truncated_texts
-    return row_of(request)
+    if request.basis is not Basis.CLIENT:
+        return row_of(request), None
+    return row_of(request), operation_of_span(span, origin, now_unix_ns, call=True)

@@ -1,7 +1,7 @@
-"""Typed reading of OTLP attributes. Each value is checked once, here.
+"""Reads OTLP attributes by type, and checks their values. For an invalid value, a function raises
+`RefusalError` with the reason.
 
-A function raises `RefusalError` with the reason. The code that reads an item catches this error and
-counts the item.
+The caller catches this error and counts the item.
 """
 
 import math
@@ -14,22 +14,22 @@ from collector.drop_reasons import Refusal
 from collector.normalise.otlp_envelope import few_enough
 
 MAX_TEXT_CHARS: Final = 256
-"""Maximum number of characters of a text; longer texts are truncated. Names are much shorter. A
+"""Maximum number of characters of a text; longer texts are truncated. Names are much shorter, so a
 longer text is a mistake or an attack.
 """
 MAX_DURATION_S: Final = 7 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
 """Maximum count of one request or engine. No context or queue is larger."""
 MAX_TOTAL: Final = 2**63 - 1
-"""Maximum running total, which is the largest integer of a database."""
+"""Maximum running total: the largest integer that a database can store."""
 MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
 """Maximum running total of seconds: a century, much longer than an engine can run."""
 MAX_NUMBER: Final = 1e30
-"""Maximum of any other number. An exaflop per second for a century is 3e27 FLOPs, which is below
-this limit. Above this limit, the sum of several numbers could be infinite.
+"""Maximum of any other number. An exaflop per second for a century is 3e27 FLOPs, below this limit.
+Sums of larger numbers could become infinite.
 """
 EARLIEST_UNIX_NS: Final = 1_577_836_800 * 10**9
-"""2020-01-01, before vLLM existed. An earlier timestamp comes from an unset clock."""
+"""2020-01-01, before vLLM existed. An earlier timestamp is from a clock that was not set."""
 MAX_AHEAD_NS: Final = 86_400 * 10**9
 
 
@@ -44,7 +44,7 @@ class RefusalError(Exception):
 def attributes_of(pairs: Sequence[KeyValue]) -> dict[str, AnyValue]:
     """Return attributes by key.
 
-    The protocol forbids repeated keys; if a key is repeated, the last value is used.
+    If a key is repeated, which the protocol forbids, the last value is used.
 
     Raises:
         TooLargeError: there are too many attributes.
@@ -53,7 +53,7 @@ def attributes_of(pairs: Sequence[KeyValue]) -> dict[str, AnyValue]:
 
 
 def instant(unix_ns: int, now_unix_ns: int) -> int:
-    """Return a plausible timestamp, or raise RefusalError."""
+    """Return a timestamp if it is plausible, or raise RefusalError."""
     if not EARLIEST_UNIX_NS <= unix_ns <= now_unix_ns + MAX_AHEAD_NS:
         early = unix_ns < EARLIEST_UNIX_NS
         raise RefusalError(Refusal.INSTANT_OUT_OF_RANGE if early else Refusal.IN_THE_FUTURE)
@@ -77,7 +77,7 @@ def seconds(value: float, most_s: float = MAX_DURATION_S) -> float:
 
 
 def ratio(value: float) -> float:
-    """Return a ratio from 0 to 1, or raise RefusalError, for example for 50 instead of 0.5."""
+    """Return a ratio from 0 to 1, or raise RefusalError (for example for 50 instead of 0.5)."""
     if finite(value) > 1:
         raise RefusalError(Refusal.OUT_OF_RANGE)
     return value
@@ -115,7 +115,7 @@ class Reader:
         return name in self._attributes
 
     def text(self, name: str) -> str | None:
-        """Return a text truncated to `MAX_TEXT_CHARS`, or None if it is absent or empty."""
+        """Return a text, truncated to `MAX_TEXT_CHARS`, or None if it is absent or empty."""
         value = self._attributes.get(name)
         if value is None:
             return None
@@ -124,14 +124,14 @@ class Reader:
         return self.cleaned(value.string_value)
 
     def untouched(self, name: str) -> str:
-        """Return a text of any length, without changes; empty if absent."""
+        """Return a text of any length, unchanged; empty if absent."""
         value = self._attributes.get(name)
         if value is not None and value.WhichOneof("value") != "string_value":
             raise RefusalError(Refusal.WRONG_TYPE)
         return "" if value is None else value.string_value
 
     def label(self, name: str) -> str | None:
-        """Return the text of a label, which an operator may have configured by hand.
+        """Return the text of a label, which an operator may have set by hand.
 
         Numbers are converted to text; values of other types are ignored.
         """

@@ -1,1 +1,1 @@
-"""The OTLP receivers: gRPC and HTTP, JSON, message bodies, and the process that reads messages."""
+"""Receives OTLP over gRPC and HTTP, and reads the messages."""

@@ -1,13 +1,12 @@
-"""OTLP over gRPC: the Export methods of the three services.
+"""Receives OTLP over gRPC: the Export methods of the three services.
 
-The methods take bytes, not decoded messages. The same code then reads the messages of both
-transports, off the event loop. The response to a malformed message is INVALID_ARGUMENT. gRPC itself
-would respond with INTERNAL, which senders treat as a failure of the collector.
+The methods receive encoded messages, so that the same code reads the messages of both transports,
+off the event loop. The response to a malformed message is INVALID_ARGUMENT. gRPC's own response
+would be INTERNAL, which senders treat as a failure of the collector.
 
-Clients call unary methods. The server registers them as methods with a stream of requests, because
-gRPC then announces the call before it reads the message. The server first authenticates the call
-and reserves memory, and then reads the message. Until then, gRPC reads at most a window of 64 KiB
-of the message.
+Clients call unary methods, but the server registers methods with a stream of requests, because gRPC
+then announces the call before it reads the message. The server first authenticates the call and
+reserves memory, and then reads the message. Until then, gRPC reads at most a window of 64 KiB.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -42,8 +41,8 @@ READ_S: Final = 10.0
 """Time limit for a message to arrive. Exporters time out after 10 s by default
 (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 MAX_READS: Final = 8
-"""Number of messages that may arrive at the same time. gRPC does not report a message's length
-before it is complete, so each message reserves the maximum size: 8 messages of 16 MiB are half of
+"""Maximum number of messages that arrive at the same time. gRPC does not report a message's length
+before the message is complete, so each reserves the maximum size: 8 messages of 16 MiB are half of
 the memory limit.
 """
 
@@ -59,7 +58,7 @@ class GrpcReceiver:
         host: address to listen on.
         port: port, or 0 for a free port.
         option: the command-line option that sets the port, named in the error.
-        limits: limits of messages and connections.
+        limits: limits on messages and connections.
         tokens: the valid tokens, or None if no token is required.
         tls: None for plaintext.
     """
@@ -88,14 +87,14 @@ class GrpcReceiver:
         self.port = port
 
     async def start(self) -> None:
-        """Start to listen; afterwards `port` is the port in use."""
+        """Start to listen. Afterwards, `port` is the port in use."""
         if self.port:
-            # gRPC does not report why binding failed, but a plain socket does.
+            # Unlike gRPC, a plain socket reports why binding fails.
             listen(self._host, self.port, self._option).close()
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", self._limits.max_body_bytes),
-                # Two collectors on one port would each receive half of the telemetry.
+                # Otherwise two collectors on one port would each receive half of the telemetry.
                 ("grpc.so_reuseport", 0),
                 *_options(self._limits),
             ]
@@ -124,7 +123,7 @@ class GrpcReceiver:
         self._server = server
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no new calls, and finish current calls for up to `grace_s`."""
+        """Accept no new calls, and wait up to `grace_s` for current calls."""
         if self._server is not None:
             await self._server.stop(grace_s)
             self._server = None
@@ -140,7 +139,7 @@ class GrpcReceiver:
                         room.grow(self._limits.max_body_bytes)
                         body = await context.read()
                     if body is grpc.aio.EOF:
-                        # gRPC itself ends a call whose message is too large.
+                        # gRPC itself ends a call with a message above the limit.
                         most = self._limits.max_body_bytes
                         raise TooLargeError(f"no message, or one of more than {most} bytes")
                     answer = await self._intake.receive(signal, body, peer=peer, room=room)
@@ -149,7 +148,7 @@ class GrpcReceiver:
                 code, metadata = _CODES[error.rpc_code], _details(error)
                 await context.abort(code, str(error), metadata)
                 raise  # not reached: abort raises
-            except Exception:  # a defect: this sender gets an error, the next is served
+            except Exception:  # a defect: this sender gets an error, others are served
                 _log.exception("a message of %s could not be processed", signal.name)
                 self._counters.message("grpc", signal, "failed")
                 await context.abort(
@@ -190,13 +189,12 @@ class _Reads:
 
 
 def _options(limits: Limits) -> list[tuple[str, int]]:
-    """Channel arguments that limit memory, calls and connections."""
+    """Return channel arguments that limit memory, calls and connections."""
     return [
-        # Without this option, the window of an unread call grows to megabytes. 60 unread calls of
-        # 15 MB used 896 MB without it, and 40 MB with it. While a message is read, its window grows
-        # to the size of the message.
+        # By default, the window of an unread call grows to megabytes: 60 unread calls of 15 MB used
+        # 896 MB, but 40 MB with this option. While a message is read, its window can still grow.
         ("grpc.http2.bdp_probe", 0),
-        # Concurrent calls of one connection. An exporter makes one call at a time, a gateway about
+        # Concurrent calls per connection. An exporter makes one call at a time, a gateway about
         # ten.
         ("grpc.max_concurrent_streams", 128),
         ("grpc.max_metadata_size", 16 * 1024),
@@ -204,7 +202,7 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
         # Time limit for TLS and the first frames; gRPC's default is 120 s.
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
-        # Time limit without a call. Exporters send at least once a minute, and reconnect
+        # Time limit without a call. Exporters send at least once a minute and reconnect
         # automatically.
         ("grpc.max_connection_idle_ms", IDLE_S * 1000),
     ]
@@ -229,6 +227,6 @@ def _details(error: IntakeError) -> tuple[tuple[str, bytes], ...]:
     status.details.append(packed)
     return (
         ("grpc-status-details-bin", status.SerializeToString()),
-        # OpenTelemetry's Python exporter reads this entry.
+        # OpenTelemetry's Python exporter reads this.
         ("google.rpc.retryinfo-bin", retry.SerializeToString()),
     )

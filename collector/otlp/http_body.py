@@ -1,4 +1,4 @@
-"""Reads HTTP bodies as they arrive, and decompresses them with limits for compression bombs."""
+"""Reads HTTP bodies as they arrive, and decompresses them with limits against compression bombs."""
 
 import asyncio
 import zlib
@@ -17,19 +17,18 @@ STALL_S: Final = 5.0
 seconds.
 """
 MAX_MEMBERS: Final = 1024
-"""Maximum number of gzip members in a body. Exporters send one member. bgzip writes one per 64 KiB,
-so 256 for 16 MiB. Members can be empty, so a small body could contain a million members.
+"""Maximum number of gzip members in a body. Exporters send one member. bgzip writes one per 64 KiB:
+256 for 16 MiB. Members can be empty, so a small body could contain a million of them.
 """
 
 _BLOCK_BYTES: Final = 64 * 1024
 
-# zlib's window bits: 31 expects the gzip format, 15 expects zlib's format, which HTTP calls
-# deflate.
+# zlib's window bits: 31 for the gzip format, 15 for zlib's format, which HTTP calls deflate.
 _WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
 
 
 def encoding_of(header: str) -> str:
-    """Return a Content-Encoding header as one of "", "gzip" and "deflate".
+    """Return the encoding in a Content-Encoding header: "", "gzip" or "deflate".
 
     Raises:
         UnsupportedError: another encoding.
@@ -52,11 +51,11 @@ async def read_body(
     Args:
         chunks: the chunks of the body as they arrive.
         max_bytes: maximum size of the body.
-        room: the memory reservation, which grows for each chunk before the chunk is stored.
-        timeout: a running timeout, which each chunk postpones.
+        room: the memory reservation. It grows before each chunk is stored.
+        timeout: a running timeout. Each chunk postpones it.
 
     Raises:
-        TooLargeError: the body exceeds `max_bytes`. At most `max_bytes` were in memory.
+        TooLargeError: the body exceeds `max_bytes`. The excess is not kept in memory.
         BusyError: not enough memory is left.
     """
     loop = asyncio.get_running_loop()
@@ -75,7 +74,7 @@ async def read_body(
 def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
     """Return a decompressed body.
 
-    Decompression takes long, so do not call this function on an event loop.
+    Do not call this function on an event loop, because decompression takes long.
 
     Args:
         body: the body as it was sent.
@@ -90,11 +89,11 @@ def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
     members = 1
     stream = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
-        # The body is read in blocks, because zlib copies all bytes that follow a gzip member.
+        # Read the body in blocks, because zlib copies all bytes that follow a gzip member.
         for start in range(0, len(body), _BLOCK_BYTES):
             left = body[start : start + _BLOCK_BYTES]
             while left:
-                if stream.eof:  # gzip allows one member after another
+                if stream.eof:  # a gzip body may have several members
                     members += 1
                     if members > MAX_MEMBERS:
                         raise TooLargeError(

@@ -1,6 +1,6 @@
 """Receives OTLP over HTTP: POST /v1/traces, /v1/metrics and /v1/logs.
 
-The body is protobuf or JSON, compressed with gzip or deflate or not compressed.
+The body is protobuf or JSON, uncompressed or compressed with gzip or deflate.
 
 Source: OpenTelemetry protocol specification, "OTLP/HTTP".
 """
@@ -90,7 +90,7 @@ def _endpoint(
         except IntakeError as error:
             counters.message("http", signal, error.result)
             return _refusal(error, kind)
-        except Exception:  # a defect: this sender gets an error, the next is served
+        except Exception:  # a defect: this sender gets an error, others are served
             _log.exception("a message of %s could not be processed", signal.name)
             counters.message("http", signal, "failed")
             status = Status(code=_INTERNAL, message="internal error; see the collector's log")

@@ -1,8 +1,8 @@
-"""Converts OTLP's JSON to protobuf, so that the same code reads both.
+"""Converts OTLP's JSON to protobuf, so that the same code reads both formats.
 
 The format is protobuf's JSON mapping with OTLP's exceptions: trace and span ids are hexadecimal,
-and unknown fields are ignored. Both spellings of a field name are accepted. 64-bit integers may be
-texts.
+and unknown fields are ignored. Field names may be in camelCase or snake_case. 64-bit integers may
+be texts.
 
 Source: OpenTelemetry protocol specification, "JSON Protobuf Encoding".
 """
@@ -20,8 +20,8 @@ from google.protobuf.message import Message
 from collector.errors import MalformedError, TooLargeError
 
 MAX_VALUES: Final = 2**18
-"""Maximum number of objects, arrays and values in one message. Each one takes at least 100 bytes
-and 2.5 µs. 512 spans of the plugin have 94,000 values and take 0.3 s; the maximum takes 0.65 s.
+"""Maximum number of objects, arrays and values in one message. Each takes at least 100 bytes and
+2.5 µs. 512 spans of the plugin have 94,000 values and take 0.3 s; the maximum takes 0.65 s.
 """
 
 _IDS: Final = (
@@ -51,9 +51,9 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
             raise ParseError("not an object")
         ParseDict(given, message, ignore_unknown_fields=True)
         return message.SerializeToString()
-    # protobuf also raises other exceptions than ParseError: OverflowError for an integer beyond any
-    # double, and SystemError for a lone surrogate in a key. The exception's message may contain a
-    # value, even a prompt.
+    # Besides ParseError, protobuf raises OverflowError for an integer that exceeds every double,
+    # and SystemError for a lone surrogate in a key. Do not print the exception's message, because
+    # it may contain a value, even a prompt.
     except Exception as error:
         where = _PATH.search(str(error))
         raise MalformedError(

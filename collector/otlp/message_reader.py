@@ -1,16 +1,16 @@
 """Reads messages in this process or in a separate one.
 
 Reading is the largest share of the work, and a Python process uses only one core. A separate
-process can therefore read messages on another core: it receives bodies and returns rows. The
-separate process has no state. It ends when its input ends, which happens when its parent process
-ends. If it ends earlier, a new one is started.
+process can read messages on another core: it receives bodies and returns rows. The separate process
+has no state. It ends when its input ends, which happens when its parent process ends. If it ends
+earlier, a new process is started.
 
-Reading a message may use 0.75 s of CPU time. A small message can be crafted to take any time, and
-the messages of other senders wait during this time.
+Reading a message may use 0.75 s of CPU time. A small message can be crafted to take any time,
+during which the messages of other senders wait.
 
 If reading a message fails, the collector refuses the message permanently, so that its sender does
-not send it again. It refuses the message at once if an exception was raised, and after a second
-attempt if the process ended.
+not send it again. After an exception, the message is refused at once; if the process ended, it is
+refused after a second attempt.
 """
 
 import fcntl
@@ -40,8 +40,7 @@ from telemetry.tasks import Task
 
 MAX_CPU_S: Final = 0.75
 """CPU time limit for one message. 16 MiB of the plugin's spans take 0.35 s, the largest JSON
-message takes 0.65 s. It is a limit of CPU time, so a busy machine refuses no more messages than an
-idle one.
+message takes 0.65 s. CPU time does not depend on how busy the machine is.
 """
 
 _QUESTION: Final = Struct("<IQ?B")
@@ -49,7 +48,7 @@ _QUESTION: Final = Struct("<IQ?B")
 whether the body is JSON, and the signal's index in `SIGNALS`. The body follows.
 """
 _PIPE_BYTES: Final = 2**20
-"""Pipe buffer.
+"""Size of the pipe's buffer.
 
 Messages have hundreds of kB. With the default of 64 KiB, the two processes would often wait for
 each other.
@@ -57,8 +56,9 @@ each other.
 _ANSWER: Final = Struct("<I")
 """The header of the reader process's response: the length of the pickle that follows."""
 MOST_S: Final = 60
-"""Maximum time for one message, after which the process is killed. The largest message
-(`Limits.max_body_bytes`) takes about three seconds on a busy core."""
+"""Maximum seconds for one message. After that, the process is killed. The largest message
+(`Limits.max_body_bytes`) takes about three seconds on a busy core.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class MessageReader(Protocol):
     """Converts a message to a batch. Use it from one thread only."""
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
-        """Read a message; raise IntakeError if it cannot be read."""
+        """Read a message, or raise IntakeError."""
 
     def close(self) -> None:
         """Stop reading."""
@@ -139,7 +139,7 @@ class ProcessReader(LocalReader):
                 break
             try:
                 process = self._process = self._process or _started(self._max_cpu_s)
-            except OSError as error:  # no memory, too many processes: both may be temporary
+            except OSError as error:  # no memory or too many processes, which may be temporary
                 self.task.failed(error)
                 raise BusyError(
                     f"the process that reads messages cannot be started: {error.strerror}"
@@ -147,7 +147,7 @@ class ProcessReader(LocalReader):
             try:
                 return self._ask(process, signal, body, json, now_unix_ns)
             # UnpicklingError: the process ended while it wrote its answer. ValueError: another
-            # thread called `close`.
+            # thread has called `close`.
             except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
                 self._end()
                 if self._stopped():
@@ -185,7 +185,7 @@ def _started(max_cpu_s: float) -> subprocess.Popen[bytes]:
     process = child_process.start("collector.otlp.message_reader", str(max_cpu_s), answers=True)
     for stream in (process.stdin, process.stdout):
         assert stream is not None
-        with suppress(OSError, AttributeError):  # not permitted, or not Linux: a smaller buffer
+        with suppress(OSError, AttributeError):  # not permitted, or not Linux
             fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     return process
 
@@ -203,14 +203,13 @@ def serve(
     max_cpu_s: float | None = None,
     limit: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """Answer questions until the input stream ends.
+    """Read messages until the input stream ends.
 
     Args:
-        questions: stream of questions in the format `_QUESTION`.
-        answers: stream of answers in the format `_ANSWER`.
+        questions: stream of messages, each with the header `_QUESTION`.
+        answers: stream of results, each with the header `_ANSWER`.
         max_cpu_s: maximum CPU time for one message, or None for no limit.
-        limit: called with the number of seconds after which the kernel ends this process, or 0 for
-            no limit.
+        limit: sets the number of seconds after which the kernel ends this process; 0 for no limit.
     """
     here = LocalReader()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
@@ -231,7 +230,8 @@ def serve(
         except Exception as error:  # a defect: this message is refused, the next is read
             answer = UnreadableError(_where(error))
         else:
-            answer = _rows(batch) if signal is TRACES and not batch.probes else batch
+            only_requests = signal is TRACES and not (batch.probes or batch.operations)
+            answer = _rows(batch) if only_requests else batch
         pickled = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         answers.write(_ANSWER.pack(len(pickled)))
         answers.write(pickled)
@@ -242,7 +242,7 @@ def serve(
 def _where(error: Exception) -> str:
     """Describe an error by its type and position.
 
-    The error's message may contain a span's content.
+    Its message may contain a span's content.
     """
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
@@ -256,7 +256,7 @@ def _rows(batch: Batch) -> Any:
 
 
 class _TakesTooLongError(BaseException):
-    """Derived from BaseException, so that the code that reads a message does not catch it."""
+    """A BaseException, so that the code that reads a message does not catch it."""
 
 
 @contextmanager
@@ -264,7 +264,7 @@ def _at_most(cpu_s: float | None) -> Iterator[None]:
     if cpu_s is None:
         yield
         return
-    # CPU time in user mode. Python handles the signal between two of its instructions.
+    # The timer measures CPU time in user mode. Python handles the signal between two instructions.
     signals.setitimer(signals.ITIMER_VIRTUAL, cpu_s)
     try:
         yield

@@ -1,7 +1,7 @@
 """Refuses rows that are older than the retention, with an explanation for the sender.
 
-Retention would delete these rows within a minute. Their minutes already have rollups, which are not
-recomputed after the rows are deleted (docs/decisions/021).
+Retention would delete these rows within a minute, and the final rollups of their minutes would not
+include them (docs/decisions/021).
 """
 
 from collections.abc import Callable, Sequence
@@ -10,11 +10,12 @@ from typing import Any, Final, TypeVar
 
 from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
+from telemetry.application_operations import Operation
 from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import PLACE, RequestRows, Row
 
 MINUTE_NS: Final = 60 * 10**9
-"""A rollup covers one minute. If a minute begins before the age limit, its rollup is final."""
+"""Width of a rollup. The rollup of a minute that begins before the age limit is final."""
 
 _RECEIVED: Final = PLACE["received_unix_ns"]
 _Row = TypeVar("_Row")
@@ -22,13 +23,11 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, slots=True)
 class AgeLimit:
-    """Refuses rows that are too old.
-
-    Engine starts are not checked, because they have a longer retention.
+    """Refuses rows that are too old, except engine starts, which have a longer retention.
 
     Attributes:
         keep_ns: retention of rows, or None to keep them for ever.
-        deletable_unix_ns: returns the timestamp from which retention counts, or None to use the
+        deletable_unix_ns: returns the timestamp from which retention counts back; None for the
             arrival of the message.
     """
 
@@ -47,6 +46,7 @@ class AgeLimit:
             min((row.at_unix_ns for row in batch.gpus), default=horizon),
             min((row.seen_unix_ns for row in batch.in_flight), default=horizon),
             min((row.at_unix_ns for row in batch.probes), default=horizon),
+            min((row.at_unix_ns for row in batch.operations), default=horizon),
         )
         if oldest >= horizon:
             return
@@ -61,6 +61,9 @@ class AgeLimit:
         batch.in_flight, _ = _young(batch, reports, [1] * len(reports), _seen, horizon)
         probes = batch.probes
         batch.probes, _ = _young(batch, probes, [1] * len(probes), _at, horizon)
+        # The span of a call is also a request, and counts as that.
+        items = [0 if each.operation is Operation.CALL else 1 for each in batch.operations]
+        batch.operations, _ = _young(batch, batch.operations, items, _at, horizon)
         batch.why[Refusal.TOO_OLD] = (
             f"up to {_length(arrived_unix_ns - oldest)} old;"
             f" rows older than {_length(self.keep_ns)} are not kept"
@@ -74,9 +77,7 @@ def _young(
     instant: Callable[[_Row], int],
     horizon_unix_ns: int,
 ) -> tuple[list[_Row], list[int]]:
-    """Return the rows after the horizon with their numbers of items, and count the other rows as
-    refused.
-    """
+    """Return the rows after the horizon and their numbers of items. Refuse all others."""
     kept, kept_items = [], []
     for row, number in zip(rows, items, strict=True):
         if instant(row) >= horizon_unix_ns:

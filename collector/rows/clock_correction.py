@@ -1,6 +1,4 @@
-"""Subtracts the clock lead that `collector/rows/sender_clocks.py` measured from a message's
-timestamps.
-"""
+"""Subtracts a sender's clock lead from the timestamps of a message."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, MutableMapping, Sequence
@@ -10,13 +8,14 @@ from typing import Any, Final
 from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
 from collector.normalise.values import MAX_AHEAD_NS
+from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.in_flight import InFlightRequest
 from telemetry.probes import Probe
 from telemetry.request_rows import PLACE, RequestRows, Row
 from telemetry.requests import Basis
 
 TOLERANCE_NS: Final = 10**9
-"""NTP keeps clocks accurate to milliseconds. A lead of less than a second is ignored."""
+"""A lead below this is ignored. NTP keeps clocks accurate to milliseconds."""
 
 _REPLICA, _RECEIVED, _BASIS = PLACE["replica"], PLACE["received_unix_ns"], PLACE["basis"]
 _TRACE, _SPAN = PLACE["trace_id"], PLACE["span_id"]
@@ -31,21 +30,21 @@ def sender_of(row: Row) -> str | None:
 
 
 def end_unix_ns(row: Row) -> int:
-    """Return the timestamp of a request's end, from the uncorrected row."""
+    """Return the uncorrected timestamp of a request's end."""
     return int(row[_RECEIVED] + int(row[_E2E] * 1e9))
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """How far a sender's timestamps are ahead of a message's arrival.
+    """The lead of a sender's timestamps over the arrival of a message.
 
     The defaults are for rows without a replica name.
 
     Attributes:
         lead_ns: the lead of the message, without outliers.
-        known_ns: the correction of the sender's earlier rows.
+        known_ns: the current correction of the sender's rows.
         proven_ns: the correction of rows that are not ahead of their arrival.
-        shared_ns: the lead of Tailspan's clock if the sender uses the same clock, otherwise 0.
+        shared_ns: the lead of Tailspan's clock if the sender uses the same clock, else 0.
     """
 
     lead_ns: int = 0
@@ -73,8 +72,8 @@ class Correction:
     """Corrects the timestamps in the rows of one message.
 
     Args:
-        leads: the leads of the senders whose rows may have to be corrected.
-        set_back: the corrections of earlier rows, by key as sent; `apply` adds to it.
+        leads: the leads by sender.
+        set_back: the corrections of earlier rows, by their key as sent. `apply` adds to it.
         arrived_unix_ns: arrival timestamp of the message.
         own_ns: the lead of Tailspan's own clock.
     """
@@ -101,6 +100,8 @@ class Correction:
         batch.in_flight = [report for report in reports if report is not None]
         probes = [self._probe(batch, probe) for probe in batch.probes]
         batch.probes = [probe for probe in probes if probe is not None]
+        operations = [self._operation(batch, each) for each in batch.operations]
+        batch.operations = [each for each in operations if each is not None]
         batch.samples, batch.sample_points = self._samples(
             batch, batch.samples, batch.sample_points, "at_unix_ns", "started_unix_ns"
         )
@@ -120,7 +121,7 @@ class Correction:
         return tuple(values)
 
     def _in_flight(self, batch: Batch, report: InFlightRequest) -> InFlightRequest | None:
-        # The request's later row has the same key, so it gets the same correction.
+        # The request's later row has the same key, and so gets the same correction.
         sent = (report.trace_id, report.span_id, report.received_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, report.replica, report.seen_unix_ns)
         if not ahead_ns:
@@ -133,15 +134,25 @@ class Correction:
         )
 
     def _probe(self, batch: Batch, probe: Probe) -> Probe | None:
-        # A prober names no replica. Each of its rows is corrected separately, as a client's row.
+        # A probe has no replica name, so it is corrected separately, like a client's row.
         sent = (probe.trace_id, probe.span_id, probe.at_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, None, probe.at_unix_ns)
         if not ahead_ns:
             return probe if ahead_ns == 0 else None
         return replace(probe, at_unix_ns=probe.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
+    def _operation(self, batch: Batch, row: ApplicationOperation) -> ApplicationOperation | None:
+        # The request of the same span has the same key, so both get the same correction.
+        sent = (row.trace_id, row.span_id, row.at_unix_ns)
+        end_ns = row.at_unix_ns + int(row.length_s * 1e9)
+        items = 0 if row.operation is Operation.CALL else 1
+        ahead_ns = self._request_ahead_ns(batch, sent, None, end_ns, items)
+        if not ahead_ns:
+            return row if ahead_ns == 0 else None
+        return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
+
     def _request_ahead_ns(
-        self, batch: Batch, sent: Hashable, sender: str | None, end_ns: int
+        self, batch: Batch, sent: Hashable, sender: str | None, end_ns: int, items: int = 1
     ) -> int | None:
         """Return the correction of a request, or None if the request is refused."""
         lead_ns = end_ns - self._arrived_unix_ns
@@ -152,16 +163,14 @@ class Correction:
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)
         if ahead_ns > max(MAX_AHEAD_NS, self._own_ns):
-            _refuse(batch, 1)
+            _refuse(batch, items)
             return None
         return ahead_ns
 
     def _samples(
         self, batch: Batch, rows: Sequence[Any], points: Sequence[int], *instants: str
     ) -> tuple[list[Any], list[int]]:
-        """Return the rows to keep and, if `points` is not empty, the number of data points of each
-        kept row.
-        """
+        """Return the rows to keep, and their numbers of data points if `points` is not empty."""
         kept: list[Any] = []
         kept_points: list[int] = []
         for place, row in enumerate(rows):

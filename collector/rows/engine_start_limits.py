@@ -1,8 +1,8 @@
-"""Limits engine starts: drops repeated starts, and refuses more starts than real engines cause.
+"""Drops repeated engine starts, and refuses more starts than real engines can cause.
 
 Retention does not delete engine starts by age, because a start is valid while its engine runs.
-Therefore each replica has an allowance of starts, and all replicas together have another one. Both
-allowances are refilled over time; starts beyond them are refused as `too_many_starts`.
+Therefore the number of starts is limited by an allowance for each replica and another for all
+replicas together. Both are refilled over time; starts beyond them are refused as `too_many_starts`.
 """
 
 from collections import OrderedDict
@@ -14,27 +14,26 @@ from collector.normalise.batch import Batch
 from telemetry.starts import EngineStart
 
 REPLICA_BURST: Final = 256
-"""Number of starts that one replica may send at once. Each process reports each engine, and 16 API
-servers in front of 16 engines may start together.
+"""Number of starts that one replica may send at once. Each API server reports each engine, and 16
+API servers in front of 16 engines may start together.
 """
 REPLICA_REFILL_NS: Final = 10 * 10**9
-"""A replica may send one more start every 10 s.
+"""A replica may send one more start per 10 s.
 
-No server loads a model faster than in 10 s (`exporters.totals.engines.GONE_NS`), so no engine
-restarts more often.
+No server loads a model in less (`exporters.totals.engines.GONE_NS`), so no engine restarts more
+often.
 """
 ALL_BURST: Final = 4_096
 """Number of starts that all replicas may send at once: enough for 16 replicas with 256 starts each,
 or for four starts of each of 1,000 engines.
 """
 ALL_REFILL_NS: Final = 5 * 10**9
-"""With one more start every 5 s, all engines of a fleet of 1,000 can restart within 90 minutes."""
+"""All replicas may send one more start per 5 s, so 1,000 engines can restart within 90 minutes."""
 MOST_REPLICAS: Final = 1_000
-"""Maximum number of remembered replicas; a new replica replaces the one that was silent the
-longest.
+"""Maximum number of stored replicas. A new replica replaces the one that has been silent longest.
 """
 MOST_REMEMBERED: Final = 2 * REPLICA_BURST
-"""Maximum number of remembered starts of one replica: the last start of each engine and process."""
+"""Maximum number of stored starts per replica: the last start of each engine and process."""
 
 _COMPARED: Final = tuple(
     each.name for each in fields(EngineStart) if each.name not in ("at_unix_ns", "clock_ahead_s")
@@ -69,13 +68,13 @@ class _Replica:
         default_factory=lambda: Allowance(REPLICA_BURST, REPLICA_REFILL_NS)
     )
     last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
-    """Maps each process of an engine to the timestamp of its last start and a hash of the start's
-    other values.
+    """Maps each engine and process to the timestamp of the last start and a hash of its other
+    values.
     """
 
 
 class EngineStartLimits:
-    """Removes repeated starts, and starts beyond the limits, from a message."""
+    """Removes repeated and excessive starts from a message."""
 
     def __init__(self) -> None:
         self._all = Allowance(ALL_BURST, ALL_REFILL_NS)
@@ -89,10 +88,10 @@ class EngineStartLimits:
             process, content = (start.engine, start.process), _content_hash(start)
             last_unix_ns, last_content = replica.last.get(process, (0, 0))
             if content == last_content and start.at_unix_ns == last_unix_ns:
-                kept.append(start)  # a retry: the first one may not have been committed
+                kept.append(start)  # a retry: the first attempt may not have been committed
                 continue
             if content == last_content and abs(start.at_unix_ns - last_unix_ns) < REPLICA_REFILL_NS:
-                continue  # a repeat is accepted and not stored, because no engine restarts so fast
+                continue  # ignore a repeat: no engine restarts so fast
             if not (self._all.has(arrived_unix_ns) and replica.allowance.has(arrived_unix_ns)):
                 batch.accepted -= 1
                 batch.refused[Refusal.TOO_MANY_STARTS] += 1

@@ -1,32 +1,30 @@
 """Corrects the timestamps of senders with a fast clock.
 
-A timestamp later than its arrival comes from a clock that is ahead of Tailspan's by at least the
-difference: the lead. A slow clock cannot be detected in this way, because a message may have been
-delayed. Its lag is reported, but its timestamps are not corrected.
+If a timestamp is later than its arrival, the sender's clock is ahead of Tailspan's by at least the
+difference, which is called the lead. A slow clock cannot be distinguished from a delayed message,
+so it is reported, but not corrected.
 
-Each replica is a separate sender. The lead of a message is the lead of its newest rows without
-outliers, so that one malformed row has no effect. The sender's lead is the median over its last
+Each replica is a separate sender. A message's lead is the lead of its newest rows, without
+outliers, so that one malformed row has no effect. A sender's lead is the median over its last
 messages, so that one late message has no effect.
 
 - Rows that are ahead of their arrival are set back by their message's lead.
 - After `FEWEST` messages with a median above `TOLERANCE_NS`, all rows of the sender are set back,
   including rows that are not ahead of their arrival. The correction does not change while it is
-  about right. The reason is that the start of totals is also corrected, so a new correction would
-  give totals a new start and begin a new series.
-- A row that is further ahead than the rest of its message is corrected separately: a request is set
-  back by its own lead. A sample or start is refused, because several such rows would get the same
-  timestamp.
-- A row without a replica name, such as a client's row, may come from any sender. It is corrected
+  about right: the start of totals is also corrected, so a new correction would begin a new series.
+- A request that is further ahead than the rest of its message is set back by its own lead. A sample
+  or start that is further ahead is refused, because several of them would get the same timestamp.
+- A row without a replica name, such as a client's row, can be from any sender. It is corrected
   separately and does not affect other rows.
 
-Each row stores its correction: sent timestamp = stored timestamp + `clock_ahead_s`. If a sender
-sends a row again because the response was lost, the row gets the same correction as the first time.
-The timestamps are part of the row's key, so another correction would store the row twice.
+Each row stores its correction: sent timestamp = stored timestamp + `clock_ahead_s`. A row that is
+sent again, because the response was lost, gets the same correction as the first time. Timestamps
+are part of the row's key, so a different correction would store the row twice.
 
-If Tailspan's own clock jumped (`telemetry.corroborated_time`), senders on the same clock jumped
-with it. Their timestamps are corrected by this jump, forwards or backwards.
+If Tailspan's own clock jumped (`telemetry.corroborated_time`), the timestamps of senders on the
+same clock jumped too, and are corrected by the same amount in either direction.
 
-Pure, except that it remembers senders; used from one event loop.
+Pure, except for the stored senders. Use this module from one event loop only.
 """
 
 from collections import OrderedDict, defaultdict, deque
@@ -40,16 +38,16 @@ from collector.rows.clock_correction import TOLERANCE_NS, Correction, Lead, end_
 from telemetry.corroborated_time import CorroboratedClock
 
 REMEMBERED: Final = 16
-"""Number of messages remembered for each sender. A server sends about once a second."""
+"""Number of stored leads per sender. A server sends a message about once a second."""
 FEWEST: Final = 3
-"""All rows of a sender are corrected only after this number of messages.
+"""Minimum number of messages before all rows of a sender are corrected.
 
 Before that, only rows that are ahead of their arrival are corrected. With fewer messages, a single
 wrong lead could be the median.
 """
 SPREAD_NS: Final = 600 * 10**9
-"""If a row's lead exceeds the median of its message by more than this, the row does not count in
-the message's lead. An exporter's queue holds minutes of data, not hours.
+"""Maximum excess of a row's lead over its message's median. Rows beyond it are outliers. An
+exporter's queue contains minutes of data, not hours.
 """
 MOST_SOURCES: Final = 1_000
 """Maximum number of tracked senders, equal to the limit of engines on /metrics.
@@ -57,14 +55,12 @@ MOST_SOURCES: Final = 1_000
 Messages of other senders are corrected individually.
 """
 SILENT_NS: Final = 600 * 10**9
-"""A sender that has been silent for this long is not reported, and a new sender may replace it."""
+"""A sender that has been silent for this time is not reported, and a new sender may replace it."""
 MOST_REPEATS: Final = 100_000
-"""Maximum number of rows whose correction is remembered in case they are sent again; 20 MB when
-full.
-"""
+"""Maximum number of rows with a stored correction, in case they are sent again (20 MB)."""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
-"""Senders beyond `MOST_SOURCES`."""
+"""Name of all senders beyond `MOST_SOURCES`."""
 
 
 @dataclass(slots=True)
@@ -81,12 +77,12 @@ class Source:
 
     @property
     def lead_s(self) -> float:
-        """Return the lead of the newest timestamps over their arrival; usually negative."""
+        """Return the lead of the newest timestamps over their arrival (usually negative)."""
         return median_high(self.leads_ns) / 1e9 if self.leads_ns else 0.0
 
     @property
     def ahead_s(self) -> float:
-        """`ahead_ns` in seconds."""
+        """Return `ahead_ns` in seconds."""
         return self.ahead_ns / 1e9
 
     @property
@@ -101,8 +97,7 @@ class Source:
             self.leads_ns.clear()
         self.leads_ns.append(lead_ns)
         middle_ns = median_high(self.leads_ns)
-        # Corrections begin above the tolerance and stop below half of it, so that they do not
-        # alternate near the limit.
+        # Begin to correct above the tolerance and stop below half of it, to avoid alternating.
         if middle_ns <= (TOLERANCE_NS // 2 if self.ahead_ns else TOLERANCE_NS):
             self.ahead_ns = 0
         elif abs(middle_ns - self.ahead_ns) > TOLERANCE_NS:
@@ -110,11 +105,10 @@ class Source:
 
 
 class SenderClocks:
-    """Corrects the timestamps of senders with a fast clock, and remembers these senders.
+    """Corrects the timestamps of senders with a fast clock, and stores these senders.
 
     Args:
-        own: Tailspan's own clock, which named senders corroborate, or None for a clock that never
-            jumps.
+        own: Tailspan's own clock, which named senders corroborate; None if it never jumps.
     """
 
     def __init__(self, own: CorroboratedClock | None = None) -> None:
@@ -127,7 +121,7 @@ class SenderClocks:
         """The number of messages from senders beyond `MOST_SOURCES`."""
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
-        """Correct the rows of a message that are ahead."""
+        """Correct a message's rows that are ahead of their arrival."""
         self._now_unix_ns = arrived_unix_ns
         ends: dict[str | None, list[int]] = defaultdict(list)
         for row in batch.requests.rows:
@@ -139,6 +133,8 @@ class SenderClocks:
             ends[report.replica].append(report.seen_unix_ns)
         for probe in batch.probes:
             ends[None].append(probe.at_unix_ns)
+        for operation in batch.operations:
+            ends[None].append(operation.at_unix_ns + int(operation.length_s * 1e9))
         own_ns = 0 if self._own is None else self._own.ahead_ns
         leads: dict[str | None, Lead] = {}
         for sender, several in ends.items():
@@ -172,7 +168,7 @@ class SenderClocks:
         source = self._source(sender, arrived_unix_ns)
         if self._own is not None:
             self._own.hear(sender, newest_unix_ns)
-            # A sender first seen after the jump cannot be observed to have jumped.
+            # For a sender first seen after the jump, compare its lead with the jump.
             new = not source.leads_ns and own_ns > 0 and abs(lead_ns - own_ns) < lead_ns
             if own_ns and (self._own.shares(sender) or new):
                 source.last_seen_unix_ns = arrived_unix_ns

@@ -1,9 +1,9 @@
-"""Credentials for a scrape target: a bearer token, and the certificates for TLS.
+"""Reads the credentials for a scrape target: a bearer token, and the certificates for TLS.
 
 A token is read from its file for each scrape, so a changed token takes effect at once. The token is
-sent to loopback or over TLS only, unless the user allows otherwise. It never appears in a log or an
-error. Certificates are read once. The files that a target file names must lie in one folder.
-Otherwise a person who may edit the targets could have another file read and sent to a target.
+sent only to loopback or over TLS, unless the user allows otherwise. It never appears in a log or an
+error. Certificates are read once. The files that a target file names must lie in one folder;
+otherwise a person who can edit the targets could cause any file to be sent to a target.
 """
 
 import ssl
@@ -41,8 +41,8 @@ class Access:
         ca_file: the authority that signed the target's certificate, in PEM.
         cert_file: Tailspan's certificate for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.
-        within: the folder that must contain the token's file after symbolic links are resolved, or
-            None for any folder.
+        within: the folder that must contain the token's file, with symbolic links resolved; None
+            for any folder.
         insecure: whether the token may be sent over an unencrypted connection.
     """
 
@@ -118,7 +118,7 @@ class Access:
             return {}
         token, where = self.token, "the environment"
         if self.token_file is not None:
-            if self.within is not None:  # a link may have been changed since `check`
+            if self.within is not None:  # a symbolic link may have changed since `check`
                 _check_within(self.token_file, self.within, TOKEN_FILE_LABEL)
             token, where = _read(self.token_file), str(self.token_file)
         if token is None or not TOKEN.fullmatch(token):
@@ -136,8 +136,7 @@ class Access:
         return _context(self.ca_file, self.cert_file, self.key_file)
 
     def may_go(self, scheme: str, host: str) -> None:
-        """Check that the token is sent only to loopback or over TLS, unless the user allows plain
-        http.
+        """Check that a token may be sent to this address: loopback, TLS, or allowed by the user.
 
         Raises:
             ValueError: the token would be sent unencrypted.
@@ -172,12 +171,12 @@ def _read(path: Path) -> str:
 def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca)
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is a subclass
         why = getattr(error, "reason", None) or error.strerror
         raise SecurityError(f"{ca} contains no certificate in PEM: {why}") from error
     if cert is not None and key is not None:
         try:
-            # With a wrong password, an encrypted key fails instead of prompting on the terminal.
+            # With this password, an encrypted key fails instead of prompting on the terminal.
             context.load_cert_chain(cert, key, password="")
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)

@@ -1,12 +1,11 @@
-"""The series that engines export on /metrics: one table per kind of engine, for all versions.
+"""Defines the series that engines export on /metrics: one table per kind of engine.
 
-A field has several alternatives, because names change and newer versions split series. The reader
-uses the first alternative that the response contains. If the response contains no alternative, the
-field is unknown.
-Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and
-its documentation for names before 0.12; SGLang, "Production metrics" and
-`srt/observability/metrics_collector.py`; Text Generation Inference, "Metrics"; Triton's
-tensorrtllm_backend, "Triton Metrics" and `custom_metrics_reporter.cc`.
+A field has several alternatives, because versions rename and split series. The first alternative
+that the response contains is used. Without any of them, the field is unknown. Source: vLLM 0.12 to
+0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and its documentation for names
+before 0.12; SGLang, "Production metrics" and `srt/observability/metrics_collector.py`; Text
+Generation Inference, "Metrics"; Triton's tensorrtllm_backend, "Triton Metrics" and
+`custom_metrics_reporter.cc`.
 """
 
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ class Series:
     Attributes:
         name: the full name of the samples, including `_total`.
         where: labels that the series must have; the values are summed over all other labels.
-        over: a series that the value is divided by, or None for no division.
+        over: the series to divide the value by; None for no division.
     """
 
     name: str
@@ -150,9 +149,7 @@ TRITON: Final = EngineTable(
 ENGINES: Final = (VLLM, SGLANG, TGI, TRITON)
 
 STARTED: Final = "process_start_time_seconds"
-"""Start timestamp of the server's process in unix seconds, as Prometheus' own client libraries
-export it.
-"""
+"""Start of the server's process in unix seconds, exported by Prometheus' client libraries."""
 
 
 def _named(series: Series) -> set[str]:
@@ -169,4 +166,4 @@ NAMES: Final = frozenset(
         )
     )
 )
-"""Names of all series that are read. Other lines of a response are not parsed."""
+"""Names of all series to read. Other lines of a response are not parsed."""

@@ -1,7 +1,7 @@
-"""Parses a response of /metrics to the gauges and totals of its engines.
+"""Converts a response of /metrics to the gauges and totals of its engines.
 
-Pure. prometheus_client parses only the lines that a table names, because a response may have a
-hundred thousand other lines. An impossible value is counted, and its field stays unknown.
+Pure. prometheus_client parses only lines with a series in a table, because a response can have a
+hundred thousand other lines. Impossible values are counted, and their fields stay unknown.
 """
 
 import math
@@ -47,7 +47,7 @@ class Answer:
 
 
 def read(body: bytes) -> Answer:
-    """Read an answer.
+    """Parse a response.
 
     Raises:
         ScrapeError: the response is malformed, too long, or not from a known engine.
@@ -81,7 +81,7 @@ def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
             yield from family.samples
     except ScrapeError:
         raise
-    # The parser has no error class of its own; a malformed line may raise any exception.
+    # The parser raises any exception for a malformed line.
     except Exception as error:
         raise ScrapeError(Reason.MALFORMED) from error
 
@@ -122,12 +122,11 @@ def _fill(
             if engine.number not in answer.engines and len(answer.engines) >= MOST_ENGINES:
                 raise ScrapeError(Reason.TOO_LARGE)
             fields = answer.engines.setdefault(engine.number, {"model": engine.model})
-            # If several models have the same engine number, gauges and totals are sums for the
-            # engine.
+            # Several models can have the same engine number. Their gauges and totals are summed.
             total = checked if name in RATIOS else fields.get(name, 0) + checked
             try:
                 fields[name] = _checked(name, total)
-            except RefusalError:  # each value is possible, and their sum is not
+            except RefusalError:  # each value is possible, but their sum is not
                 answer.unusable_values += 1
                 fields.pop(name, None)
         return
@@ -136,7 +135,7 @@ def _fill(
 def _values(
     table: EngineTable, wanted: Series, series: Mapping[str, list[Sample]]
 ) -> dict[Engine, float]:
-    """Return the value of each engine: the highest value among ranks, summed over other labels."""
+    """Return the value of each engine: the maximum over ranks, summed over other labels."""
     parts: dict[tuple[Engine, tuple[tuple[str, str], ...]], float] = {}
     for sample in series.get(wanted.name, ()):
         labels = dict(sample.labels)

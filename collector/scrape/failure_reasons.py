@@ -9,13 +9,11 @@ class Reason(StrEnum):
     UNREACHABLE = "unreachable"
     """The name does not resolve, or the connection fails."""
     TLS = "tls"
-    """TLS fails: the certificate is not trusted or has another name, or the target does not use
-    TLS.
-    """
+    """TLS fails: the certificate is not trusted or has another name, or the target has no TLS."""
     NO_TOKEN = "no_token"
-    """The token for this target is not available on this machine."""
+    """The token file for this target cannot be used."""
     UNAUTHORISED = "unauthorised"
-    """The target requires a token, or a different one: status 401 or 403."""
+    """The target refuses the request without a token or with this token: status 401 or 403."""
     TIMEOUT = "timeout"
     """The response was not complete within the time limit."""
     REDIRECT = "redirect"

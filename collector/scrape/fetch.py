@@ -1,8 +1,8 @@
 """Fetches a target's response, with limits on time and size.
 
-Uses no proxy, follows no redirect, and accepts no compression, because a small response could
-decompress to a large one. The time limit applies to the whole response, so a target cannot extend
-it by sending one byte per second.
+The scraper uses no proxy, follows no redirect, and accepts no compression, because a small response
+could decompress to a large one. The time limit applies to the whole response, so a target cannot
+extend it by sending one byte per second.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from collector.scrape.credentials import OPEN, Access
 from collector.scrape.failure_reasons import Reason, ScrapeError
 
 MOST_BYTES: Final = 8 * 2**20
-"""Maximum size of a response, a hundred times the size of vLLM's."""
+"""Maximum size of a response: a hundred times the size of vLLM's response."""
 
 _HEADERS: Final = {
     "Accept": "text/plain;version=0.0.4",
@@ -43,7 +43,7 @@ def http_client(access: Access = OPEN) -> httpx.AsyncClient:
 
 
 class Clients:
-    """One HTTP client per set of certificates, created when first needed."""
+    """One HTTP client per set of certificates, created on first use."""
 
     def __init__(self) -> None:
         self._clients: dict[tuple[Path | None, ...], httpx.AsyncClient] = {}
@@ -74,7 +74,7 @@ async def fetch(
     """Return the body of a response with status 200.
 
     Raises:
-        ScrapeError: the request failed, or has another status.
+        ScrapeError: the request failed, or the response has another status.
     """
     extensions = {"sni_hostname": access.server_name} if access.server_name else {}
     try:

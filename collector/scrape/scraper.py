@@ -1,8 +1,8 @@
 """Scrapes each target every few seconds, and passes the samples to the sink.
 
 Each target has a separate task, so a slow target does not delay other targets. The next scrape of a
-target waits until the samples of the last one are stored. If the store does not accept the samples,
-they are lost and counted. The next scrape reports the totals again.
+target begins after the samples of the last scrape are stored. Samples that the store does not
+accept are lost and counted; the next scrape reports the totals again.
 """
 
 import asyncio
@@ -28,16 +28,14 @@ _log = logging.getLogger(__name__)
 REFRESH_S: Final = 5.0
 """Interval between two discoveries of targets."""
 QUIET_S: Final = 300.0
-"""Maximum usual time between two successful discoveries. A discovery takes 5 s without DNS."""
+"""Time without a successful discovery after which the task counts as stalled. A discovery takes 5 s
+if DNS does not respond.
+"""
 MOST_TIMEOUT_S: Final = 5.0
 OURS_NS: Final = 60 * 10**9
-"""If a replica's instrumentation sends samples, scrapes of the replica are ignored until this time
-after the last one.
-"""
+"""Scrapes of a replica are ignored until this time after the last sample from its plugin."""
 PROCESS: Final = 0
-"""The process number of scraped samples, because a scrape describes a server, not one of the
-server's processes.
-"""
+"""The process number of scraped samples. A scrape describes a server, not one of its processes."""
 
 
 @dataclass(slots=True)
@@ -69,9 +67,9 @@ class _Counting:
 
 
 class Scraper(Listener):
-    """Scrapes all targets until it is cancelled.
+    """Scrapes all targets until cancelled.
 
-    It is also a listener, which records the instrumented replicas.
+    As a listener, it records the instrumented replicas.
 
     Args:
         discoveries: sources of targets.
@@ -97,7 +95,7 @@ class Scraper(Listener):
         self._timeout_s = min(every_s, MOST_TIMEOUT_S)
         self._clock_unix_ns = clock_unix_ns
         self._clients = Clients()
-        # Discovery runs every few seconds, whether or not the targets respond.
+        # Discovery runs every few seconds, even if no target responds.
         self.task = Task("scrape", quiet_s=QUIET_S)
         self._found: dict[str, Sequence[Target]] = {}
         self.lost: dict[str, str] = {}
@@ -110,12 +108,11 @@ class Scraper(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record which replicas are instrumented, because the samples of instrumented replicas are
-        preferred to scrapes.
-        """
+        """Record which replicas are instrumented: their samples are preferred to scrapes."""
         now_unix_ns = self._clock_unix_ns()
         ours = {each.replica for each in samples if each.source is not Source.SCRAPE}
-        # Only replicas of targets are stored, because senders could invent any number of names.
+        # Store only the names of targets' replicas, because senders could invent any number of
+        # names.
         for replica in ours & {target.replica for target in self._states}:
             self._ours_unix_ns[replica] = now_unix_ns
 
@@ -129,7 +126,7 @@ class Scraper(Listener):
 
     def report(self) -> list[TargetState]:
         """Return the last results of each target, sorted by address."""
-        # Copied first, because /metrics calls this method on another thread while targets change.
+        # Copy the list, because /metrics calls this method on another thread.
         states = list(self._states.values())
         return sorted(states, key=lambda state: str(state.target))
 
@@ -140,11 +137,11 @@ class Scraper(Listener):
                 await self.look()
                 self.task.succeeded(time.time())
                 for target in [each for each, task in self._tasks.items() if task.done()]:
-                    # `ask` never raises, so other code cancelled the task.
+                    # `ask` never raises, so the task was cancelled by other code.
                     self.task.failed("EndedByItself")
                     del self._tasks[target]
                 for target in self._states.keys() - self._tasks.keys():
-                    self._tasks[target] = asyncio.create_task(self._ask_for_ever(target))
+                    self._tasks[target] = asyncio.create_task(self._scrape_forever(target))
                 for target in self._tasks.keys() - self._states.keys():
                     self._tasks.pop(target).cancel()
                 await asyncio.sleep(REFRESH_S)
@@ -157,7 +154,7 @@ class Scraper(Listener):
             await clients.aclose()
 
     async def look(self) -> None:
-        """Discover targets once. If a discovery fails, its previous targets stay in use."""
+        """Discover targets once. After a failed discovery, the previous targets stay in use."""
         for discovery in self._discoveries:
             try:
                 self._found[discovery.name] = await discovery.targets()
@@ -182,7 +179,7 @@ class Scraper(Listener):
         horizon = self._clock_unix_ns() - OURS_NS
         self._ours_unix_ns = {k: at for k, at in self._ours_unix_ns.items() if at > horizon}
 
-    async def _ask_for_ever(self, target: Target) -> None:
+    async def _scrape_forever(self, target: Target) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         while True:
@@ -197,7 +194,7 @@ class Scraper(Listener):
         try:
             client = self._clients.of(target.access)
             body = await fetch(client, target.url, self._timeout_s, target.access)
-            # On a thread: parsing a large response must not block the event loop.
+            # On a thread, so that parsing a large response does not block the event loop.
             answer = await asyncio.to_thread(exposition.read, body)
             await self._keep(target, answer)
         except ScrapeError as error:
@@ -206,7 +203,7 @@ class Scraper(Listener):
             state.up = False
             state.failures[error.reason] += 1
             return
-        except Exception as error:  # a defect: the target counts as down, and is scraped again
+        except Exception as error:  # a defect: the target counts as down
             if state.up is not False:
                 _log.exception("scrape: %s is down: parsing its response failed", target.url)
             self.task.failed(error)
@@ -229,12 +226,12 @@ class Scraper(Listener):
         ]
         try:
             await asyncio.wrap_future(self._sink.submit([], samples))
-        except Exception as error:  # any failure of the writer: the next scrape follows
+        except Exception as error:  # any failure of the writer: scraping continues
             raise ScrapeError(Reason.NOT_STORED) from error
         for listener in self._listeners:
             try:
                 listener.on_stored([], samples)
-            except Exception as error:  # only this listener fails; the rows are stored
+            except Exception as error:  # the rows are stored, and other listeners run
                 self.task.failed(error)
                 _log.exception("a listener failed on the samples of %s", target.url)
 
@@ -265,13 +262,15 @@ class Scraper(Listener):
         process_started_s: float | None,
         at_unix_ns: int,
     ) -> int:
-        """Return the start timestamp of the totals: the server's start if it is known, otherwise
-        the first scrape. If a total decreased, return a new start timestamp.
+        """Return the start timestamp of the totals.
+
+        This is the server's start if known, otherwise the first scrape. If a total decreased, the
+        result is a new timestamp.
         """
         reported_unix_ns = 0
-        # Compared as seconds, because infinity cannot be an integer.
+        # Compare as seconds, because infinity cannot be converted to an integer.
         if EARLIEST_UNIX_NS / 1e9 <= (process_started_s or 0.0) <= at_unix_ns / 1e9:
-            reported_unix_ns = int((process_started_s or 0.0) * 1e9)  # else another clock
+            reported_unix_ns = int((process_started_s or 0.0) * 1e9)  # otherwise from another clock
         totals = {name: value for name, value in fields.items() if name.endswith("_total")}
         before = self._counting.get((target, number))
         if before is None:

@@ -1,8 +1,7 @@
-"""Discovers targets to scrape: a fixed address, the targets in a file, or the addresses of a DNS
-name.
+"""Discovers targets to scrape: fixed addresses, targets in a file, or addresses of a DNS name.
 
-Source: Prometheus, "<file_sd_config>" (the file format, and the labels that set scheme and
-path) and "<dns_sd_config>". The prefixes `dns+` and `dnssrv+` come from Thanos.
+Source: Prometheus, "<file_sd_config>" (file format, labels for scheme and path) and
+"<dns_sd_config>"; Thanos (the prefixes `dns+` and `dnssrv+`).
 """
 
 import asyncio
@@ -53,7 +52,7 @@ class Discovery(Protocol):
 
         Raises:
             DiscoveryError: the targets cannot be discovered at the moment; the previous targets
-            stay in use.
+                stay in use.
         """
 
 
@@ -89,8 +88,7 @@ def place(given: str, access: Access = OPEN) -> Discovery:
     if kind == "dns" and port is None:
         raise ValueError(f"{given!r}: the port is missing; allowed: {ALLOWED}")
     if kind == "dns" and access.server_name is None:
-        # The addresses of a name are requested by IP address, but the certificate contains the
-        # name.
+        # Requests use the IP addresses of the name, but the certificate contains the name.
         access = replace(access, server_name=host)
     return Name(given, kind, parts.scheme, host, port, path, access=access)
 
@@ -118,7 +116,7 @@ class Name:
     port: int | None
     path: str
     resolver: dns.asyncresolver.Resolver | None = None
-    """The DNS resolver. The DNS resolver, or None for the system's."""
+    """The DNS resolver, or None for the system's resolver."""
     access: Access = OPEN
 
     async def targets(self) -> Sequence[Target]:
@@ -150,15 +148,14 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A Prometheus `file_sd` file (JSON or YAML). It is read again at each discovery.
+    """A Prometheus `file_sd` file (JSON or YAML), read again at each discovery.
 
-    Tailspan reads Prometheus' own labels `__scheme__` and `__metrics_path__`, the labels `replica`
-    and `region` of a target's samples, and the labels in `credentials.LABELS`. Other labels are
-    ignored.
+    The file may contain the labels `__scheme__`, `__metrics_path__`, `replica`, `region`, and those
+    in `credentials.LABELS`. Other labels are ignored.
 
     Attributes:
         path: the path of the file.
-        secrets: the folder that must contain the files named in the target file, or None for the
+        secrets: the folder that must contain the files named in the target file; None for the
             folder of the target file.
         insecure: whether tokens may be sent over unencrypted connections.
     """

@@ -1,4 +1,4 @@
-"""Short requests wait behind the prefill of a few very long prompts."""
+"""Short requests wait behind a few very long prompts, for their prefill or their KV transfers."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -13,13 +13,15 @@ SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the wait before the first token that the prefill of a few long prompts
-    causes."""
-    of_few = few_prompts_share(case) if long_prompts_fill_steps(case) else 0.0
+    """Return a claim on the wait before the first token that a few long prompts cause.
+
+    Long prompts block a link even if their remaining prefill fits into one step.
+    """
+    of_few, several_steps = few_prompts_share(case), long_prompts_fill_steps(case)
     before = {
         name: share * of_few
         for name, share in wait_weights(case, drivers.PROMPTS).items()
-        if not name.startswith("decode_")
+        if name == "queue_held" or (several_steps and not name.startswith("decode_"))
     }
     if not before or not of_few:
         return None

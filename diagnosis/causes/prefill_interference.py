@@ -19,7 +19,8 @@ def detect(case: Case) -> Claim | None:
     that longer or more prompts cause is claimed.
 
     If the prompts are long, but each fits into one step, the claim includes the wait before the
-    first token. Longer prompts than that are claimed by long_prompt_blocking.
+    first token. Longer prompts than that are claimed by long_prompt_blocking. The wait for KV
+    transfers of long prompts is also claimed there.
     """
     shares = drivers.for_prefill(case)
     of_prompts = shares.get(drivers.PROMPTS, 0.0)
@@ -30,7 +31,7 @@ def detect(case: Case) -> Claim | None:
     weights = {
         name: weight * of_few
         for name, weight in wait_weights(case, drivers.PROMPTS).items()
-        if of_few and not name.startswith("decode_")
+        if of_few and not name.startswith("decode_") and name != "queue_held"
     }
     if case.grown_s("decode_others_prefill") > 0 and share:
         weights["decode_others_prefill"] = share

@@ -3,7 +3,7 @@
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.levers import rate_limit
-from diagnosis.evidence.traffic_growth import flooded
+from diagnosis.evidence.traffic_growth import first_rates, flooded
 from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
 
@@ -13,7 +13,7 @@ SUMMARY = "one tenant sends many times its usual traffic, and the others wait be
 
 def detect(case: Case) -> Claim | None:
     """Return a claim on the delay that the growth of a single tenant's request rate causes."""
-    tenant = case.demand.tenant
+    rates, tenant = first_rates(case), first_rates(case).tenant
     if tenant is None or not flooded(case):
         return None
     weights = wait_weights(case, drivers.FLOOD)
@@ -26,8 +26,8 @@ def detect(case: Case) -> Claim | None:
             Evidence(f"requests/s of {tenant.tenant}", tenant.before_per_s, tenant.now_per_s),
             Evidence(
                 "requests/s of the other tenants",
-                case.demand.fleet_before_per_s - tenant.before_per_s,
-                case.demand.fleet_now_per_s - tenant.now_per_s,
+                rates.before_per_s - tenant.before_per_s,
+                rates.now_per_s - tenant.now_per_s,
             ),
             Evidence("requests waiting, mean", *case.mean("waiting")),
         ],

@@ -94,6 +94,15 @@ def long_prompts_fill_steps(case: Case) -> bool:
     return bool(several[0] >= (least if prompts_were_added(case) else min(LEAST_EXCESS, least)))
 
 
+def added_per_s(case: Case, tenant: str, tokens: str) -> float:
+    """Return the rate of the long requests that a tenant added."""
+    scale = case.hot_s / case.baseline_observed_s
+    before, now = _of_tenant(case, tokens, tenant)
+    bound = added_above(now, before, scale)
+    added = (now > bound).sum() / case.hot_s - (before > bound).sum() / case.baseline_observed_s
+    return max(float(added), 0.0)
+
+
 def without_added(case: Case, tenant: str) -> float:
     """Return the growth ratio of a tenant's request rate, without the long requests that were
     added."""

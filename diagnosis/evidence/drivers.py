@@ -23,7 +23,13 @@ from diagnosis.evidence.outside_restarts import log_skew_outside_restarts
 from diagnosis.evidence.restarts import restarts
 from diagnosis.evidence.retries import retries_share
 from diagnosis.evidence.stalls import steadiness, surplus_ratio
-from diagnosis.evidence.traffic_growth import FLOOD_RISE, all_tenants_share, flooded
+from diagnosis.evidence.traffic_growth import (
+    FLOOD_RISE,
+    added_by_others,
+    all_tenants_share,
+    first_rates,
+    flooded,
+)
 from diagnosis.growth.case import Case
 from diagnosis.growth.own_work import uncached_tokens
 from diagnosis.growth.terms import TERM_INDEX
@@ -301,7 +307,13 @@ def _of_rate(case: Case) -> DriverShares:
     of_all = all_tenants_share(case) if of_one != LOAD else 1.0
     repeated = of_fleet * retries_share(case)
     of_fleet -= repeated
-    found = {SKEW: skew - away, AWAY: away, RETRIES: repeated, LOAD: of_fleet * of_all}
+    found = {SKEW: skew - away, AWAY: away, RETRIES: repeated}
+    rates = first_rates(case)
+    for driver, tokens in ((PROMPTS, "prompt_tokens"), (OUTPUTS, "output_tokens")):
+        added = added_by_others(case)[tokens] / max(rates.now_per_s - rates.before_per_s, 1e-9)
+        found[driver] = of_fleet * min(added, 1.0)
+    of_fleet = max(of_fleet - found[PROMPTS] - found[OUTPUTS], 0.0)
+    found[LOAD] = of_fleet * of_all
     found[of_one] = found.get(of_one, 0.0) + of_fleet * (1.0 - of_all)
     return found
 
@@ -310,7 +322,8 @@ def _driver_of_one_tenant(case: Case) -> str:
     """Return the driver that the rate of the most grown tenant belongs to."""
     if flooded(case):
         return FLOOD
-    if case.demand.tenant is None or without_added(case, case.demand.tenant.tenant) >= FLOOD_RISE:
+    tenant = first_rates(case).tenant
+    if tenant is None or without_added(case, tenant.tenant) >= FLOOD_RISE:
         return LOAD
     if prompts_were_added(case):
         return PROMPTS

@@ -11,7 +11,8 @@ import numpy as np
 from diagnosis.claim import Evidence, Lever
 from diagnosis.evidence.levers import rate_limit
 from diagnosis.growth.case import Case
-from diagnosis.inputs.requests import Requests
+from diagnosis.growth.own_work import uncached_tokens
+from diagnosis.inputs.requests import FloatArray, Requests
 
 _NOISE: Final = 0.08
 """A relative growth up to this value can occur by chance and is ignored."""
@@ -31,7 +32,13 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
         case: the case to examine.
         tokens: "prompt_tokens" or "output_tokens".
     """
-    before, now = token_rates(case, tokens)
+    before, now = (
+        _tokens_per_s(requests, _computed(requests, tokens), seconds)
+        for requests, seconds in (
+            (case.before, case.baseline_observed_s),
+            (case.hot_requests, case.hot_s),
+        )
+    )
     growth = {tenant: rate - before.get(tenant, 0.0) for tenant, rate in now.items()}
     grown = sum(rise for rise in growth.values() if rise > 0)
     if len(growth) < 2 or grown <= _NOISE * sum(before.values()):
@@ -48,7 +55,7 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
 def _added_requests(case: Case, tokens: str) -> float:
     """Return the number of requests that the growth in tokens consists of, if all of them have the
     same length."""
-    now, before = (np.nan_to_num(each.number(tokens)) for each in (case.hot_requests, case.before))
+    now, before = (_computed(each, tokens) for each in (case.hot_requests, case.before))
     scale = case.hot_s / case.baseline_observed_s
     sums = (float((now**power).sum() - scale * (before**power).sum()) for power in (1, 2))
     first, second = (max(each, 0.0) for each in sums)
@@ -91,15 +98,24 @@ def token_rates(case: Case, tokens: str) -> tuple[dict[str, float], dict[str, fl
     found = case.cache.get(("rates", tokens))
     if found is None:
         found = case.cache["rates", tokens] = (
-            _tokens_per_s(case.before, tokens, case.baseline_observed_s),
-            _tokens_per_s(case.hot_requests, tokens, case.hot_s),
+            _tokens_per_s(case.before, case.before.number(tokens), case.baseline_observed_s),
+            _tokens_per_s(case.hot_requests, case.hot_requests.number(tokens), case.hot_s),
         )
     result: tuple[dict[str, float], dict[str, float]] = found
     return result
 
 
-def _tokens_per_s(requests: Requests, name: str, seconds: float) -> dict[str, float]:
-    tenant, tokens = requests.label("tenant"), np.nan_to_num(requests.number(name))
+def _computed(requests: Requests, tokens: str) -> FloatArray:
+    """Return the tokens that each request computes: (n,). Cached tokens need no prefill."""
+    if tokens == "prompt_tokens":
+        return np.nan_to_num(uncached_tokens(requests))
+    return np.nan_to_num(requests.number(tokens))
+
+
+def _tokens_per_s(requests: Requests, tokens: FloatArray, seconds: float) -> dict[str, float]:
+    tenant = requests.label("tenant")
     known = tenant.codes >= 0
-    sums = np.bincount(tenant.codes[known], tokens[known], minlength=len(tenant.values))
+    sums = np.bincount(
+        tenant.codes[known], np.nan_to_num(tokens)[known], minlength=len(tenant.values)
+    )
     return dict(zip(tenant.values, (sums / max(seconds, 1.0)).tolist(), strict=True))

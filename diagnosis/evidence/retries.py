@@ -11,7 +11,7 @@ import numpy as np
 
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.growth.case import Case
-from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
+from diagnosis.inputs.requests import BoolArray, IntArray, Requests
 
 _AGAIN_US: Final = 2_000_000
 """Maximum time from an abort to the repeated request. Clients that retry wait at most about a
@@ -59,6 +59,19 @@ def retries(case: Case) -> tuple[Retries, Retries]:
 
 
 @cached_per_case
+def first_requests(case: Case) -> tuple[Requests, Requests]:
+    """Return the requests of the baseline and of the hot blocks, without repeated requests if these
+    are a retry storm.
+
+    Repeated requests come from the tenants whose requests took long, and not from the tenants that
+    send more.
+    """
+    if not retries_share(case):
+        return case.before, case.hot_requests
+    return _without_repeated(case.before), _without_repeated(case.hot_requests)
+
+
+@cached_per_case
 def retries_share(case: Case) -> float:
     """Return the share of the growth of the request rate that repeated requests cause; 0 if clients
     do not retry after a common timeout."""
@@ -79,25 +92,25 @@ def repeated_requests(requests: Requests, seconds: float) -> Retries:
         requests: the requests of the range, in any order.
         seconds: length of the range.
     """
-    whole = max(len(requests), 1)
-    aborted = _aborted(requests)
-    if aborted.sum() < _FEWEST:
+    repeats = _repeated(requests)
+    if repeats is None or not repeats.again.size:
         return NO_RETRIES
-    key = _keys(requests)
-    alike = np.isin(key, key[aborted])
-    requests, aborted = requests.rows(alike), aborted[alike]
-    _, key = np.unique(key[alike], return_inverse=True)
-    at_us = (requests.received_unix_ns - requests.received_unix_ns.min()) // 1000
-    taken_us = np.nan_to_num(requests.number("e2e_s")) * 1e6
-    rows, again = _repeated(key, at_us, taken_us, aborted)
-    ages_s = taken_us[rows] / 1e6
-    number = max(again.size - _by_chance(key, aborted, again, seconds), 0.0)
-    if not again.size:
-        return NO_RETRIES
+    ages_s = repeats.requests.number("e2e_s")[repeats.first]
+    number = max(repeats.again.size - _by_chance(repeats, seconds), 0.0)
     age_s = float(np.median(ages_s))
     same = float((np.abs(ages_s - age_s) <= _SAME_AGE * age_s).mean())
-    tenant = _tenant(requests, again)
-    return Retries(number / max(seconds, 1.0), number / whole, age_s, same, number, tenant)
+    tenant = _tenant(repeats.requests, repeats.again)
+    share = number / len(requests)
+    return Retries(number / max(seconds, 1.0), share, age_s, same, number, tenant)
+
+
+def _without_repeated(requests: Requests) -> Requests:
+    repeats = _repeated(requests)
+    if repeats is None:
+        return requests
+    first = np.ones(len(requests), dtype=bool)
+    first[repeats.place[repeats.again]] = False
+    return requests.rows(first)
 
 
 def _aborted(requests: Requests) -> BoolArray:
@@ -115,33 +128,55 @@ def _keys(requests: Requests) -> IntArray:
     return found
 
 
-def _repeated(
-    key: IntArray, at_us: IntArray, taken_us: FloatArray, aborted: BoolArray
-) -> tuple[IntArray, IntArray]:
-    """Return the rows of aborted requests that were repeated, and the rows that repeat them. Each
-    row repeats at most one request."""
+class _Repeats(NamedTuple):
+    """The requests that have the key of an aborted request (m of them), and which repeat which."""
+
+    requests: Requests
+    place: IntArray
+    """Their rows among all requests of the range: (m,)."""
+    key: IntArray
+    """Equal numbers are equal labels and prompt lengths: (m,)."""
+    aborted: BoolArray
+    """(m,)"""
+    first: IntArray
+    """Rows of the aborted requests that were repeated: (r,). Their repetitions are in `again`."""
+    again: IntArray
+
+
+def _repeated(requests: Requests) -> _Repeats | None:
+    """Find the repeated requests; None if few requests were aborted. Each request repeats at most
+    one."""
+    aborted = _aborted(requests)
+    if aborted.sum() < _FEWEST:
+        return None
+    key = _keys(requests)
+    place = np.flatnonzero(np.isin(key, key[aborted]))
+    requests, aborted = requests.rows(place), aborted[place]
+    _, key = np.unique(key[place], return_inverse=True)
+    at_us = (requests.received_unix_ns - requests.received_unix_ns.min()) // 1000
+    taken_us = np.nan_to_num(requests.number("e2e_s")) * 1e6
     span_us = int(at_us.max()) + int(taken_us.max()) + 2 * _AGAIN_US
-    place = key * span_us + at_us
-    order = np.argsort(place, kind="stable")
-    rows = np.flatnonzero(aborted)
-    left = place[rows] + taken_us[rows].astype(np.int64)
-    after = np.searchsorted(place[order], left - _NOTICED_US)
+    at = key * span_us + at_us
+    order = np.argsort(at, kind="stable")
+    first = np.flatnonzero(aborted)
+    left = at[first] + taken_us[first].astype(np.int64)
+    after = np.searchsorted(at[order], left - _NOTICED_US)
     known = after < order.size
-    rows, left, after = rows[known], left[known], after[known]
-    again = order[after]
-    found = place[again] <= left + _AGAIN_US
-    again, first = np.unique(again[found], return_index=True)
-    return rows[found][first], again
+    first, left, again = first[known], left[known], order[after[known]]
+    found = at[again] <= left + _AGAIN_US
+    again, one = np.unique(again[found], return_index=True)
+    return _Repeats(requests, place, key, aborted, first[found][one], again)
 
 
-def _by_chance(key: IntArray, aborted: BoolArray, again: IntArray, seconds: float) -> float:
+def _by_chance(repeats: _Repeats, seconds: float) -> float:
     """Return how many aborts would be followed by a request of the same key if the requests that
     repeat none arrived at random."""
+    key = repeats.key
     kinds = int(key.max(initial=0)) + 1
-    others = np.bincount(key, minlength=kinds) - np.bincount(key[again], minlength=kinds)
+    others = np.bincount(key, minlength=kinds) - np.bincount(key[repeats.again], minlength=kinds)
     per_s = others / max(seconds, 1.0)
     likely = 1.0 - np.exp(-per_s * (_AGAIN_US + _NOTICED_US) / 1e6)
-    return float(likely[key[aborted]].sum())
+    return float(likely[key[repeats.aborted]].sum())
 
 
 def _tenant(requests: Requests, again: IntArray) -> str | None:

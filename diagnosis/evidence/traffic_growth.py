@@ -4,14 +4,21 @@ Pure.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from diagnosis.evidence.added_requests import prompts_were_added, without_added
+from diagnosis.evidence.added_requests import (
+    added_per_s,
+    outputs_were_added,
+    prompts_were_added,
+    without_added,
+)
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.evidence.driving_tenant import token_rates
+from diagnosis.evidence.retries import first_requests
 from diagnosis.growth.case import Case
+from diagnosis.growth.demand import TenantGrowth, log_of_rates, tenant_growth_of
 from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
 
@@ -40,6 +47,29 @@ _CHANCE_SHARE: Final = 0.25
 prompts' growth."""
 
 
+class Rates(NamedTuple):
+    """The growth of the request rate, without repeated requests of a retry storm."""
+
+    tenant: TenantGrowth | None
+    before_per_s: float
+    now_per_s: float
+    log_growth: float
+    """Reduced by two standard errors, see `Demand.log_fleet`."""
+
+
+@cached_per_case
+def first_rates(case: Case) -> Rates:
+    """Return the growth of the request rate, without repeated requests of a retry storm."""
+    before, now = first_requests(case)
+    before_s, now_s = case.baseline_observed_s, case.hot_s
+    return Rates(
+        tenant_growth_of(before, before_s, now, now_s),
+        len(before) / before_s,
+        len(now) / now_s,
+        log_of_rates(len(before), before_s, len(now), now_s),
+    )
+
+
 @cached_per_case
 def flooded(case: Case) -> bool:
     """Return whether one tenant floods the servers.
@@ -47,16 +77,16 @@ def flooded(case: Case) -> bool:
     Three conditions must hold: the tenant sends more of its usual requests, its traffic grew more
     than the other tenants' traffic, and other requests wait behind the tenant's requests.
     """
-    tenant = case.demand.tenant
+    rates, tenant = first_rates(case), first_rates(case).tenant
     return (
         tenant is not None
         and 1.0 - all_tenants_share(case) >= _FLOOD_SHARE
         and tenant.now_per_s >= FLOOD_RISE * tenant.before_per_s
         and without_added(case, tenant.tenant) >= FLOOD_RISE
-        and case.demand.log_fleet > _NOISE
+        and rates.log_growth > _NOISE
         and _others_wait(case)
-        and tenant.now_per_s / max(case.demand.fleet_now_per_s, 1e-9)
-        > _FLOOD_SHARE_RISE * tenant.before_per_s / max(case.demand.fleet_before_per_s, 1e-9)
+        and tenant.now_per_s / max(rates.now_per_s, 1e-9)
+        > _FLOOD_SHARE_RISE * tenant.before_per_s / max(rates.before_per_s, 1e-9)
     )
 
 
@@ -71,19 +101,38 @@ def _others_wait(case: Case) -> bool:
     return now is not None and now > max(1.0, 2.0 * (before or 0.0))
 
 
+@cached_per_case
+def added_by_others(case: Case) -> dict[str, float]:
+    """Return the rates of the long prompts and of the long outputs that tenants other than the most
+    grown one added."""
+    tenant = first_rates(case).tenant
+    most = None if tenant is None else tenant.tenant
+    others = [each for each in case.hot_requests.label("tenant").values if each != most]
+    return {
+        tokens: sum(added_per_s(case, each, tokens) for each in others) if were_added else 0.0
+        for tokens, were_added in (
+            ("prompt_tokens", prompts_were_added(case)),
+            ("output_tokens", outputs_were_added(case)),
+        )
+    }
+
+
 def all_tenants_share(case: Case) -> float:
     """Return the share of the growth of the request rate that all tenants have in common. The rest
-    is one tenant's flood."""
-    demand, tenant = case.demand, case.demand.tenant
+    is one tenant's flood. Long requests that other tenants added do not count."""
+    rates, tenant = first_rates(case), first_rates(case).tenant
     if tenant is None:
         return 1.0
-    before = demand.fleet_before_per_s - tenant.before_per_s
-    now = demand.fleet_now_per_s - tenant.now_per_s
+    added = sum(added_by_others(case).values())
+    before = rates.before_per_s - tenant.before_per_s
+    now = rates.now_per_s - tenant.now_per_s - added
     others_grew = now / before if before > 0 else 1.0
+    grown = tenant.now_per_s - tenant.before_per_s
+    whole = rates.now_per_s - rates.before_per_s - added
     if others_grew <= _OTHERS_GREW:
-        return 0.0 if tenant.share_of_growth >= _MOST else 1.0
+        others = grown / tenant.share_of_growth - grown - added
+        return 0.0 if grown >= _MOST * (grown + max(others, 0.0)) else 1.0
     beyond = tenant.now_per_s - tenant.before_per_s * others_grew
-    whole = demand.fleet_now_per_s - demand.fleet_before_per_s
     return 1.0 - min(max(beyond / whole, 0.0), 1.0) if whole > 0 else 1.0
 
 

@@ -101,8 +101,8 @@ def demand_of(
 ) -> Demand:
     """Compare the traffic of two time ranges."""
     at_before, at_now = _at(before, slow_replicas), _at(now, slow_replicas)
-    log_fleet = _log_of_rates(len(before), before_s, len(now), now_s)
-    tenant = _tenant(before, before_s, now, now_s)
+    log_fleet = log_of_rates(len(before), before_s, len(now), now_s)
+    tenant = tenant_growth_of(before, before_s, now, now_s)
     log_uncached = log_of_misses(at_now, work)
     new_traffic_misses = 0.0
     if tenant is not None and log_fleet > 0 and tenant.share_of_growth >= _MOST:
@@ -118,7 +118,7 @@ def demand_of(
         log_uncached=log_uncached - new_traffic_misses,
         log_new_traffic_misses=new_traffic_misses,
         log_fleet=log_fleet,
-        log_slow_replicas=_log_of_rates(len(at_before), before_s, len(at_now), now_s),
+        log_slow_replicas=log_of_rates(len(at_before), before_s, len(at_now), now_s),
         output_before_tokens=_mean(at_before.number("output_tokens")),
         output_now_tokens=_mean(at_now.number("output_tokens")),
         uncached_expected_ratio=_expected_ratio(at_now, work),
@@ -128,7 +128,7 @@ def demand_of(
     )
 
 
-def _log_of_rates(before: int, before_s: float, now: int, now_s: float) -> float:
+def log_of_rates(before: int, before_s: float, now: int, now_s: float) -> float:
     """Return the logarithm of the ratio of two rates, moved towards 0 by two standard errors."""
     if not (before and now and now_s > 0):
         return 0.0
@@ -198,7 +198,10 @@ def _replica_count(before: Requests, now: Requests) -> int:
     return len(names)
 
 
-def _tenant(before: Requests, before_s: float, now: Requests, now_s: float) -> TenantGrowth | None:
+def tenant_growth_of(
+    before: Requests, before_s: float, now: Requests, now_s: float
+) -> TenantGrowth | None:
+    """Return the growth of the tenant whose request rate grew most; None if too few requests."""
     rates_before, rates_now = _rates(before, before_s), _rates(now, now_s)
     growth = {tenant: rate - rates_before.get(tenant, 0.0) for tenant, rate in rates_now.items()}
     whole = sum(rise for rise in growth.values() if rise > 0)

@@ -1,1 +1,1 @@
-"""Definitions of every series of `/metrics`: name, help, labels, bounds."""
+"""Defines every series of `/metrics`: name, help, labels, bounds."""

@@ -1,9 +1,9 @@
-"""The series of the cost of engines and of repeated work.
+"""Defines the series of the cost of engines and of recomputation.
 
     engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + unbilled cost
 
-for replicas with a price. These series are omitted for a replica without a price, because unknown
-is not $0. Engines send no samples while they load, so only the bill of `tailspan cost` includes the
+for replicas with a price. The series of a replica without a price are omitted, because unknown is
+not $0. Engines send no samples while they load, so only the bill of `tailspan cost` includes the
 loading time.
 """
 

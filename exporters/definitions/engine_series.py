@@ -1,4 +1,4 @@
-"""The series of engines. Each series corresponds to a field of `EngineSample`."""
+"""Defines the series of engines. Each series corresponds to a field of `EngineSample`."""
 
 from typing import Final
 
@@ -77,9 +77,7 @@ ENGINE_GAUGES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Gauges by field of `EngineSample`. They are absent after the engine has stopped sending
-samples.
-"""
+"""Gauges by field of `EngineSample`. They are absent if the engine sends no samples."""
 
 ROOFLINES: Final = {
     "modelled_bytes_per_s": Series(
@@ -258,9 +256,7 @@ LAST_SAMPLE: Final = Series(
 COMMON_TOTALS: Final = frozenset(
     {"core_cpu_s_total", "host_cpu_busy_s_total", "host_cpu_steal_s_total"}
 )
-"""Totals that are not summed over the processes of an engine, because each process reports the
-whole total.
-"""
+"""Totals that every process of an engine reports in full, so they are not summed over processes."""
 
 ENGINE_INFO: Final = Series(
     "tailspan_engine_info",

@@ -1,7 +1,7 @@
-"""The series of probes, in the manner of Prometheus' blackbox_exporter.
+"""Defines the series of probes, with names as in Prometheus' blackbox_exporter.
 
 Gauges have the values of the latest probe of each endpoint in each region. Probes that were not
-sent, or that Ctrl-C stopped, count by their outcome only.
+sent, or that Ctrl-C stopped, are only counted by outcome.
 """
 
 from collections.abc import Mapping

@@ -1,12 +1,12 @@
-"""Definitions of every series of `/metrics`: name, help, unit and labels.
+"""Defines the series of `/metrics`: name, help, unit and labels.
 
-Bounds of histograms: six per decade (1, 1.5, 2, 3, 5, 7.5), so that neighbours differ by at most a
-factor of 1.67. Usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are among
-the bounds. Each histogram begins near the minimum of its latency. Queue times begin at 0.1 ms, the
+Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so neighbouring bounds differ by at
+most a factor of 1.67. Usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
+bounds. Each histogram begins near the minimum of its latency. Queue times begin at 0.1 ms, the
 queue time of an idle server (vLLM's own first bound is 300 ms). Durations of at least one step
 begin at 1 ms. These buckets are for heatmaps; quantiles and objectives are not computed from them.
-Quantiles of the last minutes are separate summaries with other names, because a name can have only
-one type. Do not average or sum these quantiles.
+Quantiles of the last minutes are summaries with separate names, because a name can have only one
+type. Do not average or sum these quantiles.
 
 An unknown value is not counted. An unknown label has an empty value, which Prometheus treats as an
 absent label.
@@ -98,7 +98,7 @@ HISTOGRAMS: Final = (
 
 
 def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
-    """Return the histograms, whose bounds include the thresholds of these objectives."""
+    """Return the histograms. Their bounds include the thresholds of these objectives."""
     wanted: dict[str, set[float]] = {}
     for objective in objectives:
         for field, threshold in objective.thresholds():
@@ -165,8 +165,8 @@ RECENT_BY_MODEL: Final = {
 }
 """Quantiles by model.
 
-These quantiles are computed from all requests of the model, because they cannot be derived from the
-quantiles of the model's replicas.
+They are computed from all requests of the model, because they cannot be derived from the quantiles
+of its replicas.
 """
 RECENT_BY_TENANT: Final = {
     each.field: Series(each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile"))
@@ -234,7 +234,7 @@ TENANT_TOKENS: Final = {
     ),
 }
 """Token counters by field of `RequestTimeline`. The label tenant is combined with model, not with
-replica, because hundreds of tenants and replicas would make tens of thousands of series.
+replica: hundreds of tenants and replicas would cause tens of thousands of series.
 """
 
 TENANT_COSTS: Final = {

@@ -1,9 +1,9 @@
-"""The types of the series of `/metrics`: name, help, unit and labels."""
+"""Defines the types of the series of `/metrics`: name, help, unit and labels."""
 
 from typing import Final, NamedTuple
 
 OTHER: Final = "other"
-"""The label value that replaces all label values beyond the limit."""
+"""Replaces all label values beyond the limit."""
 
 
 class Series(NamedTuple):
@@ -21,14 +21,12 @@ class Histogram(NamedTuple):
     help: str
     field: str
     answered_only: bool
-    """Whether only completely answered requests count, because an abort or error shortens this
-    latency.
+    """Whether only completely answered requests count. An abort or error shortens these
+    latencies.
     """
     bounds_s: tuple[float, ...]
     exemplars: bool = False
-    """Whether each bucket has an exemplar. Only latencies that clients experience have
-    exemplars.
-    """
+    """Whether each bucket has an exemplar. True for latencies that clients experience."""
 
 
 class Recent(NamedTuple):
@@ -43,8 +41,8 @@ class Recent(NamedTuple):
     field: str
     answered_only: bool = False
     streamed_only: bool = False
-    """Whether only streamed responses count, because the first byte of other responses arrives at
-    the end (docs/decisions/001).
+    """Whether only streamed responses count. The first byte of other responses arrives at the end
+    (docs/decisions/001).
     """
 
 
@@ -55,7 +53,7 @@ def bounds_s(lowest: str, highest: str) -> tuple[float, ...]:
         lowest: the power of ten at which the first decade begins, as text such as "1e-3".
         highest: the last bound, as text.
     """
-    # The bounds are parsed from text, so each one is the double nearest to the decimal number.
+    # Parse the bounds from text, so that each is the double nearest to the decimal number.
     steps = (
         float(f"{mantissa}e{exponent}")
         for exponent in range(int(lowest), 5)

@@ -1,4 +1,4 @@
-"""Writes a whole scrape: all families in one format, and metrics about the scrape itself."""
+"""Writes a whole scrape: all families in one format, and metrics of the scrape itself."""
 
 import resource
 import sys
@@ -18,7 +18,7 @@ START: Final = Series(
     "process_start_time_seconds",
     "Timestamp at which this process began to export metrics, in unix seconds.",
 )
-"""Metrics of this process, with the names that all Prometheus client libraries use."""
+"""Metrics of this process, with the usual names of Prometheus client libraries."""
 
 
 class Exposition:

@@ -1,13 +1,14 @@
-"""The cells in which latencies are counted. Classic and native buckets are computed from them.
+"""Defines the cells in which latencies are counted, and computes classic and native buckets. A
+classic histogram has configured bounds.
 
-A classic histogram has configured bounds. A native histogram has eight buckets per factor of two.
-The cells have the bounds of both kinds, so each latency is counted only once for both. A histogram
-has about 200 cells, which does not depend on the data:
+A native histogram has eight buckets per factor of two. The cells have the bounds of both, so each
+latency is counted only once. A histogram has about 200 cells for any data:
 
     up to the zero threshold | 8 per doubling, cut at the classic bounds | the rest
 
 The zero threshold is the power of two below the first classic bound. The native buckets end at the
-power of two above the last classic bound. Larger values are in one cell, as in a classic histogram.
+power of two above the last classic bound. All larger values share one cell, as in a classic
+histogram.
 
 Source: Prometheus, "Native histograms" specification, standard schemas.
 """
@@ -28,7 +29,7 @@ IntArray = NDArray[np.int64]
 SCHEMA: Final = 3
 _A_DOUBLING: Final = 2**SCHEMA
 GROWTH: Final = 2 ** (1 / _A_DOUBLING)
-"""Ratio of neighbouring native bounds: 1.09, so a value is known with an error of at most 9 %."""
+"""Ratio of neighbouring native bounds: 1.09, so the error of a value is at most 9 %."""
 
 
 class Cells(NamedTuple):
@@ -61,7 +62,7 @@ class Cells(NamedTuple):
         return array("q", bytes(8 * len(self.buckets)))
 
     def cumulative(self, counts: IntArray) -> IntArray:
-        """Return cumulative counts of classic buckets: (n, cells) → (n, buckets).
+        """Convert to cumulative counts of classic buckets: (n, cells) → (n, buckets).
 
         The last count is the total.
         """
@@ -69,7 +70,9 @@ class Cells(NamedTuple):
         return summed
 
     def native(self, counts: IntArray) -> IntArray:
-        """Return counts of the zero bucket and native buckets: (n, cells) → (n, 1 + buckets)."""
+        """Convert to counts of the zero bucket and native buckets: (n, cells) → (n, 1 +
+        buckets).
+        """
         summed: IntArray = np.add.reduceat(counts, self.begins, axis=1)
         return summed
 

@@ -1,4 +1,4 @@
-"""Histograms: counts by cell, written as text and as protobuf."""
+"""Stores histograms as counts by cell, and writes them as text and protobuf."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -21,8 +21,8 @@ Exemplar = tuple[str, float, float]
 """An example request of a bucket: trace id (hex), latency in seconds, end timestamp in unix
 seconds.
 
-The text format of Prometheus has no exemplars. The type is not a named tuple, because named tuples
-are slower and each request has seven exemplars.
+The text format of Prometheus has no exemplars. The type is a plain tuple, because named tuples are
+slower and each request has seven exemplars.
 """
 
 
@@ -77,7 +77,7 @@ def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Obser
     counts = np.bincount(which * width + found, minlength=numbers.size * width)
     sums_s = np.bincount(which, values_s, numbers.size).tolist()
     latest = np.full((numbers.size, buckets), -1)
-    # If several latencies have the same index, the last assignment remains.
+    # If several latencies have the same index, the last one is stored.
     latest[which, np.array(of.buckets)[found]] = np.arange(values_s.size)
     for row, at in enumerate(numbers.tolist()):
         [filled] = np.nonzero(latest[row] >= 0)
@@ -107,12 +107,12 @@ class Distributions:
 
     @property
     def name(self) -> str:
-        """The family's name."""
+        """Return the family's name."""
         return self.of.name
 
     @property
     def series(self) -> int:
-        """The number of series in the text format: buckets, sum and count."""
+        """Return the number of series in the text format: buckets, sum and count."""
         return len(self.values) * (len(self.of.bounds_s) + 3)
 
     def text(self, openmetrics: bool) -> str:
@@ -122,8 +122,8 @@ class Distributions:
             buckets: list[int | str] = [*cumulative]
             if openmetrics:
                 for place, (trace_id, value_s, at_s) in each.exemplars.items():
-                    # Values are rounded to nanoseconds and milliseconds. Writing all digits takes
-                    # three times as long.
+                    # Round values to nanoseconds and milliseconds: writing all digits takes three
+                    # times as long.
                     buckets[place] = (
                         f'{cumulative[place]} # {{trace_id="{trace_id}"}} {value_s:.9g} {at_s:.3f}'
                     )

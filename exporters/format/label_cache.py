@@ -1,4 +1,4 @@
-"""A cache of values that depend only on a metric's labels."""
+"""Caches values that depend only on a metric's labels."""
 
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
@@ -7,16 +7,15 @@ Labels = tuple[str, ...]
 """Label values in the order of the series' labels."""
 
 MAX_ENTRIES: Final = 1 << 15
-"""Maximum number of entries per metric, several times the number in one scrape."""
+"""Maximum number of entries per metric: several times the number in one scrape."""
 
 _Made = TypeVar("_Made")
 
 
 class LabelCache(dict[Labels, _Made], Generic[_Made]):
-    """Maps labels to values, which are created when first needed.
+    """Maps labels to values, which are created on first use.
 
-    When the cache is full, all entries are dropped. The next scrape recreates the entries that it
-    needs.
+    A full cache is cleared, and the next scrape creates the entries that it needs.
     """
 
     def __init__(self, make: Callable[[Labels], _Made]) -> None:

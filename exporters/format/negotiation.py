@@ -1,8 +1,8 @@
 """Selects the format of a scrape from the request's headers.
 
 Only the protobuf format has native histograms. A scraper receives protobuf if its Accept header
-lists protobuf with all its parameters, and with a weight not below the weight of text. All other
-scrapers receive text.
+lists protobuf with all parameters, with at least the weight of text. All other scrapers receive
+text.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Writes metric families in Prometheus' protobuf format, the only format with native histograms.
 
 prometheus_client does not write this format. A protobuf library would take ten times as long,
-because a scrape has tens of thousands of messages with two numbers each. Each message is a prefix,
-which is cached between scrapes, and the numbers. Field numbers are those of `MetricFamily`.
+because a scrape has tens of thousands of messages with two numbers each. A message consists of a
+prefix, which is cached between scrapes, and the numbers. Field numbers are those of `MetricFamily`.
 
 Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """
@@ -22,15 +22,15 @@ BoolArray = NDArray[np.bool_]
 
 COUNTER, GAUGE, HISTOGRAM = 0, 1, 4
 _VALUE_FIELDS: Final = {COUNTER: b"\x1a\x09\x09", GAUGE: b"\x12\x09\x09"}
-"""The bytes before the value of a counter or gauge: the tag of the value's message, the message's
-length, and the tag of the value in it.
+"""The bytes before the value of a counter or gauge: the tag and the length of its message, and the
+tag of the value.
 """
 _value: Final = Struct("<3sd").pack
 _double: Final = Struct("<d").pack
 _bound: Final = Struct("<cd").pack
 GAP: Final = 5
-"""Up to this number of consecutive empty buckets are written as zeros of one byte each. A longer
-gap begins a new span, which takes six bytes.
+"""Maximum number of consecutive empty buckets that are written as zeros (one byte each). A longer
+gap begins a new span (six bytes).
 """
 
 
@@ -98,7 +98,7 @@ def label_pairs(names: Labels, values: Labels) -> bytes:
 
 
 def histogram(labels: bytes, *parts: bytes) -> bytes:
-    """Encode a metric that is a histogram, from its encoded fields."""
+    """Encode a histogram metric from its encoded fields."""
     return _sized(b"\x22", labels + _sized(b"\x3a", b"".join(parts)))
 
 
@@ -113,9 +113,9 @@ def classic(
     """Encode the buckets of a classic histogram.
 
     Args:
-        bounds: the encoded bound of each bucket, from `upper_bound`.
+        bounds: the bound of each bucket, encoded by `upper_bound`.
         cumulative: the count of each bucket, including all lower buckets.
-        exemplars: encoded exemplars of some buckets, by bucket index, from `exemplar`.
+        exemplars: exemplars of some buckets by bucket index, encoded by `exemplar`.
     """
     numbers = varints(cumulative)
     buckets = [
@@ -137,7 +137,7 @@ def upper_bound(bound_s: float) -> bytes:
 
 
 def exemplar(trace_id: str, value_s: float, at_unix_s: float) -> bytes:
-    """Encode an exemplar. Prometheus also uses it for the native histogram."""
+    """Encode an exemplar. Prometheus uses it for the native histogram too."""
     encoded_id, at = trace_id.encode(), timestamp(at_unix_s)
     label = _trace_label(len(encoded_id)) + encoded_id
     return _sized(b"\x1a", label + _exemplar(b"\x11", value_s, b"\x1a", len(at)) + at)
@@ -148,7 +148,7 @@ _exemplar: Final = Struct("<cdcB").pack
 
 @lru_cache(maxsize=8)
 def _trace_label(size: int) -> bytes:
-    """Return the encoded label `trace_id` without its value, which has this length."""
+    """Return the encoded label `trace_id` up to its value, which has this length."""
     name = b"\x0a\x08trace_id\x12" + varint(size)
     return b"\x0a" + varint(len(name) + size) + name
 
@@ -180,8 +180,8 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     summed = of.native(counts)
     zeros, buckets = summed[:, 0].tolist(), summed[:, 1:]
     written = _closed(buckets > 0)
-    # Each bucket is written as the difference from the previous one; the first one is written
-    # unchanged.
+    # The first bucket is written unchanged, each other bucket as the difference from the previous
+    # one.
     owners, _ = np.nonzero(written)
     heights = buckets[written]
     steps = np.diff(heights, prepend=0)
@@ -192,8 +192,8 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     spans: list[list[bytes]] = [[] for _ in zeros]
     past = 0
     for row, begin, end in _runs(written):
-        # The first span has the index of its bucket; later spans have the distance from the
-        # previous span.
+        # The first span has the index of its bucket, later spans the distance from the previous
+        # span.
         gap = begin - past if spans[row] else begin + of.first
         past = end
         offset = b"\x08" + varint(gap << 1 if gap >= 0 else -gap * 2 - 1)
@@ -215,7 +215,7 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
 
 
 def _closed(filled: BoolArray) -> BoolArray:
-    """Return which buckets to write, (n, buckets): non-empty ones and short gaps between them."""
+    """Return which buckets to write (n, buckets): non-empty ones and short gaps between them."""
     filled = np.pad(filled, ((0, 0), (GAP, GAP)))
     near = filled.copy()
     for by in range(1, GAP + 1):

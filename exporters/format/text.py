@@ -1,8 +1,9 @@
-"""Metric families, and how to write them: Prometheus text, OpenMetrics, protobuf.
-
-prometheus_client creates an object for each sample and a dictionary for its labels. This takes at
+"""Defines metric families, and writes them as Prometheus text, OpenMetrics or protobuf.
+prometheus_client creates an object for each sample and a dictionary for its labels, which takes at
 least 90 ms instead of 15 ms (docs/decisions/029). `metric` converts a family to prometheus_client's
-model. A test compares this module's text with prometheus_client's parsers and writer.
+model.
+
+A test compares this module's text with prometheus_client's parsers and writer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,7 +42,7 @@ class Family(Protocol):
 
 
 class Families(Collector):
-    """A source of families. It is also a collector of prometheus_client."""
+    """A source of families, and a collector of prometheus_client."""
 
     def families(self) -> Iterator[Family]:
         """Yield every family with its current values."""
@@ -81,8 +82,8 @@ class Scalars:
     def protobuf(self) -> bytes:
         """Return the family as a protobuf message.
 
-        Quantiles are written as gauges, because Prometheus would add a sum and a count of 0 to a
-        summary without them.
+        Quantiles are written as gauges, because Prometheus adds a sum and a count of 0 to a summary
+        that has none.
         """
         kind = protobuf.COUNTER if self.kind == "counter" else protobuf.GAUGE
         metrics = protobuf.scalars(kind, self.of.labels, self.values)

@@ -1,9 +1,10 @@
-"""Forwards OTLP messages to another backend: Tempo, Jaeger, an OpenTelemetry Collector.
+"""Forwards OTLP messages to another backend, such as Tempo, Jaeger or an OpenTelemetry Collector. A
+message is forwarded unchanged after the collector has stored it.
 
-A message is forwarded unchanged after this collector has stored it. The collector never waits for
-the backend: a message that does not fit into the queue, or that the backend does not accept within
-`PATIENCE_S`, is dropped and counted. Messages are sent in order, so the retries of one message
-delay all later messages. The rules for retries are those of `tailspan_vllm.export.retry`.
+The collector never waits for the backend: a message that does not fit into the queue, or that the
+backend does not accept within `PATIENCE_S`, is dropped and counted. Messages are sent in order, so
+retries of one message delay all later messages. `tailspan_vllm.export.retry` defines the retry
+rules.
 """
 
 import logging
@@ -24,9 +25,9 @@ from telemetry.tasks import Task
 
 QUEUED_BYTES: Final = 64 * 2**20
 PATIENCE_S: Final = 300.0
-"""A message that the backend has not accepted at this age is dropped."""
+"""Age at which a message is dropped if the backend has not accepted it."""
 LONGEST_REQUESTED_PAUSE_S: Final = 30.0
-"""The longest pause that a backend may request, a tenth of `PATIENCE_S`."""
+"""The longest pause that a backend may request: a tenth of `PATIENCE_S`."""
 
 MESSAGES: Final = Series(
     "tailspan_forward_messages_total",
@@ -49,7 +50,7 @@ class Message(NamedTuple):
     body: bytes
     json: bool
     received_s: float
-    """Monotonic."""
+    """Monotonic seconds."""
 
 
 class Post(Protocol):
@@ -110,7 +111,7 @@ class Forwarder(Families):
         self._queue.put(Message(path, body, json, self._clock()))
 
     def close(self, within_s: float) -> None:
-        """Try to send each queued message once, for at most `within_s`, and end the thread."""
+        """End the thread, after trying to send each queued message once within `within_s`."""
         self._queue.put(None)
         self._closed.set()
         if self._thread.ident is not None:
@@ -132,7 +133,7 @@ class Forwarder(Families):
             try:
                 result = self._deliver(message)
                 self.task.succeeded(time.time())
-            except Exception as error:  # a defect: this message is lost, the next is sent
+            except Exception as error:  # a defect: this message is lost, later messages are sent
                 result = "failed"
                 self.task.failed(error)
                 _log.exception("a message could not be forwarded")

@@ -1,1 +1,1 @@
-"""Metrics of Tailspan itself: tasks, scrapes, GPU readers, clocks."""
+"""Exports metrics of Tailspan itself: tasks, scrapes, GPU readers, clocks."""

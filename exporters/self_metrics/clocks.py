@@ -1,4 +1,4 @@
-"""Metrics of wrong clocks: the senders' clocks and Tailspan's own."""
+"""Exports metrics of the senders' clocks and of Tailspan's own clock."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
@@ -46,7 +46,7 @@ class Sender(Protocol):
 
     @property
     def name(self) -> str:
-        """The replica's name."""
+        """Return the replica's name."""
 
     @property
     def lead_s(self) -> float:
@@ -58,7 +58,7 @@ class Sender(Protocol):
 
     @property
     def rows(self) -> int:
-        """The number of corrected rows."""
+        """Return the number of corrected rows."""
 
 
 class OwnClock(Protocol):
@@ -73,14 +73,14 @@ class OwnClock(Protocol):
 
     @property
     def deletable_unix_ns(self) -> int:
-        """The current time for retention."""
+        """Return the current time for retention."""
 
 
 class ClockMetrics(Families):
     """Reports the clocks of senders that recently sent messages, and Tailspan's own clock.
 
     Args:
-        report: the senders.
+        report: returns the senders.
         own: Tailspan's own clock.
         overflows: returns the number of messages from untracked senders.
     """
@@ -96,10 +96,7 @@ class ClockMetrics(Families):
         self._overflows = overflows
 
     def families(self) -> Iterator[Family]:
-        """Yield every family with the current values.
-
-        Families of senders are omitted if there are no senders.
-        """
+        """Yield every family with the current values; without senders, no family of senders."""
         yield gauge(JUMP, {(): self._own.ahead_ns / 1e9})
         yield gauge(BEHIND, {(): max(0, self._own() - self._own.deletable_unix_ns) / 1e9})
         yield counter(OVERFLOWS, {(): self._overflows()})

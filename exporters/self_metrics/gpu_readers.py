@@ -1,4 +1,4 @@
-"""Metrics of GPU readers: up or down, and their failures."""
+"""Exports metrics of GPU readers: up or down, and failures."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
@@ -40,27 +40,27 @@ class ReaderReport(Protocol):
 
     @property
     def name(self) -> str:
-        """The reader's name."""
+        """Return the reader's name."""
 
     @property
     def up(self) -> bool | None:
-        """Return whether the last attempt succeeded, or None before it and if there is no GPU."""
+        """Return whether the last attempt succeeded; None without an attempt or a GPU."""
 
     @property
     def gpus(self) -> Sequence[object]:
-        """The GPUs of the last attempt."""
+        """Return the GPUs of the last attempt."""
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """Failures by reason."""
+        """Return the failures by reason."""
 
     @property
     def duration_s(self) -> float | None:
-        """Duration of the last successful attempt."""
+        """Return the duration of the last successful attempt."""
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """Timestamp of the last successful attempt; None before it."""
+        """Return the time of the last successful attempt, or None without one."""
 
 
 class GpuReaderMetrics(Families):

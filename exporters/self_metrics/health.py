@@ -1,4 +1,4 @@
-"""The counters that the exporter reads from a collector, such as `collector.counters.Report`."""
+"""Defines the counters that the exporter reads, such as `collector.counters.Report`."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -9,32 +9,32 @@ class CollectorReport(Protocol):
 
     @property
     def items(self) -> Mapping[tuple[str, str, str], int]:
-        """Counts of items by (signal, result, reason)."""
+        """Return counts of items by (signal, result, reason)."""
 
     @property
     def messages(self) -> Mapping[tuple[str, str, str], int]:
-        """Counts of messages by (transport, signal, result)."""
+        """Return counts of messages by (transport, signal, result)."""
 
     @property
     def truncated_texts(self) -> int:
-        """Number of truncated texts."""
+        """Return the number of truncated texts."""
 
     @property
     def dropped_values(self) -> Mapping[str, int]:
-        """Invalid values that rows were stored without, by reason."""
+        """Return counts of invalid values that were left out of stored rows, by reason."""
 
     @property
     def listener_failures(self) -> int:
-        """Number of stored batches that a listener failed to process."""
+        """Return the number of stored batches that a listener failed to process."""
 
     @property
     def waiting_messages(self) -> int:
-        """Messages that were received and are not yet answered."""
+        """Return the number of received messages without a response yet."""
 
     @property
     def waiting_bytes(self) -> int:
-        """Size of the unanswered messages."""
+        """Return the size of the unanswered messages."""
 
     @property
     def last_commit_unix_ns(self) -> int | None:
-        """Timestamp of the last commit; None before it."""
+        """Return the time of the last commit, or None without one."""

@@ -1,4 +1,4 @@
-"""Metrics of scrape targets: up or down, and their failures."""
+"""Exports metrics of scrape targets: up or down, and failures."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
@@ -48,27 +48,27 @@ class ScrapedTarget(Protocol):
 
     @property
     def url(self) -> str:
-        """The target's address."""
+        """Return the target's address."""
 
     @property
     def up(self) -> bool | None:
-        """Whether the last scrape succeeded, or None before the first scrape."""
+        """Return whether the last scrape succeeded, or None before the first scrape."""
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """Failures by reason."""
+        """Return the failures by reason."""
 
     @property
     def duration_s(self) -> float | None:
-        """Duration of the last successful scrape."""
+        """Return the duration of the last successful scrape."""
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """Timestamp of the last successful scrape; None before it."""
+        """Return the time of the last successful scrape, or None without one."""
 
     @property
     def unusable_values(self) -> int:
-        """Number of impossible values since the start."""
+        """Return the number of impossible values since the start."""
 
 
 class ScrapeMetrics(Families):

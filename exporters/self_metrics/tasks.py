@@ -1,4 +1,4 @@
-"""Metrics of Tailspan's components: whether each one works."""
+"""Exports metrics of Tailspan's components: whether each component works."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -30,7 +30,7 @@ class TaskMetrics(Families):
     """Reports whether each component works.
 
     Args:
-        report: returns each component, with the reason why it does not work, or None if it works.
+        report: returns each component and the reason why it does not work (None if it works).
     """
 
     def __init__(self, report: Callable[[], Sequence[tuple[Task, str | None]]]) -> None:

@@ -1,1 +1,1 @@
-"""Totals of requests, engines and GPUs, from which `/metrics` is computed."""
+"""Computes the totals of requests, engines and GPUs for `/metrics`."""

@@ -1,4 +1,4 @@
-"""Totals for each pair of labels."""
+"""Stores totals for each pair of labels."""
 
 from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
@@ -28,8 +28,8 @@ class ByPair(Generic[T]):
     def expect(self, pair: Pair) -> T:
         """Return the totals of a pair, and create them if necessary.
 
-        A pair created before its first request has series that are 0. Without them, a Prometheus
-        rate would miss the first request.
+        A pair that is created before its first request has series with the value 0. Without them, a
+        Prometheus rate would miss the first request.
         """
         totals = self._by_pair.get(pair)
         if totals is None:
@@ -43,7 +43,7 @@ class ByPair(Generic[T]):
 
     @property
     def pairs(self) -> set[Pair]:
-        """The pairs that have totals."""
+        """Return the pairs that have totals."""
         return set(self._by_pair)
 
     def copy(self) -> dict[Pair, T]:

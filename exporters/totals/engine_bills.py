@@ -1,12 +1,12 @@
-"""The cost of each engine while it was up, and the cost of its idle time.
+"""Computes the cost of each engine while it was up, and the cost of its idle time.
 
-Uptime follows the same rule as the bill (`cost.uptime`): an engine was up between two samples that
-are at most GAP_S apart. A longer gap counts neither as uptime nor as idle time, because the machine
-may not have been rented during the gap. One process of an engine sends the totals of its steps.
-Other processes with the same name are its API servers and add no uptime. If two processes send such
-totals at the same time, and neither has replaced the other, two servers share the name. The uptime
-of both servers is then billed. Idle time never decreases, although the time of a long step is
-reported only when the step has ended. The loading time of an engine is not included.
+Uptime has the same definition as in the bill (`cost.uptime`): an engine was up between two samples
+that are at most GAP_S apart. A longer gap counts neither as uptime nor as idle time, because the
+machine may not have been rented during the gap. One process of an engine sends the totals of its
+steps. Other processes with the same name are its API servers and add no uptime. If two processes
+send such totals at the same time, and neither replaced the other, two servers share the name, and
+the uptime of both is billed. Idle time never decreases, although the time of a long step is
+reported only at its end. The loading time of an engine is not included.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ first.
 
 
 class EngineBill(NamedTuple):
-    """The bill of one engine since this exporter started. None is unknown."""
+    """The bill of one engine since this exporter started. Unknown values are None."""
 
     model: str | None
     usd_per_s: float | None
@@ -44,8 +44,8 @@ class _Report(NamedTuple):
     first_unix_ns: int = 0
     """Timestamp of the process's first sample."""
     server: int = 0
-    """Number of the process's server among the servers that share the engine's name; 0 if only one
-    server has the name.
+    """Number of the process's server among the servers that share the engine's name; 0 for a single
+    server.
     """
 
     @property
@@ -72,7 +72,7 @@ class _Engine:
     processes: dict[_Process, _Report] = field(default_factory=dict)
     up_s: float = 0.0
     spare_s: float = 0.0
-    """Uptime minus busy time. It grows during a step and decreases when the step ends."""
+    """Uptime minus busy time. It grows during a step, and decreases when the step ends."""
     idle_s: float | None = None
     usd: float | None = None
     spare_usd: float = 0.0
@@ -85,8 +85,8 @@ class _Engine:
     def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
         """Return the uptime in seconds that a sample adds, and the number of its server.
 
-        If a process still sends step totals after another process has begun to send them, the other
-        process did not replace it. From its last sample on, the first process counts as a separate
+        If a process still sends step totals after another process began to send them, the other
+        process did not replace it. From its previous sample on, this process counts as a separate
         server.
         """
         number = report.server
@@ -150,13 +150,12 @@ class EngineBills:
         self._engines: dict[EngineKey, _Engine] = {}
 
     def add(self, sample: EngineSample) -> None:
-        """Add a sample. A sample that is older than the latest one of its process is ignored."""
+        """Add a sample, unless it is older than the latest sample of its process."""
         key = sample.replica, sample.engine
         at, process = sample.at_unix_ns, (sample.process, sample.started_unix_ns)
         engine = self._engines.get(key)
         if engine is None:
-            # If the engine started shortly before its first sample, the time since its start is
-            # billed, too.
+            # The time from the engine's start to its first sample is billed too, if it is short.
             engine = self._engines[key] = _Engine([_Server(min(sample.started_unix_ns, at))])
         report = engine.processes.get(process)
         latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
@@ -184,7 +183,7 @@ class EngineBills:
 
     @property
     def keys(self) -> set[EngineKey]:
-        """The engines that have sent samples."""
+        """Return the engines that have sent samples."""
         return set(self._engines)
 
     def view(self) -> dict[EngineKey, EngineBill]:
@@ -204,9 +203,7 @@ class EngineBills:
 
 
 def _grown(before: _Report, at_unix_ns: int, busy_s: float | None) -> float | None:
-    """Return the busy seconds since the process's previous sample, or None if it does not report
-    busy time.
-    """
+    """Return the busy seconds since the process's previous sample, or None if not reported."""
     if busy_s is None:
         return None
     if before.busy_s is None or not 0 <= at_unix_ns - before.at_unix_ns <= _GAP_NS:

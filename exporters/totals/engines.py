@@ -1,14 +1,14 @@
-"""Totals and gauges of engines, from the samples of one or several processes per engine.
+"""Computes totals and gauges of engines, from the samples of one or several processes per engine.
 
-Several processes (vLLM's API servers) may report one engine. Each process reports a share of the
-engine's steps. Totals are summed over the processes. Gauges are taken from the newest sample,
-except for the gauges in `_OVER_PROCESSES`.
+Several processes (vLLM's API servers) may report one engine, each with a share of the engine's
+steps. Totals are summed over the processes. Gauges are taken from the newest sample, except for the
+gauges in `_OVER_PROCESSES`.
 
 A total decreases only when the server restarts: a process with a new start timestamp reports, and
 no other process of the engine sent a sample shortly before that start. The old counts are then
-dropped, as on the server's own /metrics. Prometheus treats the decrease as a counter reset. If
-other processes still report, the counts of the ended process stay in the sum. Otherwise Prometheus
-would treat the decrease as a reset of the whole total.
+dropped, as on the server's own /metrics, and Prometheus treats the decrease as a counter reset.
+While other processes still report, the counts of an ended process stay in the sum; otherwise
+Prometheus would treat the decrease as a reset of the whole total.
 """
 
 import operator
@@ -22,16 +22,16 @@ from telemetry.engines import EngineSample
 STALE_NS: Final = 60 * 10**9
 """Time without samples after which an engine's gauges are omitted. Samples arrive every second."""
 GONE_NS: Final = 10 * 10**9
-"""If a process was silent for this time before another process started, the silent process had
-ended, because no server loads a model in less time.
+"""A process that was silent for this time before another process started has ended: no server loads
+a model in less time.
 """
 AHEAD_NS: Final = 600 * 10**9
-"""A sample that is ahead of the current time by more than this was stored while Tailspan's clock
-was ahead. Newer samples replace it, although they have earlier timestamps.
+"""A sample further ahead of the current time than this was stored while Tailspan's clock was ahead.
+Later samples replace it, although they have earlier timestamps.
 """
 MAX_PROCESSES: Final = 64
-"""Maximum number of processes of one engine. A further process replaces the process that was silent
-for the longest time, whose totals are kept.
+"""Maximum number of processes of one engine. A further process replaces the process that has been
+silent longest; the totals of the replaced process are kept.
 """
 
 _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
@@ -41,8 +41,8 @@ _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "last_step_age_s": min,
 }
 """Functions that combine a gauge over the processes of an engine. Other gauges are taken from the
-newest sample. The minimum is used for the age of the last step, because the newest step of any
-process counts.
+newest sample. The age of the last step is the minimum, because the newest step of any process
+counts.
 """
 
 EngineKey = tuple[str, int]
@@ -57,15 +57,15 @@ class EngineView(NamedTuple):
     totals: dict[str, float]
     last_sample_unix_ns: int
     info: tuple[str, str, str]
-    """Region, config and source of the engine; "" for unknown."""
+    """Region, config and source of the engine; "" if unknown."""
 
 
 @dataclass(slots=True)
 class _Process:
     newest: EngineSample
     last_seen_unix_ns: int
-    """The earlier of sample timestamp and arrival, so that samples do not look newer than they are
-    if a clock is fast or a delivery is late.
+    """The earlier of sample timestamp and arrival, so that a fast clock or a late delivery does not
+    make samples look newer.
     """
     started_unix_ns: int | None = None
     """Start timestamp of the totals, or None until totals are reported."""
@@ -86,7 +86,7 @@ class _Engine:
     model: str | None = None
     processes: dict[int, _Process] = field(default_factory=dict)
     settled: dict[str, float] = field(default_factory=dict)
-    """Totals of processes that ended while other processes of the engine continued."""
+    """Sum of the totals of processes that ended while other processes of the engine continued."""
 
     def settle(self, process: int) -> None:
         for name, value in self.processes.pop(process).totals.items():
@@ -106,7 +106,7 @@ class EngineTotals:
         self._engines: dict[EngineKey, _Engine] = {}
 
     def add(self, sample: EngineSample) -> None:
-        """Add a sample. A sample that is older than the latest one is ignored."""
+        """Add a sample, unless it is older than the latest sample."""
         engine = self._engines.setdefault((sample.replica, sample.engine), _Engine())
         known = engine.processes.get(sample.process)
         now_unix_ns = self._clock_unix_ns()

@@ -1,8 +1,8 @@
-"""The latest sample of each GPU, as Prometheus metrics.
+"""Exports the latest sample of each GPU as Prometheus metrics.
 
-The key is the replica and the GPU. A GPU without samples for a minute is omitted. Idle GPUs also
-send samples. If a GPU changes its replica, it is exported for the new replica at once, and for the
-old replica for ten more seconds. Otherwise sums would count it twice for a minute.
+The key is the replica and the GPU. A GPU without samples for a minute is omitted; idle GPUs also
+have samples. If a GPU changes its replica, it is exported for the new replica at once, and for the
+old replica for only ten more seconds, because sums count it twice during this time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ class GpuTotals:
         self._latest: dict[GpuKey, GpuSample] = {}
 
     def add(self, sample: GpuSample) -> None:
-        """Add a sample. A sample that is older than the GPU's latest one is ignored."""
+        """Add a sample, unless it is older than the GPU's latest sample."""
         key = sample.replica, sample.gpu
         known = self._latest.get(key)
         latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
@@ -48,8 +48,9 @@ class GpuTotals:
             self._latest[key] = sample
 
     def view(self, labels: Labels) -> list[GpuSample]:
-        """Return the latest sample of each current GPU; remove GPUs that are stale, moved to
-        another replica, or beyond the limit.
+        """Return the latest sample of each current GPU.
+
+        Remove GPUs that are stale, moved to another replica, or beyond the limit.
         """
         horizon = self._clock_unix_ns() - STALE_NS
         newest: dict[str, int] = {}
@@ -65,7 +66,7 @@ class GpuTotals:
 
 
 def gpu_families(samples: Sequence[GpuSample]) -> Iterator[Family]:
-    """Yield the latest values of each GPU. A value that the GPU does not report has no series."""
+    """Yield the latest values of each GPU. Values that a GPU does not report have no series."""
     by_labels = {(each.replica, each.gpu, each.model_name or ""): each for each in samples}
     if not by_labels:
         return

@@ -1,9 +1,8 @@
-"""Limits on label values, so that values chosen by clients cannot fill the memory of Prometheus or
-Tailspan.
+"""Limits label values, so that clients cannot fill the memory of Prometheus or Tailspan.
 
-Each label has a maximum number of values. At the maximum, a new value replaces the value that was
-silent for the longest time, if it was silent for hours. For example, replicas get new names with
-every rollout. Otherwise the label value `other` replaces the new value, and the row is counted.
+Each label has a maximum number of values. At the maximum, a new value replaces the value that has
+been silent longest, if it has been silent for hours. For example, every rollout gives replicas new
+names. Otherwise the new value becomes `other`, and the row is counted.
 """
 
 from collections import OrderedDict
@@ -14,17 +13,17 @@ from exporters.definitions.series_types import OTHER
 
 LIMIT: Final = 200
 COMBINED_LIMIT: Final = 1_000
-"""Maximum number of label pairs, and of engines. Without it, two labels with 200 values each could
-make 40,000 pairs.
+"""Maximum number of label pairs, and of engines. Two labels with 200 values each could otherwise
+have 40,000 pairs.
 """
 IDLE_NS: Final = 6 * 3_600 * 10**9
-"""The longest window of a paging alert. A value that was silent for this time may be replaced."""
+"""Silence after which a value may be replaced: the longest window of a paging alert."""
 
 _Value = TypeVar("_Value", bound=Hashable)
 
 
 class LabelCap(Generic[_Value]):
-    """The admitted values; the value that was not seen for the longest time is first."""
+    """The admitted values. The value that has been silent longest is first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -32,10 +31,7 @@ class LabelCap(Generic[_Value]):
         self.overflows = 0
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
-        """Admit a value that appears in this number of rows, and mark it as seen.
-
-        Return False if the limit is reached.
-        """
+        """Admit a value that occurs in this number of rows, or return False at the limit."""
         seen = self._seen_unix_ns
         if value not in seen and len(seen) >= self._limit:
             oldest, at_unix_ns = next(iter(seen.items()))
@@ -49,7 +45,7 @@ class LabelCap(Generic[_Value]):
 
     @property
     def use(self) -> tuple[int, int]:
-        """The current number of values, and the maximum."""
+        """Return the current number of values, and the maximum."""
         return len(self._seen_unix_ns), self._limit
 
     def __contains__(self, value: object) -> bool:
@@ -92,7 +88,7 @@ class Labels:
     def engine(self, replica: str, engine: int, now_unix_ns: int) -> bool:
         """Return whether an engine is within the limit.
 
-        There is no `other` engine, because a gauge or a total over changing engines would have no
+        There is no `other` engine, because gauges and totals over changing engines would have no
         meaning.
         """
         return self._replicas.admits(replica, now_unix_ns) and self._engines.admits(

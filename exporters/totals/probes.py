@@ -1,4 +1,4 @@
-"""The latest result of each probed endpoint, and counts of results, as Prometheus metrics."""
+"""Exports the latest result of each probed endpoint, and counts of results."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,13 @@ from exporters.totals.recent_requests import RecentIds
 from telemetry.probes import Probe, ProbeOutcome
 
 MOST_ENDPOINTS: Final = 1_000
-"""Maximum number of endpoints over all regions, equal to the limit of engines on /metrics."""
+"""Maximum number of endpoints over all regions. It equals the limit on engines."""
 STALE_NS: Final = 300 * 10**9
-"""The gauges of an endpoint without results for this long are omitted, as Prometheus omits series
-(its lookback is 5 minutes)."""
+"""Time without results after which an endpoint's gauges are omitted, equal to Prometheus' lookback
+of 5 minutes.
+"""
 STALE_INTERVALS: Final = 3
-"""For endpoints that are probed rarely, the number of missing results after which gauges are
-omitted."""
+"""Number of missing results after which the gauges of a rarely probed endpoint are omitted."""
 
 ProbeKey = tuple[str, str, str]
 """Region, endpoint and model."""
@@ -35,8 +35,7 @@ ProbeKey = tuple[str, str, str]
 @dataclass(slots=True)
 class _Endpoint:
     latest: Probe | None = None
-    """The latest probe that was sent and not stopped. A probe that was not sent does not
-    measure the endpoint."""
+    """The latest probe that was sent and not stopped."""
     interval_ns: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     cost_usd: float | None = None
@@ -130,7 +129,7 @@ class ProbeTotals:
 
 
 def _phases_s(probe: Probe) -> dict[str, float | None]:
-    """Return the phases, which sum to the time from the intended start to the end."""
+    """Return the phases. They sum to the time from the intended start to the end."""
     first_s, e2e_s = probe.first_event_s, probe.e2e_s
     return {
         "late": probe.late_s,

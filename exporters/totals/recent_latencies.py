@@ -1,14 +1,13 @@
-"""Latencies of the last five minutes as bins, in three groupings: by model and replica, by model,
-and by tenant.
+"""Counts latencies of the last five minutes in bins, by replica, by model and by tenant.
 
 A window consists of slices of 15 s. When the window moves, the oldest slices are subtracted from
 its total, so a scrape does not have to add up slices. A request is counted in the slice in which it
-ended. A request that ended before the window is not counted, for example in a replay or after a
-sender was interrupted.
+ended. Requests that ended before the window, for example in a replay or after an interruption of
+the sender, are not counted.
 
-A window uses two bytes of memory per request and latency. If many requests share their bins, the
-window uses six bytes per bin instead, for a few hundred bins. The label limits bound the number of
-windows (benchmarks/scrape.py). Windows without recent requests are dropped.
+A window uses two bytes of memory per request and latency. A window with many requests uses six
+bytes per bin instead, for a few hundred bins. The label limits bound the number of windows
+(benchmarks/scrape.py). Windows without recent requests are dropped.
 """
 
 from array import array
@@ -26,16 +25,14 @@ from telemetry.sketches import IntArray, bins_within
 SLICE_NS: Final = 15 * 10**9
 SLICES: Final = RECENT_S * 10**9 // SLICE_NS
 _MANY: Final = 1_000
-"""Above this number of requests, most requests share their bin with other requests."""
+"""Number of requests above which most of them share a bin with another request."""
 
 Int16Array = NDArray[np.int16]
 _Key = TypeVar("_Key", Pair, str)
 
 
 class Counted(NamedTuple):
-    """A copy of a window: its bins in ascending order (`telemetry.sketches`), and the number of
-    requests in each bin.
-    """
+    """A copy of a window: its bins in ascending order (`telemetry.sketches`) and their counts."""
 
     bins: list[int]
     numbers: dict[int, int]
@@ -54,7 +51,7 @@ class RecentCounts(NamedTuple):
 
 
 class _Slice:
-    """The bins of some requests: counts per bin, and a list of the most recent requests."""
+    """The bins of the requests in a slice: counts per bin, and a list of the most recent bins."""
 
     __slots__ = ("_bins", "_fresh", "_numbers")
 
@@ -95,8 +92,7 @@ class SlidingCounts:
 
         Adding a thousand requests at once takes a tenth of the time of adding them one by one.
         """
-        # The bins of `_total` in ascending order, so that a scrape does not have to sort the bins
-        # of each window.
+        # The bins of `_total` in ascending order, so that a scrape does not have to sort them.
         self._ordered: list[int] = []
         self._slices: dict[int, _Slice] = {}
         self.oldest = 0
@@ -121,9 +117,8 @@ class SlidingCounts:
         return Counted(self._ordered[:], dict(self._total))
 
     def slide(self, oldest: int) -> None:
-        """Drop the slices before this one.
-
-        Also drop slices after the window, which come from a clock that was ahead.
+        """Drop the slices before this one, and slices after the window (from a clock that was
+        ahead).
         """
         if oldest == self.oldest:
             return
@@ -159,7 +154,7 @@ def _counted(several: "array[int]") -> tuple[IntArray, IntArray]:
 class RecentLatencies:
     """The windows of every pair, every model, and every tenant of a model.
 
-    It has no clock; callers pass the current time.
+    Callers pass the current time.
     """
 
     def __init__(self) -> None:

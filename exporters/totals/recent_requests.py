@@ -1,10 +1,9 @@
-"""Remembers recent requests, so that a request that is sent again is counted once.
+"""Stores the ids of recent requests, so that a request that is sent again is counted once.
 
 A sender sends a batch again if it did not receive the response. The store recognises a repeated
-request by its key; the counters recognise it with this memory. The memory is bounded: it contains
-at least the last `capacity` requests. It has two generations, so it contains at most twice this
-number. At 1,000 requests a second the default covers 100 s; OpenTelemetry's exporters give up
-within 64 s.
+request by its key; the counters use the ids in this module. The ids are stored in two generations:
+at least the last `capacity` ids, at most twice as many. At 1,000 requests per second, the default
+covers 100 s; OpenTelemetry's exporters stop retrying within 64 s.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import Final
 from telemetry.requests import Source
 
 CAPACITY: Final = 100_000
-"""Maximum number of requests in a generation, about 10 MB."""
+"""Maximum number of requests in a generation (about 10 MB)."""
 
 
 class RecentIds:
@@ -25,7 +24,7 @@ class RecentIds:
         self._older: set[bytes] = set()
 
     def new_among(self, trace_ids: Sequence[str], span_ids: Sequence[str]) -> Sequence[int]:
-        """Return the indices of the ids that are not remembered, and remember them."""
+        """Return the indices of the ids that are not in the set, and add these ids."""
         keys = list(map(bytes.fromhex, map("".join, zip(trace_ids, span_ids, strict=True))))
         fresh = set(keys)
         new: Sequence[int] = range(len(keys))
@@ -42,10 +41,9 @@ class RecentIds:
 
 
 class RecentSources:
-    """Remembers which source reported a request id; bounded by two generations.
+    """Stores which source reported a request id, in two bounded generations.
 
-    A server may report a request twice: by Tailspan's instrumentation and by the engine's own
-    spans.
+    A server may report a request twice: by Tailspan's plugin and by the engine's own spans.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -54,7 +52,7 @@ class RecentSources:
         self._older: dict[str, bool] = {}
 
     def from_another(self, request_id: str | None, source: str) -> bool:
-        """Return whether another source has reported this request. If not, remember this source."""
+        """Return whether another source has reported this request. If not, store this source."""
         if request_id is None:
             return False
         native = source == Source.NATIVE

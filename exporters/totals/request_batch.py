@@ -1,6 +1,6 @@
-"""A batch of requests that are counted together: their columns, and each request's labels.
+"""Defines a batch of requests that are counted together: their columns and labels.
 
-Summing whole columns takes a fraction of the time of counting requests one by one.
+Summing whole columns is much faster than counting requests one by one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -48,8 +48,10 @@ class Under(NamedTuple):
         return counts.reshape(-1, most).tolist()
 
     def sums(self, *columns: FloatArray) -> Iterator[Sum]:
-        """Yield the sums of columns for each pair, over the requests that have a value in all of
-        them. Pairs without such requests are left out.
+        """Yield the sums of columns for each pair.
+
+        Only requests with a value in all of the columns count. Pairs without such requests are left
+        out.
         """
         known = ~np.isnan(columns[0])
         for column in columns[1:]:
@@ -78,7 +80,7 @@ class RequestBatch:
         self.now_unix_ns = now_unix_ns
         self.outcomes: IntArray = np.array([_CODES[each] for each in rows.column("outcome")], int)
         self.served: BoolArray = self.outcomes != _REJECTED
-        """Mask of the requests that reached the engine. The latencies of other requests have no
+        """Mask of the requests that reached the engine. Latencies of other requests have no
         meaning.
         """
         self.answered: BoolArray = _ANSWERED[self.outcomes]
@@ -105,8 +107,9 @@ class RequestBatch:
         return cls(rows, distinct(pairs, place), distinct(customers, place), now_unix_ns)
 
     def numbers(self, field: str, only: BoolArray | None = None) -> FloatArray:
-        """Return the values of a field, with NaN for unknown values and for requests outside
-        `only`. Do not modify the array.
+        """Return the values of a field, with NaN for unknown values and requests outside `only`.
+
+        Do not modify the array.
         """
         found = self.rows.numbers(field)
         return found if only is None else np.where(only, found, np.nan)
@@ -119,6 +122,6 @@ def distinct(labels: Sequence[Pair], place: IntArray) -> Under:
 
 
 def by_value(values: Sequence[object], of: Callable[..., float | None]) -> FloatArray:
-    """Return a number for each value, computed once for equal values; NaN for None."""
+    """Return a number for each value. It is computed once for equal values; None gives NaN."""
     known = {value: of(value) for value in set(values)}
     return np.array([known[value] for value in values], np.float64)

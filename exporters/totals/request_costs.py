@@ -1,6 +1,6 @@
-"""Numbers of requests with a cost, and the cost of repeated work, by replica and tenant.
+"""Counts requests with a cost, and sums the cost of recomputation, by replica and tenant.
 
-The costs of requests are totals in `requests.Counts`, like the tokens.
+`requests.Counts` contains the costs of requests.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ _METHODS: Final = tuple(PricedBy)
 
 @dataclass(slots=True)
 class Spent:
-    """Numbers of requests by pricing method, and the cost of repeated work."""
+    """Numbers of requests by pricing method, and the cost of recomputation."""
 
     requests: dict[PricedBy, int] = field(default_factory=lambda: dict.fromkeys(_METHODS, 0))
     wasted_usd: float = 0.0
@@ -47,7 +47,7 @@ class CostTotals(ByPair[Spent]):
         Args:
             under: the labels of the requests.
             bulk: the requests, with their costs.
-            usd_per_s: (requests,) price per second of the engine of each request; NaN if unknown.
+            usd_per_s: (requests,) price per second of each request's engine; NaN if unknown.
         """
         priced_by = bulk.rows.column("priced_by")
         for method in _METHODS:
@@ -64,9 +64,7 @@ def cost_families(
     by_tenant: Mapping[Pair, Spent],
     engines: Mapping[EngineLabels, EngineBill],
 ) -> Iterator[Family]:
-    """Yield families of the number of requests with a cost, the cost of repeated work, and the cost
-    of engines.
-    """
+    """Yield families: requests with a cost, the cost of recomputation, and the cost of engines."""
     if by_replica:
         yield counter(
             series.PRICED_REQUESTS,

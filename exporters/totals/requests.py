@@ -1,7 +1,7 @@
-"""Totals of requests: outcomes, tokens, latency histograms, and time by phase and part.
+"""Computes totals of requests: outcomes, tokens, latency histograms, time by phase and part.
 
-The totals depend neither on Prometheus nor on a clock. A scrape works on a copy, so it does not
-block counting.
+The totals depend neither on Prometheus nor on a clock. A scrape uses a copy, so it does not block
+counting.
 """
 
 from collections.abc import Sequence
@@ -117,7 +117,7 @@ def _spend(totals: Sequence[PairTotals], bulk: RequestBatch) -> None:
         totals[at].phased += requests
         _add(totals[at].phases_s, _PHASES, spent_s)
     for names, labels in _PARTS:
-        # A request has either all parts of a phase, or none of them.
+        # A request has all parts of a phase or none.
         parts = [bulk.numbers(name, bulk.served) for name in names]
         for at, _, spent_s in bulk.pairs.sums(*parts):
             _add(totals[at].parts_s, labels, spent_s)

@@ -1,8 +1,8 @@
-"""Utilisation of each engine's GPUs in the last minute, relative to the peaks of the GPUs.
+"""Computes the utilisation of each engine's GPUs in the last minute, relative to their peaks.
 
-It is computed from stored samples, and from the model shape and the device that engines reported
-when they started. Idle engines and engines without a known shape or device are omitted. Bytes and
-FLOPs are those of one GPU, as the mean over the engine's GPUs.
+The inputs are stored samples, and the model shape and device that engines reported at their start.
+Idle engines and engines without a known shape or device are omitted. Bytes and FLOPs are means over
+the engine's GPUs.
 """
 
 import logging
@@ -35,11 +35,11 @@ SPAN_NS: Final = 60 * 10**9
 _APART_NS: Final = 2 * SPAN_NS + 10**9
 SWEEP_NS: Final = 10**9
 STARTS_KEPT_NS: Final = 30 * 10**9
-"""Time for which the engine starts read from the store are cached."""
+"""Time for which engine starts from the store are cached."""
 MOST_ENGINES: Final = 1000
 MOST_ROWS: Final = 4_096
-"""Maximum number of samples kept for one engine: one minute of 64 processes that send a sample
-every second. A limit of age alone would not be enough, because samples may arrive at any rate.
+"""Maximum number of stored samples per engine: one minute of 64 processes with a sample every
+second. A limit of age alone is not enough, because samples may arrive at any rate.
 """
 
 LEFT_OUT: Final = Series(
@@ -68,7 +68,7 @@ EngineKey = tuple[str, int]
 _Row = tuple[int, int, int]
 """Timestamp, process id, and start timestamp of the process."""
 _Kind = tuple[str | None, str | None, Chunks | None]
-"""Key of engines that are computed together: shape, device and chunks."""
+"""Shape, device and chunks: the key of engines that are computed together."""
 
 
 @dataclass(slots=True)
@@ -76,10 +76,10 @@ class _Engine:
     model: str | None
     rows: deque[_Row] = field(default_factory=deque)
     totals: "array[float]" = field(default_factory=lambda: array("d"))
-    """The totals of each row, one row after another; NaN if unknown."""
+    """The totals of all rows, one row after another; NaN if unknown."""
 
     def add(self, row: _Row, totals: list[float]) -> bool:
-        """Add a sample. Return True if the oldest sample was dropped to make room."""
+        """Add a sample. Return whether the oldest sample was dropped to make room."""
         self.rows.append(row)
         self.totals.extend(totals)
         if len(self.rows) <= MOST_ROWS:
@@ -100,7 +100,7 @@ class _Engine:
 
 
 class RooflineMetrics(Families):
-    """Keeps the last minute of samples of every engine, and computes the utilisation of its GPUs.
+    """Stores the last minute of samples of every engine, and computes the utilisation of its GPUs.
 
     Args:
         starts: returns the latest start of each engine of the given replicas.
@@ -138,7 +138,7 @@ class RooflineMetrics(Families):
         with self._lock:
             self._forget(now_unix_ns - SPAN_NS)
             engines = {key: each.copy() for key, each in self._engines.items()}
-        # Only for engines that sent samples, because any sender can invent engine starts.
+        # Read starts only for engines with samples, because any sender can invent engine starts.
         starts = self._in_force(now_unix_ns, {replica for replica, _ in engines})
         alike: dict[_Kind, dict[EngineKey, _Engine]] = {}
         for key, each in engines.items():
@@ -198,7 +198,7 @@ class RooflineMetrics(Families):
                 self._starts = {
                     (start.replica, start.engine): start for start in self._ask(replicas)
                 }
-            except Exception:  # a scrape must not fail because of it; earlier starts still hold
+            except Exception:  # the scrape continues with the earlier starts
                 _log.warning("the engine starts could not be read", exc_info=True)
         return self._starts
 
@@ -209,17 +209,17 @@ def _windows(
     device: Device | None,
     chunks: Chunks | None,
 ) -> Iterator[tuple[EngineKey, Window]]:
-    """Yield the utilisation of each of some engines that have the same shape and device.
+    """Yield the utilisation of each engine of a group with the same shape and device.
 
-    All engines are computed together, each in a separate time window, because computing the engines
-    of a fleet one by one takes five times as long.
+    All engines are computed together, each in its own time window. One by one, the computation
+    would take five times as long for a fleet.
     """
     keys, series = list(group), dict[tuple[int, int, int], int]()
     at_ns: list[int] = []
     numbers: list[int] = []
     for place, each in enumerate(group.values()):
-        # Each window extends a minute before and after the engine's last sample, so that a sample
-        # with a wrong timestamp does not affect other engines.
+        # A window extends a minute before and after the engine's last sample, so that a wrong
+        # timestamp does not affect other engines.
         begin_ns, end_ns = place * _APART_NS, (place + 1) * _APART_NS
         shift_ns = begin_ns + SPAN_NS - each.rows[-1][0]
         for at, process, started in each.rows:

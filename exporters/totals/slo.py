@@ -1,13 +1,13 @@
-"""Good events and all events per objective, compared with the exact threshold when requests arrive.
+"""Counts good events and all events per objective, with the exact threshold, when requests arrive.
 
-The counters are 0 from the start. Otherwise Prometheus would miss the first event. A request that
-was received long after its end (in a replay, or after a sender was interrupted) is counted as
-`late` instead, because Prometheus cannot store it with its own timestamp.
+The counters begin at 0, so that Prometheus does not miss the first event. A request that arrives
+long after its end (in a replay, or after an interruption of the sender) is counted as `late`
+instead, because Prometheus cannot store it with its own timestamp.
 
-A request in flight that is already bad is counted with the first report that shows this, and is not
-counted again. For this purpose each report, and finally the request's row, contains the age of the
-request at the previous report. Counters do not decrease. A request that was counted as bad and then
-ends with a client error therefore stays bad.
+A request in flight that is already bad is counted at the first report that shows this, and not
+again. To detect the first report, each report, and finally the row, contains the request's age at
+the previous report. Counters cannot decrease, so a request that was counted as bad and then ends
+with a client error stays bad.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,9 @@ _BAD: Final = VERDICTS.index(Verdict.BAD)
 REASONS: Final = (*map(str, EXCLUDED), LATE)
 
 LATE_NS: Final = 300 * 10**9
-"""The shortest window of a paging alert. Senders give up much earlier."""
+"""Maximum delay of a request that counts: the shortest window of a paging alert. Senders stop
+retrying much earlier.
+"""
 
 
 @dataclass(slots=True)
@@ -65,14 +67,14 @@ class SloTotals:
 
 
 Key = tuple[str, Group]
-"""An objective's name and a group; the group is () if the objective has no groups."""
+"""An objective's name and a group, which is () without groups."""
 
 
 class SloCounts:
     """Counts requests for every objective.
 
     Args:
-        objectives: by name.
+        objectives: the objectives by name.
         placed: the groups of each objective that are counted separately.
     """
 
@@ -96,7 +98,7 @@ class SloCounts:
             self._add(name, goodput, table, codes, late)
 
     def add_in_flight(self, reports: Sequence[InFlightRequest], now_unix_ns: int) -> None:
-        """Count reports that are the first to show that their request missed an objective."""
+        """Count each report that is the first to show that its request missed an objective."""
         late = _late(now_unix_ns, np.array([each.seen_unix_ns for each in reports], np.int64))
         for name, goodput in self._objectives.items():
             bad = newly_bad(goodput, reports)
@@ -113,7 +115,7 @@ class SloCounts:
             goodput: the objective.
             table: the requests, with the fields of `by`.
             codes: (n,) indices in `VERDICTS`, or `NOT_SELECTED`.
-            late: (n,).
+            late: (n,) whether each request is late.
         """
         places, selected = self._places(goodput), codes != NOT_SELECTED
         place = places_in(table, goodput.by, places[1:]) if goodput.by else np.zeros_like(codes)
@@ -131,7 +133,7 @@ class SloCounts:
         return {key: totals.copy() for key, totals in self._totals.items()}
 
     def _places(self, goodput: Goodput) -> tuple[Group, ...]:
-        """Return the groups. The group of all other requests is first."""
+        """Return the groups, beginning with the group of all other requests."""
         return (other(goodput.by), *self._placed(goodput)) if goodput.by else ((),)
 
 

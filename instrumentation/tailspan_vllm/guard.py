@@ -1,4 +1,4 @@
-"""Wrappers and guards, which count the exceptions of the plugin's code and keep them from vLLM.
+"""Wrappers and guards that catch and count the plugin's exceptions, so none reaches vLLM.
 
 `Hooks` creates every wrapper that replaces a method of vLLM. A wrapper calls the original method
 exactly once, with exactly the arguments that it received, and returns the method's result or raises
@@ -23,19 +23,18 @@ Before = Callable[[Arguments, Keywords], Any]
 After = Callable[[Any, Any, Arguments, Keywords], Any]
 
 LIMIT: Final = 100
-"""Number of consecutive failures after which hooks are switched off. A single unusual request
-causes a single failure. A hook that does not fit this vLLM fails every time, so it has 100 failures
-after about a second of steps.
+"""Number of consecutive failures after which hooks are switched off. An unusual request causes one
+failure. A hook that is incompatible with this vLLM fails every time: 100 times in about a second.
 """
 
 failures: Counter[str] = Counter()
-"""Failures of the plugin's own code by hook name, which are reported with every engine sample."""
+"""Failures of the plugin's own code by hook name. Every engine sample reports them."""
 
 _FAILED: Final = object()
 
 
 def note_failure(hook: str) -> None:
-    """Count the exception that is being handled, and log the first exception of each hook."""
+    """Count the current exception, and log the first exception of each hook."""
     with suppress(Exception):  # a log handler may raise, too
         failures[hook] += 1
         if failures[hook] == 1:
@@ -58,9 +57,7 @@ def count(event: str, message: str) -> None:
 
 
 def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Decorate a function, so that its exceptions are caught and counted.
-
-    The first exception of each hook is logged.
+    """Decorate a function so that its exceptions are caught and counted, and the first is logged.
 
     Args:
         hook: the name under which failures are counted.
@@ -80,10 +77,10 @@ def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
 
 class Hooks:
-    """A group of hooks that need each other and are switched off together.
+    """A group of interdependent hooks, which are switched off together.
 
     Args:
-        what: the name of the feature that needs the hooks, for the log.
+        what: the name of the feature, for the log.
         switched_off: called once, after the hooks have been switched off.
     """
 
@@ -130,7 +127,8 @@ class Hooks:
     def changing(
         self, original: Any, hook: str, change: Callable[[Any, Arguments, Keywords], Any]
     ) -> Any:
-        """Wrap a function of vLLM and replace its result. If that fails, the result is unchanged.
+        """Wrap a function of vLLM so that `change` replaces its result. A failure leaves it
+        unchanged.
 
         Args:
             original: the function.
@@ -148,7 +146,7 @@ class Hooks:
         return wrapper
 
     def switch_off(self, why: str) -> None:
-        """From now on, call only the original functions. Log the reason."""
+        """Switch all hooks off, and log the reason. Then only the original functions run."""
         if self.off:
             return
         self.off = True
@@ -157,8 +155,8 @@ class Hooks:
         if self._switched_off is not None:
             harmless("switch_off")(self._switched_off)()
 
-    # These two functions differ only in their parameters. Both run at every step of the engine, and
-    # one function with the parameter `*given` would double their cost.
+    # Both functions run at every step. One function with a `*given` parameter would double their
+    # cost.
 
     def _before(
         self, hook: str, step: Before | None, failed: Callable[[], None] | None = None

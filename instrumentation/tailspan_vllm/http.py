@@ -1,9 +1,7 @@
-"""Times requests at the HTTP edge: when a request was received, and when its first and last byte
-were sent.
+"""Times requests at the HTTP edge: received, first byte sent, last byte sent.
 
-This is the outermost ASGI layer. For each request it reads the clock twice. It wraps `send` in a
-plain function, which only passes messages on after the first byte, so there is no additional
-coroutine per chunk.
+This is the outermost ASGI layer. It wraps `send` in a plain function, which does no work after the
+first byte, so there is no additional coroutine per chunk.
 """
 
 import asyncio
@@ -25,9 +23,7 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ORPHAN_GRACE_S = 2.0
-"""Time to wait, after the end of the response, for the engine's report that the request has
-ended.
-"""
+"""Time to wait after the end of a response until the engine reports the end of its request."""
 
 
 class TimingMiddleware:
@@ -38,7 +34,7 @@ class TimingMiddleware:
 
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app
-        # vLLM's `--middleware` creates this middleware without a capture.
+        # vLLM's option `--middleware` passes no capture.
         self.capture = capture or _enabled_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +61,7 @@ def _enabled_capture() -> Capture | None:
 
 
 def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
-    """Return the exchange of a request, or None if it is not timed or is already timed."""
+    """Return a new exchange, or None if the connection is not a request or is already timed."""
     try:
         if capture is None or scope["type"] != "http" or current.get() is not None:
             return None
@@ -78,7 +74,7 @@ def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
 @guard.harmless("exchange_end")
 def _end(capture: Capture, exchange: Exchange, token: Token[Exchange | None]) -> None:
     exchange.delivered = exchange.delivered or time.monotonic()
-    with suppress(ValueError):  # a coroutine closed from outside ends in another context
+    with suppress(ValueError):  # a coroutine that is closed from outside ends in another context
         current.reset(token)
     capture.exchange_ended(exchange)
     if exchange.flights:
@@ -97,7 +93,7 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
                 if message["type"] == "http.response.start":
                     exchange.answered(message)
                 elif exchange.delivered is None and message.get("body"):
-                    # Bytes written after the client has disconnected do not reach the client.
+                    # Bytes that are written after the client disconnected do not reach it.
                     exchange.first_byte = time.monotonic()
             except Exception:
                 guard.note_failure("send")

@@ -1,8 +1,8 @@
 """The names of all spans, events, attributes and metrics.
 
-No other module defines these names; all other parts of Tailspan import them from here. If
-OpenTelemetry's GenAI conventions define a name, that name is used. All other names begin with
-`tailspan.`. Durations are in seconds, as OpenTelemetry recommends.
+All other modules import the names from here. Names come from OpenTelemetry's GenAI conventions if
+defined there; all other names begin with `tailspan.`. Durations are in seconds, as OpenTelemetry
+recommends.
 
 Source: OpenTelemetry semantic conventions, "GenAI" (in development) and "HTTP".
 """
@@ -18,7 +18,7 @@ SERVICE_INSTANCE_ID: Final = "service.instance.id"
 CLOUD_REGION: Final = "cloud.region"
 PROCESS_PID: Final = "process.pid"
 SIMULATED: Final = "tailspan.simulated"
-"""True on a resource of simulated data."""
+"""Resource attribute: True if the data is simulated."""
 
 # --- Span attributes from the conventions ---------------------------------------------
 OPERATION_NAME: Final = "gen_ai.operation.name"
@@ -99,13 +99,9 @@ RESUMPTION: Final = "tailspan.resumed"
 # --- Events -----------------------------------------------------------------------------
 ENGINE_STARTED: Final = "tailspan.engine.started"
 EVENT_NAME: Final = "event.name"
-"""Attribute with the name of an event, for versions of the OTLP messages that have no field for
-it.
-"""
+"""Attribute: an event's name, in OTLP versions without a field for it."""
 REQUEST_IN_FLIGHT: Final = "tailspan.request.in_flight"
-"""Event: a request has not ended. The event has the trace id and span id of the request's later
-span.
-"""
+"""Event: a request has not ended. It has the ids of the request's later span."""
 IN_FLIGHT_AGE: Final = "tailspan.request.age"
 ENGINE_VERSION: Final = "tailspan.engine.version"
 ARGUMENT: Final = "tailspan.argument."
@@ -136,14 +132,14 @@ def _gpu_metric(name: str, unit: str) -> str:
 WAITING: Final = _metric("tailspan.engine.requests.waiting", "{request}")
 RUNNING: Final = _metric("tailspan.engine.requests.running", "{request}")
 DEFERRED: Final = _metric("tailspan.engine.requests.deferred", "{request}")
-"""Waiting requests that a temporary constraint holds back, such as an adapter's slot."""
+"""Waiting requests that are not eligible yet, for example without a free slot for their adapter."""
 FETCHING_KV: Final = _metric("tailspan.engine.requests.fetching_kv", "{request}")
 """Waiting requests whose KV cache is being fetched from outside the engine."""
 IN_FLIGHT: Final = _metric("tailspan.engine.requests.in_flight", "{request}")
 OLDEST_REQUEST_AGE: Final = _metric("tailspan.engine.requests.oldest_age", "s")
 LAST_STEP_AGE: Final = _metric("tailspan.engine.step.last_age", "s")
 OF_THE_UNFINISHED: Final = (IN_FLIGHT, OLDEST_REQUEST_AGE, LAST_STEP_AGE)
-"""Gauges of unfinished requests, which a front end reports even while the engine hangs."""
+"""Gauges of unfinished requests. A front end reports them even while the engine hangs."""
 KV_USAGE: Final = _metric("tailspan.engine.kv_cache.usage", "1")
 WAITING_LORAS: Final = _metric("tailspan.engine.lora.waiting", "{request}")
 RUNNING_LORAS: Final = _metric("tailspan.engine.lora.running", "{request}")
@@ -176,7 +172,7 @@ OF_THE_LEDGER: Final = (
     CONTEXT_TOKENS,
     SCHEDULED_DECODES,
 )
-"""Totals that the engine core itself updates at each step."""
+"""Totals that the engine core updates at each step."""
 PREFILL_TOKENS: Final = _metric("tailspan.engine.prefill.tokens", "{token}")
 DECODE_TOKENS: Final = _metric("tailspan.engine.decode.tokens", "{token}")
 PREFIX_CACHE_QUERIES: Final = _metric("tailspan.engine.prefix_cache.queries", "{token}")
@@ -216,8 +212,8 @@ GPU_MODEL: Final = "hw.model"
 GPU_SOURCE: Final = "tailspan.gpu.source"
 GPU_THROTTLE_REASONS: Final = "tailspan.gpu.throttle_reasons"
 GPU_DRAM_UTILIZATION: Final = _gpu_metric("tailspan.gpu.dram.utilization", "1")
-"""Share of the peak memory bandwidth in use. Do not confuse it with OpenTelemetry's
-`hw.gpu.memory.utilization`, which is the share of the memory capacity in use.
+"""Share of the peak memory bandwidth in use. OpenTelemetry's `hw.gpu.memory.utilization` is
+different: the share of the memory capacity in use.
 """
 GPU_DRAM_BANDWIDTH: Final = _gpu_metric("tailspan.gpu.dram.bandwidth", "By/s")
 GPU_SM_ACTIVITY: Final = _gpu_metric("tailspan.gpu.sm.activity", "1")
@@ -238,7 +234,7 @@ GPU_NVLINK_SENT: Final = _gpu_metric("tailspan.gpu.nvlink.sent", "By/s")
 
 # --- Spans of the prober --------------------------------------------------------------
 PROBE_SCOPE: Final = "tailspan.probe"
-"""Instrumentation scope of the prober's spans. One span is one probe."""
+"""Instrumentation scope of the prober's spans. Each span is a probe."""
 REASONING_OUTPUT_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
 PROBE_ENDPOINT: Final = "tailspan.probe.endpoint"
 PROBE_KIND: Final = "tailspan.probe.kind"

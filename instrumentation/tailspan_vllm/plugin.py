@@ -1,8 +1,7 @@
 """The plugin that vLLM loads in every process of a server.
 
-API servers, and programs that hold an `LLM`, capture requests. A process that runs a scheduler
-keeps the step ledger, from the scheduler's first step on. Worker processes run none of the plugin's
-code.
+API servers and programs with an `LLM` capture requests. A process with a scheduler keeps the step
+ledger, from the scheduler's first step on. Worker processes run no further code of the plugin.
 """
 
 import logging
@@ -39,8 +38,8 @@ def install() -> None:
         return
     make_token(os.environ)
     make_prefix_key(os.environ)
-    # An engine core may be a fork or a thread of its front end, or an actor with another name. The
-    # hooks detect an engine core at its first step, and do nothing until then.
+    # An engine core can be a fork or a thread of its front end, or an actor with another name. The
+    # process cannot be recognised yet, so the hooks do nothing until the scheduler's first call.
     parts = [_install_in_engine]
     if not process.startswith(_ENGINE_CORES):
         parts.append(_install_in_front_end)
@@ -69,7 +68,7 @@ def _install_in_engine() -> None:
     from tailspan_vllm.engine_core.observer import EngineObserver
 
     def make_observer() -> EngineObserver:
-        # EngineCore_DP3 is engine 3. A single engine may have no number.
+        # The process EngineCore_DP3 has engine 3. The name of a single engine may have no number.
         number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
         engine = int(number[1]) if number else 0
         link = EngineEnd(os.environ[TOKEN_VARIABLE], f"engine-{engine}")
@@ -86,7 +85,7 @@ def _log_missing(missing: list[str]) -> None:
 
 @guard.harmless("version")
 def _log_untested_version() -> None:
-    """Log a line if the source code of this vLLM version was not checked."""
+    """Log a line if this vLLM version was not tested."""
     from vllm import __version__ as version
 
     first, last = TESTED
@@ -105,7 +104,7 @@ def _time_http(capture: Any) -> None:
     """Wrap every FastAPI application of this process in the timing layer.
 
     FastAPI builds the middleware stack at an application's first event, long after plugins are
-    loaded. The method that builds the stack is public and older than any vLLM that has plugins.
+    loaded. The method that builds the stack is public, and older than vLLM's plugin interface.
     """
     try:
         from fastapi import FastAPI

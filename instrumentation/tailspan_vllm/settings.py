@@ -25,14 +25,14 @@ DEFAULT_TENANT_HEADER = "x-tenant-id"
 
 PREFIX_KEY, PREFIX_KEY_FILE = "TAILSPAN_PREFIX_KEY", "TAILSPAN_PREFIX_KEY_FILE"
 PREFIX_KEY_CHARS = 16
-"""Minimum length of the key: a shorter one could be found by trying all."""
+"""Minimum length of the key. A shorter key could be found by brute force."""
 
 PREFIX_KEY_FILE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How this process reports telemetry. docs/configuration.md describes each variable."""
+    """The settings of this process. docs/configuration.md describes each variable."""
 
     enabled: bool
     spans: bool
@@ -40,14 +40,14 @@ class Settings:
     events: bool
     protocol: Protocol
     destinations: Mapping[Signal, Destination]
-    """The destinations when the plugin was loaded.
+    """The destination of each signal, read when the plugin is loaded.
 
-    They are read early, because vLLM's option `--otlp-traces-endpoint` later changes one of the
-    variables. That option is meant for vLLM's own spans.
+    vLLM's option `--otlp-traces-endpoint`, which is meant for vLLM's own spans, later changes one
+    of the variables.
     """
     tenant_header: bytes
     prefix_key: str | None = field(repr=False)
-    """The secret for prefix ladders (`request/prefix_ladder.py`); None to send none."""
+    """The secret for prefix ladders (`request/prefix_ladder.py`); None for no ladders."""
     interval_s: float
     queue_limit: int
     batch_limit: int
@@ -56,9 +56,10 @@ class Settings:
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
-    """Read the settings. A malformed value is replaced by its default, and a complaint is added.
+    """Read the settings.
 
-    A wrong variable must not prevent a server from starting, so this function raises no exception.
+    A malformed value is replaced by its default and added to the complaints. This function raises
+    no exception, because a wrong variable must not prevent a server from starting.
     """
     complaints: list[str] = []
 
@@ -86,12 +87,10 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 
 def resource_attributes(environ: Mapping[str, str], port: int | None) -> dict[str, str | int]:
-    """Return the resource attributes that OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME do not
-    set.
+    """Return default resource attributes, without those that the environment sets.
 
-    The default name of a replica is host:port. This name remains the same after a restart, and the
-    API servers of one `--api-server-count` share it. The default name of a process without a port
-    is host:pid.
+    The default name of a replica is host:port, which stays the same after a restart and is shared
+    by the API servers of one `--api-server-count`. Without a port, it is host:pid.
     """
     given = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     attributes: dict[str, str | int] = {names.PROCESS_PID: os.getpid()}
@@ -116,15 +115,15 @@ def _tenant_header(environ: Mapping[str, str], complain: Complain) -> bytes:
 def make_prefix_key(environ: "os._Environ[str]") -> None:
     """Set a random key for this server, unless the user has set one.
 
-    The server's processes inherit it. Ladders of other servers, or of other starts of this one,
-    then cannot be compared with its ladders.
+    The server's processes inherit the key. Ladders with this key cannot be compared with ladders of
+    other servers or of an earlier start.
     """
     if not environ.get(PREFIX_KEY, "").strip() and not environ.get(PREFIX_KEY_FILE, "").strip():
         environ[PREFIX_KEY] = secrets.token_hex(PREFIX_KEY_CHARS)
 
 
 def _prefix_key(environ: Mapping[str, str], complain: Complain) -> str | None:
-    """Return the key; None if it is `none`, absent or not valid. It is never in a complaint."""
+    """Return the key, or None if it is `none`, absent or not valid. Complaints never contain it."""
     key, path = environ.get(PREFIX_KEY, "").strip(), environ.get(PREFIX_KEY_FILE, "").strip()
     if key.lower() == "none":
         return None

@@ -1,7 +1,7 @@
 """Records engine statistics through vLLM's public stat-logger interface.
 
 `record` runs on the server's event loop after every engine step, so it only stores its arguments.
-Another thread adds the stored steps up each second.
+Once a second, another thread adds up the stored steps.
 """
 
 import os
@@ -26,12 +26,12 @@ STEPS_WAITING = 1024
 """Maximum number of steps that wait for the reading thread, which adds them up each second.
 
 If more steps wait, `record` adds them up itself, which takes about 2 ms. With 256 running requests,
-a step holds about 8 kB.
+a step takes about 8 kB.
 """
 
 STEPS_LIMIT = 4 * STEPS_WAITING
-"""Maximum number of stored steps. This number is reached only if the reading thread is stopped
-while it adds up steps.
+"""Maximum number of stored steps. Reached only if the reading thread is stopped while it adds up
+steps.
 """
 
 _COUNTED_FROM_ZERO = (
@@ -47,12 +47,11 @@ _COUNTED_IF_ASKED_FOR = {
     "speculative.method": (names.DRAFTS, names.DRAFT_TOKENS, names.ACCEPTED_TOKENS),
     "kv_transfer.kv_connector": (names.EXTERNAL_CACHE_QUERIES, names.EXTERNAL_CACHE_HITS),
 }
-"""Totals that begin at zero, instead of being unknown, if the engine argument is set."""
+"""Totals that begin at zero, instead of unknown, if the engine argument is set."""
 
 
 class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed for mypy
-    """Entry point `vllm.stat_logger_plugins`; vLLM creates one instance for each engine that it
-    serves.
+    """Entry point `vllm.stat_logger_plugins`. vLLM creates one instance for each engine.
 
     vLLM requires a class here. If the instrumentation is disabled, the instances record nothing.
     """
@@ -127,14 +126,14 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
             self._adding.release()
 
     def log(self, *_: Any, **__: Any) -> None:
-        """Log nothing, because vLLM logs its own statistics."""
+        """Log nothing: vLLM logs its own statistics."""
 
     def log_engine_initialized(self, *_: Any, **__: Any) -> None:
         """Log nothing: vLLM logs its own statistics."""
 
 
-# If a later vLLM adds an abstract method, this base class provides it. Otherwise Python could not
-# create the instance, and the server would not start.
+# If a later vLLM adds an abstract method, the class must still be instantiable. Otherwise the
+# server would not start.
 TailspanStatLogger.__abstractmethods__ = frozenset()
 
 

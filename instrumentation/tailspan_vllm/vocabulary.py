@@ -1,8 +1,8 @@
 """Description, unit and source of the names in `names.py` that are not fields of Tailspan.
 
-The module contains only data; a test checks that it is complete. The fields are described where
-they are declared (`telemetry/fields.py`). `telemetry/attributes_page.py` generates
-docs/attributes.md from both. No module that runs inside vLLM imports this one.
+The module contains only data; a test checks that it is complete. Fields are described in their
+declarations (`telemetry/fields.py`). `telemetry/attributes_page.py` generates docs/attributes.md
+from both. No module that runs inside vLLM imports this module.
 """
 
 from typing import Final, NamedTuple
@@ -83,7 +83,7 @@ SPAN_EVENTS: Final = (
     Term(
         names.RESUMPTION,
         "instant",
-        "The request was scheduled again after a preemption. There is one event for each time.",
+        "The request was scheduled again after a preemption. One event per resumption.",
         "vLLM's engine events",
     ),
 )

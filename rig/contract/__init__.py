@@ -1,5 +1,5 @@
-"""The version contract: checks the names inside vLLM that the plugin uses, for each version of
-vLLM.
+"""The version contract: checks vLLM's source for the names that the plugin uses.
 
-It reads the published sources as text. vLLM is neither installed nor executed.
+The check covers each supported version of vLLM. It reads the published sources as text. vLLM is
+neither installed nor executed.
 """

@@ -1,8 +1,8 @@
 """Checks the published sources of vLLM for the names that the plugin uses.
 
 python -m rig.contract                            every supported version; writes the docs' table
-python -m rig.contract --versions 0.12,0.32       only these versions; writes no file python -m
-rig.contract --tree .venv-vllm/lib/python3.11/site-packages    an installed vLLM
+python -m rig.contract --versions 0.12,0.32       only these versions; writes no file
+python -m rig.contract --tree .venv-vllm/lib/python3.11/site-packages    an installed vLLM
 
 Exit status 0: every required hook exists. 1: a required hook is missing or different. 2: wrong
 usage, or a version could not be read.
@@ -73,9 +73,7 @@ def _minors(text: str) -> list[tuple[int, int]]:
 def _fetch(
     cache: Cache, wanted: Sequence[tuple[int, int]], *, offline: bool
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """Return the sources of the requested versions, and the reason for each version that has
-    none.
-    """
+    """Return the sources of the requested versions, and the reason for each missing version."""
     paths: dict[str, Path] = {}
     unread: dict[str, str] = {}
     with ExitStack() as stack:

@@ -34,7 +34,7 @@ class Need(Protocol):
     """A kind of requirement on a source."""
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
-        """Check a source tree for this requirement. `where` lists the modules to search."""
+        """Check a source tree for this requirement in the modules `where`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,9 @@ class Method:
                 yield from self._loose_overrides(tree, module, owner)
 
     def _suits(self, call: ast.Call) -> bool:
-        """Return whether the plugin's version, with the parameters `takes` and any others, accepts
-        this call.
+        """Return whether the plugin's version accepts this call.
+
+        The plugin's version has the parameters `takes` and any others.
         """
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
@@ -137,7 +138,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of a module: a text, or a tuple of texts. All texts must be in `known`."""
+    """A constant of a module: a text, or a tuple of texts, which must all be in `known`."""
 
     name: str
     known: tuple[str, ...]
@@ -175,10 +176,10 @@ class ProcessName:
 class Contains:
     """A function whose source code must contain one of these texts.
 
-    If `never` is true, the source code must contain none of them.
+    If `never` is true, the source code must contain none of these texts.
 
-    Use this for requirements that names and parameters do not show, such as a call inside another
-    call. The texts have the format that `ast.unparse` writes.
+    Use this class for requirements that names and parameters do not show, such as a call inside
+    another call. The texts have the format that `ast.unparse` writes.
     """
 
     function: str
@@ -202,7 +203,7 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A class that has an attribute with this text as its value."""
+    """A class with an attribute that has this text as its value."""
 
     owner: str
     text: str

@@ -52,7 +52,7 @@ class SourceTree:
 
 
 class Module:
-    """One parsed module."""
+    """A parsed module."""
 
     def __init__(self, path: str, node: ast.Module) -> None:
         self.path = path
@@ -60,12 +60,12 @@ class Module:
 
     @cached_property
     def classes(self) -> dict[str, ast.ClassDef]:
-        """Classes at the top level of the module, by name."""
+        """The top-level classes of the module, by name."""
         return {node.name: node for node in self.node.body if isinstance(node, ast.ClassDef)}
 
     @cached_property
     def imports(self) -> dict[str, tuple[str, str]]:
-        """Maps names that `from a.b import c as d` imports: d → (a/b.py, c)."""
+        """The names that `from a.b import c as d` imports: d → (a/b.py, c)."""
         return {
             alias.asname or alias.name: (node.module.replace(".", "/") + ".py", alias.name)
             for node in ast.walk(self.node)
@@ -95,7 +95,7 @@ class Module:
 
 
 class Class:
-    """A class and the classes of the same tree that it inherits from."""
+    """A class, and its base classes in the same tree."""
 
     def __init__(self, tree: SourceTree, module: Module, node: ast.ClassDef) -> None:
         self._tree = tree
@@ -106,7 +106,7 @@ class Class:
     def lineage(self) -> list["Class"]:
         """Return this class and its base classes, nearest first.
 
-        Base classes outside the tree are left out.
+        Base classes outside the tree are omitted.
         """
         found: list[Class] = []
         pending = [self]
@@ -133,9 +133,7 @@ class Class:
 
     @cached_property
     def attributes(self) -> frozenset[str]:
-        """Names of fields, class attributes, methods, and attributes that a method sets on
-        `self`.
-        """
+        """Return the names of fields, class attributes, methods, and attributes set in methods."""
         found: set[str] = set()
         for owner in self.lineage:
             for node in owner.node.body:
@@ -148,7 +146,7 @@ class Class:
 
     @property
     def takes_new_attributes(self) -> bool:
-        """Whether an instance has a `__dict__`, according to the sources in this tree."""
+        """Return whether an instance has a `__dict__`, according to the sources in this tree."""
         for owner in self.lineage:
             if any(_bound_name(node) == "__slots__" for node in owner.node.body):
                 return False
@@ -176,9 +174,9 @@ def calls_of(module: Module, name: str, receivers: Sequence[str]) -> Iterator[as
 
 
 def process_names(module: Module) -> Iterator[str]:
-    """Yield the values passed as `name=` anywhere in a module.
+    """Yield the values of `name=` arguments anywhere in a module.
 
-    `{}` stands for a computed part of the value.
+    `{}` replaces a computed part of the value.
     """
     for node in ast.walk(module.node):
         if isinstance(node, ast.Call):

@@ -1,9 +1,8 @@
-"""Finds and downloads the published sources of vLLM with pip's own client. The sources are never
-built.
+"""Finds and downloads vLLM's published sources with pip's client, without building them.
 
 `pip download` would run the build backend of a source archive to read its metadata. This module
 therefore uses only pip's index and session, with the configured index, proxy, certificate and
-credentials. It then reads the archive as a tar file.
+credentials. The module then reads the archive as a tar file.
 """
 
 import hashlib
@@ -32,12 +31,15 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""The folders of an archive that are stored. They contain more than the contract needs now, so that
-a new row rarely needs another download. The remaining files of an archive are kernels and models.
+"""The folders of an archive that are stored; the rest of an archive are kernels and models.
+
+They contain more files than the contract needs now, so that a new row rarely needs another
+download.
 """
 FILE_LIMIT_BYTES = 4_000_000
-"""Maximum size of a file in an archive; larger files are not read. vLLM's largest module is less
-than a tenth of this size.
+"""Maximum size of a file in an archive in bytes; larger files are not read.
+
+vLLM's largest module has less than a tenth of this size.
 """
 MANIFEST = "sources.json"
 
@@ -45,7 +47,7 @@ Progress = Callable[[str], None]
 
 
 class NoSourceError(Exception):
-    """The source of a version is not available. The message states the reason in one sentence."""
+    """The source of a version is not available. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,7 @@ class Index:
         self._finder = finder
 
     def releases(self) -> list[Release]:
-        """Return the newest release of each minor version, in ascending order. Ignore yanked
-        releases.
+        """Return the newest release of each minor version, in ascending order, without yanked ones.
 
         Raises:
             NoSourceError: the index lists no release.
@@ -122,7 +123,7 @@ class Index:
             NoSourceError: the index does not return the archive, or its digest differs.
         """
         if release.digest_name not in ("sha256", "sha384", "sha512"):
-            raise NoSourceError(f"vLLM {release.version}: the index gives no digest to check.")
+            raise NoSourceError(f"vLLM {release.version}: the index has no digest of the archive.")
         digest = hashlib.new(release.digest_name)
         # Send the same headers as pip, because the HTTP layer must not unpack the archive before it
         # is hashed.
@@ -188,8 +189,7 @@ def _no_part(release: Release, error: Exception) -> NoSourceError:
 
 
 def _preference(candidate: Any) -> tuple[Any, bool]:
-    """Return the sort key of a candidate: newer versions first, and a source archive before a
-    wheel."""
+    """Return the sort key of a candidate: newer versions first, then archives before wheels."""
     return candidate.version, not candidate.link.is_wheel
 
 
@@ -208,7 +208,7 @@ def open_index() -> Iterator[Index]:
         # Suppress warnings about configured indexes that have no vLLM.
         logging.getLogger("pip").setLevel(logging.ERROR)
     except (ImportError, AttributeError) as error:
-        raise NoSourceError(f"sources are fetched with pip's client, not found: {error}") from error
+        raise NoSourceError(f"pip is needed to fetch sources: {error}") from error
     with command.main_context():
         session = command._build_session(options)
         try:

@@ -1,5 +1,6 @@
-"""A fault on a real server: the traffic before and during the fault, and the disturbance of the
-server.
+"""The data type of a fault on a real server.
+
+A fault consists of the traffic before and during the fault, and a disturbance of the server.
 """
 
 import random
@@ -40,18 +41,16 @@ class Fault:
 
     cause: str
     metric: str
-    """The latency that the fault increases, under its name in `tailspan explain --metric`."""
+    """The latency that the fault increases, as in `tailspan explain --metric`."""
     usual: Traffic
     under: Traffic
     arguments: tuple[str, ...] = ("--max-num-seqs", "32")
-    """vLLM's arguments, in addition to the rig's."""
+    """Arguments for vLLM, in addition to the rig's."""
     disturb: Disturb = undisturbed
     arguments_after: tuple[str, ...] | None = None
-    """Arguments with which the server is restarted before the traffic of the fault."""
+    """Arguments for a restart of the server before the traffic of the fault."""
     delayed: bool = False
-    """Whether clients may connect late. The window of the fault then ends with the last
-    response.
-    """
+    """Whether clients may connect late. If so, the window ends with the last response."""
     notes: dict[str, float] = field(default_factory=dict)
     """The random values that were drawn, for the ground truth."""
 

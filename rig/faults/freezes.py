@@ -1,4 +1,4 @@
-"""Stops the engine core repeatedly: sends SIGSTOP, and SIGCONT a moment later."""
+"""A fault that stops the engine core repeatedly, with SIGSTOP and then SIGCONT."""
 
 import os
 import random
@@ -41,7 +41,7 @@ class Freezing:
 
 
 def engine_stall(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Stop the engine for half a second, about seventeen times a minute."""
+    """Stop the engine for half a second, about seventeen times per minute."""
     freezing = Freezing(draw.uniform(0.4, 0.6) * severity, draw.uniform(3.0, 4.0))
     return Fault(
         cause="engine_stall",

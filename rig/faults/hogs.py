@@ -1,4 +1,4 @@
-"""Processes that use the machine's CPU cores, so that the server receives less CPU time."""
+"""A fault that uses the machine's CPU cores, so that the server receives less CPU time."""
 
 import os
 import random
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rig.faults.fault import Fault, Server
 from rig.faults.traffic import Traffic
 
-# The process ends when its parent process ends, so that no process remains.
+# The process ends when its parent process ends.
 _HOG = """
 import os, sys
 while os.getppid() == int(sys.argv[1]):
@@ -22,8 +22,8 @@ while os.getppid() == int(sys.argv[1]):
 @contextmanager
 def running_hogs(count: int) -> Iterator[None]:
     """Run a number of CPU-bound processes while the context is open."""
-    # Each process has its own session. If Linux divides CPU time by session, all processes of
-    # one session would together receive no more CPU time than the server.
+    # Each process has its own session. If Linux divides CPU time by session, the processes of one
+    # session together would receive no more CPU time than the server.
     command = [sys.executable, "-c", _HOG, str(os.getpid())]
     hogs = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
     try:

@@ -23,15 +23,15 @@ class Judged:
     seed: int
     verdict: str
     found: tuple[str, ...]
-    """The causes found, with the largest share first."""
+    """The causes found, by share, largest first."""
     shares: tuple[float, ...]
     """The share of each cause found."""
     intervals: tuple[tuple[float, float], ...]
     """The interval of each share; empty if the shares are by accounting."""
     not_replayed: str | None
-    """The reason for shares by accounting."""
+    """The reason why the shares are by accounting."""
     tail_share: float | None
-    """The share of the requests whose latency is explained, the slowest ones."""
+    """The share of the requests whose latency is explained; they are the slowest ones."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
@@ -54,10 +54,10 @@ class Judged:
 
     @property
     def right(self) -> bool:
-        """Whether the true cause is the first cause found.
+        """Return whether the true cause is the first cause found.
 
-        Without a fault, whether no cause was found. With two faults, whether both are among the
-        first three.
+        Without a fault, return whether no cause was found. With two faults, return whether both are
+        among the first three.
         """
         if not self.causes:
             return self.verdict == NO_INCIDENT
@@ -105,7 +105,7 @@ def _explained(case: Path, truth: dict[str, Any], tailspan: Path) -> dict[str, A
     done = subprocess.run(
         [
             *(str(tailspan), "explain", "--format", "json", "--metric", truth["metric"]),
-            "--by-size",  # The tiny model meets every objective that is meant for people.
+            "--by-size",  # The tiny model meets every objective for real users.
             *("--database", f"sqlite:///{(case / 'tailspan.db').resolve()}"),
             *("--from", str(window["begun_s"]), "--to", str(window["ended_s"])),
             *("--baseline", f"{baseline['begun_s']}/{baseline['ended_s']}"),

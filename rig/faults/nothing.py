@@ -1,4 +1,4 @@
-"""No fault: the same traffic continues, and the diagnosis should find no cause."""
+"""The case without a fault: the same traffic continues, and no cause should be found."""
 
 import random
 

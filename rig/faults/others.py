@@ -17,9 +17,7 @@ _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 def busy_s(stat: str) -> float:
-    """Return the CPU time in seconds that all CPUs together have used since the machine started,
-    from /proc/stat.
-    """
+    """Return the CPU time of all CPUs since the machine started, in seconds, from /proc/stat."""
     user, nice, system, _idle, _waiting, interrupts, soft, steal = map(
         int, stat.splitlines()[0].split()[1:9]
     )
@@ -28,7 +26,7 @@ def busy_s(stat: str) -> float:
 
 def worked_s(stat: str) -> float:
     """Return the CPU time in seconds of one process, from its /proc/PID/stat."""
-    # The process name is in parentheses and may itself contain blanks and parentheses.
+    # The process name is in parentheses and may itself contain spaces and parentheses.
     fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
@@ -84,8 +82,7 @@ def _read() -> tuple[float, float]:
 
 
 def wait_for_quiet(patience_s: float = PATIENCE_S) -> None:
-    """Wait until other processes leave the machine idle for two seconds, or until the time
-    limit."""
+    """Wait until other processes have left the machine idle for two seconds, with a time limit."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         meter = Meter()

@@ -18,7 +18,7 @@ PAIRS: Final = {
     "prefix_cache_miss+engine_stall": "ttft",
     "longer_outputs+long_prompt_blocking": "e2e",
 }
-"""The latency to explain, for each pair of faults with the same arguments."""
+"""The latency to explain, for each pair of faults; both faults have the same arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,11 @@ class _Both:
 
 
 def together(first: Fault, second: Fault) -> Fault:
-    """Return both faults as one. The second fault must have been made from the traffic under the
-    first, so that its traffic contains both changes."""
+    """Return both faults as one.
+
+    The second fault must have been created from the traffic of the first, so that its traffic
+    contains both changes.
+    """
     name = f"{first.cause}{AND}{second.cause}"
     return replace(
         second,

@@ -1,5 +1,4 @@
-"""Faults of the prompts: longer prompts, a few very long prompts, prompts that no cache
-contains."""
+"""Faults of the prompts: longer, very long, uncached, or expensive for the API server."""
 
 import random
 from dataclasses import replace
@@ -10,8 +9,9 @@ from rig.faults.traffic import Traffic
 
 
 def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any) -> Traffic:
-    """Return the usual traffic, in which `per_s` requests per second have prompts of this length
-    and short responses.
+    """Return the usual traffic, with `per_s` requests per second that have prompts of this length.
+
+    The responses of these requests are short.
     """
     those = replace(
         usual, rate_per_s=per_s, prompt_tokens=prompt_tokens, output_tokens=(2, 6), **other
@@ -20,7 +20,7 @@ def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other:
 
 
 def prefill_interference(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send prompts of about 2,000 tokens while every tenant's requests decode."""
+    """Send prompts of about 2,000 tokens while the requests of every tenant decode."""
     long_per_s = draw.uniform(0.9, 1.3) * severity
     return Fault(
         cause="prefill_interference",
@@ -32,7 +32,7 @@ def prefill_interference(draw: random.Random, severity: float, usual: Traffic) -
 
 
 def long_prompt_blocking(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send an occasional prompt of 7,000 tokens, and short prompts after it."""
+    """Send a prompt of 7,000 tokens now and then, and short prompts after it."""
     long_per_s = draw.uniform(0.12, 0.18) * severity
     return Fault(
         cause="long_prompt_blocking",
@@ -44,7 +44,7 @@ def long_prompt_blocking(draw: random.Random, severity: float, usual: Traffic) -
 
 
 def longer_prompts(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Lengthen the part of each prompt that requests do not share."""
+    """Lengthen the unshared part of each prompt."""
     more = int(draw.uniform(450, 650) * severity)
     return Fault(
         cause="longer_prompts",

@@ -8,8 +8,10 @@ from rig.faults.traffic import Traffic
 
 
 def _blocks(count: int) -> tuple[str, ...]:
-    """Return the arguments for a cache with `count` usable blocks of 128 tokens. vLLM needs one
-    more block for itself."""
+    """Return the arguments for a cache with `count` usable blocks of 128 tokens.
+
+    vLLM needs one more block for itself.
+    """
     return (
         *("--max-num-seqs", "32", "--max-model-len", "1024"),
         *("--num-gpu-blocks-override", str(count + 1), "--block-size", "128"),
@@ -53,7 +55,7 @@ def decode_batch_growth(draw: random.Random, severity: float, usual: Traffic) ->
     usual = replace(
         usual,
         rate_per_s=0.7 * usual.rate_per_s,
-        # Whole blocks, so that all but the last few tokens are cached.
+        # Use whole blocks, so that only the last few tokens are not cached.
         prefix_tokens=draw.randrange(1536, 2048, 128),
         prompt_tokens=(1, 8),
         output_tokens=(24, 48),
@@ -82,7 +84,7 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: Traffic) -> 
     return Fault(
         cause="kv_cache_exhausted",
         metric="ttft",
-        arguments=_blocks(8),  # A request needs four blocks.
+        arguments=_blocks(8),  # a request needs four blocks
         usual=usual,
         under=replace(usual, rate_per_s=usual.rate_per_s * times),
         notes={"rate_ratio": times},

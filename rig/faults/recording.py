@@ -27,8 +27,9 @@ from rig.ports import free_port
 from rig.program import Tailspan
 
 _TOLD_S = 7.0
-"""Seconds to wait until the last request and sample are in the database. Servers export every five
-seconds.
+"""Seconds until the last request and sample are in the database.
+
+Servers export every five seconds.
 """
 
 
@@ -41,8 +42,10 @@ class RecordingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A period of the recording: its start and end in unix seconds, and the number of CPUs that
-    other processes used."""
+    """A period of the recording.
+
+    It has a start and an end in Unix seconds, and the number of CPUs that other processes used.
+    """
 
     begun_s: float
     ended_s: float
@@ -99,11 +102,9 @@ class RunningServer:
         self.process = _start(self.port, self.otlp_port, self.log, arguments)
 
     def warm_up(self) -> None:
-        """Send requests that cause steps of all kinds, so that the server can fit its step
-        model.
-        """
+        """Send requests with all kinds of steps, so that the server can fit its step model."""
         long = [Call(chat=False, prompt="long " * size, max_tokens=4) for size in (60, 120, 180)]
-        # The engine compiles some kernels on first use, so this request triggers the compilation.
+        # The engine compiles some kernels at their first use, which this request causes.
         rare = [Call(chat=False, prompt="rare", max_tokens=4, body={"logprobs": 20})]
         send_all(self.port, rare, concurrency=1)
         send_all(self.port, mixed(40, seed=5) + long * 3 + mixed(20, seed=6), concurrency=6)
@@ -166,7 +167,7 @@ def record(
     under_s: float,
     log_line: Callable[[str], None],
 ) -> list[Path]:
-    """Record each fault into its own folder inside `folder`. Return these folders."""
+    """Record each fault into its own folder inside `folder`, and return these folders."""
     ordered = sorted(faults, key=lambda fault: (fault.arguments, repr(fault.usual)))
     found: list[Path] = []
     folder.mkdir(parents=True, exist_ok=True)

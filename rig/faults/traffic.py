@@ -19,11 +19,11 @@ class Traffic:
 
     rate_per_s: float
     prefix_tokens: int = 640
-    """Number of tokens at the beginning of each prompt that a tenant's requests share."""
+    """Number of tokens at the start of each prompt that a tenant's requests share."""
     shared: bool = True
-    """False if the beginning of the prompt differs from request to request."""
+    """Whether requests share the beginning of the prompt."""
     prompt_tokens: tuple[int, int] = (32, 160)
-    """Number of tokens in the rest of the prompt, drawn uniformly between these two numbers."""
+    """Number of other tokens in the prompt, drawn uniformly between these two numbers."""
     output_tokens: tuple[int, int] = (16, 40)
     tenants: tuple[str, ...] = ("ada", "bob", "cyd", "dan")
     stream: bool = True
@@ -43,7 +43,7 @@ class Traffic:
         at_s = 0.0
         while (at_s := at_s + draw.expovariate(self.rate_per_s)) < duration_s:
             tenant = draw.choice(self.tenants)
-            # A tenant has the same prefix in every period, whatever the period's seed.
+            # A tenant has the same prefix in every period, independent of the period's seed.
             prefix = text(random.Random(tenant) if self.shared else draw, self.prefix_tokens)
             yield (
                 at_s,

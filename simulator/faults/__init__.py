@@ -77,7 +77,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
     ),
     "prefill_interference": Injection(
         summary="a tenant sends many long prompts during other requests' decodes",
-        # A step's token budget limits the longest gap, and ordinary traffic already reaches this
+        # A step's token budget limits the longest gap, and usual traffic already reaches this
         # limit.
         hurts="tpot_s",
         shows=("decode_others_prefill_s",),
@@ -238,7 +238,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
 
 
 def world_of(config: FleetConfig) -> FleetConfig:
-    """Return the fleet's configuration, with everything that its faults require."""
+    """Return the fleet's configuration with all requirements of its faults."""
     for fault in config.faults:
         world = INJECTIONS[fault.cause].world
         if world is not None:

@@ -39,21 +39,19 @@ def by_the_first_tenant(_fault: Fault, config: FleetConfig) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """The effects of one cause. The effects change the simulated conditions, which makes requests
-    slow.
+    """The effects of one cause, which change the simulated conditions so that requests are slow.
 
     Args:
         summary: the fault in one sentence.
         hurts: the latency that becomes longer.
         shows: the request columns that contain the added time.
-        world: changes the fleet's configuration so that the fleet has everything that the fault
-            needs.
+        world: adds all requirements of the fault to the fleet's configuration.
         needs: the additions of `world` as text.
         arrivals: returns additional requests.
         rewrite: returns a function that changes ordinary requests while the fault is active.
         events: returns changes of server conditions, and restarts.
         stalls: returns the times at which each engine is stopped.
-        hurts_else: returns the latency that becomes longer, if it depends on the fault's seed.
+        hurts_else: returns the latency that becomes longer, if the seed of the fault determines it.
         where: returns the labels of the affected requests, or of the requests that cause the fault.
     """
 

@@ -24,8 +24,7 @@ _KEYS: dict[str, Key] = {
 
 
 def _while_it_lasts(fault: Fault, replica: int, **values: float) -> Iterator[Event]:
-    """Yield changes that set conditions of a replica at the fault's start and reset them at its
-    end."""
+    """Yield changes that set conditions of a replica at the fault's start and reset them later."""
     for name, value in values.items():
         yield Change(fault.start_s, replica, _KEYS[name], value)
     if fault.end_s < float("inf"):
@@ -51,7 +50,7 @@ def throttled(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iter
 
 
 def crowded(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Run another process on the GPU most of the time."""
+    """Run another process on the GPU for most of the time."""
     replica, at_s = fault.replica % config.replicas, fault.start_s
     while at_s < fault.end_s:
         busy_s, idle_s = chance.uniform(15.0, 40.0), chance.uniform(1.0, 6.0)
@@ -76,15 +75,14 @@ def several_ranks(config: FleetConfig) -> FleetConfig:
 
 
 def pauses(fault: Fault, chance: random.Random) -> Iterator[Stall]:
-    """Stop the engine for about half a second, about three times a minute."""
+    """Stop the engine for about half a second, about three times per minute."""
     at_s = fault.start_s
     while (at_s := at_s + chance.expovariate(0.05)) < fault.end_s:
         yield Stall(at_s, chance.uniform(0.3, 0.7) * fault.severity)
 
 
 def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Restart a server repeatedly. After each restart, its cache is empty and each batch shape is
-    new."""
+    """Restart a server repeatedly; then its cache is empty and each batch shape is new."""
     at_s = fault.start_s
     while at_s < fault.end_s:
         down_s = chance.uniform(8.0, 14.0)
@@ -134,7 +132,7 @@ def fetched_caches(config: FleetConfig) -> FleetConfig:
 
 
 def one_sided(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Send most of the traffic to one replica, but not more than its capacity."""
+    """Send most of the traffic to one replica, up to its capacity."""
     means = capacity.means_of(config.workload, config.engine)
     can_carry = capacity.capacity_per_s(config.engine, means)
     wanted = can_carry * capacity.pressed(fault.severity, 0.12)
@@ -143,8 +141,10 @@ def one_sided(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iter
 
 
 def four_replicas(config: FleetConfig) -> FleetConfig:
-    """Return a fleet of at least four replicas with the same load per replica, so that one replica
-    can be much slower than the others."""
+    """Return a fleet of at least four replicas with the same load per replica.
+
+    One replica can then be much slower than the others.
+    """
     if config.replicas >= 4:
         return config
     workload = config.workload

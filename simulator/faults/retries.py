@@ -15,15 +15,17 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import Request
 
 _TOO_LONG = 0.2
-"""Share of the responses that take longer than the timeout when the batch is full and no request
-waits."""
+"""The share of the responses that take longer than the timeout.
+
+The share applies when the batch is full and no request waits.
+"""
 _SPARE = 2.5
-"""Number of places in the batch, as a multiple of the requests that usually run."""
+"""The number of batch slots, as a multiple of the usual number of running requests."""
 _BURST_S = 4.0
 
 
 def small_batches(config: FleetConfig) -> FleetConfig:
-    """Return a fleet whose batches a few retries of each request fill."""
+    """Return a fleet with small batches, which a few retries per request fill."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     seats = max(4, min(config.engine.max_num_seqs, round(_SPARE * running)))

@@ -26,7 +26,7 @@ def _kept_blocks(fault: Fault, config: FleetConfig, room: float) -> Iterator[Eve
 
 
 def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Remove blocks until only slightly more are left than the running requests need on average."""
+    """Remove blocks until the rest is slightly more than running requests need on average."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     room = capacity.room_blocks(means, running, 1.6 / fault.severity)
@@ -34,8 +34,7 @@ def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Ite
 
 
 def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Remove blocks, so that outputs grow beyond the blocks that were free when the requests were
-    admitted."""
+    """Remove blocks, so that outputs need more blocks than were free at the requests' admission."""
     means = capacity.means_of(config.workload, config.engine).stretched(outputs=_LONGER)
     running = capacity.running(config.engine, means, config.rate_per_s)
     room = capacity.room_blocks(means, running, 0.9 / fault.severity)
@@ -50,8 +49,10 @@ def outgrowing_answers(
 
 
 def _changed(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
-    """Return the flag that the deploy changes, and the engine's arguments after it. The fault's
-    seed determines the flag."""
+    """Return the flag that the deploy changes, and the engine's new arguments.
+
+    The fault's seed determines the flag.
+    """
     engine = config.engine
     if (config.seed + round(fault.start_s)) % 2 and not engine.enforce_eager:
         return "model.enforce_eager", replace(engine, enforce_eager=True)
@@ -63,8 +64,7 @@ def _changed(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
 
 
 def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Restart the replicas one after another with a changed flag. Restore the flag at the end of
-    the fault."""
+    """Restart the replicas one after another with a changed flag; restore it at the fault's end."""
     _, changed = _changed(fault, config)
     turns = [(fault.start_s, changed)]
     if fault.end_s < float("inf"):

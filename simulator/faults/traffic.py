@@ -30,7 +30,7 @@ def _spare_per_s(config: FleetConfig) -> float:
 
 
 def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send more requests than the fleet's capacity in every other minute."""
+    """Send more requests than the fleet's capacity in every second minute."""
     rate_per_s = _spare_per_s(config) * (0.95 + 0.12 * fault.severity)
     more = replace(config.workload, rate_per_s=rate_per_s, trace=())
     at_s = fault.start_s
@@ -40,8 +40,10 @@ def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterat
 
 
 def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send bursts of one tenant's requests, in addition to the tenant's usual requests. During a
-    burst, the rate is many times that of the fleet's traffic."""
+    """Send bursts of one tenant's requests, in addition to the tenant's usual requests.
+
+    During a burst, the rate is many times that of the fleet's traffic.
+    """
     mean_per_s = _spare_per_s(config) * capacity.pressed(fault.severity, 1.0)
     more = replace(
         config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
@@ -61,8 +63,10 @@ def _prefilling(
     tokens: tuple[int, int],
     share_of_time: float,
 ) -> Iterator[Request]:
-    """Yield requests of one tenant without shared prefixes. The prefill of these requests takes the
-    share `share_of_time` of the engines' time."""
+    """Yield requests of one tenant without shared prefixes.
+
+    The prefill of these requests takes the share `share_of_time` of the engines' time.
+    """
     longest = config.engine.max_model_len - 1
     shortest, most = min(tokens[0], longest // 2), min(tokens[1], longest - 512)
     each_s = config.engine.step.prefill_s((shortest + most) // 2, 0)
@@ -77,15 +81,14 @@ def _prefilling(
 
 
 def long_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send many prompts of 5,000 to 8,000 tokens. Each prompt fits into one step and makes the step
-    long."""
+    """Send many prompts of 5,000 to 8,000 tokens, each of which fits into one long step."""
     most = config.engine.max_num_batched_tokens - config.engine.max_num_seqs
     share = 0.4 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (most * 5 // 8, most), share)
 
 
 def huge_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Occasionally send a prompt that uses the whole token budget of several steps."""
+    """Sometimes send a prompt that uses the whole token budget of several steps."""
     share = 0.5 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (24_000, 32_000), share)
 
@@ -100,8 +103,8 @@ def ramp(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[R
     means = capacity.means_of(config.workload, engine)
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
-    # A step takes γ/(1 − s), where s is the share of the time that is spent on tokens. The fault
-    # uses a part of the remaining share.
+    # A step takes γ/(1 − s), with s the share of the time for tokens. The fault uses a part of the
+    # rest.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.pressed(fault.severity, 0.4) / (output_tokens * token_s)
@@ -163,7 +166,7 @@ def unique_prompts(
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
     if talk is not None:
-        # If the engines' capacity suffices, each turn computes the whole conversation again.
+        # If the engines have enough capacity, each turn computes the whole conversation again.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
         free = max(0.1, 0.6 - (1 - talk.share) * usual)
@@ -195,8 +198,7 @@ def rare_adapters(
 def hard_drafts(
     fault: Fault, _config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Let a part of the requests belong to a new task, for which the draft head's predictions are
-    wrong."""
+    """Let some requests belong to a new task with many wrong predictions of the draft head."""
     share = min(1.0, 0.3 + 0.3 * fault.severity)
 
     def rewrite(request: Request) -> Request:
@@ -214,7 +216,7 @@ def the_readers(config: FleetConfig) -> str:
 def slow_readers(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Let the clients of one tenant read responses more slowly than the engine produces them."""
+    """Let the clients of one tenant read responses more slowly than the engine generates them."""
     tenant = the_readers(config)
 
     def rewrite(request: Request) -> Request:

@@ -1,7 +1,7 @@
 """Store incidents, and the time until which each objective was evaluated.
 
-This module stores plain numbers; `alerts/` defines what they mean. The result of an evaluation is
-written in one transaction, so that a restart continues where the last run stopped.
+`alerts/` computes the values. The result of an evaluation is written in one transaction, so that a
+restart continues where the last run stopped.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ from store.schema import METADATA
 class IncidentRow:
     """One incident. Exact numbers are stored as text; times are unix seconds.
 
-    `simulated` is true if the incident would not exist without simulated requests. None means
-    false, in rows that are older than this field.
+    `simulated` is true if the incident would not exist without simulated requests. None, in older
+    rows, means false.
     """
 
     slo: str

@@ -1,9 +1,9 @@
-"""The outbox: notifications about incidents, with their channel and delivery state.
+"""Store the outbox: notifications about incidents, with their channel and delivery state.
 
 There is one row for each incident, transition and channel, so that no notification is sent twice
 and a restart continues where the last run stopped. A row contains the message, but no address and
-no key. An update replaces the whole row. A row has only one writer at a time: first the code that
-adds the row, then the thread of its channel.
+no key. An update replaces the whole row. Only one thread at a time writes a row: first the code
+that adds it, then the thread of its channel.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,8 +30,8 @@ from store.connections import reading, writing
 from store.schema import METADATA
 
 AHEAD_S: Final = 60
-"""If a row's creation time is more than this many seconds in the future, the clock was wrong when
-the row was added. Such a row is sent immediately.
+"""A row created more than this many seconds in the future is sent immediately: the clock was wrong
+when the row was added.
 """
 
 
@@ -44,8 +44,8 @@ class Delivery(StrEnum):
 
 
 HANG: Final = "hang:"
-"""Prefix of the name under which a hang is stored. The prefix is unique, because names of
-objectives contain no colon.
+"""Prefix of the name under which a hang is stored. Names of objectives contain no colon, so they
+cannot begin with this prefix.
 """
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
@@ -53,11 +53,11 @@ RESOLVED: Final = "resolved"
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One row of the outbox, with times in unix seconds.
+    """One row of the outbox. Times are unix seconds.
 
-    `next_unix_s` is the time of the next attempt, or None if there is no further attempt.
-    `failures` counts the failed attempts since the last delivery. `problem` is the reason for the
-    latest failure.
+    `next_unix_s` is the time of the next attempt, or None without a further attempt. `failures`
+    counts the failed attempts since the last delivery. `problem` is the reason of the latest
+    failure.
     """
 
     slo: str
@@ -124,14 +124,12 @@ def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[s
 def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notification]:
     """Return the notifications that a channel must deliver now, in order.
 
-    The notification of an incident's end waits until the notification of its start was delivered.
-    If the start could not be delivered, the end is not sent. After the end of an incident, no more
-    reminders are sent.
+    The end of an incident is sent only after its start was delivered, and not at all if the start
+    could not be delivered. After the end of an incident, no reminders are sent.
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # Without this condition, a row that was created while the clock was ahead would wait until that
-    # time.
+    # Otherwise a row that was created while the clock was ahead would wait until that time.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,
@@ -177,8 +175,8 @@ def read_hangs(engine: Engine) -> list[Notification]:
 def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
     """Delete the notifications about incidents that ended before a time.
 
-    An incident is kept if one of its notifications must still be sent. All rows of an incident are
-    deleted together, because a notification without a row would be sent again.
+    The rows of an incident are deleted together, because a notification without a row would be sent
+    again. They are kept while one of them must still be sent.
 
     Returns:
         The number of incidents whose notifications were deleted.

@@ -1,9 +1,9 @@
 """Store counts per objective, so that an evaluation does not count a month of requests again.
 
-The key is the digest of an objective's definition. If the definition changes, the digest changes,
-and the objective is counted again from the requests that still exist. `alerts/` computes the
-counts. This module stores the counts and the time range that they cover. Simulated requests are
-counted in a separate table, so that a simulation can be deleted without changing the other counts.
+The key is the digest of an objective's definition. If the definition changes, the objective is
+counted again from the requests that still exist. `alerts/` computes the counts. This module stores
+the counts and the time range that they cover. Simulated requests are counted in a separate table,
+so that a simulation can be deleted without changing the other counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -113,7 +113,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
 
     Returns:
         The counts of each range (a, b], with `until_unix_s` = b. Empty ranges are left out.
-        Simulated requests are counted separately.
+        Simulated requests have separate counts.
     """
     found = []
     with reading(engine) as connection:
@@ -130,7 +130,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
 def stepped_counts(
     engine: Engine, definition: str, from_s: int, to_s: int, step_s: int
 ) -> list[SloCount]:
-    """Return the stored counts in (from, to], summed over steps of `step_s` from `from` on."""
+    """Return the stored counts in (from, to], summed over steps of `step_s`."""
     found = []
     with reading(engine) as connection:
         for table, simulated in _TABLES:
@@ -157,11 +157,11 @@ def keep_counts(
         engine: from `open_database`.
         definition: the digest of the objective's definition.
         counts: the counts of each bucket. Empty buckets may be left out.
-        stretch: the time range that the first group's counts cover, including the new counts.
-        since: the time range that was stored when counting began, or None to skip the check for
-            other processes.
-        groups: the keys of the counted groups. The counts of a group are stored under the
-            definition and the group's key, and have a separate start.
+        stretch: the time range that is counted, including the new counts.
+        since: the stored time range when counting began, or None to skip the check for other
+            processes.
+        groups: the keys of the counted groups. Each group is stored under the definition and the
+            group's key, with its own time range.
 
     Returns:
         Whether the counts were stored. If another process has changed the stored time range, the
@@ -181,7 +181,7 @@ def keep_counts(
                     remove(connection, table, old)
         for group in groups[1:]:
             known = _stretch(connection, definition + group, locked=True)
-            # A group that no evaluator has counted yet is counted from now on.
+            # Counts of a new group begin now.
             counted_s = stretch.until_unix_s if since is None else since.until_unix_s
             whole = known is not None and known.until_unix_s >= counted_s
             from_s = known.from_unix_s if known is not None and whole else counted_s
@@ -211,12 +211,12 @@ def keep_counts(
 def count_again(engine: Engine, from_s: int, marks: Sequence[Mark]) -> None:
     """Record that all counts after a time are incomplete, and remove these marks.
 
-    Both changes are in one transaction, so that a crash cannot lose a mark. Objectives that are no
-    longer configured are included, because they may be configured again.
+    Both changes are in one transaction, so that a crash cannot lose a mark. Removed objectives are
+    included, because they may be configured again.
 
     Args:
         engine: from `open_database`.
-        from_s: the time in unix seconds after which the new requests ended.
+        from_s: unix seconds. The new requests ended after this time.
         marks: the marks that were read.
     """
     longer = select(STRETCHES).where(STRETCHES.c.until_unix_s > from_s)
@@ -237,8 +237,8 @@ def count_again(engine: Engine, from_s: int, marks: Sequence[Mark]) -> None:
 def remove_simulated_counts(connection: Connection) -> None:
     """Delete the counts of simulated requests.
 
-    If the first count of an objective was simulated, its time range then begins at the first real
-    count.
+    If an objective's first count was simulated, its time range then begins at the first count of a
+    real request.
     """
     remove, put = dialects.of(connection.engine).remove, dialects.of(connection.engine).put
     earliest = select(SIMULATED_COUNTS.c.definition, func.min(SIMULATED_COUNTS.c.until_unix_s))

@@ -1,7 +1,8 @@
 """Store which groups of an objective are counted separately.
 
-Each such group has a row in `slo_counted`. The row's key is the objective's digest and the group's
-key. The group of all other requests also has a row. `alerts.groups` defines the keys of groups.
+Each such group has a row in `slo_counted`. The row's key consists of the objective's digest and the
+group's key. The group of all other requests also has a row. `alerts.groups` defines the keys of
+groups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +45,7 @@ def place_groups(engine: Engine, definition: str, groups: Mapping[str, Counted])
 def active_hours(
     engine: Engine, definition: str, groups: Sequence[str], from_s: int
 ) -> dict[str, int]:
-    """Return the number of hours since a time in which each group had requests."""
+    """Return, for each group, the number of hours with requests since a time."""
     found = dict.fromkeys(groups, 0)
     with reading(engine) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):

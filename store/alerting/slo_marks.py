@@ -1,8 +1,8 @@
-"""Mark the time steps with requests that the objectives' counts do not include yet.
+"""Mark the time steps whose counts per objective are out of date.
 
 The writer marks the steps of new requests in the transaction that writes the rows, so a crash
-cannot lose a mark. The evaluator removes a mark in the transaction that records the step as
-incomplete (`slo_counts.count_again`). If a mark is visible, the rows are committed.
+cannot lose a mark. If a mark is visible, its rows are committed. The evaluator removes a mark in
+the transaction that records the step as incomplete (`slo_counts.count_again`).
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from telemetry.request_rows import RequestRows
 
 SECOND_NS: Final = 10**9
 STEP_S: Final = 15
-"""The width of a time step of counts, which is the evaluator's interval."""
+"""The width of a time step, equal to the evaluator's interval."""
 _STEP_NS: Final = STEP_S * SECOND_NS
 _CENTURY_S: Final = 100 * 365 * 86_400
 _LATEST: Final = np.iinfo(np.int64).max
@@ -38,10 +38,10 @@ MARKS: Final = Table(
 
 
 class Mark(NamedTuple):
-    """The mark of requests from one source, one transaction and one step.
+    """A mark for the requests of one source, transaction and step.
 
-    A request belongs to the step in which it ended. A request in flight belongs to the step of its
-    last report.
+    A request belongs to the step in which it ended, and a request in flight to the step of its last
+    report.
     """
 
     token: int
@@ -61,9 +61,9 @@ def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
         if not len(requests):
             continue
         received = np.array(requests.column("received_unix_ns"), np.int64)
-        # Rounded as in `alerts.evaluation.counting`, so that a request is marked in the step in
-        # which it is counted. The limit of a century prevents an overflow of the sum. Longer
-        # durations do not occur, because the collector refuses durations above a week.
+        # Round as `alerts.evaluation.counting` does, so that a request is marked in the step in
+        # which it is counted. The limit of a century prevents an overflow; the collector refuses
+        # durations above a week.
         lasted_s = np.clip(np.nan_to_num(requests.numbers("e2e_s")), -_CENTURY_S, _CENTURY_S)
         lasted = np.rint(lasted_s * SECOND_NS).astype(np.int64)
         received = np.clip(received, -_CENTURY_S * SECOND_NS, _CENTURY_S * SECOND_NS)
@@ -99,7 +99,7 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
     """
     token = randbits(63)
     marks = {
-        # `received_unix_ns` is the time of the step, so that no earlier requests are read for this
+        # `received_unix_ns` is the end of the step, so that no earlier requests are read for this
         # mark.
         Mark(token, until_s := -(-at_unix_ns // _STEP_NS) * STEP_S, source, until_s * SECOND_NS)
         for at_unix_ns, source in seen
@@ -115,8 +115,7 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
     Args:
         engine: from `open_database`.
         transactions: the maximum number of transactions.
-        from_s: unix seconds. Marks of steps that ended before this time are left out, or None for
-            all marks.
+        from_s: unix seconds. Steps that ended before this time are left out. None for all marks.
     """
     wanted = true() if from_s is None else MARKS.c.until_unix_s >= from_s
     tokens = select(MARKS.c.token).where(wanted).distinct().limit(transactions)
@@ -127,7 +126,7 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete all marks of these transactions, from the earliest given step on."""
+    """Delete all marks of these transactions, from the earliest of the given steps on."""
     if not marks:
         return
     tokens = sorted({each.token for each in marks})

@@ -24,8 +24,8 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
 
     Args:
         engine: from `open_database`.
-        window: the time range, which is widened to whole minutes, or to whole hours if the rollups
-            per minute were deleted.
+        window: the time range. It is widened to whole minutes, or to whole hours if the rollups per
+            minute were deleted.
         by: labels to group requests by, in addition to `BASE`.
 
     Raises:
@@ -46,7 +46,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
         engines=_engines(engines),
         gpus=_gpus(gpus),
         cells=read.cells,
-        # An engine that started just after the window may have been loading within the window.
+        # An engine that started just after the window may have been loading during the window.
         starts=(
             *in_force(engine, start),
             *starts_between(engine, start + 1, end + int(MOST_LOADING_S) * SECOND_NS),

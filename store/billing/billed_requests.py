@@ -1,10 +1,10 @@
 """Sum billed requests by label and hour of a time range.
 
 The sums are read from rollups, so that a day with ten million requests takes a second. Rollups
-assign a request to the hour in which it was received. A bill assigns it to the hours in which the
-engine worked on it. For the few requests that were in the engine at the end of an hour, or at the
-start or end of the range, the rows are read. Their billed seconds are divided between the hours in
-proportion to time.
+assign a request to the hour in which it was received, but a bill assigns a request to the hours in
+which the engine worked on it. Therefore rows are read for the few requests that were in the engine
+at the end of an hour, or at an end of the range. Their billed seconds are divided between the hours
+in proportion to time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +24,9 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""Requests that span the end of an hour are searched up to this many seconds before the end.
+"""Requests that span the end of an hour are searched up to this many seconds before it.
 
-If a request is longer, the rest of its time is assigned to the hour in which it was received.
+The time of a longer request is assigned to the hour in which it was received.
 """
 _SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
 _SECONDS: Final = ("billed_s", "wasted_s")
@@ -50,8 +50,8 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
 
     Args:
         engine: from `open_database`.
-        window: the time range, which is widened to whole minutes, or to whole hours if the rollups
-            per minute were deleted.
+        window: the time range. It is widened to whole minutes, or to whole hours if the rollups per
+            minute were deleted.
         by: the labels of the cells.
     """
     first_s = window.from_unix_ns // SECOND_NS // HOUR_S * HOUR_S
@@ -106,7 +106,7 @@ def _cells(
     first_unix_s: int,
     hours: int,
 ) -> Cells:
-    """Convert sums to cells. A cell's index is group × hours + hour, from `first_unix_s` on."""
+    """Convert sums to cells. A cell's index is group × hours + hours since `first_unix_s`."""
     return Cells(
         by=by,
         labels=labels,
@@ -119,7 +119,7 @@ def _cells(
 
 
 def _facts(sums: Sums, name: str) -> FloatArray:
-    """Return the facts of a quantity, or an empty array if `sums` has no cells."""
+    """Return the facts of a quantity; empty if `sums` has no cells."""
     return sums.facts.get(name, nothing(sums.cells.size))
 
 
@@ -147,8 +147,8 @@ def _apportioned(
 ) -> tuple[Cells, bool]:
     """Move seconds of requests that span the end of an hour to the next hour.
 
-    `longest_s` is the duration of the longest request of each hour, by the start of the hour. Key
-    −1 is the hour before the window.
+    `longest_s` is the duration of each hour's longest request, by the start of the hour. Key −1 is
+    the hour before the window.
 
     Returns: the cells, and whether the rows of all requests that span the end of an hour still
         exist.
@@ -200,8 +200,8 @@ def _over(
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
     """Return the labels of requests that span an edge, and their seconds after the edge.
 
-    A request spans the edge if it was received before the edge and was still in the engine after
-    it. Its billed and wasted seconds are divided in proportion to time.
+    A request spans an edge if it was received before and still in the engine after the edge. Its
+    billed and wasted seconds are divided in proportion to time.
     """
     columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
     edge = before.to_unix_ns

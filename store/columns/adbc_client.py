@@ -41,7 +41,7 @@ class ColumnReader:
     def read(
         self, statements: Sequence[tuple[str, Sequence[object]]], schema: pa.Schema
     ) -> pa.Table:
-        """Return the rows of statements, concatenated in order.
+        """Return the rows of all statements, concatenated in order.
 
         Args:
             statements: up to 16 statements with their parameters, run in parallel.
@@ -58,7 +58,7 @@ class ColumnReader:
             try:
                 descriptors = self._ask(asked)
             except (OSError, EOFError):
-                self._end()  # the process has probably ended after a minute without a query
+                self._end()  # the process may have ended after a minute without a query
                 try:
                     descriptors = self._ask(asked)
                 except (OSError, EOFError) as error:

@@ -1,8 +1,8 @@
 """Read rows of SQLite as Arrow through ADBC, in a separate process.
 
 ADBC contains its own SQLite library. If two SQLite libraries in one process open the same file,
-they break each other's locks (docs/decisions/006). Therefore this process opens the database only
-through ADBC, and only for reading. Each result is an anonymous file, which the client maps into its
+they break each other's locks (docs/decisions/006). Therefore a separate process opens the database
+through ADBC, only for reading. Each result is an anonymous file, which the client maps into its
 memory without a copy.
 
     python -m store.columns.adbc_process SOCKET
@@ -38,8 +38,9 @@ _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.bool_(): ("-9223372036854775807", -(2**63) + 1),
     pa.float64(): ("0.0", 0.0),
 }
-"""The values of an additional first row, in SQL and in Arrow. ADBC derives the type of a column
-from its first rows, so a column that begins with NULLs would have the type integer."""
+"""The values of an additional first row, in SQL and in Arrow. ADBC derives a column's type from its
+first rows; without this row, a column that begins with NULLs would have the type integer.
+"""
 
 
 class Question(NamedTuple):
@@ -62,10 +63,10 @@ def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema)
     with (
         os.fdopen(os.dup(descriptor), "wb") as file,
         pa.ipc.new_stream(file, schema) as writer,
-        _asked(path, f"SELECT {first} UNION ALL {statement}", values) as batches,
+        _batches(path, f"SELECT {first} UNION ALL {statement}", values) as batches,
     ):
         before = [_FIRST[kind][1] for kind in plain]
-        for batch in batches:  # one at a time in memory
+        for batch in batches:  # only one batch is in memory at a time
             skipped = 0
             if before:
                 if [column[0].as_py() for column in batch.columns] != before:
@@ -84,9 +85,8 @@ def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @contextmanager
-def _asked(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
-    # Use ADBC's low-level API, because its DB-API imports pandas, which takes longer than most
-    # queries.
+def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
+    # Use ADBC's low-level API: its DB-API imports pandas, which takes longer than most queries.
     with (
         adbc_driver_sqlite.connect(f"file:{quote(path)}?mode=ro") as database,
         adbc_driver_manager.AdbcConnection(database) as connection,
@@ -109,7 +109,7 @@ def _nameless() -> int:
 
 
 def serve(questions: IO[bytes], answers: socket.socket) -> None:
-    """Answer queries until standard input is closed or no query arrives for a minute."""
+    """Answer queries until standard input is closed, or until a minute passes without a query."""
     while select.select([questions], [], [], IDLE_S)[0]:
         head = whole(questions, LENGTH.size)
         if not head:
@@ -143,5 +143,5 @@ def whole(stream: IO[bytes], length: int) -> bytes:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as answering:
-        # Standard input is unbuffered, because `select` does not see data that is in a buffer.
+        # Unbuffered, because `select` ignores data in Python's buffer.
         serve(os.fdopen(0, "rb", buffering=0), answering)

@@ -1,9 +1,9 @@
 """Cache columns of long ranges, so that rows are read once.
 
-Time is divided into chunks of ten minutes. A cached chunk is valid while the time index has the
-same number of rows in the chunk, and the same checksum of their times. This check takes a fiftieth
-of the time of reading the rows. If a late row arrives or a row is deleted, the check fails and the
-chunk is read again.
+Time is divided into chunks of ten minutes. A cached chunk is valid while the number of its rows and
+the checksum of their times in the time index are unchanged. After a late row or a deletion, this
+check fails, and the chunk is read again. The check takes a fiftieth of the time of reading the
+rows.
 """
 
 import threading
@@ -43,8 +43,9 @@ _READ_AT_ONCE: Final = 250_000
 """Maximum number of rows in one query (80 MB)."""
 
 _PRIME: Final = 1_000_000_007
-"""The checksum is the sum of the times modulo this prime number, so that the sum fits in 64
-bits."""
+"""Modulus of the checksum, which is the sum of the times modulo this prime. The sum then fits in 64
+bits.
+"""
 
 
 class _Stamp(NamedTuple):
@@ -68,8 +69,8 @@ class ColumnCache:
         engine: from `open_database`.
         instant: the table's indexed time column.
         read: returns the rows of a window in order of time, always with the same schema.
-        depends: returns whether rows up to `reach_ns` before or after the given rows may replace
-            some of the given rows, or None if rows are never replaced.
+        depends: returns whether rows up to `reach_ns` before or after the given rows can replace
+            some of them. None if rows are never replaced.
         reach_ns: see `depends`.
         most_rows: the maximum number of cached rows.
     """
@@ -105,15 +106,15 @@ class ColumnCache:
         first, end = window.from_unix_ns // STRETCH_NS, -(-window.to_unix_ns // STRETCH_NS)
         if end - first > _MOST_STRETCHES or end + self._reach > _LAST:
             return None
-        # Read the stamps before the rows. If rows arrive in between, the stamp does not match, and
-        # the chunk is read again next time.
+        # Read the stamps before the rows. If rows arrive in between, the stamp no longer matches,
+        # and the next query reads the chunk again.
         stamps = self._stamps(first - self._reach, end + self._reach)
         wanted = [place for place in range(first, end) if stamps[place].rows]
         if sum(stamps[place].rows for place in wanted) > self._most_rows:
             return None
         found = self._standing(wanted, stamps)
         if len(found) < len(wanted):
-            with self._one_reads:  # a second thread uses what the first has read
+            with self._one_reads:  # a second thread waits, and then uses the cached rows
                 found = self._standing(wanted, stamps)
                 for run in _runs([place for place in wanted if place not in found], stamps):
                     found |= self._fetched(run, stamps)
@@ -173,13 +174,13 @@ class ColumnCache:
                 }
                 rows = sorted(connection.execute(self._question, edges).all())
                 found += [_Stamp(int(number), int(rest)) for _, number, rest in rows]
-        return dict(zip(range(first, end), found, strict=False))  # the last ones are empty
+        return dict(zip(range(first, end), found, strict=False))  # the last chunks may be empty
 
     @cached_property
     def _question(self) -> CompoundSelect[Any]:
         """Return the query for the stamps of consecutive chunks.
 
-        The query is built only once, because it is large.
+        It is large, so it is built only once.
         """
         edges = [bindparam(f"edge_{each}", type_=BigInteger) for each in range(_ASKED_AT_ONCE + 1)]
         rest = func.coalesce(func.sum(self._instant % _PRIME), 0)

@@ -1,11 +1,10 @@
 """Read evenly spaced slots of a long range.
 
 The number of rows grows with the length of the range and the number of servers: 50 engines send 4
-million samples a day. Time is divided into slots of 16 seconds, and every k-th slot is read, so
-that the number of rows stays near a limit. Increases of counters are exact, because the difference
-of two samples covers the time between them. Gauges can miss a burst between two slots, and the
-pages state this. A slot is longer than the interval between two samples of any engine, including
-scraped engines.
+million samples a day. Time is divided into slots of 16 seconds, and every k-th slot is read, to
+limit the number of rows. Increases of counters stay exact, because the difference of two samples
+covers the time between them. Gauges can miss a burst between two slots; the pages state this. A
+slot is longer than the sampling interval of any engine, including scraped engines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,8 +35,9 @@ from telemetry.gpus import GpuSample
 
 SLOT_NS: Final = 16 * 10**9
 MOST_ROWS: Final = 120_000
-"""Approximate maximum number of rows to read. Every supported database returns this number in half
-a second."""
+"""Approximate maximum number of rows to read. Every supported database returns them within half a
+second.
+"""
 
 _PROBES: Final = 32
 _PROBED_ONE_IN: Final = 20
@@ -65,7 +65,7 @@ def engine_samples(
     *,
     most_rows: int = MOST_ROWS,
 ) -> Downsampled:
-    """Return engine samples. Arguments and errors are those of `queries.sample_table`."""
+    """Return engine samples. `queries.sample_table` describes the arguments and errors."""
     return _samples(engine, window, SAMPLES, EngineSample, columns, equals, most_rows)
 
 
@@ -77,7 +77,7 @@ def gpu_samples(
     *,
     most_rows: int = MOST_ROWS,
 ) -> Downsampled:
-    """Return GPU samples. Arguments and errors are those of `queries.gpu_table`."""
+    """Return GPU samples. `queries.gpu_table` describes the arguments and errors."""
     return _samples(engine, window, GPUS, GpuSample, columns, equals, most_rows)
 
 
@@ -103,9 +103,9 @@ def requests(
     *,
     most_rows: int = MOST_ROWS,
 ) -> Downsampled:
-    """Return requests by the time of receipt.
+    """Return requests in the order of receipt.
 
-    Arguments and errors are those of `queries.request_table`.
+    `queries.request_table` describes the arguments and errors.
     """
     instant = REQUESTS.c.received_unix_ns
     statement = select_requests(columns, window, equals)
@@ -142,8 +142,8 @@ def _about(
 ) -> int:
     """Return the number of rows in a window.
 
-    For many rows the result is an estimate from evenly spaced parts, which are a twentieth of the
-    window. Counting all rows would take too long.
+    A large number is estimated from evenly spaced parts, a twentieth of the window, because
+    counting all rows would take too long.
     """
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
     some = select(instant).where(inside).limit(most_rows + 1).subquery()

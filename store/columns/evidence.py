@@ -25,8 +25,9 @@ from store.schema import GPUS, REQUESTS, SAMPLES
 from telemetry.starts import EngineStart
 
 MOST_SAMPLES: Final = 400_000
-"""Maximum number of cached engine samples, and of cached GPU samples (at most 200 MB each). Longer
-ranges are downsampled."""
+"""Maximum number of cached samples of engines, and of GPUs (at most 200 MB each). Ranges with more
+samples are downsampled.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Evidence:
     gpus: pa.Table
     starts: Sequence[EngineStart]
     samples_every_s: int | None = None
-    """Seconds between the starts of two downsampled slots, or None if all samples were read."""
+    """Seconds between the starts of two slots, or None if all samples were read."""
 
 
 def evidence(
@@ -67,7 +68,7 @@ def evidence(
 class EvidenceCache:
     """Reads the data for explanations through a cache (`column_cache`).
 
-    Numeric columns of requests are 32-bit floats with seven digits, which halves the memory.
+    Numeric columns of requests are 32-bit floats (seven digits), which halves the memory.
 
     Args:
         engine: from `open_database`.
@@ -111,14 +112,14 @@ class EvidenceCache:
         ]
         apart = [each.every_s for each in thinned if each.one_in > 1]
         return Evidence(
-            self._asked_for(window, equals),
+            self._selected_requests(window, equals),
             thinned[0].table,
             thinned[1].table,
             _starts(self._engine, window),
             max(apart, default=None),
         )
 
-    def _asked_for(self, window: Window, equals: Mapping[str, str | None]) -> pa.Table:
+    def _selected_requests(self, window: Window, equals: Mapping[str, str | None]) -> pa.Table:
         found = self._requests.table(window) if set(equals) <= set(self._columns) else None
         if found is None:
             return request_columns(self._engine, window, self._columns, equals)

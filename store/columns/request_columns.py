@@ -1,9 +1,8 @@
 """Read many requests as columns, with dictionary encoding for the labels.
 
-The result equals the result of `queries.request_table`. For many rows this module is faster,
-because values are not converted to Python objects. The method depends on the dialect
-(docs/decisions/027). If the fast method is not available, the slower query is used, and
-`slow_because` returns the reason.
+The result equals that of `queries.request_table`. For many rows this module is faster, because
+values are not converted to Python objects. The method depends on the dialect (docs/decisions/027).
+If it is not available, the slower query is used, and `slow_because` returns the reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,10 +28,11 @@ from store.queries import (
 from store.schema import REQUESTS
 
 FEW_ROWS: Final = 20_000
-"""For fewer rows than this, the plain query is faster."""
+"""Below this number of rows, the plain query is faster."""
 
 IDS: Final = ("trace_id", "span_id", "request_id", "prefix_ladder")
-"""Text columns with a different value in each row. A dictionary would only increase their size."""
+"""Text columns with a different value in each row, for which a dictionary would only waste memory.
+"""
 
 _RECEIVED: Final = "received_unix_ns"
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -128,7 +128,7 @@ def encoded_schema(schema: pa.Schema) -> pa.Schema:
 def _parts(engine: Engine, window: Window, number: int) -> list[Window]:
     """Split a window into parts with about the same number of rows.
 
-    The result is empty if the window has few rows.
+    Empty if the window has few rows.
     """
     received, inside = REQUESTS.c.received_unix_ns, _inside(window)
     some = select(received).where(*inside).limit(FEW_ROWS)

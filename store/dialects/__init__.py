@@ -1,8 +1,7 @@
 """The differences between databases.
 
-There is one module per database, and all modules have the same functions.
-
-The rest of the store calls these functions and never checks the name of the database.
+Each module of this package supports one database, through the same functions. The rest of the store
+calls these functions and never checks the name of the database.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,9 +22,9 @@ class Dialect(Protocol):
     """The functions and constants of a module of this package."""
 
     DRIVERS: tuple[str, ...]
-    """The schemes of its URLs."""
+    """The schemes of the database's URLs."""
     ADDITIVE: bool
-    """Whether an upgrade only adds missing tables and columns, instead of running the revisions."""
+    """Whether an upgrade adds missing tables and columns, instead of running the revisions."""
     ONE_WRITER: bool
     """Whether only one process may write the database."""
     READERS: int
@@ -46,14 +45,14 @@ class Dialect(Protocol):
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
         """Return an engine. With `create`, create missing files and folders.
 
-        Raises: StoreError or DatabaseMissing, if the error is known before a connection is opened.
+        Raises: StoreError or DatabaseMissing, if an error can be detected without a connection.
         """
 
     def exclusively(self, engine: Engine) -> AbstractContextManager[Connection]:
         """Open a transaction that prevents other processes from changing the schema."""
 
     def settle(self, engine: Engine, timeout_s: float) -> None:
-        """Prepare a database with a schema for reading and writing at the same time."""
+        """Prepare a database for concurrent reading and writing. Its schema exists."""
 
     def grow(self, connection: Connection, metadata: MetaData) -> None:
         """Create missing tables, and missing columns if the dialect is `ADDITIVE`."""
@@ -68,7 +67,7 @@ class Dialect(Protocol):
 
         Text columns may be dictionary-encoded.
 
-        Raises: NotQuick: this method is not available, or failed.
+        Raises: NotQuick: bulk reading is not available, or failed.
         """
 
     def tasks(self, engine: Engine) -> Sequence[Task]:
@@ -98,8 +97,8 @@ FORMS = (
 def named(backend: str) -> Dialect | None:
     """Return the dialect for SQLAlchemy's name of a database, or None if it is not supported.
 
-    This function imports the dialect's module, because importing the drivers of all databases would
-    take time.
+    The dialect's module is imported here, because importing the drivers of all databases takes
+    time.
 
     Raises:
         StoreError: the driver of the database is not installed.

@@ -7,11 +7,12 @@ import pyarrow as pa
 from sqlalchemy import Connection, Table
 
 Insert = Callable[[Connection, Sequence[tuple[object, ...]]], None]
-"""A function that adds rows with values in the order of the table's columns. Rows with a key that
-is already stored are ignored."""
+"""Adds rows, with values in the order of the table's columns. Rows whose key is already stored are
+ignored.
+"""
 
 IN_BULK: Final = "tailspan_in_bulk"
-"""The execution option of a query that returns many rows."""
+"""Execution option that marks a query with many rows."""
 
 
 def arrow_schema(table: Table) -> pa.Schema:

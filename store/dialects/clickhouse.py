@@ -1,9 +1,9 @@
-"""ClickHouse through clickhouse-connect; tests run the same database in their process, with chdb.
+"""ClickHouse through clickhouse-connect.
 
-ClickHouse has no unique keys. The tables use the engine ReplacingMergeTree: a repeated row is
-stored twice until ClickHouse merges parts, and `final` removes duplicates from query results.
-ClickHouse has no transactions, so some rows of a failed group may be stored. Writing the group
-again is safe. `clickhouse_tables.py` defines the tables.
+Tests run the same database in their process, with chdb. ClickHouse has no unique keys. The tables
+use the engine ReplacingMergeTree: a repeated row is stored twice until ClickHouse merges parts, and
+`final` removes duplicates from query results. ClickHouse has no transactions, so a part of a failed
+group may be stored. Writing the group again is safe. `clickhouse_tables.py` defines the tables.
 """
 
 import logging
@@ -48,10 +48,10 @@ _SETTINGS: Final = {
     "aggregate_functions_null_for_empty": "1",
     # An insert is acknowledged when the shard has stored it.
     "distributed_foreground_insert": "1",
-    # A batch of late requests may cover more days than ClickHouse allows by default.
+    # A batch of late requests can cover more days than ClickHouse allows by default.
     "throw_on_max_partitions_per_insert_block": "0",
     "mutations_sync": "1",
-    # A query may contain label values of the maximum length that the collector accepts.
+    # A query can contain the longest label values that the collector accepts.
     "max_query_size": str(64 * 2**20),
 }
 _CLUSTER: Final = "tailspan_cluster"
@@ -130,7 +130,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
     key = itemgetter(*(schema.get_field_index(each) for each in tables.order(table)))
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-        # If two rows in one block have the same key, ClickHouse would keep the later row.
+        # Of two rows in a block with the same key, ClickHouse would keep the later one.
         first = {key(row): row for row in reversed(rows)}.values()
         columns = list(map(pa.array, zip(*first, strict=True), schema.types))
         for column, about in zip(columns, schema, strict=True):
@@ -143,7 +143,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
 
 def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
-    """Read rows in Arrow's format, which ClickHouse supports natively."""
+    """Read rows in Arrow's format."""
     answers = []
     try:
         with engine.connect() as connection:
@@ -210,6 +210,6 @@ def reason(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """Return the socket's error, which urllib3 and clickhouse-connect wrap in their own errors."""
+    """Return the socket's error inside the errors of urllib3 and clickhouse-connect."""
     inner = error.__cause__ or getattr(error, "reason", None)
     return _innermost(inner) if isinstance(inner, BaseException) else error

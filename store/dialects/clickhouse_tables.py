@@ -1,9 +1,9 @@
 """Define the tables in ClickHouse: the table engine, sort order, and distribution in a cluster.
 
-A table is sorted by the time that queries filter by, then by its key. Rows that have the same time
-and the same key are treated as one row, because a sender that repeats a row also repeats its time.
-The column `row_version` determines which of several rows with the same key is kept. This is the row
-that was written last, or the first row if the table's `info` contains `KEPT_FIRST`.
+A table is sorted by the time column that queries filter by, then by its key. Rows with the same
+time and key are treated as one row, because a sender that repeats a row also repeats its time. The
+column `row_version` determines which of several rows with the same key is kept: the row that was
+written last, or the first row if the table's `info` contains `KEPT_FIRST`.
 
 In a cluster, each table exists twice: `requests_local` stores rows on each server and is replicated
 within its shard; `requests` is distributed over the shards.
@@ -22,14 +22,14 @@ _NOW: Final = "toUInt64(toUnixTimestamp64Nano(now64(9)))"
 def order(table: Table) -> list[str]:
     """Return the sort columns of a table.
 
-    Rows with equal values in these columns count as one row.
+    Rows with equal values in them count as one row.
     """
     names = [*_instants(table), *(column.name for column in table.primary_key)]
     return list(dict.fromkeys(names))
 
 
 def local_name(table: Table, cluster: str | None) -> str:
-    """Return the name of the table that stores a server's rows."""
+    """Return the name of the local table, which stores one server's rows."""
     return f"{table.name}_local" if cluster else table.name
 
 
@@ -62,7 +62,7 @@ def statements(table: Table, cluster: str | None) -> list[str]:
         f"CREATE TABLE IF NOT EXISTS {where}{spread}"
         f" ({', '.join(columns)}, row_version UInt64 MATERIALIZED {row_version})"
         f" ENGINE = {engine}{days} ORDER BY ({', '.join(f'`{each}`' for each in order(table))})"
-        # An acknowledged row must be on disk; by default ClickHouse does not call fsync.
+        # An acknowledged row must be on disk, but by default ClickHouse does not call fsync.
         " SETTINGS fsync_after_insert = 1, fsync_part_directory = 1"
     ]
     if cluster:

@@ -1,7 +1,7 @@
 """PostgreSQL through psycopg 3.
 
 Rows are copied into a temporary table with COPY, and then inserted with ON CONFLICT DO NOTHING.
-Rows are read in the binary format. These methods were the fastest in a benchmark
+Rows are read in the binary format. A benchmark found these methods to be the fastest
 (docs/decisions/014).
 """
 
@@ -58,7 +58,7 @@ _LOCK: Final = 0x7461696C
 class _Text(Dumper):
     """Replaces NUL in text by U+FFFD.
 
-    PostgreSQL cannot store NUL, so a label with a NUL would make the whole batch fail.
+    PostgreSQL cannot store NUL, so a NUL in a label would make the whole batch fail.
     """
 
     oid = psycopg.postgres.types["text"].oid
@@ -96,7 +96,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     """Return an engine. The database must exist on the server."""
     engine = create_engine(
         url.set(drivername=DRIVERS[0]),
-        pool_pre_ping=True,  # a restart of the server closes all connections
+        pool_pre_ping=True,  # a server restart closes all connections
         connect_args={
             "application_name": "tailspan",
             "connect_timeout": max(2, round(timeout_s)),
@@ -113,7 +113,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     def _choose_format(
         _on: object, cursor: Any, _sql: str, _values: object, context: Any, _many: bool
     ) -> None:
-        # The binary format is for bulk reads only: SQLAlchemy expects text from PostgreSQL's system
+        # Use the binary format only for bulk reads, because SQLAlchemy expects text from system
         # tables.
         if context is not None and context.execution_options.get(IN_BULK):
             cursor.format = Format.BINARY
@@ -142,10 +142,8 @@ def grow(connection: Connection, metadata: MetaData) -> None:
 def inserting(engine: Engine, table: Table) -> Insert:
     """Return a function that adds rows through a temporary table.
 
-    A temporary table is needed, because COPY has no ON CONFLICT clause.
-
-    Rows are inserted in the order of the key, so that two collectors with the same rows do not
-    deadlock.
+    COPY has no ON CONFLICT clause, so a temporary table is needed. Rows are inserted in the order
+    of the key, so that two collectors with the same rows do not deadlock.
     """
     prepare = engine.dialect.identifier_preparer
     new, columns = f"new_{table.name}", ", ".join(prepare.quote(each.name) for each in table.c)
@@ -237,7 +235,7 @@ def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) ->
 
 
 def reason(error: BaseException) -> str:
-    """Return only the first line of the error, because further lines may contain a row."""
+    """Return the first line of the error. Further lines may contain a row."""
     cause = getattr(error, "orig", None) or error
     said = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
     return said or " ".join(str(cause).split())

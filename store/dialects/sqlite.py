@@ -1,7 +1,7 @@
 """SQLite, in write-ahead mode: several processes read while one writes.
 
-`synchronous` is FULL, because clients do not repeat acknowledged data. With NORMAL a power failure
-may undo the last commits. The writer commits in groups, so one flush to disk covers many
+`synchronous` is FULL, because with NORMAL a power failure can undo the last commits, and clients do
+not repeat acknowledged data. The writer commits in groups, so one flush to disk covers many
 submissions.
 """
 
@@ -41,16 +41,17 @@ DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")
 ADDITIVE: bool = False
 ONE_WRITER: bool = True
 READERS: int = min(4, os.cpu_count() or 1)
-"""Number of parts to read in parallel, because SQLite uses one core per connection."""
+"""Number of parts to read in parallel. SQLite uses one core per connection."""
 
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
-"""SQLite's defaults of 2 MB and 1,000 pages are for small databases. With these defaults,
-frequently changed pages would be read and written again and again (benchmarks/ingest.py)."""
+"""Pages in the write-ahead log before a checkpoint. With SQLite's defaults of 1,000 pages and a
+cache of 2 MB, frequently changed pages would be read and written repeatedly (benchmarks/ingest.py).
+"""
 AT_ONCE: Final = 32
-"""Number of rows per statement. With fewer rows, writing is slower, because the driver acquires
-Python's lock for each statement. More rows are not faster.
+"""Number of rows per statement. Fewer rows are slower, because the driver acquires Python's global
+lock for each statement. More rows are not faster.
 """
 
 
@@ -60,8 +61,7 @@ def refusal(url: URL) -> str | None:
         return "a host or options are not supported"
     path = url.database
     if not path or path == ":memory:" or path.startswith("file:") or "\0" in path:
-        # An in-memory database belongs to one connection, so other connections cannot read its
-        # rows.
+        # Only one connection can read an in-memory database.
         return "the database must be a file"
     return None
 
@@ -100,9 +100,9 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
         url,
         connect_args={"timeout": timeout_s},
         execution_options={_READER: reader},
-        # Reuse the connection that was used last, because its cache is warm. If connections were
-        # used in turn, each connection would fill a separate cache, which writes over other
-        # connections would invalidate.
+        # Reuse the most recent connection, because its cache is warm. If connections were used in
+        # turn, each would fill its own cache, and writes over other connections would invalidate
+        # that cache.
         pool_use_lifo=True,
     )
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())
@@ -120,7 +120,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
 def exclusively(engine: Engine) -> Iterator[Connection]:
     """Open a transaction and take the write lock, so that only one process changes the schema.
 
-    Without the lock statement, Python's driver would commit each change of the schema separately.
+    Without an explicit BEGIN, Python's driver would commit each change of the schema separately.
     """
     with engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -131,8 +131,7 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 def settle(engine: Engine, timeout_s: float) -> None:
     """Switch the file permanently to write-ahead mode.
 
-    SQLite does not wait for a lock when it changes the mode, so this function retries while another
-    process opens the database.
+    SQLite does not wait for a lock when it changes the mode, so this function retries.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -153,7 +152,7 @@ def grow(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """Return a function that adds rows as plain tuples, which cost half as much as dictionaries.
+    """Return a function that adds rows as plain tuples, which take half the time of dictionaries.
 
     Rows are sorted by key, so that rows of the same index page are written together.
     """

@@ -1,9 +1,9 @@
 """Create and upgrade the schema of a database.
 
-In a new database the whole schema is created, and the newest revision is recorded. In an older
-database Alembic runs the missing revisions (`versions/`) in one transaction, so a failed upgrade
-does not change the database. Only a writer upgrades a database. A reader raises an error instead.
-Revisions are numbered, so that they can be compared without Alembic.
+In a new database, the whole schema is created and the newest revision is recorded. In an older
+database, Alembic runs the missing revisions (`versions/`) in one transaction, so a failed upgrade
+does not change the database. Only a writer upgrades a database; a reader raises an error instead.
+Revisions are numbered, so they can be compared without Alembic.
 """
 
 import time
@@ -33,7 +33,7 @@ FOLDER: Final = Path(__file__).parent
 REVISION: Final = Table(
     "tailspan_revision", MetaData(), Column("version_num", String(32), primary_key=True)
 )
-"""Alembic's version table. The name of the table shows that the database belongs to Tailspan."""
+"""Alembic's version table. Its name identifies a database of Tailspan."""
 
 FIRST: Final = "0016"
 """The oldest revision that can be upgraded: the revision of the first release."""
@@ -45,7 +45,7 @@ def head() -> str:
 
 
 def check(engine: Engine, name: str) -> None:
-    """Check that a database has the newest revision. This function does not write.
+    """Check that a database has the newest revision. Never write.
 
     Args:
         engine: the database.
@@ -82,12 +82,12 @@ def bring_up_to_date(engine: Engine, name: str, report: Callable[[str], None]) -
             return
     dialect, begun_s = dialects.of(engine), None
     with dialect.exclusively(engine) as connection:
-        found = _revision(connection, name)  # another process may have upgraded it
+        found = _revision(connection, name)  # another process may have upgraded the database
         if found == head():
             return
         if found is None or dialect.ADDITIVE:
-            # Create the revision table first, so that other processes can see that the database
-            # belongs to Tailspan, even without transactions.
+            # Create the revision table first. Even without transactions, other processes then
+            # recognise the database as Tailspan's.
             dialect.grow(connection, REVISION.metadata)
             dialect.grow(connection, METADATA)
             connection.execute(insert(REVISION).values(version_num=head()))
@@ -109,7 +109,7 @@ def _revision(connection: Connection, name: str) -> str | None:
     if not tables:
         return None
     if REVISION.name in tables:
-        # Without transactions, the revision table exists before its row.
+        # Without transactions, the revision table can exist without its row.
         found: str | None = connection.scalar(select(func.max(REVISION.c.version_num)))
     elif "tailspan_schema" in tables:
         found = ""  # the database is older than revisions

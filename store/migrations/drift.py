@@ -11,9 +11,6 @@ from store.migrations.all_tables import METADATA
 
 
 def drift(connection: Connection) -> list[Any]:
-    """Return the changes that Alembic would make.
-
-    The result is empty if there are no differences.
-    """
+    """Return the changes that Alembic would make; empty without differences."""
     context = MigrationContext.configure(connection, opts={"version_table": REVISION.name})
     return list(compare_metadata(context, METADATA))

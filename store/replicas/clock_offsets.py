@@ -1,11 +1,10 @@
 """Compute bounds for the offset between a server's clock and its clients' clocks.
 
-The computation uses the requests that both server and client reported. The server receives a
-request after the client sent it, and the client receives the answer after the server sent it. If
-the server's clock is ahead of the client's by θ, then θ is at most the server's start minus the
+The bounds come from requests that both server and client reported. The server receives a request
+after the client sent it, and the client receives the answer after the server sent it. If the
+server's clock is ahead of the client's by θ, then θ is at most the server's start minus the
 client's start, and at least the server's end minus the client's end. Each request therefore gives
-an upper and a lower bound for θ, for any network delay. If θ is negative, the server's clock is
-behind.
+both bounds for θ, for any network delay. If θ is negative, the server's clock is behind.
 """
 
 from collections import defaultdict
@@ -20,7 +19,7 @@ from store.requests.network_time import Report, Reports
 from telemetry.requests import Basis, Outcome
 
 FEWEST: Final = 3
-"""Minimum number of requests per replica, because a single report may be wrong."""
+"""Minimum number of requests per replica. A single report may be wrong."""
 MOST: Final = 5_000
 """Maximum number of requests to read, the newest first."""
 _COLUMNS: Final = (
@@ -45,8 +44,8 @@ class Offset:
 def offsets(engine: Engine, window: Window) -> list[Offset]:
     """Return the offset of each replica, sorted by name: the medians of its requests' bounds.
 
-    A replica is left out if fewer than `FEWEST` requests were reported by both server and client.
-    Requests whose timestamps the collector corrected are not used.
+    A replica is left out if it has fewer than `FEWEST` requests that both sides reported. Requests
+    with corrected timestamps are ignored.
 
     Raises: StoreUnavailable: the database does not respond.
     """
@@ -82,7 +81,7 @@ def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | No
     ):
         return None
     report: Report | None = reports.of(row["trace_id"], row["request_id"])
-    # If the client's duration is shorter than the server's, they did not measure the same request.
+    # A client's duration below the server's belongs to a different request.
     if report is None or report.clock_ahead_s is not None or report.e2e_s < row["e2e_s"]:
         return None
     high_s = (row["received_unix_ns"] - report.received_unix_ns) / 1e9

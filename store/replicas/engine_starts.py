@@ -12,13 +12,13 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""A start is deleted after this time if its replica has sent no sample. A real engine that reports
-its start also sends a sample each second.
+"""A start is deleted after this time if its replica has sent no sample. Real engines send a sample
+each second.
 """
 MOST_OF_REPLICA: Final = 1_000
 MOST_UNSEEN: Final = 10_000
-"""Maximum number of stored starts of replicas without stored samples. Bills for old time ranges
-need these starts.
+"""Maximum number of starts of replicas without stored samples. Bills for old time ranges need these
+starts.
 """
 _AT_ONCE: Final = 200
 _INT64_LAST = 2**63 - 1
@@ -38,9 +38,9 @@ def in_force(
 ) -> list[EngineStart]:
     """Return the latest start of each engine of each replica until `at_unix_ns`.
 
-    If several processes report one engine, only the latest report is returned. Engines that have
-    ended are included, because a start has no end time. `replicas` selects replicas, or all
-    replicas if it is None.
+    If several processes report an engine, only the latest report is returned. Engines that have
+    ended are included, because the store has no end times. `replicas` selects replicas; None
+    selects all.
     """
     latest = func.row_number().over(
         partition_by=(STARTS.c.replica, STARTS.c.engine),
@@ -77,7 +77,7 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
     )
     ranked = (
         select(STARTS, latest.label("place"))
-        # LIKE is not used, because ClickHouse does not support the ESCAPE clause.
+        # Do not use LIKE, because ClickHouse does not support its ESCAPE clause.
         .where(func.substr(STARTS.c.config, 1, len(config)) == config)
         .subquery()
     )
@@ -90,12 +90,12 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
 def delete_starts(
     engine: Engine, keep_rows_ns: int, keep_hours_ns: int | None, now_unix_ns: int
 ) -> int:
-    """Delete the starts that are not needed any more (see `expendable`). Return their number.
+    """Delete the starts that `expendable` returns. Return their number.
 
     Args:
         engine: from `open_database`.
         keep_rows_ns: the retention of samples.
-        keep_hours_ns: the retention of the data for bills, or None to keep it for ever.
+        keep_hours_ns: the retention of the data for bills; None for no limit.
         now_unix_ns: the current time.
 
     Raises: StoreUnavailable: the database cannot be used.
@@ -135,7 +135,7 @@ def expendable(
         starts: the keys of all stored starts.
         is_seen: returns whether a replica has stored samples.
         keep_rows_ns: the retention of samples.
-        keep_hours_ns: the retention of the data for bills, or None to keep it for ever.
+        keep_hours_ns: the retention of the data for bills; None for no limit.
         now_unix_ns: the current time.
     """
     by_replica: dict[str, list[StartKey]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Find replicas that have requests in flight and complete no steps, from their newest samples."""
+"""Find hung replicas from their newest samples: requests are in flight, but no step completes."""
 
 from typing import Final, NamedTuple
 
@@ -9,7 +9,7 @@ from store.schema import SAMPLES
 from telemetry.engines import HUNG_S
 
 RECENT_NS: Final = 30 * 10**9
-"""Maximum age of the newest sample of a replica. Samples are taken every second and sent every five
+"""Maximum age of a replica's newest sample. Samples are taken every second and sent every five
 seconds. A process without a recent sample counts as silent, not as hung.
 """
 
@@ -38,10 +38,10 @@ class Progress(NamedTuple):
 
 
 def progress(engine: Engine, now_unix_ns: int) -> Progress:
-    """Return the replicas that hang: requests in flight, and no step for more than `HUNG_S`.
+    """Return the replicas with requests in flight and no step for more than `HUNG_S`.
 
     Requests are summed over the front ends of a replica. A step counts if any front end reports it.
-    With several engines, the longest time without a step decides.
+    For several engines, the longest time without a step is used.
 
     Args:
         engine: from `open_database`.

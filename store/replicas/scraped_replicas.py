@@ -1,4 +1,4 @@
-"""Count the replicas whose data comes only from `/metrics`, without single requests."""
+"""Count replicas that are observed through `/metrics` only."""
 
 from sqlalchemy import Engine, func, select
 

@@ -1,9 +1,9 @@
 """Find the processes that send samples of an engine, and servers that share a name.
 
 One process of each engine sends the totals of the engine's steps. The engine's API servers send
-samples without totals. Two processes that send totals at the same time belong to two servers with
-the same `service.instance.id`. The same is true for two starts with one process id, because the
-process id in a container is usually 1.
+samples without totals. If two processes of one name send totals at the same time, two servers have
+the same `service.instance.id`. Two start times with the same process id also mean two servers: in
+containers, the process id is usually 1.
 """
 
 from collections import defaultdict
@@ -20,8 +20,9 @@ from store.schema import SAMPLES
 from telemetry.accounts import GAP_S
 
 MOST_PROCESSES: Final = 64
-"""Maximum number of processes of one engine that are compared in pairs. The processes that sent for
-the longest time are compared."""
+"""Maximum number of processes of one engine to compare in pairs: those that sent for the longest
+time.
+"""
 
 
 class Process(NamedTuple):
@@ -52,7 +53,7 @@ class Names(NamedTuple):
 def names(engine: Engine, window: Window) -> Names:
     """Count the engines that sent samples in a window, and find names that servers share.
 
-    Two servers may overlap by up to GAP_S, because one server may replace the other.
+    An overlap of up to GAP_S is allowed, because one server may replace the other.
     """
     at = SAMPLES.c.at_unix_ns
     key = (SAMPLES.c.replica, SAMPLES.c.engine, SAMPLES.c.process, SAMPLES.c.started_unix_ns)

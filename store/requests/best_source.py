@@ -1,9 +1,9 @@
 """Select the best row of a request that several sources reported.
 
-The instrumentation reports the most fields, an engine's native spans report fewer fields, and a
-client reports only its own measurements. Every row is stored. A query skips a row if a better
-source reported the same request. Rows belong to the same request if they have the same request id,
-or the same trace id if a row has no request id.
+The plugin reports the most fields, an engine's native spans fewer, and a client only its own
+measurements. Every row is stored. A query skips a row if a better source reported the same request.
+Rows belong to the same request if their request ids are equal, or, if a row has no request id,
+their trace ids.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,19 +25,19 @@ _IDS: Final = frozenset({"trace_id", "span_id", "request_id"})
 _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 NEAR_NS: Final = 3600 * 10**9
-"""Maximum difference between the clocks of two sources. Better rows are searched this far before
-and after a window."""
+"""Maximum difference between the clocks of two sources. Better rows are searched up to this time
+before and after a window.
+"""
 
 
 def counts(
     from_unix_ns: int, to_unix_ns: int, equals: Mapping[str, str | None] = _ALL
 ) -> ColumnElement[bool]:
-    """Return the condition that a row in this window is the best row of its request, and counts.
+    """Return the condition that a row in this window is the best row of its request.
 
-    Requests of the prober do not count, unless the query selects its tenant or a single request.
-
-    If all rows of a window have the same source, the condition is cheap, because the database
-    searches for better rows only if a row of another source exists.
+    The prober's requests are excluded, unless the query selects its tenant or a single request. The
+    condition is cheap if all rows of a window have the same source, because the database searches
+    for better rows only if a row of another source exists.
     """
     source = REQUESTS.c.source
     best = or_(
@@ -76,7 +76,7 @@ def _not_reported_by(
 def _prompts(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> Select[tuple[str | None]]:
-    """Select ids of completions, without the prompt's index that vLLM appends: `cmpl-x-0`."""
+    """Select ids of completions, without the prompt index that vLLM appends (as in `cmpl-x-0`)."""
     numbered = _known(REQUESTS.c.request_id, sources, from_unix_ns, to_unix_ns).subquery()
     name = numbered.c.request_id
     return select(func.substr(name, 1, func.length(name) - 2)).where(name.like("cmpl-%-_"))
@@ -93,16 +93,16 @@ def _known(
         better.c.source.in_(_names(sources)),
         better.c.received_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
         better.c.received_unix_ns < min(to_unix_ns + NEAR_NS, 2**63 - 1),
-        # If the list contained a NULL, NOT IN would select no row.
+        # With a NULL in the list, NOT IN would select no row.
         better.c[column.key].is_not(None),
     )
 
 
 @cache
 def _better() -> FromClause:
-    """Return an alias of the requests.
+    """Return an alias of the requests table.
 
-    The alias is cached, because creating its sixty columns is slower than most queries.
+    It is cached, because creating its sixty columns is slower than most queries.
     """
     return REQUESTS.alias("better")
 

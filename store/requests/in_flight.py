@@ -2,9 +2,9 @@
 
 A new report replaces the previous report, and the row replaces the last report. Each change marks
 the affected steps of the objectives' counts, in the same transaction (`store.alerting.slo_marks`).
-A report may arrive after the row, over another connection or through another collector. Such a
-report is stored until retention deletes it, and `in_flight_tables` leaves it out. If a server ends
-without sending the rows, its requests are counted from their last reports.
+If a report arrives after the row, over another connection or through another collector,
+`in_flight_tables` ignores the report, and retention deletes it. If a server ends without sending
+the rows, its requests are counted from their last reports.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ def keep_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -
     known = {key: (seen, source) for key, seen, source in _known(connection, newest)}
     later = {
         key: report
-        for key, report in sorted(newest.items())  # sorted, so that two writers do not deadlock
+        for key, report in sorted(newest.items())  # in order, so that two writers do not deadlock
         if key not in known or known[key][0] < report["seen_unix_ns"]
     }
     if later:
@@ -88,14 +88,14 @@ def remove_ended(connection: Connection, several: Iterable[RequestRows]) -> None
 def in_flight_tables(
     engine: Engine, columns: Sequence[str], from_unix_ns: int, to_unix_ns: int
 ) -> Iterator[pa.Table]:
-    """Yield the requests without a row whose last report was in (from, to], `ROWS` at a time.
+    """Yield the requests in flight with a last report in (from, to], `ROWS` at a time.
 
-    A request may be missing if its row arrives during the query. The next evaluation counts this
-    request.
+    Requests that have a row are left out. If a row arrives during the query, its request may be
+    missing; the next evaluation counts it.
 
     Args:
         engine: from `open_database`.
-        columns: of `InFlightRequest`.
+        columns: columns of `InFlightRequest`.
         from_unix_ns: unix nanoseconds.
         to_unix_ns: unix nanoseconds.
 

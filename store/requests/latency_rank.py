@@ -1,4 +1,4 @@
-"""Count how many comparable requests were faster and slower than a request.
+"""Count how many comparable requests were faster, and how many slower, than a request.
 
 The database counts in one pass and returns no rows.
 """
@@ -32,9 +32,9 @@ def latency_ranks(
 ) -> dict[str, LatencyRank]:
     """Rank the latencies of a request among the requests of a window.
 
-    TTFT is compared with streamed answers, because the first byte of an unstreamed answer is sent
-    at the end. E2E is compared with complete answers, because an aborted request is not a fast
-    request.
+    TTFT is ranked among streamed answers only, because the first byte of an unstreamed answer is
+    sent at the end. E2E is ranked among complete answers only, because an aborted request is not a
+    fast one.
 
     Args:
         engine: from `open_database`.

@@ -6,8 +6,8 @@
 
 If several sources reported a request, only the best row is returned, except in a lookup by span.
 
-There is no index by id, because an index would make every insert slower. Most lookups are for
-recent requests, so the last hour is searched first, and then longer ranges.
+There is no index by id, because it would make every insert slower. Most lookups are for recent
+requests, so the last hour is searched first, and then longer ranges.
 """
 
 import re
@@ -27,8 +27,7 @@ COLUMNS: Final = (
     *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
     *("model", "tenant", "replica", "engine", "outcome", "e2e_s", "ttft_s"),
 )
-"""The columns of the result. If several requests match, a user can choose a request by these
-columns."""
+"""The columns of the result. They let a user choose between several matches."""
 
 MOST: Final = 50
 LONGEST: Final = 300
@@ -38,8 +37,9 @@ FIRST_NS: Final = 3600 * 10**9
 GROWTH: Final = 4
 """Each search range is longer than the previous one by this factor: 1 h, 4 h, 16 h."""
 KIN_NS: Final = 3600 * 10**9
-"""After a match, requests with the same id are also searched this long before the match, because an
-agent may send several requests with one id."""
+"""After a match, requests with the same id are searched up to this time before it, because an agent
+may send several requests with one id.
+"""
 
 _RANK: Final = {Source.INSTRUMENTATION: 0, Source.SIMULATOR: 0, Source.NATIVE: 1, Source.CLIENT: 2}
 _PAIR: Final = re.compile(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})")
@@ -49,7 +49,7 @@ _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 def find_requests(engine: Engine, words: str) -> pa.Table:
     """Return up to `MOST` requests with an id, the earliest first.
 
-    If there is no match, the query reads every row and returns an empty list.
+    Without a match, the search reads every row, and the result is empty.
 
     Args:
         engine: from `open_database`.
@@ -74,14 +74,13 @@ def oldest_request_unix_ns(engine: Engine) -> int | None:
 
 
 def _spellings(words: str) -> Sequence[str]:
-    """Return the ids that vLLM may create from an X-Request-Id, with a prefix, an index or both."""
+    """Return the ids that vLLM can derive from an X-Request-Id, with a prefix, an index or both."""
     return (words, f"chatcmpl-{words}", f"cmpl-{words}", f"cmpl-{words}-0", f"{words}-0")
 
 
 def _rows(engine: Engine, *conditions: ColumnElement[bool]) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # Use two subqueries, because SQLite reads the whole index for min and max in one query, but
-    # only one entry for each subquery.
+    # Use two subqueries: for min and max in one query, SQLite would read the whole index.
     ends = [select(which(instant)).scalar_subquery() for which in (func.min, func.max)]
     with reading(engine) as connection:
         oldest, newest = connection.execute(select(*ends)).one()
@@ -104,7 +103,7 @@ def _within(
     to_unix_ns: int,
 ) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # For a trace id the index contains all columns of the inner query, so no row is read.
+    # For a trace id, the index contains all columns of the inner query, so no row is read.
     when = select(instant).where(instant >= from_unix_ns, instant < to_unix_ns, *conditions)
     statement = (
         select(*(REQUESTS.c[name] for name in COLUMNS))
@@ -116,10 +115,10 @@ def _within(
 
 
 def _best(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in rows if not any(_tells_better(other, row) for other in rows)]
+    return [row for row in rows if not any(_is_better(other, row) for other in rows)]
 
 
-def _tells_better(other: dict[str, Any], row: dict[str, Any]) -> bool:
+def _is_better(other: dict[str, Any], row: dict[str, Any]) -> bool:
     if _rank(other) >= _rank(row):
         return False
     if row["request_id"] is None or other["request_id"] is None:

@@ -1,7 +1,4 @@
-"""Find the requests that were in an engine at the same time as a given request.
-
-`tailspan explain --request` and the Request page use this module.
-"""
+"""Find the requests that were in an engine at the same time as a given request."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -12,8 +9,7 @@ from sqlalchemy import Engine
 from store.queries import REQUEST_COLUMNS, Window, request_table
 
 AROUND_NS: Final = 600 * 10**9
-"""Neighbours are searched from this long before the given request was received.
-"""
+"""Maximum time by which a neighbour may have been received before the given request."""
 
 KEY: Final = ("received_unix_ns", "trace_id", "span_id")
 OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
@@ -28,7 +24,7 @@ def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -
         row: the request, with the columns `OF_REQUEST`.
         columns: columns to return in addition to `KEY`. Unknown columns are left out.
 
-    Returns: rows in the order of receipt. If the replica is unknown, only the request itself.
+    Returns: rows in the order of receipt; only the request itself if its replica is unknown.
     """
     received = int(row["received_unix_ns"])
     wanted = [name for name in dict.fromkeys((*KEY, *columns)) if name in REQUEST_COLUMNS]

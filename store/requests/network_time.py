@@ -1,8 +1,8 @@
 """Compute the time that a client waited outside the server: in the network and in the client.
 
-This time is the client's duration minus the server's duration of the same request, computed on
-demand from both rows. Only durations are subtracted, so clock offsets do not matter. The clients
-are instrumented applications and the prober. The set-up of a probe's connection is not included.
+This is the client's duration minus the server's duration of the same request, computed from both
+rows. Only durations are subtracted, so clock offsets do not matter. The clients are instrumented
+applications and the prober. For probes, the time to connect is not included.
 """
 
 from collections import defaultdict
@@ -23,14 +23,14 @@ COLUMNS = ("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s")
 """Required columns of a table of requests; `streamed` is optional."""
 
 AT_THE_EDGE = (Basis.HTTP.value, Basis.EDGE.value)
-"""The values of `basis` that include the HTTP edge. For other values the difference would include
+"""The values of `basis` that include the HTTP edge. For other values, the difference would include
 server time.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A client's report of a request, with timestamps of the client's clock."""
+    """A client's report of a request, with timestamps on the client's clock."""
 
     request_id: str | None
     ttft_s: float | None
@@ -38,31 +38,55 @@ class Report:
     received_unix_ns: int
     clock_ahead_s: float | None
     own_trace: bool = False
-    """Whether the trace contains only this request, as each trace of the prober does."""
+    """Whether the trace contains only this request. True for the prober's traces."""
+    span: tuple[str, str] | None = None
+    """The trace id and the span id of the client's span, or None for a probe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A request's time outside the server, and its client's span."""
+
+    network_s: float
+    span: tuple[str, str] | None
 
 
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
     """Return the seconds that each request spent outside the server, in the order of the table.
 
-    The result is the difference of the two TTFTs if both sides measured a TTFT, and otherwise the
-    difference of the two E2Es. The result is None if the HTTP edge was not measured, if no client
-    report or several reports match, or if the client's duration is shorter than the server's
-    duration.
+    The time is the difference of the TTFTs if both sides measured TTFT, else of the E2Es. It is
+    None if the HTTP edge was not measured, if the number of matching client reports is not one, or
+    if the client's duration is shorter than the server's.
 
     Args:
         engine: from `open_database`.
         window: the window of the requests.
         requests: a table with `COLUMNS`.
     """
+    found = pairs(engine, window, requests)
+    return [None if pair is None else pair.network_s for pair in found]
+
+
+def pairs(
+    engine: Engine, window: Window, requests: pa.Table, *, whole: bool = False
+) -> list[Pair | None]:
+    """Return each request's time outside the server with the client's span. See `networks`.
+
+    Args:
+        engine: from `open_database`.
+        window: the window of the requests.
+        requests: a table with `COLUMNS`.
+        whole: whether to subtract the E2Es, even if both sides measured a TTFT.
+    """
     reports = Reports.read(engine, window)
     if reports.empty:
         return [None] * requests.num_rows
     columns = [name for name in COLUMNS if name in requests.column_names]
-    return [_network_s(reports, row) for row in requests.select(columns).to_pylist()]
+    return [_pair(reports, row, whole) for row in requests.select(columns).to_pylist()]
 
 
 class Reports:
-    """The reports of clients, by request id, or by trace if a report has no request id."""
+    """Clients' reports by request id, or by trace id if a report has no request id."""
 
     def __init__(self, found: Iterable[tuple[str, Report]]) -> None:
         self._by_id: dict[str, list[Report]] = defaultdict(list)
@@ -84,7 +108,7 @@ class Reports:
         return not (self._by_id or self._by_trace)
 
     def of(self, trace_id: str, request_id: str | None) -> Report | None:
-        """Return the report of a request, or None if there is no report or more than one report."""
+        """Return the report of a request, or None if there is not exactly one."""
         found: list[Report] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]
@@ -103,17 +127,29 @@ def _read(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
         REQUESTS.c.e2e_s,
         REQUESTS.c.received_unix_ns,
         REQUESTS.c.clock_ahead_s,
+        REQUESTS.c.span_id,
     ).where(
         REQUESTS.c.source == Source.CLIENT.value,
         REQUESTS.c.received_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
         REQUESTS.c.received_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),
     )
     with reading(engine) as connection:
-        return [(row[0], Report(*row[1:])) for row in connection.execute(statement)]
+        return [
+            (
+                trace_id,
+                Report(
+                    *(request_id, ttft_s, e2e_s, received_unix_ns, ahead_s),
+                    span=(trace_id, span_id),
+                ),
+            )
+            for trace_id, request_id, ttft_s, e2e_s, received_unix_ns, ahead_s, span_id in (
+                connection.execute(statement)
+            )
+        ]
 
 
 def _read_probes(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
-    """Return the prober's reports, without the set-up of their connections."""
+    """Return the prober's reports, without the time to connect."""
     probes = PROBES.c
     set_up = ("late_s", "dns_s", "connect_s", "tls_s")
     statement = select(
@@ -146,15 +182,16 @@ def _read_probes(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]
         ]
 
 
-def _network_s(reports: Reports, row: dict[str, object]) -> float | None:
+def _pair(reports: Reports, row: dict[str, object], whole: bool) -> Pair | None:
     if row["basis"] not in AT_THE_EDGE:
         return None
     report = reports.of(str(row["trace_id"]), row["request_id"])  # type: ignore[arg-type]
     if report is None:
         return None
     ttft_s, e2e_s = row["ttft_s"], row["e2e_s"]
-    if report.ttft_s is not None and ttft_s is not None and row.get("streamed") is not False:
+    both = report.ttft_s is not None and ttft_s is not None
+    if both and not whole and row.get("streamed") is not False:
         apart_s = report.ttft_s - ttft_s  # type: ignore[operator]
     else:
         apart_s = report.e2e_s - e2e_s  # type: ignore[operator]
-    return apart_s if apart_s >= 0 else None
+    return Pair(apart_s, report.span) if apart_s >= 0 else None

@@ -1,8 +1,8 @@
-"""Rollups in memory: the label sets of many buckets as columns, and their arithmetic.
+"""Compute with rollups in memory: the label sets of many buckets, as columns.
 
-Pure. Buckets are merged by adding the counts, sums and bins of the same label set, and by combining
-minima and maxima. Merging the buckets of several shards, in any order, therefore gives the same
-bucket as all their requests together (sums of seconds up to float rounding).
+Pure. Buckets are merged by adding the counts, sums and bins of equal label sets, and by combining
+minima and maxima. Merging the buckets of several shards, in any order, therefore gives the bucket
+of all their requests (up to float rounding of sums).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +21,9 @@ from telemetry.sketches import HIGHEST, LOWEST, IntArray, bins_of, estimate_s
 
 FloatArray = NDArray[np.float64]
 Ranks = Callable[[IntArray], IntArray]
-"""A function that returns the ranks to look up, (cells, ranks), from the number of durations of
-each cell, (cells,). Ranks count from 1. A rank of 0 or above the number of durations has no
-value."""
+"""Computes the ranks to look up (cells, ranks) from each cell's number of durations (cells,). Ranks
+count from 1. A rank of 0 or above the number of durations has no value.
+"""
 
 _BINS: Final = HIGHEST - LOWEST + 1
 _DENSE: Final = 20_000_000
@@ -34,11 +34,9 @@ _DENSE: Final = 20_000_000
 class Sums:
     """The facts of each quantity, by cell.
 
-    A cell is a label set of a bucket, or a group of label sets.
-
-    `facts[quantity]` is (cells, 4), with the columns FACTS. In a cell without a value the facts are
-    0, 0, ∞ and −∞. Minimum and maximum are computed only for latencies. For other quantities they
-    are ∞ and −∞.
+    A cell is a label set of a bucket, or a group of label sets. `facts[quantity]` is (cells, 4),
+    with the columns FACTS. The facts of a cell without a value are 0, 0, ∞ and −∞. Minimum and
+    maximum are computed only for latencies; for other quantities they are ∞ and −∞.
     """
 
     cells: IntArray
@@ -79,7 +77,7 @@ def merged(several: Sequence[Bucket]) -> Bucket:
 
 
 def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTITIES) -> Sums:
-    """Sum the quantities of requests by cell, including negative values."""
+    """Sum the quantities of requests by cell. Negative values are included."""
     found, place, requests = np.unique(cells, return_inverse=True, return_counts=True)
     facts = {}
     for name in quantities:
@@ -153,7 +151,7 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The number of durations of each cell, and estimates of the cell's quantiles within 1 %."""
+    """The number of durations of each cell, and the cell's quantiles (within 1 %)."""
 
     number: IntArray
     value_s: FloatArray
@@ -166,7 +164,7 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
     Args:
         several: sketches.
         cells: the cell of each sketch, from 0.
-        number: the number of cells. Sketches with a cell number from `number` on are left out.
+        number: the number of cells. Sketches with a higher cell number are left out.
         ranks: returns the ranks to look up.
     """
     low = int(several.bins.min(initial=0))

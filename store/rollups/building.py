@@ -1,12 +1,12 @@
 """Build the marked buckets: minutes from rows, and hours from minutes.
 
 A bucket is always built as a whole from the existing data, and replaces the stored bucket. Stored
-numbers are never incremented. A repeated row therefore counts once, after a late row the minute is
-built again, and an interrupted run can be repeated.
+numbers are never incremented. Therefore a repeated row counts once, a late row causes its minute to
+be built again, and an interrupted run can be repeated.
 
 If two processes build the same bucket, only one result is stored: a process discards its result if
 another process has removed one of the marks. ClickHouse has no transactions, so only one process at
-a time may build buckets in ClickHouse.
+a time may build its buckets.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from store.rollups.sample_rollups import SampleRollups
 from store.rollups.tables import HOUR_S, MINUTE_S, WIDTHS_S
 
 LAG_S: Final = 60
-"""Seconds after the end of a bucket in which late rows may arrive before the bucket is built."""
+"""Seconds to wait after the end of a bucket for late rows, before the bucket is built."""
 
 
 class _Overtaken(Exception):  # noqa: N818 -- it names the condition
@@ -37,7 +37,7 @@ class Maker(Protocol):
         """Build a bucket from the existing data."""
 
     def keep(self, connection: Connection, width_s: int, start_unix_s: int, made: Any) -> None:
-        """Store a bucket in the caller's transaction. The new bucket replaces the stored bucket."""
+        """Replace a stored bucket in the caller's transaction."""
 
     def kept(self) -> None:
         """Update the maker's state. Called after the bucket was committed."""
@@ -45,7 +45,7 @@ class Maker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The number of buckets that were built, and of ended buckets that still must be built."""
+    """The number of buckets that were built, and of ended buckets that are not built yet."""
 
     made: int
     left: int
@@ -57,7 +57,7 @@ def settle(engine: Engine, now_unix_s: int, most: int | None = None) -> Settled:
     Args:
         engine: from `open_database`. The first call marks all existing minutes.
         now_unix_s: the current time.
-        most: the maximum number of buckets to build, so that the caller can stop between two calls.
+        most: the maximum number of buckets to build; None for no limit.
 
     Raises:
         StoreUnavailable: the database does not respond. Finished buckets stay stored.

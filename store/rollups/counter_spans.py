@@ -1,9 +1,9 @@
 """Read spans of engines' and GPUs' counters from samples, and join spans to longer spans.
 
-A span stores the first and the last value of each counter. The difference is the counter's
-increase. If the spans of minutes are joined to a span of an hour, the increase stays exact. A span
-ends at a gap that is too long to be billed, when a counter appears or disappears, and when a
-counter decreases.
+A span stores the first and the last value of each counter, and their difference is the counter's
+increase. Joining the spans of minutes to a span of an hour keeps the increase exact. A span ends at
+a gap that is too long to be billed, when a counter appears or disappears, and when a counter
+decreases.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 class Stretches:
     """Spans, unordered. Entry i belongs to the engine or GPU `things[which[i]]`.
 
-    `things` has the key of each engine or GPU, and `about` has a text for each of them. `first` and
-    `last` are NaN if a counter was not reported.
+    `things` contains the key of each engine or GPU, and `about` a text for each. `first` and `last`
+    are NaN if a counter was not reported.
     """
 
     things: Sequence[tuple[Any, ...]]
@@ -63,10 +63,10 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
     """Read one span for each minute in [from, to) from the samples."""
     samples = kind.samples
     at = samples.c.at_unix_ns
-    # Use no division, because databases round integer divisions differently.
+    # Use modulo instead of division, because databases round integer divisions differently.
     minute = at - at % _MINUTE_NS
     key = [samples.c[name] for name in kind.key]
-    # Use no column labels, because ClickHouse would confuse a label with a column of the same name.
+    # Use no column labels: ClickHouse would confuse a label with a column of the same name.
     totals = [each(samples.c[name]) for name in kind.totals for each in (func.min, func.max)]
     means = [func.avg(samples.c[name]) for name in kind.means]
     statement = (
@@ -104,7 +104,7 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
 
 
 class Things:
-    """Assigns a number to each engine or GPU, and keeps its text."""
+    """Assigns a number to each engine or GPU, and stores its text."""
 
     def __init__(self) -> None:
         self.things: list[tuple[Any, ...]] = []
@@ -146,10 +146,7 @@ def end_to_end(several: Sequence[Stretches], kind: Kind) -> Stretches:
 
 
 def joined(parts: Stretches, bucket_unix_s: int) -> Stretches:
-    """Join the spans of a bucket.
-
-    Two neighbouring spans become one span, unless a gap or a reset separates them.
-    """
+    """Join neighbouring spans of a bucket, unless a gap or a reset separates them."""
     if not parts.which.size:
         return parts
     series = CounterSeries.of(parts.which, parts.first_unix_ns, parts.last_unix_ns, GAP_S)
@@ -177,7 +174,7 @@ def joined(parts: Stretches, bucket_unix_s: int) -> Stretches:
 
 
 def _latest(values: FloatArray, starts: IntArray, ends: IntArray) -> FloatArray:
-    """Return the last value that is not NaN in each range; NaN if there is no value."""
+    """Return the last value of each range that is not NaN, or NaN without one."""
     places = np.arange(values.size)
     known = np.maximum.accumulate(np.where(np.isnan(values), -1, places))[ends - 1]
     return np.where(known >= starts, values[known], np.nan)

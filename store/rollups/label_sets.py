@@ -1,8 +1,8 @@
 """Assign requests to a limited number of label sets.
 
-A client can send an unlimited number of tenants and routes. Therefore the number of values per
-label and the number of label sets are limited. The most frequent values of a day are preferred. Any
-other value is stored as `_other`, and the number of such requests is stored.
+Clients can send any number of tenants and routes, so the numbers of values per label and of label
+sets are limited. The most frequent values of a day take precedence. Any other value is stored as
+`_other`, and requests with such a value are counted.
 """
 
 import json
@@ -23,10 +23,11 @@ VALUES: Final = 200
 """Maximum number of values per label. The exporter has the same limit."""
 SETS: Final = 1_000
 ALIVE_S: Final = 86_400
-"""A value that did not occur for this time no longer counts towards the limit."""
+"""A value that did not occur during this time no longer counts towards the limit."""
 _KEPT: Final = ("model", "outcome", "streamed")
-"""The labels that keep their values if there are too many label sets. All other labels become
-`_other`."""
+"""The labels that keep their values if there are too many label sets. The values of all other
+labels become `_other`.
+"""
 _REFRESH_S: Final = 3_600
 
 LabelSet = tuple[str | None, ...]
@@ -36,7 +37,7 @@ LabelSet = tuple[str | None, ...]
 def number_of(labels: LabelSet) -> int:
     """Return a label set's number.
 
-    The number is the same in every database, so that shards can be merged.
+    It is the same in every database, so shards can be merged.
     """
     digest = blake2b(json.dumps(labels).encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1
@@ -48,7 +49,7 @@ class Assigned:
 
     sets: list[LabelSet]
     place: IntArray
-    """(requests,) the index of each request's label set."""
+    """(requests,) index of each request's label set."""
     overflowed: int
     """Number of requests with a label value that is stored as `_other`."""
 
@@ -116,7 +117,7 @@ class LabelSets:
 
     def _see(self, labels: LabelSet, from_unix_s: int) -> None:
         before = self.newest_unix_s.get(labels)
-        # The time is not updated every minute, because an accuracy of a day is sufficient.
+        # Do not update the time every minute: an accuracy of a day is sufficient.
         if before is None or from_unix_s - before >= _REFRESH_S:
             self.newest_unix_s[labels] = from_unix_s
             self.changed.add(labels)
@@ -132,7 +133,7 @@ def combinations(table: pa.Table) -> tuple[list[LabelSet], IntArray]:
         codes = column.indices.fill_null(-1).to_numpy() + 1
         columns.append((values, codes))
         key = key * len(values) + codes
-        if key.size and int(key.max()) >= 2**40:  # avoids an overflow with the next label
+        if key.size and int(key.max()) >= 2**40:  # prevents an overflow at the next label
             key = np.unique(key, return_inverse=True)[1]
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     given = zip(*([values[c] for c in codes[first]] for values, codes in columns), strict=True)

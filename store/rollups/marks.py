@@ -1,11 +1,10 @@
-"""Mark the buckets that must be built, and store since when the source data of buckets is complete.
+"""Mark the buckets that must be built, and store since when their source data is complete.
 
 The writer marks the minutes of new rows in the transaction that writes the rows. Therefore either
-the rollup of a minute contains all rows of the minute, or the minute is marked and readers use the
-rows. Each transaction adds a separate mark. After a bucket was built, only the marks that existed
-before the rows were read are removed. The marks of later rows stay. Requests and samples have
-separate marks, because samples arrive every second and would keep the minutes of requests marked
-for longer.
+the rollup of a minute contains all of its rows, or the minute is marked and readers use the rows.
+Each transaction adds a separate mark. Building a bucket removes only the marks that existed before
+its rows were read; the marks of later rows stay. Requests and samples have separate marks, because
+samples arrive every second and would keep the minutes of requests marked for longer.
 """
 
 from collections import defaultdict
@@ -28,7 +27,7 @@ _AT_ONCE: Final = 500
 
 
 class Rolled(NamedTuple):
-    """Tables that are rolled up together, and the tables that store their marks and their state."""
+    """Tables that are rolled up together, and the tables of their marks and state."""
 
     instants: "tuple[Column[int], ...]"
     """The time column of each table."""
@@ -117,7 +116,7 @@ def pending(
 def whole_from_unix_s(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> int | None:
     """Return the time since which the source data of buckets is complete, or None without rollups.
 
-    For a width of DAY_S, return the time since which rollups per hour exist.
+    For the width DAY_S, this is the time since which rollups per hour exist.
     """
     statement = select(of.state.c.whole_from_unix_s).where(of.state.c.width_s == width_s)
     with reading(engine) as connection:
@@ -128,10 +127,7 @@ def whole_from_unix_s(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> i
 def no_longer_whole(
     engine: Engine, width_s: int, before_unix_s: int, of: Rolled = REQUESTED
 ) -> None:
-    """Record that the source data of buckets before a time will be deleted.
-
-    The buckets themselves are not changed.
-    """
+    """Record that the source data of buckets before a time will be deleted."""
     start = -(-before_unix_s // MINUTE_S) * MINUTE_S
     known = whole_from_unix_s(engine, width_s, of)
     if known is not None and known < start:
@@ -145,8 +141,8 @@ def begin(engine: Engine) -> None:
     if whole_from_unix_s(engine, MINUTE_S) is None:
         _begin(engine, REQUESTED, {MINUTE_S: 0, HOUR_S: 0})
     if whole_from_unix_s(engine, MINUTE_S, SAMPLED) is None:
-        # In older databases, samples were deleted together with the requests of the same time, but
-        # only the deletion of requests was recorded.
+        # Older databases deleted samples together with requests, but recorded only the deletion of
+        # requests.
         known_from = whole_from_unix_s(engine, MINUTE_S) or 0
         _begin(engine, SAMPLED, {MINUTE_S: known_from, HOUR_S: 0, DAY_S: known_from})
 

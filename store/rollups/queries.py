@@ -1,7 +1,7 @@
 """Query rollups: counts, sums and quantiles of a window, by labels and over time.
 
-Results are complete, because the requests of a minute without a rollup are read. Quantiles are
-within 1 % of a reported duration (telemetry/sketches.py).
+For a minute without a rollup, its requests are read, so results are complete. Quantiles are within
+1 % of a reported duration (telemetry/sketches.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,9 +50,9 @@ class Steps:
 
 @dataclass(slots=True)
 class Rollups:
-    """Results by cell.
+    """A query whose results are computed by cell: a pair of a group and a step.
 
-    A cell is a pair of group and step. Groups are numbered in the order of `groups`.
+    Groups are numbered in the order of `groups`.
     """
 
     engine: Engine
@@ -71,7 +71,7 @@ class Rollups:
         return Rollups(self.engine, self.plan, self.steps, tuple(by), self.equals, self.unless)
 
     def requests_gone_before_unix_ns(self) -> int:
-        """Return the time before which requests were deleted, so that only rollups remain."""
+        """Return the time before which requests were deleted and only rollups remain."""
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
     def overflowed(self) -> int:
@@ -79,7 +79,7 @@ class Rollups:
         return self._total(ROLLUPS.c.overflowed)
 
     def number(self) -> int:
-        """Return the number of all requests in the window. The labels in `equals` are ignored."""
+        """Return the number of all requests in the window, ignoring `equals`."""
         waiting = (request_count(self.engine, _window(*each)) for each in self.plan.requests)
         return self._total(ROLLUPS.c.requests) + sum(waiting)
 
@@ -166,13 +166,13 @@ class Rollups:
         return [(HOUR_S, self.plan.hours), (MINUTE_S, self.plan.minutes)]
 
     def _grouping(self) -> int:
-        """Return the grouping with the fewest label sets that has all labels of the query."""
+        """Return the smallest grouping that has all labels of the query."""
         asked = {*self.by, *self.equals, *self.unless}
         return max(i for i, kept in enumerate(GROUPINGS) if asked <= set(kept))
 
     def _meaning(self, grouping: int) -> dict[int, LabelSet]:
-        # Read label sets after the buckets, because label sets are stored before the buckets that
-        # use them.
+        # Read the label sets after the buckets, because they are stored before the buckets that use
+        # them.
         known = known_label_sets(self.engine)
         if grouping == 0:
             return {number: labels for number, (labels, _) in known.items()}
@@ -263,9 +263,8 @@ def rollups(
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
     """Return the values of a label in a window, sorted, or None if there are no rollups yet.
 
-    Use this function for long windows, in which reading each request would take too long. The
-    result may include values that occurred only shortly before or after the window. Unknown values
-    are left out.
+    For long windows, in which reading each request would take too long. The result may include
+    values that occurred only shortly before or after the window. Unknown values are left out.
     """
     how = plan(engine, window)
     if how is None:

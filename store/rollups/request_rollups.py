@@ -27,8 +27,8 @@ from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, QUANTITIES
 from telemetry.requests import LATENCIES, Source
 
 AT_ONCE: Final = 100_000
-"""Maximum number of requests to read at a time (about 40 MB), because a minute may have a million
-requests."""
+"""Maximum number of requests to read at a time (about 40 MB). A minute can have a million requests.
+"""
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
 """The columns of requests from which rollups are built."""
@@ -47,7 +47,7 @@ class RequestRollups:
         self._label_sets = LabelSets(dict(known_label_sets(engine).values()))
 
     def made(self, width_s: int, start_unix_s: int) -> dict[bool, Bucket]:
-        """Build a bucket from the existing data, with simulated requests in a separate rollup."""
+        """Build a bucket from the existing data. Simulated requests get a separate rollup."""
         if width_s == MINUTE_S:
             return self._of_requests(start_unix_s)
         with reading(self._engine) as connection:
@@ -57,7 +57,7 @@ class RequestRollups:
     def keep(
         self, connection: Connection, width_s: int, start_unix_s: int, made: dict[bool, Bucket]
     ) -> None:
-        """Store a bucket, which replaces the stored bucket."""
+        """Replace a stored bucket."""
         keep(connection, width_s, start_unix_s, made)
         keep_label_sets(connection, self._label_sets)
 
@@ -83,11 +83,11 @@ def _window(from_unix_s: int, to_unix_s: int) -> Window:
 def buckets_of(
     table: pa.Table, label_sets: LabelSets, from_unix_s: int
 ) -> tuple[dict[bool, Bucket], dict[int, LabelSet]]:
-    """Build the rollups of a bucket's requests, simulated requests separately.
+    """Build two rollups of a bucket: of its simulated and of all other requests.
 
     Args:
         table: requests with COLUMNS.
-        label_sets: the known label sets, to which new label sets are added.
+        label_sets: the known label sets. New label sets are added.
         from_unix_s: the bucket's start.
 
     Returns: the rollup of simulated requests (key True), the rollup of all other requests (key

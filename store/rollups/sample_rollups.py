@@ -1,7 +1,7 @@
 """Build and store rollups of samples, and read the counters of engines and GPUs in a window.
 
-Results are complete, because the samples of a minute without a rollup are read. Short windows are
-read from rollups per minute, and long windows from rollups per hour.
+For a minute without a rollup, its samples are read, so results are complete. Short windows are read
+from rollups per minute, and long windows from rollups per hour.
 """
 
 import json
@@ -22,11 +22,11 @@ from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
 from telemetry.counter_series import FloatArray, IntArray
 
 BY_MINUTES_S: Final = 2 * DAY_S
-"""Windows up to this length are read from rollups per minute, because idle energy is computed from
+"""Maximum length of a window that is read from rollups per minute. Idle energy is computed from
 minutes.
 """
 _EDGE_S: Final = MINUTE_S
-"""Samples up to this time before and after a window are also read, for the counters at the window's
+"""Samples up to this time before and after a window are also read, to determine the counters at its
 edges.
 """
 
@@ -40,7 +40,7 @@ class SampleRollups:
         self._engine = engine
 
     def made(self, width_s: int, start_unix_s: int) -> list[tuple[Kind, Stretches]]:
-        """Build a bucket from the existing data, with one entry for each kind of samples."""
+        """Build a bucket from the existing data: one entry for each kind of samples."""
         if width_s == MINUTE_S:
             return [
                 (kind, of_samples(self._engine, kind, start_unix_s, start_unix_s + MINUTE_S))
@@ -65,7 +65,7 @@ class SampleRollups:
         start_unix_s: int,
         made: list[tuple[Kind, Stretches]],
     ) -> None:
-        """Store a bucket, which replaces the stored bucket."""
+        """Replace a stored bucket."""
         dialect = dialects.of(connection.engine)
         for kind, stretches in made:
             for simulated in (False, True):
@@ -88,7 +88,7 @@ def known_from_unix_s(engine: Engine) -> int | None:
 
 
 def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> list[Stretches]:
-    """Return the spans of each kind in a window of whole minutes, and shortly around the window."""
+    """Return the spans of each kind in, shortly before and shortly after a window."""
     start = window.from_unix_ns // SECOND_NS - _EDGE_S
     end = window.to_unix_ns // SECOND_NS + _EDGE_S
     rows_from, minutes_from = (
@@ -100,7 +100,7 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
     first_hour = up(start, HOUR_S)
     last_hour = down(end, HOUR_S) if end - start > BY_MINUTES_S else first_hour
     if start < minutes_from:
-        # Only rollups per hour exist. Callers ignore spans outside the window.
+        # Only rollups per hour exist, so read whole hours. Callers ignore spans outside the window.
         first_hour = down(start, HOUR_S)
         last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))
     unmade = {

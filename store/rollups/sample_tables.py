@@ -1,8 +1,8 @@
 """Declare the tables for rollups of samples: the counters of engines and GPUs that a bill needs.
 
-A bucket is a minute or an hour. The row of a bucket has the first and the last value of each
+A bucket is a minute or an hour. The row of a bucket stores the first and the last value of each
 counter, as parallel arrays. Element i of each array belongs to element i of `things`, a JSON list.
-In an hour, each uninterrupted span has one element. Arrays are little-endian without a header, as
+An hour has one element for each uninterrupted span. Arrays are little-endian without a header, as
 in `tables.py`. An array without any value is NULL.
 """
 

@@ -33,7 +33,7 @@ from telemetry.sketches import IntArray
 def keep(
     connection: Connection, width_s: int, from_unix_s: int, buckets: Mapping[bool, Bucket]
 ) -> None:
-    """Store a bucket, which replaces the stored bucket.
+    """Replace a stored bucket.
 
     Args:
         connection: in the caller's transaction.
@@ -55,7 +55,7 @@ def keep(
 
 
 def keep_label_sets(connection: Connection, label_sets: LabelSets) -> None:
-    """Store the label sets that are new or occur in a newer bucket."""
+    """Store the label sets that are new, or that occur in a newer bucket."""
     rows = [
         {
             "label_set": number_of(labels),
@@ -78,7 +78,7 @@ def known_label_sets(engine: Engine) -> dict[int, tuple[LabelSet, int]]:
 def load_buckets(
     connection: Connection, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> dict[bool, list[Bucket]]:
-    """Load the buckets that start in a time range, with simulated requests (key True) separate."""
+    """Load the buckets that start in a time range. Key True has the simulated requests."""
     sums: dict[tuple[int, bool], dict[int, Sums]] = defaultdict(dict)
     sketches: dict[tuple[int, bool], dict[tuple[str, int], Sketches]] = defaultdict(dict)
     stretch = width_s, from_unix_s, to_unix_s
@@ -131,8 +131,7 @@ def load_sketches(
 ) -> tuple[IntArray, Sketches, bool]:
     """Load the sketches of the buckets that start in a time range, by label set.
 
-    Returns: the start of the bucket of each sketch, the sketches, and whether any sketch is
-        simulated.
+    Returns: the start of each sketch's bucket, the sketches, and whether any sketch is simulated.
     """
     statement = select(*(BINS.c[name] for name in _SKETCH)).where(
         BINS.c.latency == latency,

@@ -1,14 +1,14 @@
 """Declare the tables for rollups of requests, and the format of packed numbers.
 
-A bucket contains the requests that were received in a minute or an hour. All label sets of a bucket
-are in one row, as parallel arrays. Element i of each array belongs to the i-th label set. One row
+A bucket contains the requests that were received in a minute or an hour. One row stores all label
+sets of a bucket, as parallel arrays. Element i of each array belongs to the i-th label set. One row
 per label set and bin would allow `SUM(n) GROUP BY bin`, but would be fifty times slower (decision
 022). Arrays are little-endian, without a header.
 
-`rollups` has the label sets of each bucket and grouping, the number of requests of each label set,
-and an array with the FACTS of each quantity. `rollup_bins` has the sketches (telemetry/sketches.py)
-of each latency, with the smallest integer type that fits the counts. `rollup_labels` has the label
-sets, `rollup_marks` has the buckets to build, and `rollup_state` has the time since which the
+`rollups` stores the label sets of each bucket and grouping, the number of requests of each label
+set, and an array with the FACTS of each quantity. `rollup_bins` stores the sketches of each latency
+(telemetry/sketches.py), with the smallest integer type that fits the counts. `rollup_labels` stores
+the label sets, `rollup_marks` the buckets to build, and `rollup_state` the time since which the
 source data of buckets is complete.
 """
 
@@ -51,14 +51,15 @@ latencies the minimum and maximum.
 """
 
 GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (LABELS, ("model", "outcome", "streamed"))
-"""The labels of each grouping: one grouping has all labels, and the others have few labels for the
-most frequent queries. These queries read only a few sketches per minute, for any number of tenants
-and replicas.
+"""The labels of each grouping. The first has all labels. The second serves the most frequent
+queries, which then read only a few sketches per minute for any number of tenants and replicas.
 """
 
 
 class _Base64(TypeDecorator[bytes]):
-    """Bytes in ClickHouse. Queries return base64, because the driver would decode bytes as text."""
+    """Type for bytes in ClickHouse. Queries return base64, because the driver would decode bytes as
+    text.
+    """
 
     impl = LargeBinary
     cache_ok = True
@@ -86,8 +87,8 @@ ROLLUPS: Final = Table(
     key_column("grouping"),
     key_column("width_s"),
     key_column("from_unix_s"),
-    # `simulated` is part of the key, so that a simulation can be deleted without changing the data
-    # of servers.
+    # `simulated` is part of the key, so that a simulation can be deleted without changing other
+    # data.
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
     Column("overflowed", BigInteger, nullable=False),

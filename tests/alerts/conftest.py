@@ -33,7 +33,7 @@ spec:
 
 @pytest.fixture
 def request_row() -> Callable[..., RequestTimeline]:
-    """Make a request that meets its targets, with the given fields replaced."""
+    """Return a request that meets its targets, with the given fields replaced."""
     ids = count(1)
 
     def make(**about: Any) -> RequestTimeline:
@@ -59,7 +59,7 @@ def request_row() -> Callable[..., RequestTimeline]:
 
 @pytest.fixture
 def document() -> Callable[..., str]:
-    """Make an OpenSLO document with the given fields replaced."""
+    """Return an OpenSLO document with the given fields replaced."""
 
     def make(**about: str) -> str:
         plain = {
@@ -84,7 +84,7 @@ def objective(document: Callable[..., str]) -> Callable[..., Objective]:
 
 @cache
 def _objective_of(text: str) -> Objective:
-    """To read it takes 40 ms, and some tests ask a thousand times."""
+    """Cached, because some tests read one objective a thousand times, each in 40 ms."""
     findings = inspect_texts({"chat.yaml": text})
     assert not findings.errors
     return findings.spec.objectives[0]
@@ -92,7 +92,7 @@ def _objective_of(text: str) -> Objective:
 
 @pytest.fixture
 def promtool(tmp_path: Path) -> Callable[..., None]:
-    """Run one rule test. Values and evaluations are `interval` apart."""
+    """Return a function that runs one rule test; values and evaluations are `interval` apart."""
 
     def run(
         rules: str,
@@ -103,8 +103,8 @@ def promtool(tmp_path: Path) -> Callable[..., None]:
     ) -> None:
         if shutil.which("promtool") is None:
             pytest.skip("there is no promtool: apt-get install prometheus")
-        # promtool takes groups in any order, and looks back 5 min where Prometheus has evaluated
-        # them seconds ago: as one group they are evaluated as written, at whatever step.
+        # promtool evaluates groups in any order and, unlike Prometheus, has no results of the last
+        # few seconds. In a single group, rules are evaluated in their order, at any step.
         groups = yaml.safe_load(rules)["groups"]
         one = {"name": "all", "rules": [rule for group in groups for rule in group["rules"]]}
         (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [one]}))
@@ -119,7 +119,7 @@ def promtool(tmp_path: Path) -> Callable[..., None]:
         done = subprocess.run(
             ["promtool", "test", "rules", "test.yaml"],
             cwd=tmp_path,
-            # Memory is freed more seldom: it is little, and a fifth of the time.
+            # A higher GOGC saves a fifth of the time; promtool needs little memory.
             env={**os.environ, "GOGC": "400"},
             capture_output=True,
             text=True,

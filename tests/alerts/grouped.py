@@ -1,4 +1,4 @@
-"""Objectives over requests and over Prometheus queries, with and without groups."""
+"""Makes objectives over requests and over Prometheus queries, with and without groups."""
 
 import json
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ spec:
 def own(
     by: Sequence[str] = ("tenant",), reserved: Sequence[str] = (), where: str = "all"
 ) -> Objective:
-    """99 % of the requests of each group have their first byte within 500 ms."""
+    """Return an objective: 99 % of each group's requests have their first byte within 500 ms."""
     total = {"where": where, "by": list(by), **({"reserved": list(reserved)} if reserved else {})}
     return read("chat", "tailspan", "good", total, {"good": "ttft_s <= 0.5"})
 
 
 def foreign(total: str, bad: str, by: Sequence[str] = ("tenant",)) -> Objective:
-    """99 % of the events of each group are good, counted by two Prometheus queries."""
+    """Return an objective: 99 % of each group's events are good, by two Prometheus queries."""
     return read("web", "Prometheus", "bad", {"query": total, "by": list(by)}, {"query": bad})
 
 
@@ -45,7 +45,7 @@ def document(name: str, kind: str, key: str, total: object, part: object) -> str
 
 
 def query_document(**ratio: object) -> str:
-    """Return an SLO with this ratioMetric; its sources are given as specs of Prometheus."""
+    """Return an SLO document with this ratioMetric; its sources are Prometheus metric sources."""
     metric = {
         key: {"metricSource": {"type": "Prometheus", "spec": value}}
         if isinstance(value, dict)
@@ -56,7 +56,7 @@ def query_document(**ratio: object) -> str:
 
 
 def query_objective(**ratio: object) -> Objective:
-    """Return such an objective; its sources are given as queries."""
+    """Return an objective with this ratioMetric; its sources are Prometheus queries."""
     sources = ("total", "good", "bad", "raw")
     return objective_of(
         query_document(**{k: {"query": v} if k in sources else v for k, v in ratio.items()})

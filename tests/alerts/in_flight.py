@@ -1,4 +1,4 @@
-"""Reports of requests in flight."""
+"""Makes reports of requests in flight."""
 
 from telemetry.in_flight import InFlightRequest
 from telemetry.requests import RequestTimeline
@@ -7,7 +7,12 @@ S = 10**9
 
 
 def report_of(row: RequestTimeline, age_s: float, before_s: float | None = None) -> InFlightRequest:
-    """The report at this age of the request that ended as this row, after one at `before_s`."""
+    """Return a report about a request at an age of `age_s`.
+
+    Args:
+        row: the finished request.
+        before_s: the age at the previous report; None for the first report.
+    """
     return InFlightRequest(
         span_id=row.span_id,
         trace_id=row.trace_id,

@@ -29,7 +29,7 @@ shares = st.fractions(Fraction(1, 10**6), Fraction(1, 2))
 
 
 def full(bad: int, events: int) -> Window:
-    """A window with data from end to end."""
+    """Return a window that has data for its whole length."""
     return Window(Counts(bad, events), Fraction(1))
 
 
@@ -37,7 +37,7 @@ def full(bad: int, events: int) -> Window:
     ("bad", "state"), [(14_440, State.FIRING), (14_401, State.FIRING), (14_400, State.QUIET)]
 )
 def test_just_above_the_factor_fires_and_exactly_on_it_does_not(bad: int, state: State) -> None:
-    """Rounding first would miss 14.401."""
+    """With rounding before the comparison, 14.401 would not fire."""
     window = full(bad, 1_000_000)
     assert judge_pair(window, window, FACTOR, Fraction(1, 1000), 5) is state
 
@@ -58,7 +58,7 @@ def test_one_bad_request_of_ten_does_not_page() -> None:
 
 
 def test_a_fifth_bad_just_after_a_start_does_not_page() -> None:
-    """Three minutes are not the hour in which two percent of the budget are spent."""
+    """In three minutes, this burn does not spend the two percent of the budget that page."""
     started = Window(Counts(200, 1000), Fraction(180, 3600))
     short = Window(Counts(200, 1000), Fraction(180, 300))
     assert judge_pair(started, short, FACTOR, Fraction(1, 100), 5) is State.COLD_START
@@ -87,7 +87,7 @@ def test_a_total_failure_is_detected_after_the_workbooks_times(target: str, seco
 def test_a_start_takes_as_long_to_detect_as_a_change(
     pair: Pair, target: str, bad_ratio: Fraction, cold: bool
 ) -> None:
-    """The formula holds for a burn from the first second and for one after a good day."""
+    """The formula holds for a burn from the first second and for a burn after a good day."""
     budget = 1 - Fraction(target)
     at_s = detection_s(pair, budget, bad_ratio)
     assume(at_s is not None and at_s <= pair.long_s)
@@ -111,7 +111,7 @@ def test_a_start_takes_as_long_to_detect_as_a_change(
 
 
 @given(counts, counts, shares)
-def test_burn_of_two_stretches_lies_between_theirs(
+def test_the_burn_rate_of_two_ranges_is_between_their_burn_rates(
     one: Counts, two: Counts, budget: Fraction
 ) -> None:
     assume(one.events and two.events)

@@ -107,7 +107,7 @@ def test_conjuncts_are_the_operands_of_the_outermost_and() -> None:
         ("ttft_s < ١", "is not part of an expression"),
     ],
 )
-def test_an_error_names_the_place_and_what_is_allowed(text: str, wanted: str) -> None:
+def test_an_error_contains_the_position_and_the_allowed_values(text: str, wanted: str) -> None:
     with pytest.raises(ExpressionError, match=wanted):
         parse(text, WORDS)
 
@@ -130,14 +130,14 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
     assert parse(render(expression), WORDS) == expression
 
 
-def test_results_cannot_select_and_labels_cannot_judge() -> None:
-    """An objective over fast requests only would always be met."""
+def test_results_cannot_select_requests_and_labels_cannot_judge_them() -> None:
+    """An objective that selects only fast requests would always be met."""
     with pytest.raises(ExpressionError, match="use it in good"):
         parse("ttft_s < 1", WHERE)
     with pytest.raises(ExpressionError, match="use it in where"):
         parse("tenant == 'a'", GOOD)
 
 
-def test_an_outcome_must_be_one() -> None:
+def test_an_unknown_outcome_is_refused() -> None:
     with pytest.raises(ExpressionError, match="allowed: stop, length, abort, error, rejected"):
         parse("outcome == 'stopped'", GOOD)

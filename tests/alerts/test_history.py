@@ -18,7 +18,9 @@ buckets = st.lists(
 
 
 @given(buckets, st.integers(-5, 105), st.integers(0, 110))
-def test_a_window_holds_what_lies_in_it(each: list[Bucket], from_s: int, length_s: int) -> None:
+def test_a_window_contains_the_buckets_within_it(
+    each: list[Bucket], from_s: int, length_s: int
+) -> None:
     to_s = from_s + length_s
     inside = [bucket.counts for bucket in each if from_s < bucket.until_s <= to_s]
     total = sum(inside, Counts(0, 0))
@@ -32,7 +34,7 @@ def test_two_halves_are_the_whole(each: list[Bucket], middle_s: int) -> None:
     assert history.counts(-1, middle_s) + history.counts(middle_s, 200) == history.counts(-1, 200)
 
 
-def test_a_window_is_covered_as_far_back_as_anyone_looked() -> None:
+def test_a_window_is_covered_since_the_first_evaluation() -> None:
     history = History(1000, [], 15)
     assert history.window(300, 1000).covered == Fraction(15, 300)
     assert history.window(300, 1135).covered == Fraction(1, 2)

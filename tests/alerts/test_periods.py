@@ -44,7 +44,7 @@ def test_boundaries_are_the_starts_of_all_periods(
 
 
 def test_a_month_has_the_length_of_its_calendar_month() -> None:
-    """In its time zone it is an hour shorter where the clocks go forward."""
+    """A month in which the clocks go forward is one hour shorter in its time zone."""
     newyork = Calendar(datetime(2026, 1, 1), "America/New_York", 1, "M")
     march = newyork.at(unix_s(2026, 3, 15))
     assert march.start_s == unix_s(2026, 3, 1, "America/New_York")

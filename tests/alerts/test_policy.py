@@ -42,10 +42,10 @@ def test_a_flaw_is_named(tmp_path: Path, before: str, after: str, wanted: str) -
         (30, ["0.02", "0.05", "0.1", "0.1"], [14.4, 6, 3, 1]),
     ],
 )
-def test_windows_shares_and_factors_are_sloths(
+def test_windows_shares_and_factors_equal_sloths(
     days: int, shares: list[str], factors: list[float]
 ) -> None:
-    """From slok/sloth: examples/windows/7d.yaml, google-28d.yaml and google-30d.yaml."""
+    """Source: slok/sloth, examples/windows/7d.yaml, google-28d.yaml and google-30d.yaml."""
     (file,) = (each for each in built_in() if each.period_s == days * DAY_S)
     assert [each.budget_share for each in file.windows] == [Fraction(share) for share in shares]
     pairs = policy_for(days * DAY_S, HUNDREDTH).pairs
@@ -62,7 +62,7 @@ def test_windows_shares_and_factors_are_sloths(
 
 
 def test_a_fortnights_shares_lie_between_a_weeks_and_four_weeks() -> None:
-    """They are the geometric mean of both, to four digits."""
+    """The shares are the geometric mean of both, to four digits."""
     by_days = {each.period_s // DAY_S: each.windows for each in built_in()}
     for week, fortnight, four in zip(by_days[7], by_days[14], by_days[28], strict=True):
         mean = (float(week.budget_share) * float(four.budget_share)) ** 0.5
@@ -83,7 +83,7 @@ def test_a_fortnights_shares_lie_between_a_weeks_and_four_weeks() -> None:
 def test_a_loose_targets_factors_are_those_that_a_total_failure_reaches(
     target: str, factors: list[str]
 ) -> None:
-    """They are capped at a bad ratio of 0.9; a second pair with the same cap is left out."""
+    """The factors are capped at a bad ratio of 0.9. A second pair with the same cap is omitted."""
     pairs = policy_for(30 * DAY_S, 1 - Fraction(target)).pairs
     assert [f"{float(pair.factor):.5g}" for pair in pairs] == factors
 

@@ -13,7 +13,7 @@ from tests.alerts.grouped import read
 README = (Path(__file__).parents[2] / "alerts" / "README.md").read_text()
 
 
-def test_the_objective_in_the_readme_makes_the_rule_beside_it() -> None:
+def test_the_objective_in_the_readme_generates_the_rule_shown_there() -> None:
     objective, rule, *_ = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     assert len(objective.splitlines()) == 12
     findings = inspect_texts({"chat.yaml": objective})

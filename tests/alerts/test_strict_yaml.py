@@ -54,7 +54,7 @@ def test_a_line_is_named_where_the_error_is() -> None:
     assert str(caught.value) == "f.yaml:4: b: given twice, first on line 2"
 
 
-def test_several_documents_are_read_and_empty_ones_left_out() -> None:
+def test_several_documents_are_read_and_empty_ones_omitted() -> None:
     assert len(read_documents("---\n---\na: 1\n---\nb: 2\n---\n", "f.yaml")) == 2
 
 
@@ -64,7 +64,7 @@ def test_an_unknown_key_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("text", ["a:", "a: ''", "a: null", "a: ~"])
-def test_nothing_is_not_a_text(text: str) -> None:
+def test_a_null_is_not_a_text(text: str) -> None:
     with pytest.raises(DocumentError, match="a: is empty"):
         Reader(only(text), "f.yaml", "", ("a",)).text("a")
 

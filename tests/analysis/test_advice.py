@@ -42,7 +42,7 @@ def advised(metric: str, seats: int = 20, replicas: int = 1) -> Advised:
     return advise(recorded(seats, replicas), question, metric, draws=6)
 
 
-def test_more_seats_are_the_first_advice_where_seats_bind() -> None:
+def test_more_slots_are_the_first_advice_if_the_batch_is_full() -> None:
     first = advised("queue_s").advice[0]
     assert first.helps
     assert first.lever.edits.listed() == ["max_num_seqs=40"]
@@ -51,13 +51,13 @@ def test_more_seats_are_the_first_advice_where_seats_bind() -> None:
     assert first.gain.low <= (first.gain.value or 0) <= first.gain.high < 0
 
 
-def test_where_nothing_queues_more_seats_do_not_help() -> None:
+def test_without_a_queue_more_batch_slots_do_not_help() -> None:
     by_name = {each.lever.name: each for each in advised("ttft_s", seats=256).advice}
     assert not by_name["larger batch"].helps
     assert not by_name["smaller batch"].helps
 
 
-def test_levers_that_help_stand_first() -> None:
+def test_levers_that_help_are_listed_first() -> None:
     helps = [each.helps for each in advised("ttft_s").advice]
     assert helps == sorted(helps, reverse=True)
 
@@ -81,7 +81,7 @@ def test_a_fleet_gets_advice_on_its_router() -> None:
     assert {"routing by load", "routing by prefix", "one replica fewer"} <= names
 
 
-def test_what_a_replay_cannot_judge_is_listed() -> None:
+def test_levers_that_a_replay_cannot_test_are_listed() -> None:
     unknown = " ".join(advised("e2e_s").unknown)
     for lever in ("smaller model", "placement", "speculative decoding", "priority"):
         assert lever in unknown

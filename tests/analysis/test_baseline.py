@@ -12,12 +12,12 @@ def incident(began_s: int, ended_s: int | None, severity: str = "page") -> Incid
     )
 
 
-def test_without_an_incident_it_is_the_stretch_just_before() -> None:
+def test_without_an_incident_the_baseline_is_the_previous_range() -> None:
     assert usual_baseline(WINDOW, []).span == Span(9_100 * S, 10_000 * S)
     assert usual_baseline(WINDOW, []).before is None
 
 
-def test_with_an_incident_under_way_it_is_before_that() -> None:
+def test_during_an_incident_the_baseline_is_before_it() -> None:
     going_on = incident(9_500, None)
     found = usual_baseline(WINDOW, [going_on])
     assert found.span == Span(8_600 * S, 9_500 * S)

@@ -6,6 +6,7 @@ from analysis.corrected_prediction import (
     RankBounds,
     RankCorrection,
     intervals,
+    nested,
     rank_bounds,
     scaled,
     small_sample_factor,
@@ -26,7 +27,7 @@ def test_long_durations_are_scaled_and_short_ones_are_shifted() -> None:
 
 
 def test_a_higher_percentile_is_never_below_a_lower_one() -> None:
-    """The replay of the body is too fast, and that of the tail is too slow."""
+    """The replay is too fast at the lower percentile and too slow at the higher one."""
     measured, now = np.array([1.0, 2.0]), np.array([0.5, 4.0])
     np.testing.assert_allclose(scaled(measured, now, np.array([1.5, 4.0])), [3.0, 3.0])
 
@@ -58,7 +59,7 @@ def shares(seed: int, latencies_s: np.ndarray, blocks: int = 10) -> list[np.ndar
 def found(
     values: np.ndarray, latencies_s: np.ndarray, bounds: RankBounds | None, error: float = 0.0
 ) -> list[Predicted]:
-    """Return the intervals of a replay that reproduces the window, but for this relative error."""
+    """Return the intervals of a replay that reproduces the window with this relative error."""
     correction = RankCorrection(latencies_s, latencies_s)
     return intervals(values, Q, bounds, latencies_s, correction, np.full(Q.size, error))
 
@@ -124,3 +125,14 @@ def test_few_blocks_widen_the_interval_or_give_none() -> None:
     assert factors == pytest.approx(expected * np.sqrt([5 / 4, 10 / 9, 31 / 30, 1]), rel=3e-3)
     assert small_sample_factor(4) is None
     assert rank_bounds(Q, shares(1, LATENCIES_S), 4) is None
+
+
+def test_a_part_of_a_latency_is_at_most_the_latency() -> None:
+    queue = [Predicted(2.0, 1.0, 3.0), Predicted(0.5, 0.4, 0.6), Predicted(1.0), Predicted(None)]
+    ttft = [Predicted(1.5, 1.2, 2.0), Predicted(1.5, 1.2, 2.0), Predicted(None), Predicted(1.5)]
+    assert nested(queue, ttft) == [
+        Predicted(1.5, 1.0, 2.0),
+        Predicted(0.5, 0.4, 0.6),
+        Predicted(1.0),
+        Predicted(None),
+    ]

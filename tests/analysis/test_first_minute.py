@@ -1,4 +1,4 @@
-"""When the past of a simulated fleet counts as arrived."""
+"""Tests of when the past of a simulated fleet counts as complete."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +19,6 @@ PAST = FirstMinute(FROM_S, TO_S, ["chat"])
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    """An empty store."""
     opened = open_database(f"sqlite:///{tmp_path / 'first.db'}")
     yield opened
     opened.dispose()
@@ -27,7 +26,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 @pytest.fixture
 def store(engine: Engine, request_row: Callable[..., RequestTimeline]) -> Callable[[int], None]:
-    """Store a request that was received at a second."""
+    """Return a function that stores a request that was received at a given second."""
 
     def put(at_s: int) -> None:
         with Writer(engine) as writer:
@@ -40,7 +39,7 @@ def store(engine: Engine, request_row: Callable[..., RequestTimeline]) -> Callab
 def test_the_share_is_that_of_the_past_up_to_the_newest_request(
     engine: Engine, store: Callable[[int], None]
 ) -> None:
-    """From nothing on, and never more than the whole."""
+    """The share is between 0 and 1."""
     assert arriving(engine, PAST, TO_S * NS) == Arriving(1_000, 0.0)
     store(FROM_S + 250)
     assert arriving(engine, PAST, TO_S * NS) == Arriving(1_000, 0.25)
@@ -48,8 +47,10 @@ def test_the_share_is_that_of_the_past_up_to_the_newest_request(
     assert arriving(engine, PAST, (TO_S + 5) * NS) == Arriving(1_000, 1.0)
 
 
-def test_it_has_arrived_once_it_is_evaluated(engine: Engine, store: Callable[[int], None]) -> None:
-    """An evaluation of an earlier run does not count: its incidents are not these."""
+def test_the_past_is_complete_when_it_is_evaluated(
+    engine: Engine, store: Callable[[int], None]
+) -> None:
+    """An evaluation from an earlier run does not count, because its incidents are different."""
     store(TO_S - 1)
     keep_evaluation(engine, "chat", FROM_S, [])
     assert arriving(engine, PAST, TO_S * NS) is not None
@@ -57,12 +58,12 @@ def test_it_has_arrived_once_it_is_evaluated(engine: Engine, store: Callable[[in
     assert arriving(engine, PAST, TO_S * NS) is None
 
 
-def test_a_past_that_never_arrives_is_not_waited_for(engine: Engine) -> None:
-    """The page then says what is missing."""
+def test_a_missing_past_is_not_waited_for_indefinitely(engine: Engine) -> None:
+    """The page then shows a message about the missing past."""
     assert arriving(engine, PAST, (TO_S + GIVE_UP_S + 1) * NS) is None
 
 
 def test_only_a_process_started_with_a_simulated_fleet_asks() -> None:
-    """The variable holds both ends."""
+    """The variable contains both ends of the past."""
     assert FirstMinute.of({}, ["chat"]) is None
     assert FirstMinute.of({"TAILSPAN_SIMULATED_PAST": f"{FROM_S}/{TO_S}"}, ["chat"]) == PAST

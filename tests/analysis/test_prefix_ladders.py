@@ -51,7 +51,7 @@ def recorded() -> Recorded:
 
 
 def hit_ratio(data: Dataset) -> float:
-    """The share of the prompt tokens that the simulated engines found cached."""
+    """Return the share of the prompt tokens that the simulated engines found in their caches."""
     table = data.request_table()
     table = table.filter(pc.greater_equal(table["received_unix_ns"], LEAD_S * 10**9))
     served = table.filter(pc.is_valid(table["cached_tokens"]))
@@ -59,7 +59,7 @@ def hit_ratio(data: Dataset) -> float:
 
 
 def replayed_hit_ratio(router: Rule, engine: EngineConfig = ENGINE) -> float:
-    """The share that the replay of the recorded traffic finds, with prefixes from the ladders."""
+    """Return the share that the replay of the traffic finds, with prefixes from ladders."""
     table = recorded().requests
     prompts, outputs, cached = (
         np.array(table[name].to_pylist())
@@ -78,14 +78,14 @@ def replayed_hit_ratio(router: Rule, engine: EngineConfig = ENGINE) -> float:
     return float(outcome.cached_tokens[counted].sum() / prompts[counted].sum())
 
 
-def test_another_routers_hit_rate_is_that_of_the_simulation() -> None:
+def test_the_predicted_hit_rate_of_another_router_equals_the_simulated_one() -> None:
     now, then = hit_ratio(simulated("round_robin")), hit_ratio(simulated("cache_aware"))
     assert then > now + 0.1
     assert replayed_hit_ratio("round_robin") == pytest.approx(now, abs=0.03)
     assert replayed_hit_ratio("prefix_aware") == pytest.approx(then, abs=0.05)
 
 
-def test_fewer_blocks_find_as_little_as_in_the_simulation() -> None:
+def test_the_predicted_hit_rate_of_fewer_blocks_equals_the_simulated_one() -> None:
     few = replace(ENGINE, num_gpu_blocks=3_000)
     then = hit_ratio(simulated("round_robin", few))
     assert then < hit_ratio(simulated("round_robin")) - 0.05
@@ -131,7 +131,7 @@ def changed(ladders: Sequence[str | None]) -> Recorded:
 def test_without_ladders_cached_tokens_stay_as_recorded() -> None:
     ladders = recorded().requests["prefix_ladder"].to_pylist()
     few = [each if place % 10 else None for place, each in enumerate(ladders)]
-    # Each replica with a key of its own.
+    # Each replica has a separate key.
     names = recorded().requests["replica"].to_pylist()
     own = [each[:3] + name[-1] * 4 + each[7:] for each, name in zip(ladders, names, strict=True)]
     for given, why in (
@@ -144,7 +144,7 @@ def test_without_ladders_cached_tokens_stay_as_recorded() -> None:
         assert assumption.startswith("cached tokens of each request stay as recorded: ")
         assert assumption.endswith(why)
         assert all(each.arrivals.prefixes is None for each in same.engines)
-    # An engine's own cache needs no other engine's ladders.
+    # An edit of one engine's cache needs no ladders of other engines.
     alone, _ = with_prefixes(changed(own), [Edits(arguments={"num_gpu_blocks": "900"})])
     assert all(each.arrivals.prefixes is not None for each in alone.engines)
 
@@ -171,7 +171,7 @@ def test_requests_share_what_their_ladders_share() -> None:
     ladders = ladders_of((1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 6), (9,), ())
     prefixes, before = prefixes_of(ladders, nothing(ladders))
     one, other, third = (segments(prefixes, row) for row in range(3))
-    assert [end for _, end in one] == [32, 48]  # of the first two rungs, one matters
+    assert [end for _, end in one] == [32, 48]  # of the first two rungs, only one is needed
     assert one == other
     assert third == one[:1]
     assert segments(prefixes, 3) == segments(prefixes, 4) == []
@@ -185,7 +185,7 @@ def test_equal_rungs_after_different_ones_are_not_shared() -> None:
 
 
 def test_a_segment_ends_where_the_cache_stopped_finding() -> None:
-    """Between 10 and 12 blocks there is no rung; the recorded cached tokens tell."""
+    """No rung is between 10 and 12 blocks; the recorded number of cached tokens gives the end."""
     rungs = tuple(range(1, 10))  # up to 10 blocks
     ladders = ladders_of(rungs, (*rungs, 20), (*rungs, 30))
     assert POSITIONS[8:10] == (10, 12)
@@ -195,7 +195,7 @@ def test_a_segment_ends_where_the_cache_stopped_finding() -> None:
     assert not before.any()
 
 
-def test_what_was_cached_before_the_recording_is_known() -> None:
+def test_prefixes_cached_before_the_recording_are_detected() -> None:
     ladders = ladders_of((1, 2), (1, 2), (5,))
     _, before = prefixes_of(ladders, np.array([32, 32, 0]))
     assert before.tolist() == [True, False, False]
@@ -215,6 +215,6 @@ def test_a_system_prompt_is_common_and_a_conversation_is_not() -> None:
     system, mine = (again.keys[place::2].tolist() for place in (0, 1))
     assert len(set(system)) == 1
     first, copy, same, same_copy, *_ = mine
-    assert (first, copy) == (same, same_copy)  # the two turns of a user, and of its copy
+    assert (first, copy) == (same, same_copy)  # both turns of a user, and of the user's copy
     assert first != copy
     assert len(set(mine)) == 4

@@ -19,7 +19,7 @@ THREE = Requests(
 
 
 def objective(folder: Path, good: str, where: str = "streamed == true") -> Objective:
-    """An objective that calls this good."""
+    """Return an objective with this condition for a good request."""
     file = folder / "chat.yaml"
     file.write_text(chat_openslo(good, where))
     (found,) = load([file]).objectives
@@ -36,8 +36,8 @@ def test_each_latency_has_its_own_threshold(tmp_path: Path) -> None:
     assert not thresholds([chat], Metric.E2E)
 
 
-def test_an_alternative_is_no_threshold(tmp_path: Path) -> None:
-    """A request may be slow and still good."""
+def test_an_alternative_condition_gives_no_threshold(tmp_path: Path) -> None:
+    """A slow request may still be good."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1 or e2e_s <= 9")], Metric.TTFT)
     assert not thresholds([objective(tmp_path, "ttft_s >= 1")], Metric.TTFT)
 
@@ -54,7 +54,7 @@ def test_an_alternative_is_no_threshold(tmp_path: Path) -> None:
         ("streamed == true or model == 'n'", [True, False, True]),
     ],
 )
-def test_only_the_requests_it_is_about_are_counted(
+def test_only_requests_that_the_objective_selects_are_counted(
     tmp_path: Path, where: str, counted: list[bool]
 ) -> None:
     """An unknown value selects nothing, as in `alerts.evaluation.request_verdicts`."""
@@ -62,6 +62,6 @@ def test_only_the_requests_it_is_about_are_counted(
     assert found.counts(THREE).tolist() == counted
 
 
-def test_an_objective_about_a_column_that_is_not_read_has_no_threshold(tmp_path: Path) -> None:
-    """It would count the wrong requests."""
+def test_an_objective_on_an_unread_column_has_no_threshold(tmp_path: Path) -> None:
+    """A threshold on the other columns would count the wrong requests."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1", "engine == 1")], Metric.TTFT)

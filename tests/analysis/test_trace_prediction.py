@@ -51,7 +51,7 @@ def recorded(replicas: int = 1, stalls: bool = False) -> Recorded:
 
 @cache
 def trace(rate_per_s: float, stalls: bool = False) -> tuple[Arrivals, dict[str, Any]]:
-    """Return requests that were never seen by the window's fleet, and their true latencies."""
+    """Return requests that the window's fleet has not served, and their true latencies."""
     table = simulated(rate_per_s, 12, stalls=stalls)[0].request_table()
     whole = np.asarray(table["output_tokens"].fill_null(0)) > 0
     received_ns, prompts, answers = (
@@ -94,7 +94,7 @@ def test_a_trace_is_predicted_as_the_same_fleet_measures_it(rate_per_s: float) -
     assert 0 < (found.objectives[0].good_ratio.value or 0) <= 1
 
 
-def test_what_the_window_did_not_have_is_listed() -> None:
+def test_lengths_beyond_the_window_are_listed() -> None:
     arrivals, _ = trace(2.0)
     arrivals = replace(
         arrivals,
@@ -147,7 +147,7 @@ def test_requests_that_do_not_fit_are_rejected() -> None:
 
 
 def test_shared_prefixes_of_a_trace_are_cached() -> None:
-    """The modelled KV cache finds them, if the engines have one."""
+    """If the engines have a KV cache, the modelled cache finds the prefixes."""
     n = 300
     arrivals = Arrivals(
         received_s=np.arange(n, dtype=np.float64) * 0.5,
@@ -173,7 +173,9 @@ def test_shared_prefixes_of_a_trace_are_cached() -> None:
     )
 
 
-def test_a_window_that_is_not_reproduced_predicts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_reproduced_window_there_is_no_prediction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("analysis.what_if.MOST_ERROR", {"p50": -1.0})
     found = answer(trace(2.0)[0], draws=0)
     assert found.of_window.refused is not None

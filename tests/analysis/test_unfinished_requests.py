@@ -19,7 +19,7 @@ from telemetry.requests import RequestTimeline, Source
 
 BEGAN_S = 1_790_000_000
 HANG_S, NOW_S = 220.0, 340.0
-"""Seconds since the start: one engine hangs, and an engineer asks why two minutes later."""
+"""Seconds since the start at which an engine hangs, and at which the cause is asked for."""
 S = 10**9
 
 
@@ -38,7 +38,7 @@ def hanging() -> Dataset:
 
 
 def report(row: RequestTimeline, seen_unix_ns: int) -> InFlightRequest:
-    """The last report of a request that has not ended."""
+    """Return the last report about a request that has not ended."""
     return InFlightRequest(
         span_id=row.span_id,
         trace_id=row.trace_id,
@@ -55,7 +55,7 @@ def report(row: RequestTimeline, seen_unix_ns: int) -> InFlightRequest:
 
 
 def explained(engine: Engine, in_flight: bool, metric: Metric = Metric.TTFT) -> Explanation:
-    """Store what is known at NOW_S, and explain the two minutes before it."""
+    """Store the data that is known at NOW_S, and explain the two minutes before it."""
     data = hanging()
     now_ns = round((BEGAN_S + NOW_S) * S)
     rows = [row for row in data.requests if row.received_unix_ns + row.e2e_s * 1e9 < now_ns]
@@ -81,7 +81,7 @@ def test_a_hang_is_named_while_it_lasts(engine: Engine) -> None:
 
 
 def test_cached_columns_get_the_same_rows(engine: Engine) -> None:
-    """Their labels are dictionaries, and their numbers have 32 bits."""
+    """The labels are dictionaries, and the numbers have 32 bits."""
     explained(engine, in_flight=True)
     window = Window(BEGAN_S * S, round((BEGAN_S + NOW_S) * S))
     read = evidence(engine, window, REQUEST_COLUMNS, {})
@@ -97,8 +97,8 @@ def test_cached_columns_get_the_same_rows(engine: Engine) -> None:
     )
 
 
-def test_requests_that_no_one_reports_are_not_explained(engine: Engine) -> None:
-    """Rows and samples alone show no request that waits."""
+def test_unreported_requests_are_not_explained(engine: Engine) -> None:
+    """Rows and samples without reports contain no waiting requests."""
     assert not explained(engine, in_flight=False).causes
 
 

@@ -101,7 +101,7 @@ def test_a_change_is_predicted_as_the_changed_fleet_measures_it(
         )
 
 
-def test_too_few_seats_are_said_to_saturate() -> None:
+def test_too_few_batch_slots_are_reported_as_saturated() -> None:
     found = answer(Edits(arguments={"max_num_seqs": "4"}))
     assert found.saturated
     assert found.binds == "seats"
@@ -109,7 +109,7 @@ def test_too_few_seats_are_said_to_saturate() -> None:
 
 
 def test_a_full_queue_is_reported_as_saturated() -> None:
-    """The queueing time does not grow any more, because further requests are rejected."""
+    """The queueing time stops growing when further requests are rejected."""
     whole = recorded()
     (one,) = whole.engines
     engine = replace(one.model.engine, max_num_queued_reqs=40)
@@ -120,7 +120,7 @@ def test_a_full_queue_is_reported_as_saturated() -> None:
     assert found.saturated
 
 
-def test_more_replicas_shorten_what_a_higher_rate_lengthens() -> None:
+def test_more_replicas_offset_a_higher_rate() -> None:
     higher = answer(Edits(rates=[Rate(factor=2.0)]))
     more = answer(Edits(rates=[Rate(factor=2.0)], replicas=2, router="least_outstanding"))
     value = higher.predicted["tpot_s"]["p50"].value
@@ -216,7 +216,6 @@ def test_an_engine_without_samples_is_refused() -> None:
 @pytest.mark.parametrize(
     ("beside", "reason"),
     [
-        ({"kv_transfer.kv_connector": "NixlConnector"}, "KV transfer"),
         ({"lora.max_loras": 4}, "LoRA"),
         ({"parallel.pipeline_parallel_size": 2}, "pipeline parallelism"),
         ({"scheduler.max_num_seqs": None}, "max_num_seqs"),

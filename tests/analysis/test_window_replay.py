@@ -17,7 +17,7 @@ SECONDS = 120
 
 @pytest.fixture(scope="module")
 def recorded() -> Recorded:
-    """Two replicas. In each block, replica r has a stall of r + 1 s, and a pace of r + 1."""
+    """Return two replicas; in each block, replica r has a stall of r + 1 s and a pace of r + 1."""
     config = FleetConfig(
         duration_s=LEAD_S + SECONDS, seed=4, replicas=2, workload=Workload(rate_per_s=6.0)
     )

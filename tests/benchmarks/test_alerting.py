@@ -23,21 +23,21 @@ HANG, _, DOWN = OUTAGES
     ("steps", "arrived", "hurt", "deserves"),
     [
         (20, 10, 10, True),
-        (19, 10, 10, False),  # four minutes and three quarters
+        (19, 10, 10, False),  # 4.75 minutes
         (20, 10, 1, False),  # exactly a tenth
         (20, 10, 2, True),
         (20, 0, 0, False),
     ],
 )
-def test_a_page_is_deserved_by_the_users_hurt(
+def test_a_page_is_correct_if_many_users_are_affected(
     steps: int, arrived: int, hurt: int, deserves: bool
 ) -> None:
-    """More than a tenth of the requests of five minutes are bad, whatever the budget."""
+    """A page is correct if more than a tenth of the requests of five minutes are bad."""
     assert users_hurt(np.full(steps, arrived), np.full(steps, hurt)) is deserves
 
 
-def test_a_handful_of_requests_deserves_no_page() -> None:
-    """Nine failures of nine in an hour do not; ten of ten do."""
+def test_few_bad_requests_need_no_page() -> None:
+    """Nine failures of nine requests in an hour need no page; ten of ten do."""
     arrived = np.zeros(240, dtype=np.int64)
     arrived[::26][:9] = 1
     assert arrived.sum() == 9
@@ -46,8 +46,8 @@ def test_a_handful_of_requests_deserves_no_page() -> None:
     assert users_hurt(arrived, arrived)
 
 
-def test_a_hang_is_counted_when_it_ends_and_an_absence_never() -> None:
-    """Both deserve a page at the time the requests arrived."""
+def test_a_hang_is_counted_at_its_end_and_an_absence_is_not_counted() -> None:
+    """Both outages need a page while the requests arrive."""
     for kind in (HANG, DOWN):
         days = two_days((1, 2), [kind], 4.0)
         (burn,) = days.burns
@@ -82,8 +82,8 @@ def test_each_rule_pages_of_a_total_failure() -> None:
         assert first * STEP_S < page.fired_s < first * STEP_S + 600
 
 
-def test_absent_counters_page_by_the_policys_own_rule_alone() -> None:
-    """The two thresholds have no data."""
+def test_absent_counters_page_only_by_the_rule_of_the_policy() -> None:
+    """The two thresholds have no data while the counters are absent."""
     steps = DAY_S // STEP_S
     absent = np.zeros(steps, dtype=bool)
     absent[100:200] = True

@@ -53,7 +53,7 @@ NOTHING = replace(
 
 
 def requests(**grown: float) -> Requests:
-    """A thousand requests in each stretch; the named parts take so much longer in the second."""
+    """Return a thousand requests per range; in the second range, the given parts are longer."""
     at = np.linspace(0, 200e9, 2000, endpoint=False).astype(np.int64)
     numbers = dict.fromkeys(("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s"), 0.1)
     columns = {
@@ -65,7 +65,7 @@ def requests(**grown: float) -> Requests:
     return Requests(at, columns)
 
 
-def test_each_cause_comes_as_often_as_the_others() -> None:
+def test_each_cause_is_drawn_equally_often() -> None:
     """Three of five cases have one fault, one has two, and one has none."""
     kinds = kinds_of(360, 4, None)
     assert Counter(kind for kind, _ in kinds) == {SINGLE: 216, PAIR: 72, NONE: 72}
@@ -74,7 +74,7 @@ def test_each_cause_comes_as_often_as_the_others() -> None:
     assert all(len(set(causes)) == 2 for kind, causes in kinds if kind == PAIR)
 
 
-def test_a_case_is_decided_by_the_seed_and_its_number() -> None:
+def test_a_case_depends_only_on_the_seed_and_its_number() -> None:
     assert drawn(3, 7, SINGLE, ("preemption",)) == drawn(3, 7, SINGLE, ("preemption",))
     assert (
         drawn(3, 7, SINGLE, ("preemption",)).config != drawn(3, 8, SINGLE, ("preemption",)).config
@@ -97,15 +97,15 @@ def test_the_phase_that_grew_most_comes_first(phase: str, cause: str) -> None:
     assert by_phase(requests(**{phase: 1.0}), question)[0] == cause
 
 
-def test_the_series_that_left_its_range_comes_first() -> None:
-    """However few seconds it is."""
+def test_the_series_with_the_largest_score_is_first() -> None:
+    """The size of the growth in seconds does not matter."""
     question = Question(Metric.E2E, WINDOW, BASELINE)
     found = by_score(requests(frontend_s=1.0, delivery_s=0.5), Servers(), question)
     assert found[0] == "frontend_cpu"
 
 
 def test_the_alert_names_the_latency_that_grew_most() -> None:
-    """By its ratio, not in seconds."""
+    """Growth is compared as a ratio, not in seconds."""
     assert alerted(requests(queue_s=1.0), BASELINE, WINDOW) is Metric.QUEUE
     assert alerted(requests(delivery_s=3.0), BASELINE, WINDOW) is Metric.E2E
 
@@ -126,10 +126,10 @@ def test_outcomes() -> None:
 
 
 def test_a_missed_bar_fails() -> None:
-    assert passed([A_RESULT, A_PAIR, NOTHING]) is False  # of the pair, one is missing
+    assert passed([A_RESULT, A_PAIR, NOTHING]) is False  # one cause of the pair is missing
     both = replace(A_PAIR, found=("engine_stall", "preemption"))
     hidden = replace(A_PAIR, true_shares=(1.02, -0.02))
-    assert passed([A_RESULT, hidden, NOTHING])  # there is but one to be named
+    assert passed([A_RESULT, hidden, NOTHING])  # only one cause can be found
     assert passed([A_RESULT, both, NOTHING])
     assert not passed([replace(A_RESULT, found=()), both, NOTHING])
     assert not passed([A_RESULT, both, replace(NOTHING, verdict="incident")])
@@ -144,11 +144,11 @@ def test_the_table_names_the_wrong_answers() -> None:
         assert name in shown
 
 
-def test_a_kept_result_is_read_as_it_was() -> None:
-    """A run that was stopped continues."""
+def test_a_stored_result_is_read_unchanged() -> None:
+    """A benchmark that was stopped continues with the stored results."""
     for result in (A_RESULT, A_PAIR, NOTHING):
         assert read(json.dumps(asdict(result))) == result
 
 
-def test_a_table_of_nothing_is_no_failure() -> None:
+def test_an_empty_table_is_not_a_failure() -> None:
     assert list(table([]))

@@ -1,4 +1,4 @@
-"""The bandwidth benchmark without a GPU: its calculation and its messages."""
+"""Tests of the bandwidth benchmark's calculation and messages, without a GPU."""
 
 import ctypes
 import sys
@@ -42,7 +42,7 @@ def test_the_known_rate_is_of_the_copies_that_were_made(duty: float) -> None:
     assert measure(duty, copy, lambda: None, 1, COPY_BYTES, clock, wait) is None
 
 
-def test_the_bar_is_kept_or_missed() -> None:
+def test_the_target_value_is_met_or_missed() -> None:
     good, bad = Point(0.5, 1e12, 1.09e12), Point(1.0, 2e12, 1.7e12)
     assert table([good])[-1] == "bar: within 10%; the worst is 9.0% off: kept"
     assert table([good, bad])[-1] == "bar: within 10%; the worst is 15.0% off: MISSED"
@@ -52,7 +52,7 @@ def test_the_bar_is_kept_or_missed() -> None:
 def test_without_a_gpu_it_prints_the_reason_and_succeeds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`make bench` runs everywhere."""
+    """`make bench` succeeds on machines without a GPU."""
 
     def missing(_name: str) -> None:
         raise OSError
@@ -72,20 +72,21 @@ def test_an_older_gpu_is_reported(install: Callable[..., Driver]) -> None:
 
 UUID = "12345678-aaaa-bbbb-cccc-1234567890ab"
 PEAK = 2 * 2_619e6 * 5_120 / 8
-"""Peak bandwidth of the fake's bus width and clock, in bytes/s."""
+"""The peak bandwidth for the fake's bus width and clock, in bytes/s."""
 AT_BEST = 0.9 * PEAK
 
 
 class Machine(Driver):
-    """A GPU that moves bytes in the time of a test's clock, and a driver that updates its counters
-    ten times a second.
+    """A fake GPU that moves bytes in a fake clock's time.
+
+    Its driver updates the counters ten times per second.
     """
 
     def __init__(self, *cards: Card) -> None:
         super().__init__(*cards)
         self.now_s = 1_000.0
         self.moved: list[tuple[float, float]] = [(0.0, 0.0)]
-        """Instants, and how many bytes had been moved by then."""
+        """Pairs of an instant and the number of bytes moved until then."""
         self.counted: dict[int, tuple[float, float]] = {}
 
     def clock(self) -> float:
@@ -119,7 +120,7 @@ class Machine(Driver):
 
 
 def torch_on(machine: Machine, uuid: str = UUID) -> Any:
-    """Replace PyTorch: copies wait in a queue until they are synchronised."""
+    """Replace PyTorch with a fake that runs queued copies at a synchronisation."""
     queued: list[float] = []
 
     class Memory:
@@ -148,7 +149,7 @@ def torch_on(machine: Machine, uuid: str = UUID) -> Any:
 
 
 def on(monkeypatch: pytest.MonkeyPatch, *cards: Card, uuid: str = UUID) -> Machine:
-    """Install a machine with these GPUs below the package, and PyTorch on its first."""
+    """Install a fake machine with these GPUs; PyTorch uses the first one."""
     machine = Machine(*cards)
     monkeypatch.setattr(pynvml, "nvmlLib", machine)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
@@ -156,7 +157,7 @@ def on(monkeypatch: pytest.MonkeyPatch, *cards: Card, uuid: str = UUID) -> Machi
     return machine
 
 
-def test_the_whole_of_it_measures_what_a_gpu_moved(
+def test_the_program_measures_the_bytes_of_a_gpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = on(monkeypatch, Card(uuid=f"GPU-{UUID}"), Card(uuid="GPU-other", gpm={}))
@@ -174,10 +175,10 @@ def test_the_whole_of_it_measures_what_a_gpu_moved(
     assert machine.open == 0
 
 
-def test_a_gpu_without_the_counter_is_a_reason_and_no_failure(
+def test_a_gpu_without_the_counter_is_not_a_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """PyTorch's GPU decides, even where another has the counter."""
+    """Only the counter of PyTorch's GPU matters, even if another GPU has one."""
     cards = Card(uuid=f"GPU-{UUID}", supports_gpm=False), Card(uuid="GPU-other")
     machine = on(monkeypatch, *cards)
     assert main([], machine.clock, machine.pause) == 0
@@ -188,7 +189,7 @@ def test_a_gpu_without_the_counter_is_a_reason_and_no_failure(
 
 
 def test_memory_that_fits_a_cache_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its copies would never reach the memory."""
+    """Copies within a cache would never use the memory."""
     with pytest.raises(SystemExit):
         main(["--gib", "0.03"])
     assert "at least 0.5" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from store.writer import Writer
 from telemetry.request_rows import RequestRows
 
 
-def test_measured_and_modelled_stand_side_by_side_with_what_a_request_costs(tmp_path: Path) -> None:
+def test_the_table_has_measured_and_modelled_values_and_the_cost(tmp_path: Path) -> None:
     case = run(FleetConfig(duration_s=40.0, replicas=2, seed=3))
     pricing = Pricing(load_prices())
     pricing.update(case.starts, case.samples, case.gpus)
@@ -39,7 +39,7 @@ def test_measured_and_modelled_stand_side_by_side_with_what_a_request_costs(tmp_
 
 
 def test_no_server_is_loaded_without_a_request(capsys: pytest.CaptureFixture[str]) -> None:
-    """`make bench` runs everywhere, also where a server listens on port 8000."""
+    """`make bench` must not load a server that happens to listen on port 8000."""
     assert main([]) == 0
     assert main(["--port", "1"]) == 0
     output = capsys.readouterr().out.splitlines()

@@ -15,7 +15,7 @@ DOCS: Final = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 @pytest.mark.real
 @pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.name[:40])
 def test_the_table_is_current_and_sloth_never_pages_first(fault: Fault) -> None:
-    """Where this fails: python benchmarks/timelines.py --table, and copy what it prints."""
+    """If this test fails, run python benchmarks/timelines.py --table, and copy the output."""
     if shutil.which("promtool") is None:
         pytest.skip("there is no promtool: apt-get install prometheus")
     found = timeline(fault)
@@ -25,7 +25,7 @@ def test_the_table_is_current_and_sloth_never_pages_first(fault: Fault) -> None:
         assert found.page_s <= found.sloth_s + STEP_S
 
 
-def test_every_fault_has_a_row_of_its_own() -> None:
+def test_every_fault_has_its_row() -> None:
     rows = {
         line.split(" | ")[0].removeprefix("| ")
         for line in DOCS.read_text().splitlines()
@@ -48,7 +48,7 @@ def test_a_time_is_written_for_people(seconds: int | None, wanted: str) -> None:
 
 
 def test_sloths_page_has_its_windows_and_factors() -> None:
-    """For 30 days: 14.4 over 5 min and 1 h, 6 over 30 min and 6 h. Each query is in parentheses."""
+    """For 30 days, the factors are 14.4 (5 min and 1 h) and 6 (30 min and 6 h)."""
     (group,) = yaml.safe_load(sloth_pages("a or b[{{.window}}]", "c # d\n", Fraction(99, 100)))[
         "groups"
     ]

@@ -21,7 +21,7 @@ START_S = 1_763_634_000
 
 @pytest.fixture
 def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Run `tailspan` on the database, for the first ten minutes of its requests. Causes are
+    """Return a function that runs `tailspan` for the first ten minutes of the database. Causes are
     replayed in this process."""
     monkeypatch.setattr(replay_process, "_from_child", replayed_here)
 
@@ -40,7 +40,7 @@ def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
 def queued(
     fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
 ) -> Callable[..., None]:
-    """400 requests each before and after the start; the later ones wait for blocks."""
+    """Return a function that stores 400 requests before the start and 400 after it, which queue."""
 
     def put(waited_s: float, **about: Any) -> None:
         rows = []
@@ -76,7 +76,7 @@ def queued(
 def exported(
     stranger: Callable[..., str], http_answer: Callable[..., bytes]
 ) -> Callable[[str], tuple[str, int]]:
-    """Serve this exposition as a Tailspan, and return its host and port."""
+    """Return a function that serves these metrics as Tailspan would, and returns host and port."""
 
     def serve(metrics: str) -> tuple[str, int]:
         address = urlsplit(stranger({"/metrics": http_answer(body=metrics)}))
@@ -89,7 +89,7 @@ def exported(
 
 @pytest.fixture
 def tailspan_of(url: str) -> Iterator[Callable[..., list[str]]]:
-    """Start a Tailspan without its pages, and return the options that lead to it."""
+    """Start Tailspan without the explorer, and return the options with its addresses."""
     engine = open_database(url)
     with ExitStack() as running:
         loop = running.enter_context(background_loop())
@@ -114,7 +114,7 @@ def tailspan_of(url: str) -> Iterator[Callable[..., list[str]]]:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], Mapping[str, str]]]:
-    """Record the command and the environment that `tailspan ui` becomes."""
+    """Record the command and the environment that `tailspan ui` executes."""
     seen: list[tuple[Sequence[str], Mapping[str, str]]] = []
     monkeypatch.setattr(os, "execve", lambda _, command, env: seen.append((command, env)))
     return seen

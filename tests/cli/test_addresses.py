@@ -18,7 +18,7 @@ from cli.options.addresses import Host, authority, base_url, is_loopback
     ],
 )
 def test_a_base_url_may_have_a_slash_and_v1(given: str, read: str) -> None:
-    """OpenAI's clients want the /v1."""
+    """OpenAI's clients require the /v1."""
     assert base_url(given) == read
 
 
@@ -55,7 +55,7 @@ def test_a_password_is_refused_and_not_repeated(given: str) -> None:
     assert "s3cret" not in str(refused.value)
 
 
-def test_an_address_to_listen_on_becomes_one_to_go_to() -> None:
+def test_a_listening_address_becomes_a_reachable_one() -> None:
     assert authority("0.0.0.0", 80) == authority("::", 80) == "127.0.0.1:80"
     assert authority("::1", 80) == "[::1]:80"
     assert authority("gpu-host", 80) == "gpu-host:80"

@@ -20,7 +20,7 @@ START_S = CONFIG.started_unix_ns / 1e9
 
 @pytest.fixture
 def ask(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Ask about a simulated replica, which the database holds."""
+    """Return a function that runs `tailspan advise` on a database with a simulated replica."""
     data = simulate(CONFIG)
     engine = open_database(url)
     with Writer(engine) as writer:
@@ -50,7 +50,7 @@ def test_each_lever_has_its_effect_its_cost_and_its_precondition(
     assert any("smaller model" in each for each in found["unknown"])
 
 
-def test_the_table_has_gains_and_what_does_not_help(ask: Callable[..., Result]) -> None:
+def test_the_table_has_helpful_and_useless_levers(ask: Callable[..., Result]) -> None:
     result = ask("--metric", "ttft")
     assert result.exit_code == 0
     assert "No gain at P99 of TTFT here" in result.stdout

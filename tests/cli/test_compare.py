@@ -20,7 +20,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
-    """Ask about a database with two windows; the second server is 20 % slower."""
+    """Run `tailspan compare` on two windows; in the second, the server is 20 % slower."""
     url = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
     store(url)
 
@@ -112,7 +112,7 @@ def test_an_empty_range_is_undecided_and_passes(ask: Callable[..., Result]) -> N
         ([*SIDES, "--objectives", "/no/such/file"], "--objectives: "),
     ],
 )
-def test_wrong_usage_says_what_is_allowed(
+def test_wrong_usage_prints_the_allowed_values(
     ask: Callable[..., Result], words: list[str], reason: str
 ) -> None:
     result = ask(*words)

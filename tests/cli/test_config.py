@@ -35,7 +35,7 @@ SECOND = replace(
 
 @pytest.fixture
 def config(url: str) -> Callable[..., Result]:
-    """Run `tailspan config` on a database with two starts, or with others."""
+    """Run `tailspan config` on a database with two starts, or with the given starts."""
 
     def run(*words: str, starts: tuple[EngineStart, ...] = (FIRST, SECOND)) -> Result:
         engine = open_database(url)
@@ -63,7 +63,7 @@ def test_one_fingerprint_shows_its_arguments(config: Config) -> None:
     assert "cache.enable_prefix_caching  true" in result.output
 
 
-def test_two_fingerprints_show_what_differs(config: Config) -> None:
+def test_two_fingerprints_show_the_differences(config: Config) -> None:
     result = config("c0ffee00", "c0de")
     assert "scheduler.max_num_seqs  16        4" in result.output
     assert "prefix" not in result.output

@@ -28,7 +28,7 @@ KEYS = [
 
 @pytest.fixture
 def serve(url: str, request_row: Requests) -> Serve:
-    """An engine that was up for ten minutes and half busy, with three requests."""
+    """Store three requests of an engine that was up for ten minutes and half busy."""
 
     def make(device: str | None = "NVIDIA H100 80GB HBM3", **about: Any) -> None:
         samples = [
@@ -77,7 +77,6 @@ def serve(url: str, request_row: Requests) -> Serve:
 
 
 def printed(result: Result) -> dict[str, Any]:
-    """Return the one JSON object."""
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
@@ -103,7 +102,7 @@ def test_json_is_one_object_with_the_contracts_keys(run: Run, serve: Serve) -> N
 
 
 def test_energy_is_shown_by_group_where_it_is_measured(run: Run, serve: Serve, url: str) -> None:
-    """Two GPUs draw 300 W each; idle time is subtracted."""
+    """Two GPUs draw 300 W each; idle power is subtracted."""
     serve()
     assert "Wh" not in run("cost", "--by", "tenant").stdout.split()
     assert printed(run("cost", "--by", "tenant", "--format", "json"))["groups"][0]["joules"] is None
@@ -127,7 +126,7 @@ def test_energy_is_shown_by_group_where_it_is_measured(run: Run, serve: Serve, u
     assert "Wh" in shown.split()
 
 
-def test_text_leads_with_the_sum_and_names_every_part(run: Run, serve: Serve) -> None:
+def test_text_begins_with_the_sum_and_lists_every_part(run: Run, serve: Serve) -> None:
     serve()
     shown = run("cost", "--by", "tenant").stdout
     for words in (
@@ -169,7 +168,7 @@ def test_an_engine_without_a_device_can_be_priced_by_its_replica(run: Run, serve
 def test_a_server_without_engine_data_gets_a_hint(
     run: Run, fill: Callable[..., None], request_row: Requests
 ) -> None:
-    """Spans of vLLM name no engine, and those of a client no server."""
+    """vLLM's native spans contain no engine, and client spans contain no server."""
     fill(request_row(1, replica="bare", prompt_tokens=5, output_tokens=5), request_row(2))
     shown = run("cost").stdout
     assert "No price: requests from client spans have no server name; 1 request is" in shown
@@ -204,7 +203,7 @@ def test_a_window_without_engines_has_a_hint(run: Run, url: str, serve: Serve) -
         (["--prices", "/nowhere.yaml"], "/nowhere.yaml: cannot be read"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_is_allowed(
+def test_a_wrong_option_is_reported_with_the_allowed_values(
     run: Run, serve: Serve, words: list[str], complaint: str
 ) -> None:
     serve()
@@ -221,7 +220,7 @@ def test_costs_are_grouped_by_hour_and_model(run: Run, serve: Serve) -> None:
 
 
 def test_doctor_shows_the_price_of_each_engine(run: Run, serve: Serve) -> None:
-    """A missing price is no failure."""
+    """A missing price is not a failure."""
     serve()
     result = run("doctor", "--format", "json", "--no-explorer", window=False)
     found = [json.loads(line) for line in result.stdout.splitlines()]
@@ -237,7 +236,7 @@ def test_doctor_names_a_device_that_has_no_price(run: Run, serve: Serve) -> None
     assert "→ set a price: --prices FILE or TAILSPAN_PRICES" in shown
 
 
-def test_requests_are_shown_with_their_cost_where_it_is_known(run: Run, serve: Serve) -> None:
+def test_requests_are_shown_with_their_known_cost(run: Run, serve: Serve) -> None:
     serve(cost_usd=0.01234)
     shown = run("requests").stdout
     assert "cost" in shown
@@ -245,7 +244,7 @@ def test_requests_are_shown_with_their_cost_where_it_is_known(run: Run, serve: S
 
 
 def test_a_filter_selects_requests_and_leaves_the_bill(run: Run, serve: Serve) -> None:
-    """The engines cost the same; what is grouped and compared is the selected requests alone."""
+    """The engines' bill does not change; only the selected requests are grouped and compared."""
     serve()
     every = printed(run("cost", "--by", "tenant", "--format", "json"))
     acme = printed(run("cost", "--where", "tenant=acme", "--by", "outcome", "--format", "json"))
@@ -257,16 +256,14 @@ def test_a_filter_selects_requests_and_leaves_the_bill(run: Run, serve: Serve) -
     assert group["cost_usd"] == pytest.approx(every["groups"][0]["cost_usd"])
     assert acme["selected"]["cost_usd"] == pytest.approx(group["cost_usd"])
     assert acme["managed"][0]["requests"] == 2
-    assert acme["break_even"] is None  # of a part of the traffic there is none
+    assert acme["break_even"] is None  # no break-even for a part of the traffic
     shown = run("cost", "--where", "tenant=acme").stdout
     assert "tenant=acme: $0.399 (30.0 % of the bill, $2.39 an hour) for 2 requests." in shown
     assert printed(run("cost", "--where", "tenant=", "--format", "json"))["groups"] == []
 
 
-def test_dollars_an_hour_and_managed_prices_of_groups_sum_to_the_whole(
-    run: Run, serve: Serve
-) -> None:
-    """An hour of the requests' share of the bill; the same tokens at the managed model."""
+def test_hourly_cost_and_managed_prices_of_groups_sum_to_the_whole(run: Run, serve: Serve) -> None:
+    """The requests' share of the bill is per hour; the managed model gets the same tokens."""
     serve()
     found = printed(run("cost", "--by", "tenant", "--format", "json"))
     total, groups = found["total"], found["groups"]

@@ -32,15 +32,13 @@ Exported = Callable[[str], tuple[str, int]]
 
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine of the tests may have a GPU."""
+    """Hide the GPUs of the machine that runs the tests."""
     none = Finding("gpus", True, "none here")
     monkeypatch.setattr(gpus, "local", lambda: iter([none]))
 
 
 @pytest.fixture
 def doctor(url: str) -> Callable[..., Result]:
-    """Run `tailspan doctor`."""
-
     def run(*words: str, database: str = url) -> Result:
         result = CliRunner().invoke(
             tailspan, ["doctor", "--database", database, *words], catch_exceptions=False
@@ -53,7 +51,7 @@ def doctor(url: str) -> Callable[..., Result]:
 
 @pytest.fixture
 def nowhere(free_port: int) -> list[str]:
-    """Options with addresses on which nothing listens."""
+    """Return options with addresses on which no server listens."""
     return [f"--{part}-port={free_port}" for part in ("grpc", "http", "metrics", "explorer")]
 
 
@@ -64,7 +62,7 @@ def somewhere(tailspan_of: Callable[..., list[str]]) -> list[str]:
 
 @pytest.fixture
 def received(fill: Fill, request_row: Callable[..., RequestTimeline]) -> Callable[[float], None]:
-    """Store a request of so many seconds ago."""
+    """Store a request that was received this many seconds ago."""
     return lambda ago_s: fill(request_row(received_unix_ns=time.time_ns() - int(ago_s * 1e9)))
 
 
@@ -100,13 +98,13 @@ def test_all_is_well(
     assert all(finding["ok"] is True and finding["mend"] is None for finding in every)
 
 
-def test_nothing_is_up(doctor: Doctor, nowhere: list[str]) -> None:
+def test_every_check_fails_if_nothing_runs(doctor: Doctor, nowhere: list[str]) -> None:
     result = doctor(
         *nowhere, "--vllm", f"http://127.0.0.1{nowhere[0][-6:].replace('=', ':')}", "--format=json"
     )
     assert result.exit_code == 1
     found = findings(result)
-    # Of this machine, and no connection.
+    # This check is about the machine, not about a connection.
     found.pop("gpus")
     assert set(found) == {"database", "vllm", "OTLP gRPC", "OTLP HTTP", "metrics", "explorer"}
     assert "there is no database at" in found["database"][0]["detail"]
@@ -141,7 +139,7 @@ def test_old_telemetry_fails_only_where_a_server_should_report(
     ok: bool | None,
     words: str,
 ) -> None:
-    """Without a named server, silence may be normal."""
+    """Without a named server, a lack of new telemetry may be normal."""
     if ago_s is not None:
         received(ago_s)
     (finding,) = findings(doctor(*nowhere, "--format=json"))["telemetry"]
@@ -171,7 +169,7 @@ def test_a_slow_read_path_is_reported_with_its_reason(
 def test_a_database_of_a_newer_tailspan_is_not_read(
     doctor: Doctor, nowhere: list[str], url: str
 ) -> None:
-    """Starting Tailspan would not help."""
+    """A start of Tailspan would not help."""
     engine = open_database(url)
     with engine.begin() as connection:
         connection.execute(update(REVISION).values(version_num="9999"))
@@ -265,7 +263,7 @@ def test_another_program_on_our_ports_is_recognised(
         (["--explorer-port", "http"], ["--explorer-port", "http", "not a valid integer"]),
     ],
 )
-def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
+def test_a_wrong_option_is_reported_with_its_value_and_the_allowed_ones(
     verb: str, words: list[str], shown: list[str], url: str
 ) -> None:
     result = CliRunner().invoke(tailspan, [verb, "--database", url, *words])
@@ -316,7 +314,7 @@ def test_metrics_of_another_program_have_no_targets(exported: Exported) -> None:
 
 
 def test_a_clock_that_is_off_is_named_with_what_to_do(exported: Exported) -> None:
-    """A clock ahead is a failure; late data may also come from a queue."""
+    """A clock that is ahead is a failure; late data may also come from a queue."""
     shown = (
         'tailspan_clock_lead_seconds{source="a"} 42.5\n'
         'tailspan_clock_lead_seconds{source="b\x1b[31m"} -95.0\n'
@@ -335,7 +333,7 @@ def test_a_clock_that_is_off_is_named_with_what_to_do(exported: Exported) -> Non
 
 
 @pytest.mark.parametrize(("jump_s", "way"), [(691_200.0, "ahead of"), (-1800.0, "behind")])
-def test_our_own_clock_that_jumped_is_named(exported: Exported, jump_s: float, way: str) -> None:
+def test_a_jump_of_our_own_clock_is_reported(exported: Exported, jump_s: float, way: str) -> None:
     shown = f"tailspan_clock_jump_seconds {jump_s}\ntailspan_retention_behind_seconds 691200\n"
     jumped, behind = clocks.clocks(*exported(shown))
     assert jumped.ok is False
@@ -357,8 +355,8 @@ def test_late_telemetry_of_all_senders_delays_alerts(exported: Exported) -> None
         assert "check the clock of the collector's machine first" in str(finding.mend)
 
 
-def test_where_all_clocks_are_ahead_ours_is_looked_at_first(exported: Exported) -> None:
-    """It is more likely that one clock is behind than that all others are ahead."""
+def test_if_all_clocks_are_ahead_our_own_clock_is_suspected(exported: Exported) -> None:
+    """One clock that is behind is more likely than several that are ahead."""
     shown = "".join(
         f'tailspan_clock_{what}_seconds{{source="{name}"}} 42.0\n'
         for what in ("lead", "ahead")
@@ -374,7 +372,7 @@ def test_where_all_clocks_are_ahead_ours_is_looked_at_first(exported: Exported) 
     ("ahead_s", "problem"),
     [(-90.0, "its clock is behind its clients' by at least 90 s"), (0.0, None)],
 )
-def test_a_clock_that_is_not_its_clients_is_named(
+def test_a_clock_that_differs_from_its_clients_is_named(
     fill: Fill,
     request_row: Callable[..., RequestTimeline],
     doctor: Doctor,
@@ -382,7 +380,7 @@ def test_a_clock_that_is_not_its_clients_is_named(
     ahead_s: float,
     problem: str | None,
 ) -> None:
-    """Server and client reported the same requests; a clock that is behind shows only here."""
+    """The server and the client reported the same requests, so their clocks can be compared."""
     sent_unix_ns = time.time_ns() - 200 * 10**9
     for number in range(3):
         about = {"source": Source.CLIENT, "basis": Basis.CLIENT, "span_id": "c" * 16}

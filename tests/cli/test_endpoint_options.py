@@ -33,7 +33,7 @@ GIVEN: dict[str, Any] = {
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """A token file, a certificate for loopback and its authority; no variables."""
+    """Return a token file and a certificate for loopback with its authority; unset variables."""
     for name in ("TAILSPAN_TOKENS", "TAILSPAN_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     paths = {name: tmp_path / name for name in ("token_file", "tls_cert", "tls_key", "ca")}
@@ -55,8 +55,8 @@ def _pick(files: dict[str, Path], *names: str) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_loopback_asks_for_nothing(files: dict[str, Path], host: str) -> None:
-    """Only this machine can reach it."""
+def test_loopback_requires_no_credentials(files: dict[str, Path], host: str) -> None:
+    """Only this machine can connect to a loopback address."""
     access = _access(host)
     assert (access.tokens, access.tls, access.explorer_host, access.scheme) == (
         None,
@@ -102,7 +102,7 @@ def test_another_address_is_served_with_tokens_and_tls(files: dict[str, Path]) -
     assert TOKEN not in repr(access)
 
 
-def test_a_client_certificate_is_as_good_as_a_token(files: dict[str, Path]) -> None:
+def test_a_client_certificate_is_accepted_like_a_token(files: dict[str, Path]) -> None:
     access = _access("0.0.0.0", **_pick(files, "tls_cert", "tls_key"), tls_client_ca=files["ca"])
     assert access.tokens is None
 
@@ -121,7 +121,7 @@ def test_half_a_pair_is_refused(files: dict[str, Path], given: set[str], words: 
         _access("127.0.0.1", tls_client_ca=files["ca"])
 
 
-def test_up_refuses_an_open_address_before_it_starts_anything(
+def test_up_refuses_an_open_address_before_it_starts(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
     database = tmp_path / "new" / "tailspan.db"
@@ -149,7 +149,7 @@ def test_names_are_allowed_by_option_and_environment(
 def test_allowed_host_names_depend_on_the_address(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tokens and TLS allow every name; an open address only those unknown to public DNS."""
+    """With a token or TLS, every name is allowed; without, only names outside public DNS."""
     monkeypatch.delenv("TAILSPAN_ALLOWED_HOSTS", raising=False)
     loopback = _access("127.0.0.1").hosts
     bare = _access("0.0.0.0", insecure_bind=True).hosts
@@ -168,7 +168,7 @@ def test_allowed_host_names_depend_on_the_address(
 
 @pytest.fixture
 def secured(url: str, files: dict[str, Path], tailspan_of: Callable[..., list[str]]) -> list[str]:
-    """Ask a Tailspan that demands a token and speaks TLS."""
+    """Send a request to a Tailspan that requires a token and TLS."""
     access = _access("127.0.0.1", **_pick(files, "token_file", "tls_cert", "tls_key"))
     assert access.scheme == "https"
     return ["doctor", f"--database={url}", "--format=json", *tailspan_of(access=access)]
@@ -199,7 +199,7 @@ def test_doctor_distinguishes_a_wrong_token_from_a_closed_port(
     found = _ask(secured, f"--tls-ca={files['ca']}")
     for check in ("OTLP gRPC", "OTLP HTTP", "metrics"):
         assert "--token-file" in found[check][-1]["mend"]
-    # Health needs no token.
+    # /health needs no token.
     assert [finding["ok"] for finding in found["metrics"]] == [True, True, False]
 
 

@@ -17,9 +17,7 @@ START_S = 1_763_634_000
 BEFORE = f"{START_S - 600}/{START_S}"
 
 
-def test_a_baseline_is_a_range_or_how_much_earlier_it_is(
-    queued: Callable[[float], None], run: Run
-) -> None:
+def test_a_baseline_is_a_range_or_an_offset(queued: Callable[[float], None], run: Run) -> None:
     queued(2.0)
     found = json.loads(run("explain", "--baseline", "24h", "--format", "json").stdout)
     day_s = 86_400
@@ -56,7 +54,7 @@ def test_a_grown_tail_is_explained(queued: Callable[[float], None], run: Run) ->
     assert printed["excess_s"] == pytest.approx(2.0, abs=0.01)
 
 
-def test_the_text_has_the_sentence_the_reason_and_the_way_out(
+def test_the_text_has_the_sentence_the_reason_and_a_solution(
     queued: Callable[[float], None], run: Run
 ) -> None:
     queued(2.0)
@@ -69,7 +67,7 @@ def test_the_text_has_the_sentence_the_reason_and_the_way_out(
     )  # accounting has no percentage
 
 
-def test_the_text_says_where_the_shares_come_from(
+def test_the_text_states_the_source_of_the_shares(
     queued: Callable[[float], None], run: Run
 ) -> None:
     queued(2.0)
@@ -83,7 +81,7 @@ def test_the_text_says_where_the_shares_come_from(
     )
 
 
-def test_nothing_to_find_is_an_answer(queued: Callable[[float], None], run: Run) -> None:
+def test_no_incident_is_a_result(queued: Callable[[float], None], run: Run) -> None:
     queued(0.0)
     result = run("explain")
     assert result.exit_code == 0
@@ -105,7 +103,7 @@ def test_an_empty_window_has_a_hint(fill: Fill, run: Run) -> None:
 
 
 def test_one_request_has_its_parts_and_its_delayers(fill: Fill, request_row: Row, run: Run) -> None:
-    """Seconds of others' prefill are divided among the requests that prefilled then."""
+    """Each second of others' prefill is divided among the requests in prefill at that time."""
     phases: dict[str, Any] = {"frontend_s": 0.0, "queue_s": 0.0, "delivery_s": 0.0}
     victim = request_row(
         0,
@@ -196,7 +194,7 @@ def test_an_aborted_request_has_an_account(fill: Fill, request_row: Row, run: Ru
         (("--where", "colour=red"), "unknown label"),
     ],
 )
-def test_wrong_usage_names_the_option_and_what_is_allowed(
+def test_wrong_usage_prints_the_option_and_the_allowed_values(
     fill: Fill, run: Run, words: tuple[str, ...], wanted: str
 ) -> None:
     fill()
@@ -206,7 +204,7 @@ def test_wrong_usage_names_the_option_and_what_is_allowed(
 
 
 def test_every_cause_of_the_catalogue_has_a_detector() -> None:
-    """The ids are part of the CLI's contract."""
+    """The causes' ids are part of the CLI's contract."""
     assert sorted(DETECTORS) == sorted(
         (
             *("retry_storm", "engine_hang"),
@@ -220,7 +218,7 @@ def test_every_cause_of_the_catalogue_has_a_detector() -> None:
     )
 
 
-def test_a_growth_that_keeps_the_objective_is_explained_by_size_alone(
+def test_a_growth_that_meets_the_objective_can_be_explained_by_size(
     queued: Callable[[float], None], run: Run
 ) -> None:
     queued(0.2)
@@ -233,8 +231,8 @@ def test_a_growth_that_keeps_the_objective_is_explained_by_size_alone(
     assert "kv_cache_exhausted" in by_size.stdout
 
 
-def test_a_filter_leaves_the_evidence_whole(queued: Callable[[float], None], run: Run) -> None:
-    """The counts are of the filtered requests, the cause is found in all of them."""
+def test_a_filter_does_not_restrict_the_evidence(queued: Callable[[float], None], run: Run) -> None:
+    """The counts are of the filtered requests, but the cause is found from all requests."""
     queued(2.0)
     for where in ("tenant=acme", "source=instrumentation", "streamed=true"):
         printed = json.loads(
@@ -245,7 +243,7 @@ def test_a_filter_leaves_the_evidence_whole(queued: Callable[[float], None], run
 
 
 def test_stale_data_is_reported_first(queued: Callable[[float], None], run: Run) -> None:
-    """Only for a range that ends now."""
+    """This applies only to a range that ends now."""
     queued(2.0)
     for verb in ("explain", "stats", "requests"):
         now = run(verb, "--last", "5000d", window=False)

@@ -17,7 +17,7 @@ START_S = 1_763_634_000
 
 
 def an_incident(began_s: int, ended_s: int | None) -> IncidentRow:
-    """An incident of `chat` that alerted a minute after it began."""
+    """Return an incident of `chat` that alerted a minute after its start."""
     return IncidentRow(
         slo="chat",
         severity="page",
@@ -35,7 +35,7 @@ def an_incident(began_s: int, ended_s: int | None) -> IncidentRow:
 def explain(
     tmp_path: Path, url: str, queued: Callable[[float], None], run: Run
 ) -> Callable[..., Result]:
-    """Explain an incident in which requests waited for blocks, or an earlier one."""
+    """Explain an incident in which requests waited for blocks, or an earlier incident."""
     queued(2.0)
     engine = open_database(url)
     rows = [an_incident(START_S - 9_000, START_S - 8_000), an_incident(START_S, START_S + 600)]
@@ -71,8 +71,8 @@ def test_the_text_begins_with_the_incident(explain: Callable[..., Result]) -> No
     assert first.startswith("chat (page): began 2025-11-20 10:20:00 UTC, alerted")
 
 
-def test_an_earlier_one_is_found_by_its_time(explain: Callable[..., Result]) -> None:
-    """Its requests are deleted, which is too little data and no error."""
+def test_an_earlier_incident_is_found_by_its_time(explain: Callable[..., Result]) -> None:
+    """The requests of the earlier incident are deleted; this is too little data, not an error."""
     result = explain(f"chat@{START_S - 8_500}")
     assert result.exit_code == 0
     assert "Too little data" in result.stdout
@@ -157,7 +157,7 @@ def test_the_verdict_is_the_same_whichever_latency_is_printed(
     assert by_default["verdict_sentence"] in explain("chat", "--metric", "e2e").stdout
 
 
-def test_inside_an_incident_the_time_before_it_is_compared_with(
+def test_within_an_incident_the_baseline_is_the_time_before_it(
     explain: Callable[..., Result], run: Run, url: str
 ) -> None:
     explain("chat")

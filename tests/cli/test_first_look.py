@@ -13,7 +13,7 @@ BEFORE_S, FLOOD_S = 120, 240
 
 
 def test_the_simulated_incident_is_one_that_pages() -> None:
-    """The past is shorter than an hour. An alert's window counts the rest as good traffic."""
+    """The past is shorter than the alert's window of an hour; the rest of it counts as good."""
     (objective,) = load([OBJECTIVES]).objectives
     assert isinstance(objective.indicator, Goodput)
     fault = Fault(cause=FIRST_LOOK["incident"], start_s=BEFORE_S)
@@ -38,6 +38,6 @@ def test_the_simulated_incident_is_one_that_pages() -> None:
 
 
 def test_the_range_before_the_incident_is_one_to_compare_with() -> None:
-    """The explorer's first range is a quarter of an hour, and so is the one before the incident."""
+    """The explorer's default range is a quarter of an hour, so the baseline must be as long."""
     quiet_s = parse_s(FIRST_LOOK["backfill"]) - parse_s(FIRST_LOOK["incident-before"])
     assert quiet_s >= RANGES_S[DEFAULT_RANGE]

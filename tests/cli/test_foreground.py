@@ -30,7 +30,7 @@ PATIENCE_S = 30.0
 
 
 class Up:
-    """A running Tailspan in this process, with its output."""
+    """A Tailspan that runs in this process, and its output."""
 
     def __init__(self, stack: Stack, printed: list[str]) -> None:
         self.stack = stack
@@ -41,7 +41,7 @@ class Up:
         return "\n".join(self._printed)
 
     async def waits_for(self, words: str) -> None:
-        """Wait until it has printed this."""
+        """Wait until the output contains this text."""
         deadline = time.monotonic() + PATIENCE_S
         while words not in self.printed:
             assert time.monotonic() < deadline, self.printed
@@ -55,7 +55,7 @@ class Up:
 
 @pytest.fixture
 def up(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Run Tailspan, do something with it, end it as Ctrl-C does, and return its output."""
+    """Run Tailspan and an action, stop Tailspan as Ctrl-C does, and return its output."""
     engine = open_database(url)
     printed: list[str] = []
     monkeypatch.setattr(foreground, "say", lambda text, err=False: printed.append(text))
@@ -83,8 +83,6 @@ def up(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]
 
 @pytest.fixture
 def explorer_is(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Replace the explorer by a program."""
-
     def put(code: str) -> None:
         command = (sys.executable, "-c", code)
         monkeypatch.setattr(stack, "launch", lambda **_: Launch(command, {}))
@@ -93,10 +91,10 @@ def explorer_is(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 async def nothing(_: Up) -> None:
-    """Stop at once."""
+    """Return at once, so that Tailspan stops."""
 
 
-def test_it_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
+def test_up_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
     printed = up(nothing)
     places = [
         printed.index(words)
@@ -114,9 +112,7 @@ def test_it_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
     ]
     assert places == sorted(places)
     assert "Explorer" not in printed
-    assert (
-        "No GPU at hand" not in printed
-    )  # a collector beside servers is not where one looks around
+    assert "No GPU at hand" not in printed  # `collect` runs beside servers, not for a first look
 
 
 @pytest.mark.parametrize(
@@ -128,7 +124,7 @@ def test_it_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
         (None, "health check (Connection refused)"),
     ],
 )
-def test_it_waits_for_the_server_to_watch(
+def test_up_waits_for_the_server_to_watch(
     up: RunUp, stranger: Callable[..., str], free_port: int, answer: bytes | None, words: str
 ) -> None:
     vllm = stranger(answer) if answer is not None else f"http://127.0.0.1:{free_port}"
@@ -174,7 +170,7 @@ def test_many_servers_are_summed_up(up: RunUp, request_row: Row) -> None:
     assert up(play).count("Telemetry arrives from") == MOST_NAMED
 
 
-def test_an_explorer_that_dies_is_reported_and_the_rest_goes_on(
+def test_a_dead_explorer_is_reported_and_the_other_parts_continue(
     up: RunUp, explorer_is: Callable[[str], None]
 ) -> None:
     explorer_is("import sys; sys.exit('no such page')")
@@ -188,7 +184,7 @@ def test_an_explorer_that_dies_is_reported_and_the_rest_goes_on(
     assert "explorer.log):\nno such page" in printed
 
 
-def test_a_child_that_dies_is_started_again_and_named_meanwhile(
+def test_a_dead_child_is_reported_and_restarted(
     up: RunUp, explorer_is: Callable[[str], None]
 ) -> None:
     explorer_is("import sys; sys.exit('no such page')")
@@ -227,7 +223,7 @@ def test_a_simulation_is_announced(up: RunUp, monkeypatch: pytest.MonkeyPatch) -
 def test_a_defect_in_the_output_does_not_stop_the_collector(
     up: RunUp, monkeypatch: pytest.MonkeyPatch, request_row: Row
 ) -> None:
-    """It is raised after everything else has stopped."""
+    """The exception is raised after all other parts have stopped."""
     monkeypatch.setattr(foreground, "label", lambda _: 1 // 0)
 
     async def play(up: Up) -> None:

@@ -46,19 +46,19 @@ DCGM = (
 
 @pytest.fixture(autouse=True)
 def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine of the tests may have an AMD GPU."""
+    """Hide the AMD GPUs of the machine that runs the tests."""
 
     def load() -> None:
         raise ReaderError(Absence(Why.NO_PACKAGE))
 
     monkeypatch.setattr(amd_smi, "load", load)
-    # The looks need not be a second apart for a driver in memory.
+    # With a fake driver, the two readings need not be a second apart.
     monkeypatch.setattr(cli.commands.gpus, "BETWEEN_LOOKS_S", 0.11)
 
 
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without a GPU."""
+    """Return a machine without a GPU."""
 
     def missing(_name: str) -> None:
         raise OSError
@@ -68,7 +68,6 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def gpus(*words: str) -> Result:
-    """Run `tailspan gpus`."""
     return CliRunner().invoke(tailspan, ["gpus", *words], catch_exceptions=False)
 
 
@@ -172,7 +171,7 @@ WRONG_OPTIONS = [
         (["gpus", "--endpoint", "http://me:s3cret@c:1"], ["--endpoint", "must not contain an @"]),
     ],
 )
-def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
+def test_a_wrong_option_is_reported_with_its_value_and_the_allowed_ones(
     words: list[str], shown: list[str]
 ) -> None:
     done = CliRunner().invoke(tailspan, words)
@@ -196,7 +195,7 @@ def test_up_samples_the_chosen_gpus(
     given: dict[str, Any] = {}
 
     async def run(_stack: object, *, vllm: str | None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     monkeypatch.setattr(stack, "Stack", lambda *_, **about: given.update(about))
     monkeypatch.setattr(foreground, "run", run)
@@ -210,7 +209,7 @@ def test_up_samples_the_chosen_gpus(
 
 
 class Post:
-    """Answers every message with one outcome."""
+    """A sender with the same outcome for every message."""
 
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -245,7 +244,7 @@ def sampled(post: Post, monkeypatch: pytest.MonkeyPatch, capsys: Any, **about: A
     return printed
 
 
-def test_samples_are_sent_until_it_is_stopped(
+def test_samples_are_sent_until_the_stop(
     install: Install, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     install(Card())
@@ -266,7 +265,7 @@ def test_samples_are_sent_until_it_is_stopped(
         (Outcome(Verdict.ACCEPTED), 1, "1 did not fit in the queue"),
     ],
 )
-def test_what_is_dropped_is_counted(
+def test_dropped_samples_are_counted(
     install: Install,
     monkeypatch: pytest.MonkeyPatch,
     capsys: Any,
@@ -314,8 +313,8 @@ def test_a_lost_collector_and_its_return_are_reported_once(
     assert printed is None or printed in str(news)
 
 
-def test_what_still_waits_at_the_end_is_dropped_too() -> None:
-    """The collector reads every byte and never answers."""
+def test_samples_that_wait_at_the_end_are_dropped() -> None:
+    """The collector reads every byte and never responds."""
     results = {"sent": 2, "expired": 0, "full": 0, "refused": 0}
     printed = gpu_agent.summary(48, 6, results)
     assert printed == "48 GPU samples in 2 messages sent; dropped: 4 still waited."
@@ -344,7 +343,7 @@ def test_an_agent_sends_to_a_collector_and_ends_at_ctrl_c(
 
 
 def test_the_doctor_lists_what_a_gpu_does_not_report(install: Install) -> None:
-    """This is no failure."""
+    """A value that a GPU does not report is not a failure."""
     install(Card(), Card("GPU-2", "NVIDIA L4", supports_gpm=False))
     whole, partly = gpu_checks.local()
     assert (whole.ok, whole.mend) == (True, None)
@@ -397,7 +396,7 @@ def test_the_doctor_asks_a_running_tailspan_for_its_readers(
             assert "\x1b" not in down.detail
 
 
-def test_a_setup_of_nothing_has_nothing_to_ask() -> None:
-    """Tests and simulations have such a setup."""
+def test_an_empty_gpu_setup_has_no_readers() -> None:
+    """Tests and simulations have no GPU readers."""
     assert not GpuSetup().any
     assert GpuSetup().configured == ConfiguredOwners()

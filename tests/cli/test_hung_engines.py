@@ -38,7 +38,7 @@ def keep(url: str) -> Keep:
     return make
 
 
-def test_a_server_that_hangs_is_a_failure_with_a_remedy(url: str, keep: Keep) -> None:
+def test_a_hung_server_is_a_failure_with_a_remedy(url: str, keep: Keep) -> None:
     keep("vllm-0", 12, 95.0)
     keep("vllm-1", 3, 0.4)
     (found,) = hung_engines.steps(url)
@@ -58,7 +58,7 @@ def test_servers_that_step_are_fine_and_silence_is_another_finding(url: str, kee
     assert (found.ok, found.detail) == (True, "replicas that report: 1; none hangs")
 
 
-def test_a_database_that_cannot_be_read_is_left_to_its_own_check(tmp_path: Path) -> None:
+def test_an_unreadable_database_is_reported_only_by_its_check(tmp_path: Path) -> None:
     assert list(hung_engines.steps(f"sqlite:///{tmp_path}/none.db")) == []
 
 

@@ -1,4 +1,4 @@
-"""`tailspan mcp` as a process of its own."""
+"""`tailspan mcp` in a separate process."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ async def _ask(address: str) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("number", [SIGINT, SIGTERM])
-def test_it_serves_http_until_it_is_stopped(tmp_path: Path, url: str, number: Signals) -> None:
+def test_mcp_serves_http_until_it_is_stopped(tmp_path: Path, url: str, number: Signals) -> None:
     open_database(url).dispose()
     words = ("mcp", "--transport=http", "--port=0", "--database", url)
     with Program(
@@ -47,7 +47,7 @@ def test_it_serves_http_until_it_is_stopped(tmp_path: Path, url: str, number: Si
         assert "Traceback" not in running.said
 
 
-def test_over_stdio_it_ends_with_its_input(tmp_path: Path, url: str) -> None:
+def test_over_stdio_mcp_ends_with_its_input(tmp_path: Path, url: str) -> None:
     done = subprocess.run(
         tailspan_command("mcp", "--database", url),
         input=b"this is no JSON\n",

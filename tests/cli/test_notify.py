@@ -23,7 +23,7 @@ ENVIRON = {"KEY": "R0UT1NG", "AUTH": "Bearer B3AR3R", "http_proxy": "", "no_prox
 
 @pytest.fixture
 def notify(tmp_path: Path) -> Callable[..., Result]:
-    """Run it, with all channels at one address."""
+    """Run `tailspan notify` with all channels at one address."""
 
     def run(url: str, *words: str) -> Result:
         file = tmp_path / "notify.yaml"
@@ -79,7 +79,7 @@ def test_a_test_shows_each_channels_answer(
     }  # fmt: skip
 
 
-def test_wrong_usage_names_what_is_allowed(notify: Notify, tmp_path: Path) -> None:
+def test_wrong_usage_prints_the_allowed_values(notify: Notify, tmp_path: Path) -> None:
     result = notify("http://127.0.0.1:1", "--channel", "nobody")
     assert result.exit_code == 2
     assert "allowed: on-call, team, manager, hook" in result.stderr

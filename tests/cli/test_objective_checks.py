@@ -29,7 +29,7 @@ tailspan_clock_lead_seconds{source="r0"} -400
 
 @pytest.fixture
 def look(url: str, free_port: int) -> Callable[..., list[Finding]]:
-    """Check with no Tailspan running, or with one."""
+    """Run the check, with or without a running Tailspan."""
 
     def at(host: str = "127.0.0.1", port: int = free_port, *paths: Path) -> list[Finding]:
         return list(objectives(url, paths, host, port))
@@ -62,7 +62,7 @@ def receive(
 
 
 def test_native_spans_leave_the_default_objective_blind(look: Look, receive: Receive) -> None:
-    """They do not report whether an answer was streamed."""
+    """Native spans do not contain whether a response was streamed."""
     receive(200, None)
     (found,) = look()
     assert found.ok is False
@@ -85,7 +85,7 @@ def test_an_objective_that_counts_is_fine_and_silence_is_another_finding(
 def test_requests_that_are_reported_late_are_a_failure_on_metrics(
     look: Look, receive: Receive, exported: Exported, late: int, ok: bool
 ) -> None:
-    """The store counts requests when they end, so it cannot detect this."""
+    """The store counts requests by their end, so it cannot detect late reports."""
     receive(200, True)
     (found,) = look(*exported(METRICS % late))
     assert found.ok is ok
@@ -97,7 +97,7 @@ def test_requests_that_are_reported_late_are_a_failure_on_metrics(
 def test_a_past_that_was_sent_once_is_no_failure(
     look: Look, receive: Receive, exported: Exported
 ) -> None:
-    """A simulation sends one: it stays in the totals."""
+    """A simulation sends a past at its start, which stays in the totals."""
     receive(200, True)
     (found,) = look(*exported((METRICS % 41_000).replace("-400", "-2")))
     assert found.ok
@@ -107,7 +107,7 @@ def test_a_past_that_was_sent_once_is_no_failure(
 def test_groups_on_metrics_are_judged_together(
     look: Look, receive: Receive, exported: Exported, late: int, ok: bool
 ) -> None:
-    """Whichever group is exported last, and whichever has the late requests."""
+    """The result does not depend on the order of the groups, or on which group is late."""
     receive(200, True)
     groups = "".join(
         line.replace('slo="chat"', f'slo="chat",tenant="{tenant}"') % number

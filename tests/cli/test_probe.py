@@ -107,7 +107,7 @@ def test_a_budget_in_dollars_needs_a_price(model: str, tmp_path: Path) -> None:
     assert "budget.usd_per_day: the price of tiny at" in result.output
 
 
-def test_what_does_not_fit_the_budget_is_not_sent(model: str, tmp_path: Path) -> None:
+def test_a_probe_above_the_budget_is_not_sent(model: str, tmp_path: Path) -> None:
     path = _plan(tmp_path, model, more="budget: {tokens_per_day: 20}\n")
     state = tmp_path / "spent"
     result = CliRunner().invoke(
@@ -129,7 +129,7 @@ def test_results_that_reach_no_collector_are_counted(model: str, tmp_path: Path)
 
 
 def test_ctrl_c_loses_no_result(model: str, tmp_path: Path) -> None:
-    """The probe on its way ends as `abort`, and its tokens stay reserved."""
+    """The current probe ends as `abort`, and its tokens stay reserved."""
     path = _plan(tmp_path, f"{model}/slow", more="budget: {tokens_per_day: 5000}\n")
     state = tmp_path / "spent"
     words = ["probe", str(path), "--format", "json", "--state", str(state)]
@@ -152,7 +152,7 @@ def test_ctrl_c_loses_no_result(model: str, tmp_path: Path) -> None:
 
 
 def test_the_prober_is_light(model: str, tmp_path: Path) -> None:
-    """It runs beside users, so it loads neither Streamlit nor a database driver."""
+    """The prober runs close to users, so it imports neither Streamlit nor a database driver."""
     path = _plan(tmp_path, model)
     program = (
         "import sys\n"
@@ -176,7 +176,7 @@ def test_a_reader_that_does_not_read_delays_no_probe(model: str, tmp_path: Path)
     with subprocess.Popen(
         [*_PROGRAM, "probe", str(path), "--format", "json"], stdout=subprocess.PIPE
     ) as process:
-        time.sleep(6)  # 60 results of 800 bytes a second fill the pipe of 64 KiB in two seconds
+        time.sleep(6)  # 60 results of 800 bytes per second fill the pipe of 64 KiB in two seconds
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=20)
     results = [json.loads(line) for line in output.splitlines()]
@@ -198,7 +198,7 @@ def test_a_closed_output_ends_the_prober(model: str, tmp_path: Path) -> None:
 def test_results_reach_the_store_and_metrics(
     model: str, tmp_path: Path, url: str, tailspan_of: Callable[..., list[str]]
 ) -> None:
-    """From the prober over OTLP to the database, its table of probes and /metrics."""
+    """Results go from the prober over OTLP to the table of probes and to /metrics."""
     ports = dict(each.split("=") for each in tailspan_of() if "=" in each)
     path = _plan(
         tmp_path,

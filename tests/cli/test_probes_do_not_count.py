@@ -1,4 +1,4 @@
-"""Requests of the prober change no objective, bill, diagnosis or percentile."""
+"""The prober's requests change no objective, bill, diagnosis or percentile."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -66,7 +66,7 @@ def _rows(request_row: Row) -> list[RequestTimeline]:
 
 
 def _of_the_prober(rows: list[RequestTimeline]) -> list[RequestTimeline]:
-    """The same number of requests, but much slower and of the prober's tenant."""
+    """Return as many requests, but much slower, with the prober's tenant."""
     return [
         replace(
             row,
@@ -84,7 +84,7 @@ def _of_the_prober(rows: list[RequestTimeline]) -> list[RequestTimeline]:
 
 @pytest.fixture
 def two(tmp_path: Path, request_row: Row) -> Iterator[tuple[Engine, Engine]]:
-    """Two databases: the second also has requests of the prober, and their probes."""
+    """Return two databases: the second also has the prober's requests and its probes."""
     rows = _rows(request_row)
     start = EngineStart(
         replica="r0",
@@ -131,7 +131,7 @@ def _printed(engine: Engine, *words: str) -> str:
     ],
     ids=" ".join,
 )
-def test_a_probed_fleet_prints_what_a_plain_one_does(
+def test_probes_do_not_change_any_output(
     words: tuple[str, ...], two: tuple[Engine, Engine]
 ) -> None:
     plain, probed = (_printed(each, *words, "--format", "json") for each in two)
@@ -203,8 +203,10 @@ def test_probes_are_shown_if_asked_for(two: tuple[Engine, Engine]) -> None:
 def test_network_time_is_that_of_the_very_request(
     by_id: bool, tmp_path: Path, request_row: Row
 ) -> None:
-    """The network time excludes connection setup, and does not depend on differences between
-    clocks. By id, or by trace."""
+    """The network time excludes connection setup and does not depend on the clocks.
+
+    The server's row is found by request id, or by trace id.
+    """
     engine = open_database(f"sqlite:///{tmp_path}/t.db")
     server = [
         request_row(
@@ -224,7 +226,7 @@ def test_network_time_is_that_of_the_very_request(
             EXAMPLE,
             trace_id=each.trace_id if not by_id else "f" * 31 + str(number),
             request_id=each.request_id if by_id else None,
-            at_unix_ns=(START_S + 120) * NS,  # its clock is two minutes ahead
+            at_unix_ns=(START_S + 120) * NS,  # the prober's clock is two minutes ahead
             connect_s=5.0,
             first_event_s=(each.ttft_s or 0) + 0.03 * (number + 1),
             e2e_s=each.e2e_s + 0.5,
@@ -243,8 +245,8 @@ def test_network_time_is_that_of_the_very_request(
     engine.dispose()
 
 
-def test_spans_of_the_prober_become_its_results() -> None:
-    """The collector reads what the prober sent, and refuses what it would not have sent."""
+def test_spans_of_the_prober_are_stored_as_probes() -> None:
+    """The collector reads the prober's spans, and rejects spans that the prober cannot send."""
     results = [
         EXAMPLE,
         replace(EXAMPLE, trace_id="2" * 32, outcome=ProbeOutcome.MISSED, **_nothing_measured()),

@@ -50,7 +50,7 @@ SUMS = {
 }
 
 
-def test_json_carries_every_part_and_they_sum(run: Run, fill: Fill) -> None:
+def test_json_contains_every_part_and_the_parts_sum(run: Run, fill: Fill) -> None:
     fault = Fault(cause="kv_cache_exhausted", start_s=20.0)
     fleet = FleetConfig(
         replicas=1,
@@ -106,7 +106,7 @@ def test_json_has_every_field_of_a_request(run: Run, fill: Fill, request_row: Re
 
 
 def test_unknown_is_null(run: Run, fill: Fill, request_row: Requests) -> None:
-    """Every key is present."""
+    """Each object has every key."""
     fill(request_row(1))
     (found,) = objects(run("requests", "--format", "json"))
     known = {"request_id", "trace_id", "span_id", "started_at", "outcome", "basis", "source"}
@@ -166,7 +166,7 @@ def test_simulated_data_is_marked(run: Run, fill: Fill, request_row: Requests) -
     assert "simulated data" in run("requests").stdout.splitlines()
 
 
-def test_a_clients_label_does_not_reach_the_terminal_as_a_command(
+def test_a_clients_label_cannot_send_terminal_commands(
     run: Run, fill: Fill, request_row: Requests
 ) -> None:
     fill(request_row(1, tenant="\x1b[2J\n\u202e"))
@@ -177,7 +177,7 @@ def test_a_clients_label_does_not_reach_the_terminal_as_a_command(
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_nothing_found_has_a_hint_and_is_no_failure(
+def test_an_empty_result_has_a_hint_and_is_not_a_failure(
     run: Run, fill: Fill, request_row: Requests, form: str
 ) -> None:
     def wanted(*words: str, window: bool = True) -> str:
@@ -212,7 +212,7 @@ def test_nothing_found_has_a_hint_and_is_no_failure(
         (["--last", "15m"], "--last and --from exclude each other"),
     ],
 )
-def test_wrong_usage_exits_2_naming_the_value_and_what_is_allowed(
+def test_wrong_usage_exits_2_with_the_value_and_the_allowed_ones(
     run: Run, fill: Fill, words: list[str], wanted: str
 ) -> None:
     fill()
@@ -221,8 +221,8 @@ def test_wrong_usage_exits_2_naming_the_value_and_what_is_allowed(
     assert wanted in result.stderr
 
 
-def test_a_database_that_is_not_there_exits_2_and_is_not_made(run: Run, tmp_path: Path) -> None:
-    """Reading never changes anything."""
+def test_a_missing_database_exits_2_and_is_not_created(run: Run, tmp_path: Path) -> None:
+    """A command that reads never creates a file."""
     result = run("requests")
     assert result.exit_code == 2
     assert "there is no database at" in result.stderr
@@ -236,7 +236,7 @@ def test_a_file_that_is_no_database_exits_2(run: Run, tmp_path: Path) -> None:
     assert "file is not a database" in result.stderr
 
 
-def test_without_a_window_it_is_the_last_quarter_of_an_hour(
+def test_the_default_window_is_the_last_quarter_of_an_hour(
     run: Run, fill: Fill, request_row: Requests
 ) -> None:
     now = time.time_ns()
@@ -248,10 +248,8 @@ def test_without_a_window_it_is_the_last_quarter_of_an_hour(
     assert len(objects(run("requests", "--format", "json", "--last", "2h", window=False))) == 2
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(
-    url: str, fill: Fill, request_row: Requests
-) -> None:
-    """`tailspan requests --format json | head -1` is no failure."""
+def test_a_closed_output_pipe_is_not_an_error(url: str, fill: Fill, request_row: Requests) -> None:
+    """`tailspan requests --format json | head -1` is not a failure."""
     fill(*(request_row(i % 500, span_id=f"{i:016x}") for i in range(5_000)))
     words = ["requests", "--from", "1763634000", "--format", "json", "--database", url]
     with subprocess.Popen(

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A new working directory without variables."""
+    """Change to a new working directory, and delete Tailspan's variables."""
     monkeypatch.chdir(tmp_path)
     for each in all_settings():
         monkeypatch.delenv(each.variable, raising=False)
@@ -25,19 +25,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return the options that `tailspan up` would run with."""
+    """Return the options with which `tailspan up` would run."""
     given: dict[str, Any] = {}
     monkeypatch.setattr(up, "callback", lambda **values: given.update(values))
     return given
 
 
 def run(*words: str) -> Result:
-    """Run `tailspan`."""
     return CliRunner().invoke(tailspan, words, catch_exceptions=False)
 
 
 def written(text: str, name: str = "tailspan.toml") -> Path:
-    """Write a settings file in the working directory."""
+    """Write a settings file to the working directory."""
     file = Path(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -51,7 +50,7 @@ def test_every_option_of_up_is_a_setting() -> None:
         assert len(set(names)) == len(names) == len(options)
 
 
-def test_flags_go_before_variables_before_the_file_before_defaults(
+def test_flags_precede_variables_then_the_file_then_defaults(
     seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written("grpc-port = 1\nhttp-port = 2\nmetrics-port = 3\n")
@@ -85,7 +84,7 @@ def _example(each: Setting) -> object:
     return {"integer range": 7, "float range": 7.5}.get(each.type.name, "x")
 
 
-def test_every_setting_can_stand_in_the_file(seen: dict[str, Any]) -> None:
+def test_every_setting_can_be_set_in_the_file(seen: dict[str, Any]) -> None:
     examples = {each.key: _example(each) for each in all_settings()}
     file = written("".join(f"{key} = {json.dumps(value)}\n" for key, value in examples.items()))
     result = run("up")
@@ -105,7 +104,7 @@ def test_every_setting_can_stand_in_the_file(seen: dict[str, Any]) -> None:
     assert from_file == seen
 
 
-def test_the_file_is_named_by_flag_or_variable_or_lies_here(
+def test_the_file_is_given_by_flag_variable_or_working_directory(
     seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written("grpc-port = 1")
@@ -179,7 +178,7 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Invalid value for 'TAILSPAN_SCRAPE_EVERY': 'often'" in run("up").stderr
 
 
-def test_tokens_in_the_environment_go_before_a_file_of_the_settings_file(
+def test_tokens_in_the_environment_precede_the_settings_file(
     seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written('token-file = "tokens"')
@@ -189,7 +188,7 @@ def test_tokens_in_the_environment_go_before_a_file_of_the_settings_file(
 
 
 def test_settings_shows_values_and_sources_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As text and as JSON."""
+    """The secrets are hidden both in text and in JSON."""
     written('database = "postgresql://u:s3cret@h/d"\nkeep-rows = "30d"\n')
     monkeypatch.setenv("TAILSPAN_HOST", "::1")
     monkeypatch.setenv("TAILSPAN_TOKENS", "s3cret-0123456789")

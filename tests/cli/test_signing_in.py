@@ -24,7 +24,7 @@ allow: ["@example.org"]
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A valid sign-in file without secrets in variables."""
+    """Return a valid sign-in file; the variables of its secrets are not set."""
     monkeypatch.delenv("TAILSPAN_SIGN_IN", raising=False)
     path = tmp_path / "sign-in.yaml"
     path.write_text(WHOLE)
@@ -52,7 +52,7 @@ def test_the_path_is_that_of_the_address(file: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("verb", ["ui", "up"])
-def test_a_mistake_is_named_by_file_line_and_key(file: Path, verb: str) -> None:
+def test_a_mistake_is_reported_with_file_line_and_key(file: Path, verb: str) -> None:
     file.write_text(WHOLE.replace("allow: ", "alow: "))
     result = run(verb, "--sign-in", str(file))
     assert result.exit_code == 2

@@ -15,14 +15,13 @@ from simulator.sending import Sent
 
 @dataclass
 class Runs:
-    """The plans that would be run."""
+    """Records the plans that would run."""
 
     plans: list[Plan] = field(default_factory=list)
 
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    """Record plans instead of running them."""
     seen = Runs()
 
     def run(plan: Plan, *_args: object) -> Sent:
@@ -33,7 +32,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     return seen
 
 
-def test_it_opens_with_an_hour_of_past_and_an_incident_under_way(runs: Runs) -> None:
+def test_a_simulation_starts_with_an_hour_of_past_and_an_open_incident(runs: Runs) -> None:
     result = CliRunner().invoke(simulate, [])
     assert result.exit_code == 0, result.output
     (plan,) = runs.plans
@@ -71,7 +70,7 @@ def test_faults_reach_the_plan(runs: Runs, tmp_path: Path) -> None:
     ]
 
 
-def test_a_fault_may_stand_beside_an_incident(runs: Runs) -> None:
+def test_a_fault_and_an_incident_can_be_simulated_together(runs: Runs) -> None:
     options = ["--incident", "cold_start", "--severity", "2", "--fault", "kv_transfer@10s"]
     assert CliRunner().invoke(simulate, options).exit_code == 0
     parts = [(f.cause, f.severity, f.start_s) for f in runs.plans[0].fleet.faults]
@@ -124,7 +123,7 @@ def test_no_incident_is_a_choice(runs: Runs) -> None:
         (["--router", "random"], ["--router", "random", "round_robin"]),
     ],
 )
-def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
+def test_a_wrong_option_is_reported_with_its_value_and_the_allowed_ones(
     runs: Runs, options: list[str], parts: list[str]
 ) -> None:
     result = CliRunner().invoke(simulate, options)

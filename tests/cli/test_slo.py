@@ -38,7 +38,6 @@ spec:
 
 
 def slo(*words: str) -> Result:
-    """Run it."""
     return CliRunner().invoke(tailspan, ["slo", *words], catch_exceptions=False)
 
 
@@ -49,7 +48,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_sound_objectives_pass(file: Path) -> None:
+def test_valid_objectives_pass(file: Path) -> None:
     assert slo("check", str(file)).exit_code == 0
     assert slo("check", str(file.parent)).exit_code == 0
     assert slo("check").exit_code == 0
@@ -86,7 +85,7 @@ def test_rules_are_printed_or_written(file: Path, tmp_path: Path) -> None:
     assert "vllm:time_to_first_token_seconds" in slo("rules", str(file), "--for", "vllm").stdout
 
 
-def test_rules_of_one_environment_say_which(file: Path) -> None:
+def test_rules_of_one_environment_contain_its_label(file: Path) -> None:
     done = slo("rules", str(file), "--selector", "env='prod'")
     assert done.exit_code == 0
     assert '# Only series with env="prod"' in done.output
@@ -97,7 +96,7 @@ def test_rules_of_one_environment_say_which(file: Path) -> None:
     assert "allowed: matchers as within" in done.output
 
 
-def test_what_cannot_be_made_into_rules_is_a_finding(file: Path) -> None:
+def test_an_objective_without_possible_rules_is_a_finding(file: Path) -> None:
     assert slo("rules", str(file), "--explorer-url", "javascript:alert(1)").exit_code == 2
     file.write_text(OBJECTIVE.replace("0.5", "0.4"))
     result = slo("rules", str(file), "--for", "vllm")
@@ -107,7 +106,10 @@ def test_what_cannot_be_made_into_rules_is_a_finding(file: Path) -> None:
 
 @pytest.fixture
 def asked(file: Path, url: str, fill: Fill, request_row: Row) -> Callable[..., Result]:
-    """Return `status` after two hours: good for one, then so many of ten bad."""
+    """Return a function that runs `slo status` after two hours.
+
+    In the first hour all requests are good; in the second, `bad` of ten are bad.
+    """
 
     def ask(bad: int, *words: str, target: str = "0.99") -> Result:
         file.write_text(OBJECTIVE.replace("0.99", target))
@@ -149,7 +151,7 @@ def test_a_burn_that_pages_is_a_finding(asked: Asked) -> None:
 def test_an_objective_that_counts_no_request_has_a_reason(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """vLLM's native spans do not report whether an answer was streamed."""
+    """vLLM's native spans do not contain whether a response was streamed."""
     file.write_text(OBJECTIVE.replace("spec: {where: all}", "spec: {where: streamed == true}"))
     fill(*(request_row(10 * n, streamed=None) for n in range(200)))
     at = ["--at", str(START_S + 2_000), "--database", url]
@@ -162,7 +164,7 @@ def test_an_objective_that_counts_no_request_has_a_reason(
 def test_an_objective_with_groups_is_blind_as_a_whole(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """Each group lacks too few values to be blind by itself."""
+    """Each group alone has too few requests to count as blind."""
     file.write_text(OBJECTIVE.replace("where: all", "where: all, by: [tenant]"))
     fill(*(request_row(10 * n, tenant=f"t{n % 40}", ttft_s=None) for n in range(120)))
     at = ["--at", str(START_S + 2_000), "--database", url]
@@ -186,7 +188,7 @@ def test_rules_that_promtool_refuses_are_a_finding(
     assert f"{file}:8: promtool rejects it:" in result.stdout
 
 
-def test_nothing_counted_is_null_and_not_zero(file: Path, url: str, fill: Fill) -> None:
+def test_no_counted_requests_are_null_not_zero(file: Path, url: str, fill: Fill) -> None:
     fill()
     result = slo("status", str(file), "--database", url)
     assert result.exit_code == 0

@@ -55,7 +55,7 @@ def test_each_group_has_its_own_counts_rates_and_percentiles(
     }  # fmt: skip
     assert b["e2e_s"]["p50"] == 0.5
     assert b["e2e_s"]["p99_low"] is None  # too few requests
-    assert set(a["ttft_s"].values()) == {None}  # no request had one
+    assert set(a["ttft_s"].values()) == {None}  # no request has a TTFT
 
 
 def test_without_labels_all_is_one_group(run: Run, fill: Fill, request_row: Requests) -> None:
@@ -67,7 +67,7 @@ def test_without_labels_all_is_one_group(run: Run, fill: Fill, request_row: Requ
 
 
 def many(request_row: Requests) -> list[RequestTimeline]:
-    """Requests of two tenants; some lack a latency, some failed."""
+    """Store requests of two tenants; some have no latency, and some failed."""
     return [
         request_row(
             i,
@@ -105,7 +105,7 @@ def test_rollups_agree_to_within_a_hundredth(
                 assert other[latency][point] == (value and pytest.approx(value, rel=0.01))
 
 
-def test_deleted_requests_are_answered_from_rollups(
+def test_deleted_requests_are_shown_from_rollups(
     run: Run, fill: Fill, request_row: Requests, url: str
 ) -> None:
     fill(*many(request_row))
@@ -170,7 +170,7 @@ def test_wrong_labels_exit_2_with_those_allowed(run: Run, fill: Fill, by: str, w
     assert wanted in result.stderr
 
 
-def test_nothing_found_has_a_hint(run: Run, fill: Fill) -> None:
+def test_an_empty_result_has_a_hint(run: Run, fill: Fill) -> None:
     fill()
     result = run("stats", "--format", "json")
     assert (result.exit_code, result.stdout) == (0, "")

@@ -37,15 +37,15 @@ def test_a_duration_is_in_ms_under_a_second(value_s: float | None, shown: str) -
     assert seconds(value_s) == shown
 
 
-def test_unknown_is_shown_as_such_and_nothing_as_0() -> None:
+def test_unknown_values_are_not_shown_as_0() -> None:
     assert count(None) == rate(None) == label(None) == seconds(None) == UNKNOWN
     assert count(0) == rate(0.0) == "0"
     assert (count(1234), rate(1234.5), rate(0.5556)) == ("1,234", "1,234", "0.556")
 
 
 @given(st.text())
-def test_a_label_cannot_command_the_terminal_nor_fill_it(text: str) -> None:
-    """Labels come from clients."""
+def test_a_label_cannot_control_or_fill_the_terminal(text: str) -> None:
+    """Clients choose labels."""
     shown = label(text)
     assert shown.isprintable()
     assert len(shown) <= WIDEST
@@ -130,7 +130,7 @@ def test_a_window_is_shown_with_its_length_and_zone() -> None:
 
 
 def test_an_action_moves_no_cursor() -> None:
-    """An action contains the tenant's name."""
+    """The text of an action contains the tenant's name."""
     lever = Lever(f"limit the rate of {HOSTILE} at the gateway")
     cause = Cause(id="tenant_flood", share=1.0, evidence=(), levers=[lever], where={})
     assert all(line.isprintable() for line in _cause(cause, "TTFT"))

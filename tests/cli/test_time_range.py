@@ -25,12 +25,12 @@ NOW = 1_763_634_000 * S  # 2025-11-20 10:20:00 UTC
     ],
 )
 def test_an_instant_is_unix_seconds_or_iso_8601_and_utc_without_a_zone(text: str) -> None:
-    """The same text means the same instant on every machine."""
+    """The result does not depend on the machine's time zone."""
     assert instant_ns(text) == NOW
 
 
 def test_a_fraction_of_a_second_is_exact() -> None:
-    """Today's nanoseconds do not fit into a float."""
+    """The number of nanoseconds since 1970 does not fit into a float."""
     assert instant_ns("1763634000.000000001") == NOW + 1
     assert instant_ns("2025-11-20T10:20:00.000001Z") == NOW + 1_000
 
@@ -58,7 +58,7 @@ def test_a_malformed_instant_is_refused_with_examples(text: str) -> None:
 
 
 @given(st.integers(0, 2**62 // S))
-def test_a_moment_shown_can_be_asked_for_again(seconds: int) -> None:
+def test_a_printed_time_can_be_used_as_an_option(seconds: int) -> None:
     assert instant_ns(moment(seconds * S)) == seconds * S
 
 
@@ -74,7 +74,7 @@ def test_a_moment_shown_can_be_asked_for_again(seconds: int) -> None:
         (("90000d", None, None), (0, NOW)),
     ],
 )
-def test_a_window_is_what_was_asked_for(
+def test_a_window_is_the_requested_range(
     given: tuple[str | None, str | None, str | None], expected: tuple[int, int]
 ) -> None:
     assert window(*given, NOW) == Window(*expected)

@@ -13,7 +13,7 @@ from tests.cli.conftest import START_S
 
 @pytest.fixture
 def recorded(fill: Callable[..., None], request_row: Callable[..., Any]) -> None:
-    """Four requests: two of acme, one of globex, and one that was rejected."""
+    """Store four requests: two of acme, one of globex, and one that was rejected."""
     shapes: list[tuple[int, dict[str, Any]]] = [
         (0, {"tenant": "acme", "prompt_tokens": 700, "output_tokens": 5}),
         (1_500_000_000, {"tenant": "globex", "prompt_tokens": 100, "output_tokens": 8}),
@@ -96,7 +96,7 @@ def test_ctrl_c_leaves_the_previous_file(
     monkeypatch.setattr(analysis.trace_export, "exported_parts", interrupted)
     path = tmp_path / "trace.jsonl"
     path.write_text("previous")
-    with pytest.raises(AssertionError):  # 130, which the fixture does not expect
+    with pytest.raises(AssertionError):  # the exit status is 130, which the fixture does not allow
         exported("--output", str(path))
     assert path.read_text() == "previous"
     assert [each.name for each in tmp_path.glob("*trace*")] == ["trace.jsonl"]

@@ -1,4 +1,4 @@
-"""`tailspan up` as a process of its own."""
+"""`tailspan up` in a separate process."""
 
 import json
 import os
@@ -38,7 +38,6 @@ ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def children_of(running: Program) -> list[int]:
-    """Return the processes that it started."""
     return [
         int(status.parent.name)
         for status in Path("/proc").glob("[0-9]*/stat")
@@ -47,7 +46,7 @@ def children_of(running: Program) -> list[int]:
 
 
 def parent_of(status: Path) -> int | None:
-    """Return the parent in /proc/PID/stat; None where that process has ended."""
+    """Return the parent in /proc/PID/stat; None if that process has ended."""
     try:
         state, parent = status.read_text().rpartition(")")[2].split()[:2]
     except OSError:
@@ -56,7 +55,7 @@ def parent_of(status: Path) -> int | None:
 
 
 def gone(process: int) -> bool:
-    """Whether a process ends soon."""
+    """Wait for a process to end, and return whether it did."""
     deadline = time.monotonic() + PATIENCE_S
     while parent_of(Path("/proc", str(process), "stat")) is not None:
         if time.monotonic() > deadline:
@@ -67,7 +66,7 @@ def gone(process: int) -> bool:
 
 @pytest.fixture
 def up(tmp_path: Path, url: str) -> Iterator[Callable[..., Tailspan]]:
-    """Start `tailspan up`."""
+    """Return a function that starts `tailspan up`."""
     with ExitStack() as running:
 
         def start(*words: str) -> Tailspan:
@@ -77,7 +76,7 @@ def up(tmp_path: Path, url: str) -> Iterator[Callable[..., Tailspan]]:
 
 
 def send(port: int, spans: list[ReadableSpan]) -> bool:
-    """Send spans over HTTP once; return whether they were acknowledged."""
+    """Send spans over HTTP once, and return whether they were acknowledged."""
     exporter = OTLPSpanExporter(f"http://127.0.0.1:{port}/v1/traces", timeout=30)
     try:
         return exporter.export(spans) is SpanExportResult.SUCCESS
@@ -86,7 +85,6 @@ def send(port: int, spans: list[ReadableSpan]) -> bool:
 
 
 def stored(url: str) -> set[str]:
-    """Return the ids of all stored requests."""
     engine = open_database(url, create=False)
     try:
         table = request_table(engine, EVER, columns=["request_id"])
@@ -95,7 +93,7 @@ def stored(url: str) -> set[str]:
     return set(table.column("request_id").to_pylist())
 
 
-def test_what_the_sdk_sends_is_stored_exported_and_listed(
+def test_spans_of_the_sdk_are_stored_exported_and_listed(
     up: RunUp, span: MakeSpan, run: Callable[..., Result]
 ) -> None:
     running = up("--no-explorer")
@@ -122,7 +120,7 @@ def test_what_the_sdk_sends_is_stored_exported_and_listed(
 
 
 @pytest.mark.parametrize(("number", "status"), [(SIGINT, 0), (SIGKILL, -SIGKILL)])
-def test_what_was_acknowledged_is_kept_however_it_ends(
+def test_acknowledged_rows_survive_every_kind_of_end(
     up: RunUp,
     span: MakeSpan,
     url: str,
@@ -130,7 +128,7 @@ def test_what_was_acknowledged_is_kept_however_it_ends(
     status: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("CRITICAL")  # the senders lose their collector and log it
+    caplog.set_level("CRITICAL")  # the senders log that the collector is gone
     running = up("--no-explorer")
     port = running.port("http")
     acknowledged: set[str] = set()
@@ -158,7 +156,7 @@ def test_what_was_acknowledged_is_kept_however_it_ends(
     assert acknowledged <= stored(url)
 
 
-def test_a_second_one_exits_and_names_the_first(
+def test_a_second_tailspan_exits_and_names_the_first(
     up: RunUp,
     url: str,
     fill: Callable[..., None],
@@ -188,7 +186,7 @@ def test_a_second_one_exits_and_names_the_first(
     ("words", "wanted"),
     [
         (["--simulate", "--vllm", "http://gpu-host:8000"], ["use one of them"]),
-        # A typing error must not delete a month.
+        # A typing error must not delete a month of data.
         (["--keep-rows", "7"], ["'--keep-rows'", "'7' is not a duration", "or forever"]),
         (["--keep-hours", "30d"], ["--keep-hours 30d", "--keep-minutes 90d"]),
         (["--forward", "tempo:4318"], ["write http://HOST:4318"]),
@@ -203,8 +201,8 @@ def test_wrong_options_are_refused(words: list[str], wanted: list[str], url: str
     assert all(part in result.output for part in wanted), result.output
 
 
-def test_a_closed_output_stops_nothing(span: MakeSpan, url: str, tmp_path: Path) -> None:
-    """As in `tailspan up | head -1`."""
+def test_a_closed_output_does_not_stop_tailspan(span: MakeSpan, url: str, tmp_path: Path) -> None:
+    """This happens with `tailspan up | head -1`."""
     read, write = os.pipe()
     command = tailspan_command("up", "--database", url, *FREE_PORTS, "--no-explorer")
     with subprocess.Popen(command, cwd=tmp_path, stdout=write, stderr=write) as process:
@@ -221,7 +219,7 @@ def test_a_closed_output_stops_nothing(span: MakeSpan, url: str, tmp_path: Path)
 
 
 @ON_LINUX
-def test_its_children_end_with_it_even_where_it_is_killed(up: RunUp, tmp_path: Path) -> None:
+def test_children_of_up_end_with_it_even_after_sigkill(up: RunUp, tmp_path: Path) -> None:
     """The children are the explorer, the simulator and the span reader."""
     running = up("--simulate", "--explorer-port=0")
     page = running.says(r"  Explorer   (http://\S+)")
@@ -252,9 +250,9 @@ def test_a_second_ctrl_c_ends_it_at_once(up: RunUp) -> None:
 
 
 @ON_LINUX
-def test_it_ends_with_its_terminal(url: str, tmp_path: Path) -> None:
+def test_up_ends_with_its_terminal(url: str, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    # The first terminal that the leader of a session opens becomes the session's own.
+    # The first terminal that a session leader opens becomes the session's controlling terminal.
     shell = f'exec "$@" <>{os.ttyname(theirs)} >&0 2>&1'
     command = tailspan_command("up", "--database", url, *FREE_PORTS, "--explorer-port=0")
     running = Program(tmp_path, "sh", "-c", shell, "sh", *command, start_new_session=True)
@@ -301,7 +299,9 @@ def test_scrape_targets_are_checked_before_anything_starts(words: list[str], nam
     assert "pw@" not in done.output
 
 
-def test_a_token_in_the_environment_goes_over_https_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_in_the_environment_is_sent_only_over_https(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TAILSPAN_SCRAPE_TOKEN", "s3cret-t0ken")
     done = CliRunner().invoke(tailspan, ["up", "--scrape", "http://gpu:8000"])
     assert done.exit_code == 2

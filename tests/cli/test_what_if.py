@@ -25,7 +25,7 @@ START_S = CONFIG.started_unix_ns / 1e9
 
 @pytest.fixture
 def ask(url: str) -> Callable[..., Result]:
-    """Ask about a simulated replica, which the database holds."""
+    """Run `tailspan what-if` on a database with a simulated replica."""
     data = simulate(CONFIG)
     engine = open_database(url)
     with Writer(engine) as writer:
@@ -99,7 +99,7 @@ def test_too_many_requests_are_refused_before_they_are_read(
         (["--replicas", "0"], "replicas: 0; allowed: 1 to"),
     ],
 )
-def test_wrong_usage_says_what_is_allowed(
+def test_wrong_usage_prints_the_allowed_values(
     ask: Callable[..., Result], words: list[str], reason: str
 ) -> None:
     result = ask(*words)

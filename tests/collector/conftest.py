@@ -25,7 +25,7 @@ NOW_UNIX_NS = 1_790_000_000 * 10**9
 
 
 class WallClock:
-    """A present that a test moves."""
+    """A wall clock that a test sets."""
 
     def __init__(self, unix_ns: int) -> None:
         self.unix_ns = unix_ns
@@ -68,13 +68,12 @@ def issue(authority: trustme.CA, tmp_path: Path) -> Callable[..., Party]:
 
 @pytest.fixture
 def now_unix_ns() -> int:
-    """The present of these tests."""
     return NOW_UNIX_NS
 
 
 @pytest.fixture
 def resource() -> Resource:
-    """Attributes of one replica of a server."""
+    """Return the resource attributes of one replica of a server."""
     return Resource(
         {
             names.SERVICE_NAME: "vllm",
@@ -87,7 +86,7 @@ def resource() -> Resource:
 
 @pytest.fixture
 def record() -> Callable[..., RequestRecord]:
-    """Make an answered request: 1.5 s from received to delivered."""
+    """Return a function that makes a request record: 1.5 s from receipt to delivery."""
 
     def make(**changes: Any) -> RequestRecord:
         given: dict[str, Any] = {
@@ -133,19 +132,19 @@ def record() -> Callable[..., RequestRecord]:
 
 @pytest.fixture
 def span(record: Callable[..., RequestRecord], resource: Resource) -> Callable[..., ReadableSpan]:
-    """Make the span that the instrumentation sends of a request."""
+    """Return a function that makes the span that the instrumentation sends for a request."""
     return lambda **changes: span_of(record(**changes), resource)
 
 
 @pytest.fixture
 def trace_message(span: Callable[..., ReadableSpan]) -> Callable[..., ExportTraceServiceRequest]:
-    """Make a message of one span."""
+    """Return a function that makes a message with one span."""
     return lambda **changes: encode_spans([span(**changes)])
 
 
 @pytest.fixture
 def metrics(resource: Resource) -> Callable[..., MetricsData]:
-    """Make one engine's export."""
+    """Return a function that makes one engine's export."""
 
     def make(**changes: Any) -> MetricsData:
         state = EngineState(
@@ -181,13 +180,13 @@ def metrics(resource: Resource) -> Callable[..., MetricsData]:
 def metrics_message(
     metrics: Callable[..., MetricsData],
 ) -> Callable[..., ExportMetricsServiceRequest]:
-    """Make a message of such exports."""
+    """Return a function that makes a message of such exports."""
     return lambda **changes: encode_metrics(metrics(**changes))
 
 
 @pytest.fixture
 def events_message(resource: Resource) -> Callable[..., ExportLogsServiceRequest]:
-    """Make a message of one engine's start."""
+    """Return a function that makes the message of one engine's start."""
 
     def make(**changes: Any) -> ExportLogsServiceRequest:
         given: dict[str, Any] = {

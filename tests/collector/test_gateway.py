@@ -1,4 +1,4 @@
-"""The gateway's configuration: its keys are documented, and it matches our ports and limits."""
+"""The gateway's configuration has documented keys and matches the collector's ports and limits."""
 
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from collector.limits.sender_limits import Limits
 FILE = Path(__file__).parents[2] / "collector" / "otel-collector.yaml"
 
 KNOWN: dict[str, set[str]] = {
-    # extension/healthcheckextension, extension/bearertokenauthextension, extension/storage/
-    # filestorage of opentelemetry-collector-contrib
+    # extension/healthcheckextension, extension/bearertokenauthextension and
+    # extension/storage/filestorage of opentelemetry-collector-contrib
     "extensions/health_check": {"endpoint", "path", "response_body", "tls"},
     "extensions/bearertokenauth": {"filename", "header", "scheme", "token", "tokens"},
     "extensions/file_storage": {
@@ -47,7 +47,7 @@ KNOWN: dict[str, set[str]] = {
     },
     "exporters/otlp/sending_queue/batch": {"flush_timeout", "min_size", "max_size", "sizer"},
 }
-"""The keys that the components' READMEs and schemas document, those that matter here."""
+"""The documented keys of each component, from its README and schema; only keys that matter here."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def _folded(path: str, value: Any) -> dict[str, set[str]]:
 
 
 def test_each_key_is_one_that_its_component_documents(given: Any) -> None:
-    """An unknown key would keep the gateway from starting."""
+    """The gateway does not start with an unknown key."""
     seen = set()
     for kind in ("extensions", "receivers", "processors", "exporters"):
         for name, about in given[kind].items():
@@ -99,12 +99,12 @@ def test_ports_and_sizes_match_our_endpoints(given: Any) -> None:
     assert f"TAILSPAN_ENDPOINT=tailspan.example:{ports['grpc_port']}" in FILE.read_text()
     (exporter,) = given["exporters"].values()
     batch = exporter["sending_queue"]["batch"]
-    span_bytes = 2 * 1_600  # twice what one takes in docs/benchmarks.md
+    span_bytes = 2 * 1_600  # twice the size that docs/benchmarks.md shows for one message
     assert batch["max_size"] * span_bytes <= Limits().max_body_bytes
     assert batch["min_size"] <= batch["max_size"] <= exporter["sending_queue"]["queue_size"]
 
 
-def test_nothing_is_given_up_or_dropped(given: Any) -> None:
+def test_the_gateway_retries_for_ever_and_drops_no_data(given: Any) -> None:
     """The queue is on disk, and a full queue blocks senders."""
     (exporter,) = given["exporters"].values()
     assert exporter["retry_on_failure"]["max_elapsed_time"] == "0s"

@@ -66,7 +66,7 @@ def _post(collector: Collector, body: bytes, headers: dict[str, str]) -> tuple[i
     "shown",
     [None, "", TOKEN, "Bearer", "Bearer ", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer ü" * 50],
 )
-def test_without_a_good_token_nothing_is_taken(
+def test_without_a_valid_token_no_message_is_accepted(
     now_unix_ns: int, trace_message: Message, shown: str | None
 ) -> None:
     body = trace_message().SerializeToString()
@@ -91,7 +91,7 @@ def test_without_a_good_token_nothing_is_taken(
 def test_each_token_is_accepted_by_both_transports(
     now_unix_ns: int, trace_message: Message, token: str
 ) -> None:
-    """A token can be changed while the old one is still in use."""
+    """While a token is replaced, the old and the new token are valid."""
     body = trace_message().SerializeToString()
     with _collector(now_unix_ns, tokens=Tokens([TOKEN, ANOTHER], "test")) as (collector, sink):
         assert _post(collector, body, {"Authorization": f"bearer {token}"})[0] == 200
@@ -147,8 +147,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         Tokens.found(tmp_path / "none", {})
 
 
-def test_a_gate_leaves_health_open() -> None:
-    """An orchestrator has no token."""
+def test_health_needs_no_token() -> None:
+    """An orchestrator that checks health has no token."""
 
     async def ok(request: object) -> PlainTextResponse:
         return PlainTextResponse("ok")
@@ -183,7 +183,7 @@ def test_a_gate_leaves_health_open() -> None:
 
 
 def _exporters(collector: Collector) -> list[Any]:
-    """OpenTelemetry's own exporters, configured by its environment variables."""
+    """Return OpenTelemetry's exporters, configured by its environment variables."""
     return [
         GrpcSpanExporter(endpoint=f"https://127.0.0.1:{collector.grpc_port}", timeout=1),
         HttpSpanExporter(endpoint=f"https://127.0.0.1:{collector.http_port}/v1/traces", timeout=1),
@@ -192,7 +192,7 @@ def _exporters(collector: Collector) -> list[Any]:
 
 @pytest.fixture
 def exported(span: Callable[..., ReadableSpan]) -> Callable[[Collector], list[bool]]:
-    """Send a span by both exporters, and return which of them succeed."""
+    """Send a span with both exporters, and return which of them succeed."""
 
     def export(collector: Collector) -> list[bool]:
         results = []
@@ -207,7 +207,7 @@ def exported(span: Callable[..., ReadableSpan]) -> Callable[[Collector], list[bo
 @pytest.fixture
 def standard(monkeypatch: pytest.MonkeyPatch, ca: Path) -> Callable[..., None]:
     """Set OpenTelemetry's standard variables, as in a server's environment."""
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # to `requests` they go before ours
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # `requests` prefers these variables
         monkeypatch.delenv(name, raising=False)
 
     def set_them(**variables: object) -> None:
@@ -241,7 +241,7 @@ def test_an_expired_certificate_is_not_trusted(
         assert not sink.requests
 
 
-def test_a_client_needs_a_certificate_where_mutual_tls_is_asked_for(
+def test_mutual_tls_requires_a_client_certificate(
     now_unix_ns: int, exported: Exported, issue: Issue, ca: Path, standard: Standard
 ) -> None:
     standard()
@@ -286,12 +286,12 @@ def test_plaintext_against_tls_is_refused_and_the_next_one_served(
         connection.close()
 
 
-def test_old_protocols_are_not_spoken(now_unix_ns: int, issue: Issue, ca: Path) -> None:
+def test_old_tls_versions_are_refused(now_unix_ns: int, issue: Issue, ca: Path) -> None:
     with _collector(now_unix_ns, tls=Tls(*issue())) as (collector, _):
         old = ssl.create_default_context(cafile=ca)
         old.set_ciphers("ALL:@SECLEVEL=0")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # which is why
+            warnings.simplefilter("ignore", DeprecationWarning)  # TLS 1.0 and 1.1 are deprecated
             old.minimum_version = ssl.TLSVersion.TLSv1
             old.maximum_version = ssl.TLSVersion.TLSv1_1
         for port in (collector.http_port, collector.grpc_port):
@@ -300,7 +300,7 @@ def test_old_protocols_are_not_spoken(now_unix_ns: int, issue: Issue, ca: Path) 
                 _handshake(port, old)
 
 
-def test_files_that_are_no_pair_are_refused_before_anything_listens(
+def test_a_certificate_with_another_key_is_refused_before_listening(
     issue: Issue, tmp_path: Path
 ) -> None:
     one, other = issue("one"), issue("other")

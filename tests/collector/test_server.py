@@ -1,4 +1,4 @@
-"""The collector with real clients over both transports, and everything they do wrong."""
+"""The collector with real clients over both protocols, and with their errors."""
 
 import asyncio
 import gzip
@@ -55,11 +55,11 @@ PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
 Message = Callable[..., ExportTraceServiceRequest]
 Make = Callable[..., Collector]
-Stub: Any = TraceServiceStub  # its constructor is not typed
+Stub: Any = TraceServiceStub  # the constructor has no type annotations
 
 
 class _Listener:
-    """Records its calls; fails on demand."""
+    """A listener that records its calls, and fails on demand."""
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
@@ -91,7 +91,7 @@ def listener() -> _Listener:
 
 @pytest.fixture
 def collector_of(now_unix_ns: int) -> Callable[..., Collector]:
-    """Make a collector on free ports."""
+    """Return a function that makes a collector on free ports."""
 
     def make(sink: MemorySink, *listeners: _Listener, **options: Any) -> Collector:
         plain: dict[str, Any] = {
@@ -106,7 +106,7 @@ def collector_of(now_unix_ns: int) -> Callable[..., Collector]:
 
 @pytest.fixture
 def collector(sink: MemorySink, listener: _Listener, collector_of: Make) -> Iterator[Collector]:
-    """A running collector with a small limit."""
+    """Run a collector with a small limit."""
     limits = Limits(max_body_bytes=MAX_BODY_BYTES)
     with running(collector_of(sink, listener, limits=limits, gpu_listeners=[listener])) as made:
         yield made
@@ -135,7 +135,7 @@ def _count(collector: Collector, *key: str) -> int:
 
 @pytest.fixture
 def call(collector: Collector) -> Iterator[Callable[..., ExportTraceServiceResponse]]:
-    """Export over gRPC by the generated stub."""
+    """Export over gRPC with the generated stub."""
     with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
         yield lambda message, **options: Stub(channel).Export(message, timeout=30, **options)
 
@@ -209,7 +209,7 @@ def test_the_sdks_metrics_reach_sink_and_listener(
     assert _count(collector, "metrics", "stored", "") == 12
 
 
-def test_nothing_is_acknowledged_before_the_commit(
+def test_no_message_is_acknowledged_before_the_commit(
     now_unix_ns: int, collector_of: Make, trace_message: Message
 ) -> None:
     sink, listener = MemorySink(held=True), _Listener()
@@ -247,7 +247,7 @@ def test_a_sender_that_hangs_up_does_not_undo_the_commit(
         assert sink.submitted.acquire(timeout=30)
         pending.cancel()
         sink.release()
-    # Stopping waits for what is under way.
+    # The collector stops only after current exports have ended.
     assert len(listener.requests) == len(sink.requests) == 1
 
 
@@ -271,7 +271,7 @@ def test_rows_that_are_not_stored_are_a_failure_that_can_be_retried_or_not(
     rpc: grpc.StatusCode,
     reason: str,
 ) -> None:
-    """Without RetryInfo, RESOURCE_EXHAUSTED means never retry."""
+    """Without RetryInfo, RESOURCE_EXHAUSTED means that the client must not retry."""
     setattr(sink, fails, error)
     retried = status == 503
     body = trace_message().SerializeToString()
@@ -295,10 +295,10 @@ def test_rows_that_are_not_stored_are_a_failure_that_can_be_retried_or_not(
     assert len(sink.requests) == 1
 
 
-def test_a_failing_listener_costs_no_acknowledgement(
+def test_a_failing_listener_does_not_prevent_the_acknowledgement(
     collector: Collector, sink: MemorySink, listener: _Listener, trace_message: Message
 ) -> None:
-    """The rows are committed."""
+    """The rows are already committed."""
     listener.fails = True
     assert _post(collector, trace_message().SerializeToString(), PROTOBUF)[0].status == 200
     assert len(sink.requests) == 1
@@ -340,14 +340,14 @@ def test_old_rows_are_a_partial_success_and_fast_clocks_are_corrected(
         (source,) = made.clocks.report()
         assert source.name == "replica-1"
     assert all(row.received_unix_ns <= now_unix_ns for row in sink.requests)
-    # The one beside it was not ahead, and stays as it was sent.
+    # The row that was not ahead is stored as it was sent.
     assert sorted(row.clock_ahead_s or 0 for row in sink.requests) == [0, 3701.5]
 
 
 def test_skipped_spans_are_no_complaint(
     collector: Collector, sink: MemorySink, call: Call, trace_message: Message
 ) -> None:
-    """A server's other spans are acknowledged and do not reach the store."""
+    """The server's other spans are acknowledged, but not stored."""
     message = trace_message()
     message.resource_spans[0].scope_spans[0].scope.name = "another"
     assert not call(message).HasField("partial_success")
@@ -404,7 +404,7 @@ def test_a_bad_body_is_refused_and_the_next_one_served(
 def test_a_truncated_message_is_malformed_wherever_it_is_cut(
     collector: Collector, trace_message: Message
 ) -> None:
-    """A cut between fields is a smaller valid message."""
+    """If the message is cut between two fields, the rest is a smaller valid message."""
     body = trace_message().SerializeToString()
     statuses = {_post(collector, body[:at], PROTOBUF)[0].status for at in range(1, len(body), 97)}
     assert statuses <= {200, 400}
@@ -467,7 +467,7 @@ def test_bad_messages_over_grpc_are_refused_and_the_next_one_served(
 def test_more_bytes_than_there_is_memory_for_must_be_sent_again(
     collector_of: Make, trace_message: Message
 ) -> None:
-    """Bodies that wait for a slow store are limited together."""
+    """All bodies that wait for a slow store share one limit."""
     sink = MemorySink(held=True)
     body = trace_message().SerializeToString()
     with running(collector_of(sink, limits=Limits(max_waiting_bytes=len(body) + 1))) as collector:
@@ -483,7 +483,7 @@ def test_more_bytes_than_there_is_memory_for_must_be_sent_again(
 
 
 @pytest.mark.parametrize("option", ["grpc_port", "http_port"])
-def test_a_taken_port_is_an_error_that_names_the_way_out(option: str) -> None:
+def test_a_taken_port_is_an_error_with_a_solution(option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, background_loop() as loop:
         port = taken.getsockname()[1]
         collector = Collector(MemorySink(), **{"grpc_port": 0, "http_port": 0, option: port})
@@ -499,7 +499,7 @@ def test_a_port_out_of_range_is_refused() -> None:
         asyncio.run(collector.start())
 
 
-def test_stopping_answers_what_is_under_way(collector_of: Make, trace_message: Message) -> None:
+def test_stopping_completes_current_responses(collector_of: Make, trace_message: Message) -> None:
     sink = MemorySink(held=True)
     collector = collector_of(sink)
     statuses: list[int] = []
@@ -524,7 +524,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def _span_json(trace_id: str) -> dict[str, Any]:
-    """A request's span, written by hand."""
+    """Return a request's span, written by hand."""
     return {
         "traceId": trace_id,
         "spanId": "00f067aa0ba902b7",
@@ -588,7 +588,7 @@ def test_more_than_the_rate_gets_a_retry_time(collector_of: Make, trace_message:
     assert len(sink.requests) == 1
 
 
-def test_a_store_that_refuses_is_not_ready_until_it_keeps_again(
+def test_a_refusing_store_is_not_ready_until_it_accepts_rows(
     collector: Collector, sink: MemorySink, trace_message: Message
 ) -> None:
     body = trace_message().SerializeToString()
@@ -602,7 +602,7 @@ def test_a_store_that_refuses_is_not_ready_until_it_keeps_again(
 def test_a_store_that_failed_is_given_another_try_in_time(
     now_unix_ns: int, trace_message: Message
 ) -> None:
-    """A collector that is not ready gets no messages, so it would never recover."""
+    """A collector that is not ready receives no messages, so no message would end the failure."""
     sink, now = MemorySink(), [0.0]
     intake = Intake(
         sink, [], Counters(), lambda: now_unix_ns, Limits(), LocalReader(), lambda: now[0]

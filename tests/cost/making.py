@@ -1,4 +1,4 @@
-"""Hand-made accounts: engines as (replica, samples), requests as cells."""
+"""Accounts for tests: engines as (replica, samples), requests as cells."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -23,7 +23,7 @@ NS = 10**9
 BY = ("replica", "outcome", "model", "tenant")
 DEVICE = "NVIDIA H100 80GB HBM3"
 PRICES = PriceList(devices=(DevicePrice("H100", (DEVICE,), 3.6, Origin("a contract")),))
-"""A thousandth of a dollar per second."""
+"""Prices with an H100 at a thousandth of a dollar per second."""
 
 
 def engine_stretches(
@@ -32,7 +32,7 @@ def engine_stretches(
     fit: Sequence[float] | None = None,
     work: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> EngineStretches:
-    """Samples by (replica, engine): (unix seconds, busy seconds in total)."""
+    """Return samples by (replica, engine), each (Unix seconds, total busy seconds)."""
     counts, which, rows, first, last = [], [], [], [], []
     for (replica, engine), pairs in samples.items():
         counts.append(Count(replica, engine, 1, int(started_s * NS)))
@@ -72,7 +72,7 @@ def no_gpus() -> GpuStretches:
 
 
 def cells(*rows: Mapping[str, Any]) -> Cells:
-    """Each with labels, an hour, a number of requests and amounts."""
+    """Return cells with labels, an hour, a number of requests and amounts."""
     labels = [tuple(row.get(name) for name in BY) for row in rows]
     return Cells(
         by=BY,
@@ -89,7 +89,7 @@ def cells(*rows: Mapping[str, Any]) -> Cells:
 
 
 def start(replica: str, engine: int = 0, **about: Any) -> EngineStart:
-    """An engine's start, on one H100 by default."""
+    """Return an engine's start, by default on one H100."""
     plain: dict[str, Any] = {"device": DEVICE, "gpus": 1, "process": 1, "at_unix_ns": -NS}
     return EngineStart(
         replica=replica, engine=engine, config="c", arguments="{}", **{**plain, **about}
@@ -115,12 +115,12 @@ def accounts(
 
 
 def busy(from_s: int, to_s: int, share: float, before: float = 0.0) -> list[tuple[float, float]]:
-    """Samples each second of an engine that is busy this share of the time."""
+    """Return samples, one per second, of an engine that is busy this share of the time."""
     return [(at, before + (at - from_s) * share) for at in range(from_s, to_s + 1)]
 
 
 FIT = (0.004, 30e-6, 1e-9, 20e-9, 50e-6)
-"""γ, α, κ, β, δ of an engine."""
+"""The coefficients γ, α, κ, β, δ of an engine."""
 
 
 def steady(
@@ -129,8 +129,13 @@ def steady(
     to_s: int,
     rps: Callable[[int], tuple[float, float, float]] = lambda hour: (2.0, 800.0, 200.0),
 ) -> Accounts:
-    """The accounts of engines, each up from one second to another, with this many requests per
-    second and tokens per request. Engine data is by the minute, requests are by the hour.
+    """Return the accounts of engines, each of which runs from one second to another.
+
+    Engine data is per minute, and requests are per hour.
+
+    Args:
+        engines: (start, end) in seconds, by replica.
+        rps: requests per second, and prompt and output tokens per request, by hour.
     """
     counts, which, first_s, last_s = [], [], [], []
     totals: dict[str, list[tuple[float, float]]] = {name: [] for name in WORK}

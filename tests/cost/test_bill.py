@@ -14,7 +14,6 @@ from tests.cost.making import PRICES, accounts, busy, cells, engine_stretches, s
 
 
 def parts(line: Line) -> float:
-    """Return the sum of the bill's parts."""
     known_usd = line.requests_usd + line.wasted_usd + (line.idle_usd or 0.0)
     return known_usd + line.loading_usd + line.unbilled_usd
 
@@ -39,7 +38,7 @@ seconds = st.floats(0, 900, allow_nan=False)
 def test_the_parts_sum_to_the_bill_for_any_data(
     fleet: list[tuple[int, int, float, list[tuple[int, float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """By replica, by hour and in total, to 1e-9; and price × time is the bill."""
+    """The sum is equal by replica, by hour and in total, to 1e-9; price × time is the bill."""
     samples, rows = {}, []
     for number, (begins, lasts, share, requests) in enumerate(fleet):
         samples[f"r{number}", 0] = busy(begins, begins + lasts, share)
@@ -66,9 +65,7 @@ def test_the_parts_sum_to_the_bill_for_any_data(
 
 
 def test_requests_waste_idle_and_the_rest_are_named() -> None:
-    """An engine is up for 1,000 s and busy for 600: 500 s for requests, 40 s repeated, 60 s of
-    neither.
-    """
+    """In 1,000 s, an engine is busy for 600 s: 500 s for requests, 40 s repeated, 60 s other."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.6)}),
         cells(
@@ -88,7 +85,7 @@ def test_requests_waste_idle_and_the_rest_are_named() -> None:
     assert total.priced_by is PricedBy.LEDGER
 
 
-def test_an_engine_costs_what_all_its_gpus_do() -> None:
+def test_an_engine_costs_the_sum_of_its_gpus() -> None:
     made = accounts(
         engine_stretches({("a", 0): busy(0, 100, 0.5), ("b", 0): busy(0, 100, 0.5)}),
         cells(),
@@ -124,7 +121,7 @@ def test_a_gap_in_an_engines_samples_is_not_billed() -> None:
 
 
 def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:
-    """A cached token weighs an eighth of a computed one, an output token 1.75."""
+    """A cached token weighs an eighth of a computed one, and an output token 1.75."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.4)}),
         cells(
@@ -145,7 +142,7 @@ def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:
 
 
 def test_without_busy_time_the_whole_time_is_billed_to_requests() -> None:
-    """Idle time is then unknown, not zero."""
+    """The idle time is unknown, not zero."""
     points = [(at, None) for at in range(0, 1_001, 5)]
     made = accounts(
         engine_stretches({("r", 0): points}),
@@ -159,7 +156,7 @@ def test_without_busy_time_the_whole_time_is_billed_to_requests() -> None:
     assert total.busy_s is None
 
 
-def test_what_has_no_price_is_named_and_never_free() -> None:
+def test_an_engine_without_a_price_is_named_and_not_free() -> None:
     made = accounts(
         engine_stretches({("r", 0): busy(0, 100, 0.5)}),
         cells({"replica": "r", "requests": 7, "billed_s": 5.0}),
@@ -181,7 +178,7 @@ def test_a_replica_can_be_priced_by_name() -> None:
 
 
 def test_tokens_in_and_out_share_a_requests_cost_by_the_step_model() -> None:
-    """α·P = 3 s of prefill and δ·N = 1 s of decodes, so three quarters are input."""
+    """α·P is 3 s of prefill, and δ·N is 1 s of decodes, so three quarters are input."""
     counts = {
         "steps_total": [0.0, 0.0, 0.0],
         "scheduled_prefill_tokens_total": [0.0, 0.0, 3_000.0],
@@ -205,7 +202,7 @@ def test_tokens_in_and_out_share_a_requests_cost_by_the_step_model() -> None:
     assert group.usd_per_1k_out == pytest.approx(0.001)
 
 
-def test_of_hours_whose_samples_are_gone_only_requests_and_waste_are_in_the_bill() -> None:
+def test_hours_without_samples_have_only_requests_and_waste_in_the_bill() -> None:
     made = replace(
         accounts(
             engine_stretches({("r", 0): busy(3_600, 7_200, 0.5)}),

@@ -11,9 +11,10 @@ TARGET = 0.99
 def counted(
     stretches: int, capacity_rps: float, load: tuple[float, float], unsteady: float, seed: int
 ) -> tuple[IntArray, IntArray]:
-    """Return good and all requests in stretches of random load, as shares of the capacity. 1 % are
-    bad at the capacity, and e⁸ times more for each whole capacity beyond it. Arrivals are Poisson,
-    with a gamma-distributed bad ratio.
+    """Return good and all requests in stretches of random load, as shares of the capacity.
+
+    At the capacity, 1 % of the requests are bad, and e⁸ times more for each whole capacity above
+    it. Arrivals are Poisson, with a gamma-distributed bad ratio.
     """
     chance = np.random.default_rng(seed)
     rates = chance.uniform(*load, stretches)
@@ -25,7 +26,7 @@ def counted(
 
 
 def best_stretch(good: IntArray, every: IntArray) -> float:
-    """The rate of the fastest stretch that met the objective: a maximum over noise."""
+    """Return the highest rate of a stretch that met the objective: a maximum over noise."""
     kept = (every >= MIN_REQUESTS) & (good >= TARGET * every)
     return float(every[kept].max()) / LENGTH_S
 
@@ -36,8 +37,10 @@ def best_stretch(good: IntArray, every: IntArray) -> float:
 def test_noise_does_not_raise_the_rate_however_many_stretches_there_are(
     capacity_rps: float, unsteady: float, load: tuple[float, float]
 ) -> None:
-    """For a day to a month of stretches: at most 8 % above the truth in each of 20 months, at most
-    2 % on average, and not far below. The best stretch grows with their number.
+    """For a day to a month of stretches, the rate is at most 8 % too high in each of 20 months.
+
+    On average it is at most 2 % too high, and not much too low. The highest single rate grows with
+    the number of stretches.
     """
     for stretches in (288, 8_640):
         found, best = [], []
@@ -63,7 +66,7 @@ def test_engines_that_are_always_overloaded_have_no_rate(stretches: int) -> None
 
 
 def test_the_rate_must_meet_all_objectives() -> None:
-    """The second objective fails from half of the first one's capacity on."""
+    """The second objective is missed above half of the first one's capacity."""
     good, every = counted(2_000, 10.0, (0.2, 0.95), 0.0, 1)
     strict = np.where(every > 5.0 * LENGTH_S, every * 9 // 10, every)
     first, second = ObjectiveCounts(TARGET, good, every), ObjectiveCounts(TARGET, strict, every)
@@ -91,7 +94,7 @@ def test_too_few_requests_differ_from_none_and_from_a_missed_objective() -> None
 
 
 def test_the_same_counts_give_the_same_rate() -> None:
-    """The halves are drawn by a fixed seed."""
+    """A fixed seed selects the halves."""
     good, every = counted(500, 5.0, (0.3, 1.5), 1.0, 3)
     judged = [ObjectiveCounts(TARGET, good, every)]
     assert sustainable_rate(judged, LENGTH_S) == sustainable_rate(judged, LENGTH_S)

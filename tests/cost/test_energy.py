@@ -15,7 +15,7 @@ PRICES = parse_prices("carbon: [{match: '*', g_per_kwh: 100}]\npue: {ratio: 1.5}
 
 
 def gpu_stretches(joules: list[float], replica: str = "r") -> GpuStretches:
-    """One GPU with this counter at whole minutes, sampled 1 s before and at each."""
+    """Return a GPU with these counters at whole minutes, sampled at each minute and 1 s earlier."""
     at = np.arange(len(joules) - 1) * 60
     first = np.array(joules[:-1])
     per_s = np.diff(joules) / 60
@@ -32,7 +32,7 @@ def gpu_stretches(joules: list[float], replica: str = "r") -> GpuStretches:
 
 
 def fleet(shares: list[float], watts: list[float]) -> Accounts:
-    """How busy the engine was in each minute, and the energy of its GPU."""
+    """Return how busy the engine was in each minute, and the energy of its GPU."""
     points, busy_s = [], 0.0
     for minute, share in enumerate(shares):
         points += [(minute * 60 + at, busy_s + at * share) for at in range(60)]
@@ -48,8 +48,8 @@ def fleet(shares: list[float], watts: list[float]) -> Accounts:
     )
 
 
-def test_idle_energy_is_what_the_gpu_draws_without_work() -> None:
-    """100 W idle and 300 W more at work, from minutes of different load."""
+def test_idle_energy_is_the_energy_without_work() -> None:
+    """The GPU draws 100 W without work and 300 W more with work, in minutes of different load."""
     shares = [0.1 * n for n in range(10)] * 2
     made = fleet(shares, [100 + 300 * share for share in shares])
     found = energy(made, PRICES, uptime_of(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
@@ -60,15 +60,15 @@ def test_idle_energy_is_what_the_gpu_draws_without_work() -> None:
     assert found.co2_g == pytest.approx(found.joules / 3.6e6 * 1.5 * 100)
 
 
-def test_minutes_that_are_all_alike_split_energy_by_time() -> None:
+def test_with_equal_minutes_energy_is_divided_by_time() -> None:
     made = fleet([0.5] * 20, [200.0] * 20)
     found = energy(made, PRICES, uptime_of(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
     assert not found.fitted
     assert found.idle_j == pytest.approx(found.joules / 2, rel=0.01)
 
 
-def test_a_counter_that_begins_anew_loses_only_that_stretch() -> None:
-    """The driver was loaded again; neither the fall nor the jump is energy."""
+def test_a_counter_reset_loses_only_one_interval() -> None:
+    """The driver was loaded again; neither the decrease nor the jump is energy."""
     made = fleet([0.5] * 4, [200.0] * 4)
     gpus = made.gpus
     fallen = gpus.first_j.copy()
@@ -82,7 +82,7 @@ def test_a_counter_that_begins_anew_loses_only_that_stretch() -> None:
 
 
 def test_less_than_a_minute_is_unknown() -> None:
-    """The sensor samples too rarely."""
+    """The sensor takes too few samples."""
     made = fleet([0.5], [200.0])
     assert energy(made, PRICES, uptime_of(made.engines, 0, 60 * NS)) == {}
     assert total_energy([]) is None

@@ -15,7 +15,7 @@ managed:
 )
 
 
-def test_tokens_are_priced_as_the_managed_api_does_cached_ones_apart() -> None:
+def test_cached_tokens_are_priced_separately_as_in_the_managed_api() -> None:
     one = compare("chat", Tokens(1, 1_000, 500, 100), MINE)
     ten = compare("chat", Tokens(10, 10_000, 5_000, 1_000), MINE)
     none_cached = compare("chat", Tokens(1, 1_000, 0, 100), MINE)
@@ -41,7 +41,7 @@ def test_a_served_name_finds_its_model_among_the_defaults() -> None:
 
 
 def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
-    """$3.60 an hour and $0.01 a request: 0.1 requests a second."""
+    """$3.60 per hour and $0.01 per request give 0.1 requests per second."""
     each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
     found = break_even(each.usd_per_request * 360, [each], SustainableRate(1_000, 0.2))
     assert found is not None
@@ -64,19 +64,19 @@ def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
 def test_break_even_counts_only_up_to_the_rate_that_keeps_the_objective(
     kept: SustainableRate, reachable: bool | None
 ) -> None:
-    """Too few requests are unknown; an objective that is always missed is no."""
+    """With too few requests, the result is unknown; if the objective is always missed, it is no."""
     each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
     found = break_even(each.usd_per_request * 360, [each], kept)
     assert found is not None
     assert found.reachable is reachable
 
 
-def test_nothing_compared_breaks_even_nowhere() -> None:
+def test_without_a_comparison_there_is_no_break_even() -> None:
     assert break_even(10.0, [], SustainableRate(0, None)) is None
 
 
-def test_what_was_refused_is_not_part_of_the_mix() -> None:
-    """It reached no engine and would have cost nothing elsewhere."""
+def test_refused_requests_are_not_part_of_the_mix() -> None:
+    """Refused requests reached no engine, and a managed API would not bill them."""
     made = cells(
         {
             "model": "chat",

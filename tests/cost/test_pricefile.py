@@ -38,19 +38,19 @@ def test_every_default_price_has_its_source_page_and_date() -> None:
     ],
 )
 def test_devices_are_known_by_the_names_that_drivers_give_them(device: str, name: str) -> None:
-    """The names are those of NVML, amdsmi and vLLM."""
+    """NVML, amdsmi and vLLM report these names."""
     rate = load_prices().rate(device=device)
     assert rate is not None
     assert rate.what == name
 
 
 @pytest.mark.parametrize("device", ["cpu", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA L40", None])
-def test_what_is_not_in_the_list_has_no_price(device: str | None) -> None:
-    """A CPU, a slice of a GPU and a similar model have no price, not the nearest one."""
+def test_a_device_that_is_not_listed_has_no_price(device: str | None) -> None:
+    """A CPU, a slice of a GPU and a similar model have no price, instead of the nearest price."""
     assert load_prices().rate(device=device) is None
 
 
-def test_a_users_entries_go_before_the_defaults(tmp_path: Path) -> None:
+def test_a_users_entries_precede_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
         f"devices:\n- match: '{H100}'\n  usd_per_hour: 2\n  regions: {{eu: 3}}\n"
@@ -92,7 +92,9 @@ def test_a_users_entries_go_before_the_defaults(tmp_path: Path) -> None:
         ("7", "f.yaml: the file: 7; allowed: a mapping"),
     ],
 )
-def test_an_error_names_file_key_value_and_what_is_allowed(written: str, complaint: str) -> None:
+def test_an_error_contains_file_key_value_and_the_allowed_values(
+    written: str, complaint: str
+) -> None:
     with pytest.raises(PriceError) as error:
         parse_prices(written, "f.yaml")
     assert complaint in str(error.value)
@@ -104,7 +106,7 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_every_managed_default_is_known_to_genai_prices() -> None:
-    """If this fails after an upgrade: use genai-prices' new name of the model in prices.yaml."""
+    """If this fails after an upgrade, use genai-prices' new name of the model in prices.yaml."""
     for each in parse_prices(DEFAULTS.read_text(), "prices.yaml").managed:
         found = calc_price(
             Usage(input_tokens=1_000, output_tokens=100), each.model, provider_id=each.provider

@@ -22,7 +22,7 @@ def _priced(pricing: Pricing, *requests: RequestTimeline) -> list[RequestTimelin
 
 
 def test_a_request_costs_its_seconds_at_its_engines_price(request_row: Requests) -> None:
-    """5 s of two GPUs at $3.60 an hour each are a cent, without the wasted time."""
+    """5 s of two GPUs at $3.60 per hour each cost one cent, without the wasted time."""
     pricing = Pricing(PRICES)
     pricing.update([start("r", gpus=2)])
     request = request_row(replica="r", engine=0, billed_s=5.0, wasted_s=1.0)
@@ -55,7 +55,7 @@ def test_a_later_start_prices_later_requests(request_row: Requests) -> None:
     assert (first.cost_usd, second.cost_usd) == pytest.approx((0.001, 0.002))
 
 
-def test_gpus_stand_in_for_a_start_that_names_no_device(request_row: Requests) -> None:
+def test_gpu_samples_replace_a_missing_device_in_the_start(request_row: Requests) -> None:
     pricing = Pricing(PRICES)
     gpus = [GpuSample(replica="r", gpu=str(n), at_unix_ns=1, model_name=DEVICE) for n in range(4)]
     pricing.update(gpus=gpus)
@@ -64,8 +64,8 @@ def test_gpus_stand_in_for_a_start_that_names_no_device(request_row: Requests) -
     assert request.cost_usd == pytest.approx(0.004)
 
 
-def test_a_lost_account_is_stood_in_for_by_the_step_model(request_row: Requests) -> None:
-    """0.2 s = α·100 computed + δ·10 output tokens."""
+def test_a_lost_account_is_replaced_by_the_step_models_estimate(request_row: Requests) -> None:
+    """The estimate is 0.2 s = α·100 computed + δ·10 output tokens."""
     pricing = Pricing(PRICES)
     sample = EngineSample(
         replica="r",
@@ -88,7 +88,7 @@ def test_a_lost_account_is_stood_in_for_by_the_step_model(request_row: Requests)
     assert request.priced_by is PricedBy.TOKENS
 
 
-def test_names_that_a_sender_makes_up_do_not_fill_the_memory(
+def test_invented_sender_names_do_not_fill_the_memory(
     request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cost.pricing.MOST_ENGINES", 50)
@@ -100,7 +100,7 @@ def test_names_that_a_sender_makes_up_do_not_fill_the_memory(
 
 
 def test_a_scrape_reads_while_messages_add_engines() -> None:
-    """In two threads."""
+    """Two threads use the prices at the same time."""
     pricing = Pricing(PRICES)
     done = threading.Event()
     failures: list[BaseException] = []

@@ -14,7 +14,7 @@ HOUR_S = 3_600
 
 
 def stretches(*senders: tuple[Count, list[tuple[float, float | None]]]) -> EngineStretches:
-    """The samples of each process, (unix seconds, busy seconds in total), as one stretch."""
+    """Return the samples of each process, (Unix seconds, total busy seconds), as one stretch."""
     which = [place for place, (_, points) in enumerate(senders) for _ in points]
     at = np.array([round(at * NS) for _, points in senders for at, _ in points], np.int64)
     busy_s = np.array([np.nan if b is None else b for _, points in senders for _, b in points])
@@ -34,7 +34,7 @@ def stretches(*senders: tuple[Count, list[tuple[float, float | None]]]) -> Engin
 
 
 def server(process: int, from_s: int, to_s: int, share: float | None, replica: str = "r"):  # type: ignore[no-untyped-def]  # as `stretches` takes it
-    """A server that started at `from_s` and was busy this share of the time."""
+    """Return a server that started at `from_s` and is busy this share of the time."""
     points = [(float(at), None if share is None else (at - from_s) * share)
             for at in range(from_s, to_s + 1)]  # fmt: skip
     return Count(replica, 0, process, from_s * NS), points
@@ -42,7 +42,7 @@ def server(process: int, from_s: int, to_s: int, share: float | None, replica: s
 
 @pytest.mark.parametrize("process", [1, 2])
 def test_two_servers_with_one_name_are_each_billed_their_time(process: int) -> None:
-    """Each is busy 80 % of its time, with equal process ids (containers) or not."""
+    """Each server is busy for 80 % of its time; process ids may be equal, as in containers."""
     made = accounts(
         stretches(server(1, 0, 1_000, 0.8), server(process, 200, 1_000, 0.8)),
         cells({"replica": "r", "billed_s": 1_800 * 0.8}),
@@ -58,7 +58,7 @@ def test_two_servers_with_one_name_are_each_billed_their_time(process: int) -> N
 
 
 def test_api_servers_of_one_engine_add_no_time() -> None:
-    """One of them sends the engine's totals, the others none."""
+    """One of the API servers sends the engine's totals, and the others send none."""
     points = uptime_of(stretches(server(1, 0, 600, 0.5), server(2, 0, 600, None)), 0, HOUR_S * NS)
     (hour,) = points.hours.values()
     assert hour.wall_s == pytest.approx(600)
@@ -76,7 +76,7 @@ def test_a_server_that_starts_again_is_one_server() -> None:
 
 
 def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
-    """The nine seconds before a step of ten were not idle."""
+    """The nine seconds before the end of a step of ten seconds were busy."""
     points: list[tuple[float, float | None]] = [
         (float(at), 0.0 if at < 30 else 10.0) for at in range(61)
     ]
@@ -91,7 +91,7 @@ def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
 
 
 def test_busy_time_that_fits_nowhere_is_reported_and_not_billed() -> None:
-    """Two senders with one start: their totals alternate between 1,000 s and 0 s."""
+    """The totals of two senders with one start alternate between 1,000 s and 0 s."""
     points: list[tuple[float, float | None]] = [
         (float(at), at * 0.5 + (1_000.0 if at % 2 else 0.0)) for at in range(301)
     ]
@@ -121,7 +121,7 @@ senders = st.lists(
 def test_idle_time_is_never_below_zero_and_the_parts_sum_to_the_bill(
     drawn: list[tuple[int, int, list[tuple[float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """For any processes and step lengths, to 1e-9."""
+    """This holds for any processes and step lengths, to 1e-9."""
     points = []
     for process, began_s, samples in drawn:
         rows, at_s, total = [(float(began_s), 0.0)], float(began_s), 0.0
@@ -147,7 +147,7 @@ def test_idle_time_is_never_below_zero_and_the_parts_sum_to_the_bill(
 
 
 def test_loading_a_model_is_billed_and_named() -> None:
-    """The five minutes from the process start until the engine was ready are not idle."""
+    """The five minutes from the process start until the engine was ready are not idle time."""
     made = accounts(
         stretches(server(1, 300, 900, 0.5)),
         cells({"replica": "r", "billed_s": 300.0}),
@@ -163,7 +163,7 @@ def test_loading_a_model_is_billed_and_named() -> None:
 
 
 def test_an_engine_that_is_still_loading_at_the_end_of_the_window_is_billed() -> None:
-    """It has no sample yet."""
+    """The engine has no sample yet."""
     made = accounts(stretches(), cells(), [start("r", at_unix_ns=4_000 * NS, loading_s=1_000.0)])
     total = bill(made, PRICES).total
     assert total is not None
@@ -171,8 +171,8 @@ def test_an_engine_that_is_still_loading_at_the_end_of_the_window_is_billed() ->
     assert total.idle_usd == 0
 
 
-def test_loading_beside_a_serving_process_of_the_same_name_is_not_billed() -> None:
-    """The old server runs until the new one takes over, and only one machine is known."""
+def test_loading_while_another_process_of_the_name_serves_is_not_billed() -> None:
+    """The old server runs until the new one is ready, and only one machine is known."""
     made = accounts(
         stretches(server(1, 0, 400, 0.5), server(2, 300, 900, 0.5)),
         cells(),
@@ -183,7 +183,7 @@ def test_loading_beside_a_serving_process_of_the_same_name_is_not_billed() -> No
     assert total.loading_usd == 0
 
 
-def test_a_pod_that_replaces_another_is_not_counted_beside_it() -> None:
+def test_a_pod_that_replaces_another_is_not_counted_twice() -> None:
     day = 24 * HOUR_S
     one = bill(steady({"pod-a": (0, day)}, 0, day), PRICES)
     rolled = bill(steady({"pod-a": (0, day // 2), "pod-b": (day // 2, day)}, 0, day), PRICES)
@@ -206,8 +206,8 @@ def test_engines_that_are_up_together_are_added() -> None:
     assert found.usd_per_hour == pytest.approx(5.4)
 
 
-def test_a_sender_that_starts_anew_with_each_sample_is_added_up_in_linear_time() -> None:
-    """Eight thousand starts of four thousand processes at once."""
+def test_many_restarts_of_a_sender_take_linear_time() -> None:
+    """4,000 processes have 8,000 starts at once."""
     number = 8_000
     points: list[tuple[Count, list[tuple[float, float | None]]]] = [
         (
@@ -225,7 +225,7 @@ def test_a_sender_that_starts_anew_with_each_sample_is_added_up_in_linear_time()
 
 
 def test_first_samples_without_a_total_lose_no_busy_time() -> None:
-    """A server may sample before its engine reports."""
+    """A server may send a sample before its engine reports."""
     count = Count("r", 0, 1, 0)
     points = [(0.004, None), (2.05, 0.05), (8.1, 6.1)]
     found = uptime_of(stretches((count, points)), 0, HOUR_S * NS)

@@ -14,7 +14,6 @@ HOUR_S = 3_600
 
 
 def only(found: Bill) -> Group:
-    """Return the only group."""
     (group,) = found.groups
     return group
 
@@ -42,7 +41,7 @@ traffic = st.tuples(st.floats(0.1, 5), st.floats(50, 5_000), st.floats(2, 900))
 
 @settings(deadline=None)
 @given(st.lists(traffic, min_size=2, max_size=6), st.data())
-def test_the_rates_of_a_window_are_those_of_its_parts_weighted_by_what_they_cost(
+def test_the_rates_of_a_window_are_cost_weighted_rates_of_its_parts(
     hours: Sequence[tuple[float, float, float]], data: st.DataObject
 ) -> None:
     fleet = {"a": (0, len(hours) * HOUR_S), "b": (0, HOUR_S)}
@@ -61,7 +60,7 @@ def test_the_rates_of_a_window_are_those_of_its_parts_weighted_by_what_they_cost
     assert whole.out_usd == pytest.approx(sum(each.out_usd for each in parts), rel=1e-9)
 
 
-def test_what_a_request_of_an_earlier_hour_costs_is_split_as_that_hours_steps_are() -> None:
+def test_an_earlier_hours_requests_are_split_by_that_hours_steps() -> None:
     work = {
         "steps_total": [0.0, 0.0, 0.0],
         "scheduled_prefill_tokens_total": [0.0, 0.0, 1_000.0],
@@ -78,7 +77,7 @@ def test_what_a_request_of_an_earlier_hour_costs_is_split_as_that_hours_steps_ar
 
 
 def test_the_requests_of_a_replica_are_counted_once_however_many_engines_it_has() -> None:
-    """Two engines with half the steps each are split as one with all of them."""
+    """Two engines with half of the steps each have the same split as one engine with all steps."""
     fit = dict(
         zip(
             ("step_model_base_s", "step_model_per_prefill_token_s",

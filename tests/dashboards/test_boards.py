@@ -26,12 +26,12 @@ each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.ui
 
 
 @each_board
-def test_what_is_committed_is_what_would_be_generated(board: Board) -> None:
-    """Where this fails: make generate."""
+def test_the_committed_dashboards_equal_the_generated_ones(board: Board) -> None:
+    """If this test fails, run make generate."""
     assert (GENERATED / f"{board.uid}.json").read_text() == text(board), "run make generate"
 
 
-def test_nothing_else_is_committed() -> None:
+def test_only_generated_dashboards_are_committed() -> None:
     assert {file.stem for file in GENERATED.iterdir()} == {board.uid for board in BOARDS}
 
 
@@ -47,8 +47,8 @@ def test_every_panel_explains_itself(board: Board) -> None:
 
 
 @each_board
-def test_no_two_panels_have_one_title(board: Board) -> None:
-    """Links and docs name panels by title."""
+def test_panel_titles_are_unique(board: Board) -> None:
+    """Links and docs identify panels by title."""
     titles = [panel.title for panel in board.panels]
     assert len(titles) == len(set(titles))
 
@@ -98,7 +98,7 @@ def test_grafana_gets_each_panel_of_the_board(board: Board) -> None:
 
 
 def test_a_native_histogram_is_drawn_as_it_comes() -> None:
-    """Grafana makes a heatmap of series by `le`, which cells already are."""
+    """Grafana builds a heatmap from series by `le`; native histograms are already cells."""
     formats = {}
     for board in BOARDS:
         built = {each["title"]: each for each in build(board)["panels"]}
@@ -112,15 +112,15 @@ def test_a_native_histogram_is_drawn_as_it_comes() -> None:
     assert formats[True] != "heatmap"
 
 
-def test_dashboards_lead_to_each_other() -> None:
+def test_dashboards_link_to_each_other() -> None:
     for board in BOARDS:
         links = build(board)["links"]
         assert [link["type"] for link in links] == ["dashboards", "link"]
         assert links[0]["tags"] == ["tailspan"]
 
 
-def test_the_parts_of_the_bill_are_the_bill_also_where_more_ended_than_was_done() -> None:
-    """The unbilled part may be below zero."""
+def test_the_parts_of_the_bill_sum_to_it_even_if_one_is_negative() -> None:
+    """The unbilled part may be negative."""
     [panel] = [each for each in BOARD.panels if "by part" in each.title]
     assert panel.signed
     figures = {
@@ -131,7 +131,7 @@ def test_the_parts_of_the_bill_are_the_bill_also_where_more_ended_than_was_done(
     }
 
     def worth(expression: str) -> float:
-        """Evaluate arithmetic on sums of rates, with these values for the series."""
+        """Evaluate arithmetic on sums of rates, with these values of the series."""
         terms = re.sub(r"sum \(rate\((\w+){[^}]*}\[[^]]*\]\)\)", r" \1 ", expression)
         return float(eval(terms, {"__builtins__": {}}, figures))
 

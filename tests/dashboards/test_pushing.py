@@ -1,5 +1,6 @@
-"""Pushing, against a fake of Grafana 11's documented HTTP API, because no Grafana can be installed
-here. A real Grafana may still refuse what the fake accepts.
+"""Tests of `dashboards push` with a fake of the HTTP API that Grafana 11 documents.
+
+No Grafana was available. A real Grafana may refuse requests that the fake accepts.
 """
 
 import json
@@ -22,7 +23,7 @@ Answer = tuple[int, Any]
 
 @dataclass
 class Grafana:
-    """Stores what it gets, records requests and fails on demand."""
+    """A fake Grafana that stores dashboards, records requests and fails on demand."""
 
     port: int = 0
     prefix: str = ""
@@ -31,7 +32,7 @@ class Grafana:
     boards: dict[str, Any] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     failures: dict[str, Answer] = field(default_factory=dict)
-    """By method and path."""
+    """The failures, by method and path."""
 
     @property
     def url(self) -> str:
@@ -39,7 +40,7 @@ class Grafana:
 
     @property
     def written(self) -> list[str]:
-        """Return the requests that change something."""
+        """Return the requests that change data."""
         return [each for each in self.asked if not each.startswith("GET")]
 
     def answer(self, method: str, path: str, token: str, body: Any) -> Answer:
@@ -62,7 +63,7 @@ class Grafana:
             case "GET", ["datasources", "uid", uid]:
                 return _or_404(self.sources.get(uid), "Data source not found")
             case "POST", ["datasources"]:
-                # Grafana adds the keys that it was not given.
+                # Grafana adds missing keys.
                 self.sources[body["uid"]] = {**body, "id": 1, "orgId": 1, "readOnly": False}
                 return 200, {"datasource": self.sources[body["uid"]], "message": "Datasource added"}
             case "PUT", ["datasources", "uid", uid]:
@@ -92,7 +93,6 @@ def _or_404(found: Any, message: str) -> Answer:
 
 @pytest.fixture
 def grafana() -> Iterator[Grafana]:
-    """An empty Grafana."""
     here = Grafana()
 
     def answer(asked: Asked) -> Reply:
@@ -121,7 +121,7 @@ def push(grafana: Grafana, *words: str, token: str = TOKEN) -> Result:
 PROMETHEUS = ("--prometheus", "http://prometheus:9090")
 
 
-def test_an_empty_grafana_gets_all_of_it(grafana: Grafana) -> None:
+def test_an_empty_grafana_gets_every_dashboard(grafana: Grafana) -> None:
     done = push(grafana, *PROMETHEUS)
     assert done.exit_code == 0, done.output
     assert set(grafana.folders) == {FOLDER_UID}
@@ -169,13 +169,13 @@ def test_changes_by_hand_are_reverted(grafana: Grafana) -> None:
     assert grafana.sources[SOURCE_UID]["orgId"] == 1
 
 
-def test_without_prometheus_data_sources_are_left_alone(grafana: Grafana) -> None:
+def test_without_prometheus_data_sources_are_not_changed(grafana: Grafana) -> None:
     push(grafana)
     assert not any("datasources" in each for each in grafana.asked)
 
 
 def test_a_grafana_may_live_under_a_path(grafana: Grafana) -> None:
-    """As behind a proxy."""
+    """For example behind a proxy."""
     grafana.prefix = "/grafana"
     assert push(grafana).exit_code == 0
     grafana.prefix = "/grafana/"
@@ -253,7 +253,7 @@ def test_a_closed_port_is_reported() -> None:
     assert "cannot be reached" in done.output
 
 
-def test_a_token_is_wanted_in_a_file_or_the_environment(tmp_path: Path, grafana: Grafana) -> None:
+def test_a_token_must_be_in_a_file_or_the_environment(tmp_path: Path, grafana: Grafana) -> None:
     assert "GRAFANA_TOKEN is not set" in push(grafana, token="").output
     file = tmp_path / "token"
     assert "cannot be read" in push(grafana, "--token-file", str(file)).output

@@ -15,7 +15,7 @@ each_service = pytest.mark.parametrize("name", sorted(SERVICES))
 
 
 def _users(service: dict[str, Any]) -> str:
-    """Return the user of each service, from here or from its stage of our Dockerfile."""
+    """Return the user of a service, from the Compose file or its stage in the Dockerfile."""
     if "user" in service:
         return str(service["user"])
     stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
@@ -24,13 +24,13 @@ def _users(service: dict[str, Any]) -> str:
 
 
 @each_service
-def test_a_port_is_published_on_loopback_alone(name: str) -> None:
+def test_ports_are_published_only_on_loopback(name: str) -> None:
     for port in SERVICES[name].get("ports", []):
         assert port.startswith("127.0.0.1:"), port
 
 
 @each_service
-def test_no_service_is_root_or_may_become_it(name: str) -> None:
+def test_no_service_is_root_or_can_become_root(name: str) -> None:
     service = SERVICES[name]
     assert _users(service).split(":")[0] not in ("0", "root", "")
     assert service["cap_drop"] == ["ALL"]
@@ -55,7 +55,7 @@ def test_every_service_has_a_health_check_or_a_reason(name: str) -> None:
 
 
 @each_service
-def test_what_is_mounted_is_there(name: str) -> None:
+def test_mounted_files_exist(name: str) -> None:
     for volume in SERVICES[name].get("volumes", []):
         source = volume.split(":")[0]
         if source.startswith("./"):
@@ -73,15 +73,15 @@ def test_no_file_has_a_password() -> None:
 
 
 def test_grafana_and_prometheus_have_the_same_interval() -> None:
-    """`$__rate_interval` is derived from it."""
+    """Grafana derives `$__rate_interval` from the interval."""
     prometheus = yaml.safe_load((ROOT / "deploy" / "prometheus.yaml").read_text())
     sources = yaml.safe_load((ROOT / "deploy" / "grafana" / "datasources.yaml").read_text())
     datasource = {each["uid"]: each for each in sources["datasources"]}["tailspan-prometheus"]
     assert datasource["jsonData"]["timeInterval"] == prometheus["global"]["scrape_interval"]
 
 
-def test_clickhouse_is_of_the_tested_version_and_makes_its_user() -> None:
-    """The tests run that version's engine in their own process (chdb)."""
+def test_clickhouse_has_the_tested_version_and_creates_its_user() -> None:
+    """The tests run the same version of the engine in their own process (chdb)."""
     pins = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()[1:]
     )
@@ -92,7 +92,7 @@ def test_clickhouse_is_of_the_tested_version_and_makes_its_user() -> None:
     assert "CLICKHOUSE_SKIP_USER_SETUP" not in service["environment"]
 
 
-def test_the_gateways_queue_is_on_a_disk_that_it_may_write() -> None:
+def test_the_gateways_queue_is_on_a_writable_disk() -> None:
     gateway = yaml.safe_load((ROOT / "deploy" / "gateway.yaml").read_text())
     (exporter,) = gateway["exporters"].values()
     storage = exporter["sending_queue"]["storage"]
@@ -110,7 +110,7 @@ def test_the_gateways_queue_is_on_a_disk_that_it_may_write() -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("profile", ["", *PROFILES])
-def test_docker_compose_takes_it(profile: str) -> None:
+def test_docker_compose_accepts_the_configuration(profile: str) -> None:
     program = shutil.which("docker-compose")
     if program is None:
         pytest.skip("there is no docker-compose: apt-get install docker-compose")
@@ -121,7 +121,7 @@ def test_docker_compose_takes_it(profile: str) -> None:
 
 @pytest.mark.real
 def test_prometheus_and_alertmanager_take_their_configuration(tmp_path: Path) -> None:
-    """Their own tools check it; container paths are replaced by local ones."""
+    """promtool and amtool check the files, with local paths instead of the container's."""
     for program in ("promtool", "amtool"):
         if shutil.which(program) is None:
             pytest.skip(f"there is no {program}: make test-real installs it")
@@ -137,8 +137,8 @@ def test_prometheus_and_alertmanager_take_their_configuration(tmp_path: Path) ->
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_image_has_every_part_and_nothing_else() -> None:
-    """The sources of the wheel are copied into the image and sent to the builder."""
+def test_the_image_contains_exactly_the_parts() -> None:
+    """The wheel's sources are copied into the image and sent to the builder."""
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -48,19 +48,19 @@ def _needed() -> Iterator[Requirement]:
 
 @pytest.mark.parametrize("needed", list(_needed()), ids=str)
 def test_a_dependency_has_a_lower_bound_that_the_tested_version_meets(needed: Requirement) -> None:
-    """Otherwise pip may pick a release of ten years ago."""
+    """Without a lower bound, pip may install a release that is ten years old."""
     assert any(each.operator == ">=" for each in needed.specifier), needed
     assert _constraints()[_name(needed.name)] in needed.specifier
 
 
-def test_all_takes_every_extra_of_users() -> None:
+def test_the_extra_all_includes_every_extra_of_users() -> None:
     extras = _project()["optional-dependencies"]
     assert extras["all"] == [f"tailspan[{','.join(EXTRAS)}]"]
     assert set(extras) == {*EXTRAS, "all", "chdb", "docs", "test"}
 
 
-def test_the_lock_has_names_versions_and_hashes_alone() -> None:
-    """It has everything that the image needs, in the tested versions, and no address."""
+def test_the_lock_has_only_names_versions_and_hashes() -> None:
+    """The lock file has all packages of the image in the tested versions, and no address."""
     locked: dict[str, Version] = {}
     for line in LOCK.read_text().replace("\\\n", " ").splitlines():
         if line.startswith("#"):
@@ -83,7 +83,7 @@ def _free_port() -> int:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the programs of an environment with only the two wheels and their requirements."""
+    """Return the `bin` folder of an environment with only the two wheels and their requirements."""
     folder = tmp_path_factory.mktemp("wheels")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     wheels = folder / "wheels"
@@ -97,7 +97,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Our variables, without the source folder."""
+    """Return this process' environment variables without the source folder."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 

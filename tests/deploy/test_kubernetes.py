@@ -1,6 +1,7 @@
-"""The manifests match Kubernetes' schemas (1.31 and newer, from `kubernetes-validate`). The
-Prometheus operator's schemas are in no package, so its two resources are checked for the fields
-that its reference requires.
+"""The manifests match Kubernetes' schemas (1.31 and newer, from `kubernetes-validate`).
+
+No package contains the schemas of the Prometheus operator, so the test checks its two resources for
+the fields that the operator's reference requires.
 """
 
 import json
@@ -34,7 +35,7 @@ CONTAINER = OF_KIND["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
 @pytest.mark.parametrize("version", VERSIONS)
 def test_resources_are_of_kubernetes_schemas(version: str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the package's own, of how it finds its files
+        warnings.simplefilter("ignore")  # the package warns about how it finds its files
         validate = pytest.importorskip("kubernetes_validate").validate
         for manifest in MANIFESTS:
             if manifest["apiVersion"] != OPERATORS:
@@ -60,7 +61,7 @@ def test_the_rules_are_those_of_today() -> None:
 
 
 def test_the_pod_keeps_the_restricted_standard() -> None:
-    """Kubernetes' Pod Security Standards, which the namespace enforces."""
+    """The namespace enforces Kubernetes' Pod Security Standards."""
     pod = OF_KIND["StatefulSet"]["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -81,7 +82,7 @@ def test_ports_are_named_as_they_are_used() -> None:
 
 
 def test_every_dashboard_is_delivered() -> None:
-    """Together they fit into a ConfigMap."""
+    """All dashboards together fit into a ConfigMap."""
     [made] = yaml.safe_load((ROOT / "dashboards" / "kustomization.yaml").read_text())[
         "configMapGenerator"
     ]
@@ -93,7 +94,7 @@ def test_every_dashboard_is_delivered() -> None:
 
 @pytest.mark.real
 def test_address_namespace_and_labels_are_values(tmp_path: Path) -> None:
-    """kubectl replaces them everywhere; the file of values itself is not applied."""
+    """kubectl replaces the values everywhere; the file of values itself is not applied."""
     program = shutil.which("kubectl")
     if program is None:
         pytest.skip("there is no kubectl")

@@ -1,4 +1,4 @@
-"""Build requests, samples and questions for the tests, and read answers."""
+"""Functions that make requests, samples and questions for the tests, and read results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,16 +24,16 @@ WINDOW = Span(900 * S, 1800 * S)
 REPLICAS = ("r0", "r1")
 
 ALPHA_S = 40e-6
-"""Own prefill time per token."""
+"""Own prefill time per token, in seconds."""
 STEP_S = 0.02
-"""Own decode time per token."""
+"""Own decode time per token, in seconds."""
 EVERY_S = 5
 """Seconds between two samples of a server."""
 
 
 @cache
 def quiet(number: int = 6_000, seed: int = 0, seconds: float = 1800.0) -> Requests:
-    """Two ordinary time ranges: lognormal lengths, and noise in every part."""
+    """Return two ordinary time ranges: lognormal lengths, and noise in every part."""
     draw = np.random.default_rng(seed)
     received = np.sort(draw.uniform(0.0, seconds, number))
     prompt = np.clip(draw.lognormal(6.5, 0.8, number), 10, 20_000).round()
@@ -83,7 +83,7 @@ def quiet(number: int = 6_000, seed: int = 0, seconds: float = 1800.0) -> Reques
 
 
 def labels(values: list[str]) -> Labels:
-    """A column of names."""
+    """Return a column of names."""
     names = sorted(set(values))
     return Labels(np.array([names.index(each) for each in values], dtype=np.int32), tuple(names))
 
@@ -107,7 +107,7 @@ def summed(requests: Requests) -> Requests:
 
 
 def later(requests: Requests, **changed: Any) -> Requests:
-    """Change columns of the window's requests: by a function of their old values, or to values."""
+    """Change columns of the window's requests, by a function of the old values or to values."""
     now = requests.received_unix_ns >= WINDOW.from_unix_ns
     columns = dict(requests.numbers)
     for name, change in changed.items():
@@ -119,7 +119,7 @@ def later(requests: Requests, **changed: Any) -> Requests:
 def working(
     requests: Requests, prompts: float = 1.0, outputs: float = 1.0, hits: float = 1.0
 ) -> Requests:
-    """Scale the window's prompts, answers and cached tokens; own work follows."""
+    """Scale the prompts, outputs and cached tokens in the window, and the own work with them."""
     numbers = requests.numbers
     prompt = np.round(numbers["prompt_tokens"] * prompts)
     cached = np.floor(numbers["cached_tokens"] * hits)
@@ -140,7 +140,7 @@ def working(
 
 
 def well_cached(requests: Requests, ratio: float = 0.8) -> Requests:
-    """Set the share of every prompt found in the cache, before and now."""
+    """Set the share of every prompt that is found in the cache, before and now."""
     prompt = requests.numbers["prompt_tokens"]
     cached = np.floor(prompt * ratio)
     own_s = 0.005 + ALPHA_S * (prompt - cached)
@@ -149,7 +149,7 @@ def well_cached(requests: Requests, ratio: float = 0.8) -> Requests:
 
 
 def busier(requests: Requests, times: int, **who: str) -> Requests:
-    """Multiply the window's requests at other instants; only those with these labels."""
+    """Add copies of the window's requests at other times; labels select the requests."""
     again = requests.received_unix_ns >= WINDOW.from_unix_ns
     for name, value in who.items():
         again &= requests.label(name).is_value(value)
@@ -163,20 +163,20 @@ def busier(requests: Requests, times: int, **who: str) -> Requests:
 
 
 def labelled(requests: Requests, name: str, before: str, now: str) -> Requests:
-    """Set a label for all requests of the window, and for all of the baseline."""
+    """Set a label of all requests in the window, and of all in the baseline."""
     late = requests.received_unix_ns >= WINDOW.from_unix_ns
     names = labels(np.where(late, now, before).tolist())
     return replace(requests, labels={**requests.labels, name: names})
 
 
 def at_replica(requests: Requests, *replicas: str) -> BoolArray:
-    """(n,) whether these replicas served each request."""
+    """Return which requests these replicas served, shape (n,)."""
     replica = requests.label("replica")
     return np.isin(np.array(replica.values)[replica.codes], replicas)
 
 
 def slower_where(replicas: tuple[str, ...], times: float) -> Requests:
-    """Lengthen the window's own work at these replicas."""
+    """Lengthen the own work at these replicas in the window."""
     requests = quiet()
     factor = np.where(at_replica(requests, *replicas), times, 1.0)
     return later(
@@ -185,7 +185,7 @@ def slower_where(replicas: tuple[str, ...], times: float) -> Requests:
 
 
 def asking_for_adapters(kinds: int, longer: float = 1.0) -> Requests:
-    """All requests need an adapter, of more kinds in the window; answers may be longer."""
+    """Let all requests need an adapter, with more kinds in the window; outputs may be longer."""
     requests = quiet()
     draw = np.random.default_rng(4)
     late = requests.received_unix_ns >= WINDOW.from_unix_ns
@@ -206,8 +206,9 @@ def asking_for_adapters(kinds: int, longer: float = 1.0) -> Requests:
 
 
 def sampled_each_second(now: Mapping[str, Mapping[str, Any]], usual: Mapping[str, Any]) -> pa.Table:
-    """Samples of both replicas: usual values, and the given ones in the window. A value may be a
-    function of the second. Columns that end in `_total` are given per second.
+    """Return samples of both replicas: usual values, and the given values in the window.
+
+    A value may be a function of the second. Columns that end in `_total` are given per second.
     """
     rows, totals = [], dict[tuple[str, str], float]()
     for second in range(0, 1800, EVERY_S):
@@ -226,7 +227,7 @@ def sampled_each_second(now: Mapping[str, Mapping[str, Any]], usual: Mapping[str
 def started(
     at_s: float = 0.0, config: str = "c0", replica: str = "r0", **arguments: Argument
 ) -> EngineStart:
-    """An engine start with these arguments, `__` for the dot in their names."""
+    """Return an engine start with these arguments; `__` replaces the dot in their names."""
     return EngineStart(
         replica=replica,
         engine=0,
@@ -238,7 +239,7 @@ def started(
 
 
 def fleet(now: Mapping[str, Any], usual: Mapping[str, Any], **arguments: Argument) -> Servers:
-    """Both replicas with these samples, in the window and before, and these arguments."""
+    """Return both replicas with these samples, in the window and before, and these arguments."""
     starts = [started(0.0, "c0", each, **arguments) for each in REPLICAS] if arguments else []
     return servers_of(sampled_each_second(dict.fromkeys(REPLICAS, now), usual), None, starts)
 
@@ -257,7 +258,7 @@ def asked(
 
 
 def first_cause(answer: Explanation, cause_id: str, above: float = 0.0) -> Cause:
-    """Return the first cause, which must be this one with more than this share."""
+    """Return the first cause, and check its id and that its share is higher than this."""
     first = answer.causes[0]
     assert first.id == cause_id
     assert first.share > above
@@ -265,16 +266,16 @@ def first_cause(answer: Explanation, cause_id: str, above: float = 0.0) -> Cause
 
 
 def shares(answer: Explanation) -> dict[str, float]:
-    """The share of each named cause, largest first."""
+    """Return the share of each named cause, largest first."""
     return {cause.id: cause.share for cause in answer.causes}
 
 
 def evidence(cause: Cause, beginning: str) -> tuple[float | None, float | None]:
-    """Return the values before and now of the one evidence that begins with these words."""
+    """Return the values before and now of the only evidence that begins with this text."""
     (found,) = [each for each in cause.evidence if each.what.startswith(beginning)]
     return found.baseline, found.now
 
 
 def flags(cause: Cause) -> dict[str | None, str]:
-    """The flags of a cause's levers, with their actions."""
+    """Return the flags of a cause's levers, with their actions."""
     return {lever.flag: lever.action for lever in cause.levers}

@@ -27,7 +27,7 @@ from tests.diagnosis.making import (
 
 @pytest.mark.parametrize("metric", list(Metric))
 @pytest.mark.parametrize("seed", range(4))
-def test_two_ordinary_stretches_have_nothing_to_find(metric: Metric, seed: int) -> None:
+def test_two_ordinary_ranges_have_no_cause(metric: Metric, seed: int) -> None:
     assert asked(quiet(seed=seed), metric).verdict is Verdict.NO_INCIDENT
 
 
@@ -52,7 +52,7 @@ def test_the_parts_growth_sums_to_the_gap(seed: int, metric: Metric) -> None:
 
 @pytest.mark.parametrize("factor", [0.1, 1e3])
 def test_scaling_all_times_scales_all_excesses(factor: float) -> None:
-    """Shares have no unit: a fleet a thousand times slower has the same causes."""
+    """Shares have no unit: a fleet that is a thousand times slower has the same causes."""
     requests = later(quiet(), queue_kv_s=lambda s: s + 0.4, frontend_s=lambda s: s + 0.2)
     scaled = summed(
         replace(
@@ -63,7 +63,7 @@ def test_scaling_all_times_scales_all_excesses(factor: float) -> None:
             },
         )
     )
-    # TTFT's own millisecond of delivery is not scaled by `summed`: the queue has none.
+    # `summed` adds an unscaled millisecond of delivery to TTFT, but not to the queue.
     plain, large = asked(requests, Metric.QUEUE), asked(scaled, Metric.QUEUE)
     assert large.excess_s == pytest.approx((plain.excess_s or 0) * factor)
     assert [cause.id for cause in plain.causes] == [cause.id for cause in large.causes]
@@ -84,7 +84,7 @@ def test_shuffled_labels_are_no_finding(seed: int) -> None:
             numbers={
                 **requests.numbers,
                 "queue_kv_s": np.where(slow, 1.0, 0.0),
-                # Sizes are labels too.
+                # Lengths are compared like labels.
                 "prompt_tokens": np.full(len(requests), 100.0),
                 "output_tokens": np.full(len(requests), 10.0),
             },
@@ -97,7 +97,7 @@ def test_shuffled_labels_are_no_finding(seed: int) -> None:
     assert not answer.dimensions
 
 
-def test_the_kind_that_is_hit_is_named_with_its_risk() -> None:
+def test_the_affected_kind_is_named_with_its_risk() -> None:
     requests = quiet()
     on_r1 = requests.label("replica").is_value("r1")
     now = requests.received_unix_ns >= 900 * S
@@ -120,10 +120,10 @@ def test_the_kind_that_is_hit_is_named_with_its_risk() -> None:
         ({"decode_others_decode_s": lambda s: s + 9.0}, Metric.TPOT, "decode_batch_growth"),
     ],
 )
-def test_a_part_that_grows_alone_is_its_cause(
+def test_a_part_that_grows_alone_indicates_the_cause(
     changed: dict[str, object], metric: Metric, cause: str
 ) -> None:
-    """Where nothing else changed, the latency's parts alone name the cause."""
+    """If nothing else changed, the part of the latency indicates the cause."""
     answer = asked(later(quiet(), **changed), metric)
     assert answer.verdict is Verdict.INCIDENT
     assert answer.causes[0].id == cause
@@ -194,7 +194,7 @@ def test_two_causes_are_both_named() -> None:
     assert sum(shares) == pytest.approx(1.0, abs=0.1)
 
 
-def test_a_growth_that_no_evidence_explains_is_left_unexplained() -> None:
+def test_a_growth_without_evidence_stays_unexplained() -> None:
     answer = asked(
         later(quiet(), prefill_own_s=lambda s: s * 3, decode_own_s=lambda s: s * 3), Metric.TPOT
     )
@@ -203,7 +203,7 @@ def test_a_growth_that_no_evidence_explains_is_left_unexplained() -> None:
     assert answer.unexplained == pytest.approx(1.0)
 
 
-def test_a_queue_is_blamed_on_nothing_that_did_not_grow() -> None:
+def test_a_queue_is_not_attributed_to_a_cause_that_did_not_grow() -> None:
     """Traffic, prompts and machine are unchanged, so a wait for batch slots has no cause."""
     answer = asked(later(quiet(), queue_seats_s=0.5), Metric.QUEUE)
     assert answer.verdict is Verdict.INCIDENT
@@ -211,8 +211,8 @@ def test_a_queue_is_blamed_on_nothing_that_did_not_grow() -> None:
     assert answer.unexplained == pytest.approx(1.0)
 
 
-def test_a_queue_after_a_stall_is_the_stalls() -> None:
-    """The engine stood still for a tenth of the time; as many requests came as before."""
+def test_a_queue_after_a_stall_is_attributed_to_the_stall() -> None:
+    """The engine stalled for a tenth of the time, and the request rate did not change."""
     stalled = later(
         quiet(),
         queue_seats_s=0.5,
@@ -257,7 +257,7 @@ def test_a_growth_that_began_before_the_window_has_no_onset() -> None:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_holes_in_the_columns_are_survived(seed: int) -> None:
-    """Rows of mixed sources lack some columns."""
+    """Rows from different sources lack different columns."""
     draw = np.random.default_rng(seed)
     requests = later(quiet(2_500, seed), queue_seats_s=0.5)
     holed = {
@@ -284,7 +284,7 @@ def test_a_filter_selects_the_latency_and_not_the_evidence(tenant: str) -> None:
     assert answer.requests < asked(_flood()).requests
 
 
-def test_a_healthy_replica_is_not_blamed_for_anothers_fault() -> None:
+def test_a_healthy_replica_is_not_blamed_for_another_replicas_fault() -> None:
     requests = quiet()
     there = at_replica(requests, "r1")
     queued = later(requests, queue_kv_s=np.where(there, 2.0, 0.0))
@@ -299,7 +299,7 @@ def test_the_hit_group_is_searched_within_the_filter() -> None:
 
 
 def test_traffic_of_other_models_is_no_evidence() -> None:
-    """More requests for one of two models, on its own servers, are a higher load and no skew."""
+    """More requests for one of two models, on its own servers, are a higher load and not a skew."""
     requests = quiet(12_000)
     there = at_replica(requests, "r1")
     models = labels(np.where(there, "large", "small").tolist())
@@ -314,10 +314,8 @@ def test_traffic_of_other_models_is_no_evidence() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), metric=st.sampled_from(list(Metric)))
-def test_shares_lie_between_nothing_and_all_and_sum_to_at_most_all(
-    seed: int, metric: Metric
-) -> None:
-    """Also where one request's part shrank while the mean of all grew."""
+def test_shares_are_between_0_and_1_and_sum_to_at_most_1(seed: int, metric: Metric) -> None:
+    """This holds even if the part of one request shrank while the mean of all grew."""
     draw = np.random.default_rng(seed)
 
     def changed(old: FloatArray) -> FloatArray:

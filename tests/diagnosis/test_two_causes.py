@@ -10,6 +10,7 @@ from diagnosis.question import Metric
 from tests.diagnosis.making import (
     BASELINE,
     REPLICAS,
+    WINDOW,
     S,
     asked,
     asking_for_adapters,
@@ -41,7 +42,7 @@ def test_two_machines_are_slow_for_two_reasons() -> None:
 
 
 def test_a_neighbour_of_one_machine_is_not_blamed_for_another() -> None:
-    """Both are slow and one shows why; the other stays unexplained."""
+    """Both machines are slow, but one has no cause, so its growth stays unexplained."""
     gpus = sampled_each_second(
         {"r1": {"foreign_processes": 1}}, {"gpu": "0", "foreign_processes": 0}
     )
@@ -51,7 +52,7 @@ def test_a_neighbour_of_one_machine_is_not_blamed_for_another() -> None:
 
 
 def through_the_front_end(prompts: float, pace: float) -> Requests:
-    """A front end with this time per token, and a queue before it in the window."""
+    """Return a front end with this time per token, and in the window a queue before it."""
     requests = quiet()
     a_token_s = 2e-6 * requests.numbers["prompt_tokens"]
     waiting_s = np.random.default_rng(3).exponential(0.5, len(requests))
@@ -71,7 +72,7 @@ def test_longer_prompts_share_the_price_of_a_slower_front_end() -> None:
     assert min(found["frontend_cpu"], found["longer_prompts"]) > 0.3
 
 
-def test_a_slower_front_end_alone_has_it_all() -> None:
+def test_a_slower_front_end_alone_has_the_whole_share() -> None:
     found = shares(asked(through_the_front_end(1.0, 3.0)))
     assert found["frontend_cpu"] > 0.9
     assert "longer_prompts" not in found
@@ -80,7 +81,7 @@ def test_a_slower_front_end_alone_has_it_all() -> None:
 LOADING = fleet({"waiting_loras": 3}, {"waiting_loras": 0})
 
 
-def test_more_adapters_alone_are_lora_swaps() -> None:
+def test_only_more_adapters_are_lora_swaps() -> None:
     found = shares(asked(asking_for_adapters(30, 1.0), servers=LOADING))
     assert found["lora_swap"] > 0.9
 
@@ -92,9 +93,7 @@ def test_longer_answers_share_the_wait_for_an_adapter() -> None:
 
 
 def test_a_restart_is_not_blamed_for_lost_blocks() -> None:
-    """Fewer requests run than before, and blocks are still missing, so a backlog does not explain
-    it.
-    """
+    """Fewer requests run than before, but blocks are still missing, so there is no backlog."""
     servers = replace(fleet({"running": 20}, {"running": 40}), starts=[started(960.0)])
     waited = later(quiet(), queue_kv_s=0.6, queue_seats_s=0.2)
     found = shares(asked(waited, servers=servers))
@@ -111,8 +110,32 @@ def test_a_restart_and_a_higher_load_share_the_backlog() -> None:
     assert found["load_exceeds_capacity"] == pytest.approx(0.5, abs=0.1)
 
 
-def test_a_baseline_that_begins_late_is_no_small_traffic() -> None:
-    """Its first half has no data, and the request rate is unchanged."""
+def test_a_baseline_that_begins_late_does_not_mean_less_traffic() -> None:
+    """The first half of the baseline has no data, and the request rate is unchanged."""
     waited = later(quiet(), queue_seats_s=0.6)
     heard = waited.rows(waited.received_unix_ns >= BASELINE.to_unix_ns * 2 // 3)
     assert "load_exceeds_capacity" not in shares(asked(heard))
+
+
+def with_added(requests: Requests, tenant: str, **lengths: float) -> Requests:
+    """The tenant sends twice as many requests in the window, and the additional ones are long."""
+    before = len(requests)
+    more = busier(requests, 2, tenant=tenant)
+    window = more.received_unix_ns >= WINDOW.from_unix_ns
+    of_tenant = np.flatnonzero(window & more.label("tenant").is_value(tenant))
+    added = np.random.default_rng(7).choice(of_tenant, len(more) - before, replace=False)
+    numbers = dict(more.numbers)
+    for name, value in {"cached_tokens": 0.0, **lengths}.items():
+        numbers[name] = numbers[name].copy()
+        numbers[name][added] = value
+    return replace(more, numbers=numbers)
+
+
+def test_requests_that_two_tenants_add_are_no_load() -> None:
+    """The other tenants send as much as before, so the load of all tenants did not grow."""
+    requests = with_added(quiet(), "acme", prompt_tokens=6_000.0)
+    requests = with_added(requests, "globex", output_tokens=2_500.0)
+    requests = later(requests, queue_budget_s=1.0, queue_seats_s=0.5, decode_others_prefill_s=0.5)
+    found = shares(asked(requests, Metric.QUEUE))
+    assert found
+    assert "load_exceeds_capacity" not in found

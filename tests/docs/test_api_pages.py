@@ -1,5 +1,7 @@
-"""The examples of docs/api.md and docs/gates.md, on a simulated fleet with and without an
-incident."""
+"""Tests of the examples in docs/api.md and docs/gates.md.
+
+The examples run on a simulated fleet with and without an incident.
+"""
 
 import json
 import os
@@ -38,7 +40,7 @@ class Fleets(NamedTuple):
 
 @pytest.fixture(scope="module")
 def fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleets]:
-    """A fleet that one tenant floods, and the same fleet without the flood."""
+    """Return a fleet that one tenant floods, and the same fleet without the flood."""
     with ExitStack() as running:
 
         def start(name: str, flooded: bool) -> ServedApi:
@@ -58,10 +60,10 @@ def _examples() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("path", "output"), _examples())
-def test_each_example_of_the_api_prints_what_the_page_shows(
+def test_each_example_of_the_api_prints_the_shown_keys(
     fleets: Fleets, path: str, output: str
 ) -> None:
-    """The same keys; the values depend on the traffic."""
+    """The keys are the same; the values depend on the traffic."""
     found = httpx.get(f"{fleets.slow.address}{path}", timeout=300)
     assert found.status_code == (400 if '"status": 400' in output else 200), found.text
     assert set(re.findall(r'"(\w+)":', output)) <= set(re.findall(r'"(\w+)":', found.text))
@@ -99,7 +101,7 @@ def _manifest(kind: str) -> dict[str, Any]:
 
 
 def _argo_result(metric: dict[str, Any], api: ServedApi) -> object:
-    """Ask as the provider `web` does: return the value at the path."""
+    """Send the request of the provider `web`, and return the value at the JSON path."""
     web = metric["provider"]["web"]
     assert web["headers"] == [{"key": "Authorization", "value": "Bearer {{args.token}}"}]
     url = web["url"].replace("{{args.replica}}", REPLICA).replace(SERVER, api.address)
@@ -110,7 +112,7 @@ def _argo_result(metric: dict[str, Any], api: ServedApi) -> object:
 
 
 def _condition(text: str, result: object) -> bool:
-    """Evaluate a condition of the page: a comparison of `result` with a literal."""
+    """Evaluate a condition from the page: a comparison of `result` with a literal."""
     compared = re.fullmatch(r'result (<=|>|==) ("\w+"|[0-9.]+)', text)
     assert compared is not None, text
     literal = yaml.safe_load(compared[2])
@@ -155,7 +157,7 @@ def test_flagger_stops_the_slow_version_and_passes_the_healthy_one(
         assert here != command
         done = _run(["bash", "-c", here], tmp_path, TOKEN="x")
         assert (done.returncode == 0) is passes, done.stderr
-        # A replica without requests does not pass, and neither does a Tailspan that is away.
+        # The gate fails for a replica without requests, and also if Tailspan cannot be reached.
         away = here.replace(api.address, NOBODY)
         for each in (command, away):
             assert _run(["bash", "-c", each], tmp_path, TOKEN="x").returncode != 0

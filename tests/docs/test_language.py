@@ -1,8 +1,8 @@
-"""Docstrings, comments and texts of the product use the field's words.
+"""Checks that docstrings, comments and messages use the standard terms.
 
-Data does not tell, hear, say or know, and there are no literary words. This is the only rule here.
-Add a folder to `CLEAN` once it keeps the rule; `python tests/docs/test_language.py` counts the
-words of every folder.
+Data does not tell, hear, say or know, and literary words are not used. This is the only rule here.
+Add a folder to `CLEAN` once it follows the rule. `python tests/docs/test_language.py` prints the
+number of such words in every folder.
 """
 
 import io
@@ -22,7 +22,7 @@ CLEAN: Final = (
     *("simulator", "dashboards", "analysis", "benchmarks", "telemetry", "alerts", "rig"),
     *("store", "docs", "replay", "probe"),
 )
-"""The folders that keep the rule."""
+"""The folders that follow the rule."""
 
 VERBS: Final = (
     *("tell", "tells", "told", "telling"),
@@ -31,7 +31,7 @@ VERBS: Final = (
     *("speak", "speaks", "spoke", "spoken", "speaking"),
     *("know", "knows", "knew", "knowing"),
 )
-"""What data does not do."""
+"""Verbs that need a person as the subject."""
 
 LITERARY: Final = (
     *("whim", "nobody", "anybody", "sooner", "amid", "likewise", "hardly", "lest", "unheard"),
@@ -42,9 +42,9 @@ _WORDS: Final = re.compile(rf"\b({'|'.join((*VERBS, *LITERARY))})\b", re.IGNOREC
 
 
 def found(source: str) -> Iterator[str]:
-    """Yield the words in a module's docstrings, comments and other texts, with their lines."""
+    """Yield the listed words in a module's docstrings, comments and strings, with line numbers."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        # From Python 3.12 on an f-string has tokens of its own.
+        # Since Python 3.12, an f-string has its own token types.
         if (
             token.type in (tokenize.COMMENT, tokenize.STRING)
             or "FSTRING" in tokenize.tok_name[token.type]
@@ -55,8 +55,8 @@ def found(source: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("folder", CLEAN)
-def test_a_clean_folder_stays_clean(folder: str) -> None:
-    """Use the standard verbs: report, send, receive, return, store."""
+def test_folders_that_follow_the_rule_contain_no_listed_word(folder: str) -> None:
+    """Use standard verbs: report, send, receive, return, store."""
     words = [
         f"{file.relative_to(ROOT)}:{word}"
         for file in sorted((ROOT / folder).rglob("*.py"))
@@ -66,7 +66,7 @@ def test_a_clean_folder_stays_clean(folder: str) -> None:
 
 
 def test_words_are_found_in_every_kind_of_text() -> None:
-    """In docstrings, comments, messages and f-strings, and not in names."""
+    """Words are found in docstrings, comments, messages and f-strings, but not in names."""
     source = '"""Tells."""\n# nobody\ntold = f"{1} heard" + "said"\n'
     assert [each.split(": ")[1] for each in found(source)] == ["Tells", "nobody", "heard", "said"]
 

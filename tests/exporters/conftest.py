@@ -12,7 +12,7 @@ NOW_UNIX_NS = 1_790_000_000 * 10**9
 
 
 class Clock:
-    """A clock set by hand."""
+    """A clock that the tests set."""
 
     def __init__(self) -> None:
         self.unix_ns = NOW_UNIX_NS
@@ -36,7 +36,7 @@ def exporter(clock: Any) -> PrometheusExporter:
 
 @pytest.fixture
 def request_row() -> Callable[..., RequestTimeline]:
-    """Make answered requests, each with its own ids."""
+    """Return a function that makes finished requests with different ids."""
     ids = count(1)
 
     def make(**changes: Any) -> RequestTimeline:
@@ -69,7 +69,7 @@ def request_row() -> Callable[..., RequestTimeline]:
 
 @pytest.fixture
 def sample_row(clock: Clock) -> Callable[..., EngineSample]:
-    """Make engine samples at the clock's present."""
+    """Return a function that makes engine samples at the clock's time."""
 
     def make(**changes: Any) -> EngineSample:
         given: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Count latencies one at a time: the reference for counting many at once."""
+"""Counts latencies one at a time, as a reference for the vectorised code."""
 
 from bisect import bisect_left
 

@@ -21,7 +21,7 @@ from telemetry.engines import EngineSample
 from telemetry.requests import Outcome, RequestTimeline
 from tests.exporters.format.prometheus_messages import native_counts, read
 
-OPENMETRICS: Any = parser  # its functions are not typed
+OPENMETRICS: Any = parser  # the functions have no type annotations
 Get = Callable[..., tuple[int, dict[str, str], bytes]]
 
 
@@ -44,7 +44,7 @@ def readiness() -> dict[str, bool]:
 
 @pytest.fixture
 def failing() -> tuple[list[str], list[str]]:
-    """The failing parts: the vital ones, and the rest."""
+    """Return the names of the failing parts: the vital parts, and the others."""
     return [], []
 
 
@@ -70,27 +70,27 @@ def get(
         asyncio.run_coroutine_threadsafe(host.stop(1), loop).result(timeout=30)
 
 
-def test_metrics_come_as_text(get: Get) -> None:
+def test_metrics_are_sent_as_text_by_default(get: Get) -> None:
     status, headers, body = get("/metrics")
     assert status == 200
     assert headers["content-type"].startswith("text/plain; version=0.0.4")
     assert b'tailspan_requests_total{model="llama",outcome="stop",replica="r1"} 1\n' in body
 
 
-def test_metrics_come_as_openmetrics_where_asked(get: Get) -> None:
+def test_metrics_are_sent_as_openmetrics_on_request(get: Get) -> None:
     _, headers, body = get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert headers["content-type"].startswith("application/openmetrics-text")
     names = {family.name for family in OPENMETRICS.text_string_to_metric_families(body.decode())}
     assert {"tailspan_ttft_seconds", "tailspan_requests"} <= names
 
 
-def test_metrics_come_as_protobuf_where_asked(get: Get) -> None:
+def test_metrics_are_sent_as_protobuf_on_request(get: Get) -> None:
     _, headers, body = get("/metrics", Accept=str(Format.PROTOBUF))
     assert headers["content-type"] == str(Format.PROTOBUF)
     families = {family.name: family for family in read(body)}
     text = get("/metrics")[2].decode()
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
-    # Each scrape reports the one before it.
+    # The size and duration of a scrape are reported in the next scrape.
     assert named - set(families) <= {series.SCRAPE_SECONDS.name, series.SCRAPE_BYTES.name}
     assert set(families) <= named
     [metric] = families["tailspan_ttft_seconds"].metric
@@ -105,7 +105,7 @@ def test_a_scrape_reports_the_previous_one(get: Get) -> None:
     assert "process_resident_memory_bytes " in body
 
 
-def test_metrics_are_compressed_where_asked(get: Get) -> None:
+def test_metrics_are_compressed_on_request(get: Get) -> None:
     _, headers, body = get("/metrics", **{"Accept-Encoding": "gzip"})
     assert headers["content-encoding"] == "gzip"
     assert body[:2] == b"\x1f\x8b"
@@ -119,7 +119,7 @@ def test_health_is_life_and_readiness_is_receiving(get: Get, readiness: dict[str
 
 
 @pytest.mark.real
-def test_promtool_finds_nothing_to_complain_of(get: Get) -> None:
+def test_promtool_accepts_the_metrics_response(get: Get) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
@@ -131,7 +131,7 @@ def test_promtool_finds_nothing_to_complain_of(get: Get) -> None:
 
 
 def test_a_part_that_fails_is_named(get: Get, failing: tuple[list[str], list[str]]) -> None:
-    """Readiness fails only if telemetry is lost without the part."""
+    """The service is unready only if telemetry is lost without the part."""
     vital, degraded = failing
     degraded.append("evaluator (KeyError)")
     assert get("/readyz")[::2] == (200, b"ready; degraded: evaluator (KeyError)\n")
@@ -152,7 +152,7 @@ class _Slow:
         return str(self.written).encode()
 
 
-def test_scrapes_at_once_share_one_that_began_after_they_asked() -> None:
+def test_concurrent_scrapes_share_one_that_began_after_their_requests() -> None:
     slow = _Slow()
     scrapes = _SharedScrapes(slow)  # type: ignore[arg-type]  # all that it needs
 
@@ -160,7 +160,7 @@ def test_scrapes_at_once_share_one_that_began_after_they_asked() -> None:
         first = asyncio.create_task(scrapes.read(Format.PLAIN, False))
         await asyncio.to_thread(slow.began.acquire, timeout=20)
         others = [asyncio.create_task(scrapes.read(Format.PLAIN, False)) for _ in range(99)]
-        others[0].cancel()  # who leaves takes nothing from the others
+        others[0].cancel()  # a client that disconnects does not affect the others
         slow.go.release()
         await asyncio.to_thread(slow.began.acquire, timeout=20)
         slow.go.release()
@@ -181,5 +181,5 @@ def test_scrapes_at_once_share_one_that_began_after_they_asked() -> None:
         ("gzip;q=0, *", False),
     ],
 )
-def test_an_answer_is_compressed_for_who_asks_for_it(header: str, wanted: bool) -> None:
+def test_a_response_is_compressed_on_request(header: str, wanted: bool) -> None:
     assert takes_gzip(header) is wanted

@@ -43,7 +43,7 @@ def test_a_request_counts_under_its_labels(exporter: PrometheusExporter, request
     assert _value(exporter, "tailspan_output_tokens_total", **PAIR) == 20
 
 
-def test_what_was_never_seen_has_no_series(exporter: PrometheusExporter, request_row: Row) -> None:
+def test_an_unseen_value_has_no_series(exporter: PrometheusExporter, request_row: Row) -> None:
     text = generate_latest(exporter.registry).decode()
     assert "tailspan_ttft_seconds" not in text
     assert "tailspan_engine_waiting_requests" not in text
@@ -72,7 +72,9 @@ def test_a_repeated_batch_is_not_counted_twice(
     }
 
 
-def test_silent_gauges_go(exporter: PrometheusExporter, sample_row: Sample, clock: Any) -> None:
+def test_gauges_of_a_silent_engine_end(
+    exporter: PrometheusExporter, sample_row: Sample, clock: Any
+) -> None:
     exporter.on_stored([], [sample_row()])
     assert _value(exporter, "tailspan_engine_waiting_requests", **ENGINE) == 3
     assert _value(exporter, "tailspan_engine_kv_cache_usage_ratio", **ENGINE) == 0.5
@@ -114,7 +116,7 @@ def test_label_usage_is_exported(clock: Any, request_row: Row) -> None:
     assert _value(exporter, "tailspan_exporter_label_values_limit", label="tenant") == 3
 
 
-def test_a_tenant_has_counts_of_its_own(exporter: PrometheusExporter, request_row: Row) -> None:
+def test_each_tenant_has_separate_counts(exporter: PrometheusExporter, request_row: Row) -> None:
     exporter.on_stored(
         [request_row(tenant="a"), request_row(tenant="a", replica="r2"), request_row()], []
     )
@@ -215,7 +217,7 @@ def test_scrapes_and_counting_run_at_once(exporter: PrometheusExporter, request_
 def test_a_request_of_two_sources_counts_once(
     exporter: PrometheusExporter, request_row: Row, first: Source
 ) -> None:
-    """Two choices of one request from one source count as two."""
+    """Two spans from one source with one request id are two choices, so they count as two."""
     both = (Source.INSTRUMENTATION, Source.NATIVE)
     for number, source in enumerate(both if first is both[0] else reversed(both)):
         for choice in range(2):
@@ -224,6 +226,6 @@ def test_a_request_of_two_sources_counts_once(
     assert _value(exporter, "tailspan_requests_total", **PAIR, outcome="stop") == 2
 
 
-def test_a_clients_word_is_not_counted(exporter: PrometheusExporter, request_row: Row) -> None:
+def test_a_clients_report_is_not_counted(exporter: PrometheusExporter, request_row: Row) -> None:
     exporter.on_stored([request_row(source=Source.CLIENT)], [])
     assert _value(exporter, "tailspan_requests_total", **PAIR, outcome="stop") is None

@@ -30,13 +30,13 @@ Collect = Callable[..., Collector]
 
 @pytest.fixture(autouse=True)
 def logs_of_its_own() -> None:
-    """Forget what other tests have logged."""
+    """Forget the messages that other tests have logged."""
     log_rate_limit._LIMIT._seen.clear()
 
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """Open connections, by default from 127.0.0.1; a read waits at most 20 s."""
+    """Return a function that connects, by default from 127.0.0.1, with a timeout of 20 s."""
     with ExitStack() as stack:
 
         def make(port: int, data: bytes = b"", *, source: str = "127.0.0.1") -> socket.socket:
@@ -61,7 +61,7 @@ def wait_for(loop: asyncio.AbstractEventLoop, step: Coroutine[Any, Any, _T]) -> 
 
 @pytest.fixture
 def serve(loop: asyncio.AbstractEventLoop) -> Iterator[Serve]:
-    """Make running servers of one application."""
+    """Return a function that makes running servers of one application."""
     hosts: list[AsgiHost] = []
 
     def make(app: ASGIApp, limits: ConnectionLimits, tls: Tls | None = None) -> AsgiHost:
@@ -77,7 +77,7 @@ def serve(loop: asyncio.AbstractEventLoop) -> Iterator[Serve]:
 
 @pytest.fixture
 def collect() -> Iterator[Collect]:
-    """Make running collectors."""
+    """Return a function that makes running collectors."""
     with ExitStack() as stack:
 
         def make(
@@ -98,12 +98,12 @@ def collect() -> Iterator[Collect]:
 
 
 def collecting(folder: Path, url: str, *words: str) -> Tailspan:
-    """A real `tailspan collect`, for tests that attack or end it."""
+    """Run a real `tailspan collect`, for tests that attack or kill it."""
     return Tailspan(folder, "collect", "--database", url, "--gpus=off", *words)
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Read until the other side closes; a reset counts as a close."""
+    """Read until the other side closes the connection; a reset counts as a close."""
     found = b""
     while True:
         try:
@@ -126,7 +126,7 @@ def read_head(connection: socket.socket) -> bytes:
 
 
 def post(length: int | None, *headers: str, path: str = "/v1/traces") -> bytes:
-    """The header lines of a protobuf POST. Without a length its body is chunked."""
+    """Return the header lines of a protobuf POST; without a length, the body is chunked."""
     size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     lines = (
         f"POST {path} HTTP/1.1",

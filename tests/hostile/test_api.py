@@ -1,4 +1,4 @@
-"""Attacks on the JSON API: each gets a clear error, and /metrics keeps answering."""
+"""Attacks on the JSON API: each gets a clear error, and /metrics continues to respond."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ from tests.served_api import ServedApi, served
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
-    """The API of an empty database, with a short limit of time."""
+    """Serve the API of an empty database, with a short time limit."""
     url = f"sqlite:///{tmp_path_factory.mktemp('api')}/tailspan.db"
     open_database(url).dispose()
     with served(url, ApiLimits(seconds=60)) as running:
@@ -70,7 +70,7 @@ def _problem(found: httpx.Response, status: int) -> dict[str, Any]:
         ("--last=1m", "no parameter '--last'"),
     ],
 )
-def test_a_hostile_query_is_refused_with_what_is_allowed(
+def test_a_hostile_query_is_refused_with_the_allowed_values(
     api: ServedApi, query: str, detail: str
 ) -> None:
     assert detail in _problem(api.get(f"stats?{query}"), 400)["detail"]
@@ -92,7 +92,7 @@ def test_a_query_string_of_a_megabyte_is_refused_before_it_is_read(
 ) -> None:
     connection = connect(_port(api))
     answer = b""
-    with suppress(ConnectionError):  # the server may close before everything is sent
+    with suppress(ConnectionError):  # the server may close before the request is complete
         connection.sendall(b"GET /api/v1/stats?where=" + b"x" * 2**20 + b" HTTP/1.1\r\n\r\n")
         answer = read_all(connection)
     assert answer == b"" or answer.startswith(b"HTTP/1.1 400 ")
@@ -123,8 +123,8 @@ def test_other_methods_are_refused(api: ServedApi, method: str) -> None:
         "up",
     ],
 )
-def test_other_paths_lead_nowhere(api: ServedApi, path: str, connect: Connect) -> None:
-    """The path is sent as it is, because a client would normalise it."""
+def test_other_paths_are_not_found(api: ServedApi, path: str, connect: Connect) -> None:
+    """The path is sent unchanged; a client would normalise it."""
     head = f"GET /api/v1/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
     answer = read_all(connect(_port(api), head.encode()))
     assert answer.startswith(b"HTTP/1.1 404 "), answer
@@ -133,7 +133,7 @@ def test_other_paths_lead_nowhere(api: ServedApi, path: str, connect: Connect) -
 
 
 def test_a_hundred_questions_at_once_are_answered_or_refused(api: ServedApi) -> None:
-    """On as many connections as one address may have; /metrics answers meanwhile."""
+    """The questions use all connections that one address may have, and /metrics still responds."""
 
     async def ask() -> tuple[Counter[int], list[float]]:
         limits = httpx.Limits(max_connections=12)
@@ -170,8 +170,10 @@ def test_a_hundred_questions_at_once_are_answered_or_refused(api: ServedApi) -> 
 
 
 def test_a_hundred_connections_do_not_block_a_scrape(api: ServedApi) -> None:
-    """The server closes connections above the limit per address, and does not queue them. Other
-    addresses do not notice."""
+    """The server closes connections above the limit per address, and does not queue them.
+
+    Other addresses are not affected.
+    """
 
     def ask(_: int) -> int | None:
         transport = httpx.HTTPTransport(local_address="127.0.0.2")
@@ -191,8 +193,8 @@ def test_a_hundred_connections_do_not_block_a_scrape(api: ServedApi) -> None:
     assert api.get("stats").status_code == 200
 
 
-def test_slow_clients_do_not_take_the_turns_of_others(api: ServedApi, connect: Connect) -> None:
-    for _ in range(8):  # they never finish their request
+def test_slow_clients_do_not_delay_others(api: ServedApi, connect: Connect) -> None:
+    for _ in range(8):  # these connections never complete their request
         connect(_port(api), b"GET /api/v1/stats HTTP/1.1\r\nHost: 127.0.0.1\r\n")
     began = time.monotonic()
     assert api.get("stats").status_code == 200
@@ -200,8 +202,8 @@ def test_slow_clients_do_not_take_the_turns_of_others(api: ServedApi, connect: C
     assert _metrics(api) == "up 1\n"
 
 
-def test_a_client_that_leaves_ends_its_question(api: ServedApi, connect: Connect) -> None:
-    """The API frees the question's process at once, even if its answer would take a long time."""
+def test_a_disconnect_ends_the_clients_question(api: ServedApi, connect: Connect) -> None:
+    """The API stops the question's process at once, even if the question would take long."""
     limits = api.pool.limits
     for _ in range(limits.questions + limits.waiting):
         asked = connect(_port(api), b"GET /api/v1/stats HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -215,7 +217,7 @@ def test_a_client_that_leaves_ends_its_question(api: ServedApi, connect: Connect
 
 
 def test_a_question_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    """Here, the import of the commands alone takes longer than the limit."""
+    """In this test, the import of the commands already takes longer than the limit."""
     url = f"sqlite:///{tmp_path}/tailspan.db"
     open_database(url).dispose()
     with served(url, ApiLimits(seconds=0.05)) as api:

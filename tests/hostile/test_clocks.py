@@ -26,19 +26,19 @@ DAY_S = 86_400
 START_S = 1_790_000_010
 STEP_S = 15
 BURN_S = 7 * MINUTE_S
-"""How long the burn is watched; it pages after four minutes."""
+"""How long a burn is observed, in seconds; it pages after four minutes."""
 JUMP_S = range(3 * MINUTE_S, 5 * MINUTE_S)
-"""From when to when the clock is wrong, in a burn that pages between."""
+"""The seconds in which the clock is wrong; the burn pages during this time."""
 
 
 class World:
-    """A Tailspan with a SQLite file and a port, at a simulated time.
+    """A Tailspan with a SQLite file and a port, in simulated time.
 
     Args:
         path: of the database.
         history: rows stored at the start.
         error_s: the error of the system clock after this many seconds.
-        same_host: whether senders use our clock.
+        same_host: whether senders use Tailspan's clock.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class World:
         (self.objective,) = (each for each in load([OBJECTIVES]).objectives if each.name == "chat")
         self.evaluator = Evaluator(self.engine, [self.objective], keep_s=7 * DAY_S)
         self.page_s: int | None = None
-        """When it was first known that somebody is to be paged."""
+        """The time of the first page."""
         begin(self.engine, self.clock)
 
     def system_ns(self) -> int:
@@ -87,7 +87,7 @@ class World:
             yield collector
 
     def check(self) -> None:
-        """No row is lost or moved, and counts equal those of the rows."""
+        """Check that no row is lost or moved, and that the counts equal those of the rows."""
         ever = Window(0, 2**63 - 1)
         assert request_count(self.engine, ever) == self.rows
         received = request_table(self.engine, ever)["received_unix_ns"].to_pylist()
@@ -109,7 +109,7 @@ class World:
 
 @pytest.fixture
 def history(request_row: Callable[..., RequestTimeline]) -> list[RequestTimeline]:
-    """An hour of good requests, and some that are nearly a week old."""
+    """Return an hour of good requests, and some requests that are nearly a week old."""
     instants = [*range(-3600, 0, 5), *range(-7 * DAY_S + 1800, -7 * DAY_S + 1900, 5)]
     return [
         request_row(

@@ -19,11 +19,11 @@ from tests.hostile.conftest import Connect, Serve, post, read_all, read_head
 GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 SHORT = ConnectionLimits(handshake_s=0.3, head_s=0.3, idle_s=1, write_s=0.3)
 LARGE = 32 * 2**20
-"""More than the buffers of both sides of a connection hold."""
+"""More bytes than the buffers on both sides of a connection."""
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Read the body; answer briefly, or at length under /large."""
+    """Read the body and send a short response, or a long one under /large."""
     while scope["method"] == "POST" and (await receive()).get("more_body"):
         pass
     body = bytes(LARGE) if scope["path"] == "/large" else b"fine"
@@ -38,7 +38,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def send_until_closed(connection: socket.socket) -> bytes:
-    """Send one byte at a time until the other side closes; return what it sent."""
+    """Send one byte at a time until the other side closes, and return what the other side sent."""
     connection.settimeout(0.05)
     said = b""
     for _ in range(400):
@@ -59,12 +59,12 @@ def send_until_closed(connection: socket.socket) -> bytes:
     ids=["nothing", "half a head", "half a second head"],
 )
 def test_an_incomplete_request_is_closed(serve: Serve, connect: Connect, data: bytes) -> None:
-    """uvicorn alone would wait for ever."""
+    """Without the limit, uvicorn would wait for ever."""
     answer = read_all(connect(serve(app, SHORT).port, data))
     assert answer.count(b"fine") == data.count(GET)
 
 
-def test_a_head_that_arrives_byte_by_byte_has_no_more_time(serve: Serve, connect: Connect) -> None:
+def test_a_head_that_arrives_slowly_gets_no_more_time(serve: Serve, connect: Connect) -> None:
     connection = connect(serve(app, SHORT).port, b"GET / HTTP/1.1\r\n")
     assert send_until_closed(connection) == b""
 
@@ -73,7 +73,7 @@ def test_an_idle_connection_is_closed(serve: Serve, connect: Connect) -> None:
     assert read_all(connect(serve(app, SHORT).port, GET)).endswith(b"fine")
 
 
-def test_a_body_that_goes_on_after_the_answer_is_closed(serve: Serve, connect: Connect) -> None:
+def test_a_body_that_continues_after_the_response_is_closed(serve: Serve, connect: Connect) -> None:
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 401, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -83,7 +83,7 @@ def test_a_body_that_goes_on_after_the_answer_is_closed(serve: Serve, connect: C
 
 
 @pytest.mark.parametrize("more", ["", "Connection: close\r\n"])
-def test_an_answer_that_is_not_read_is_given_up(serve: Serve, connect: Connect, more: str) -> None:
+def test_a_response_that_is_not_read_times_out(serve: Serve, connect: Connect, more: str) -> None:
     request = f"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n{more}\r\n".encode()
     host = serve(app, SHORT)
     connection = connect(host.port, request)
@@ -91,13 +91,13 @@ def test_an_answer_that_is_not_read_is_given_up(serve: Serve, connect: Connect, 
     open_now = host._server.server_state.connections
     while not open_now:
         connection.recv(1)
-    while open_now:  # and nothing is read
+    while open_now:  # the client reads nothing
         time.sleep(0.01)
     assert len(read_all(connection)) < LARGE
 
 
-def test_a_body_in_tiny_chunks_is_given_up(serve: Serve, connect: Connect) -> None:
-    """Each chunk costs the event loop 20 µs, whatever its size."""
+def test_a_body_in_tiny_chunks_times_out(serve: Serve, connect: Connect) -> None:
+    """Each chunk takes 20 µs of the event loop, independent of its size."""
     connection = connect(serve(app, ConnectionLimits()).port, post(None))
     try:
         connection.sendall(b"1\r\na\r\n" * 3000 + b"0\r\n\r\n")
@@ -123,13 +123,15 @@ def test_at_the_limit_the_longest_idle_connection_gives_way(serve: Serve, connec
     innocent = [connect(host.port, GET) for _ in range(3)]
     for connection in innocent:
         assert read_head(connection).startswith(b"HTTP/1.1 200")
-    # The sender with the most connections loses one.
+    # One connection of the sender with the most connections is closed.
     assert read_all(hostile[4]) == b""
     hostile[5].sendall(GET)
     assert read_head(hostile[5]).startswith(b"HTTP/1.1 200")
 
 
-def test_a_request_under_way_does_not_give_way(serve: Serve, connect: Connect) -> None:
+def test_a_connection_with_a_running_request_is_not_closed_for_another(
+    serve: Serve, connect: Connect
+) -> None:
     host = serve(app, ConnectionLimits(connections=2, per_peer=2))
     busy = [connect(host.port, post(4) + b"ab") for _ in range(2)]
     assert host._server is not None
@@ -165,7 +167,7 @@ def test_at_the_limit_of_descriptors_it_pauses_and_logs_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """asyncio's own server logs 2,000 lines a second."""
+    """asyncio's own server would log 2,000 lines per second."""
     left = [3]
 
     class Exhausted(socket.socket):

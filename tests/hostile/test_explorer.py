@@ -40,7 +40,7 @@ sys.addaudithook(watch)
 
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
-    """Make child processes record the addresses they call; return those that are not loopback."""
+    """Record connections of child processes, and return the addresses that are not loopback."""
     (tmp_path / "watch").mkdir()
     (tmp_path / "watch" / "sitecustomize.py").write_text(WATCH)
     noted = tmp_path / "watch" / "calls"
@@ -67,7 +67,7 @@ def refused(address: str, **options: Any) -> int:
 
 
 @pytest.mark.parametrize("base_path", ["", "ops/tail"])
-def test_a_page_that_rebinds_its_name_reads_nothing(
+def test_a_page_with_dns_rebinding_reads_no_data(
     explorer: Callable[..., str],
     database: Callable[..., str],
     outside: Callable[[], set[str]],
@@ -87,7 +87,7 @@ def test_a_page_that_rebinds_its_name_reads_nothing(
     assert refused(f"http://evil.example:8501{parts.path}", sock=there) == 403
     for origin in ("http://evil.example", "http://127.0.0.1:3000", "null", "http://8.8.8.8"):
         assert refused(address, origin=origin) == 403
-    # `connect` sends its own Host; behind a proxy that changes Host, Origin holds the name.
+    # `connect` sends its own Host. If a proxy changes Host, the name is in Origin.
     own: list[str | None] = [f"http://{host}", "https://ops.example.org", None]
     for from_page in own:
         with stream(address, origin=from_page) as page:
@@ -120,7 +120,7 @@ def test_uploads_are_refused(explorer: Callable[..., str], database: Callable[..
     assert answers == {404}
 
 
-def test_pages_of_one_are_capped(
+def test_the_pages_of_one_address_are_limited(
     explorer: Callable[..., str], database: Callable[..., str]
 ) -> None:
     address = explorer(database())
@@ -167,7 +167,7 @@ def rerun() -> bytes:
 
 @pytest.fixture
 def provider() -> Iterator[Any]:
-    """An OpenID Connect provider on loopback that signs in Jane."""
+    """Run an OpenID Connect provider on loopback that signs in Jane."""
     pytest.importorskip("authlib", reason="Authlib is not installed: the extra sign-in")
     from tests.ui.sign_in import provider as providers
 
@@ -243,7 +243,7 @@ MARKUP = (
 def test_a_tenants_markup_is_text_and_no_page_calls_another_host(
     explorer: Callable[..., str], database: Callable[..., str], incident: Any, tab: Any
 ) -> None:
-    """A request to another host would reveal who reads, and where."""
+    """A request to another host would reveal the reader and the page."""
     start_s = int(time.time()) - 1_800
     names = ("tenant", "route", "model", "replica", "region", "lora", "request_id")
     rows = incident(start_s * 10**9, number=60, **dict.fromkeys(names, MARKUP))

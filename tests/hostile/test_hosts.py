@@ -40,7 +40,7 @@ def _status(hosts: AllowedHosts, path: str = "/metrics", **headers: str) -> int:
 )
 @pytest.mark.parametrize("hosts", [LOOPBACK, OPEN, PROTECTED, NAMED])
 def test_ip_literals_and_localhost_are_always_allowed(hosts: AllowedHosts, host: str) -> None:
-    """Prometheus scrapes pod IPs, and DNS cannot rebind an address."""
+    """Prometheus scrapes the IP addresses of pods, and DNS rebinding needs a name."""
     assert hosts.allow(host)
 
 
@@ -57,13 +57,13 @@ def test_a_public_name_is_refused(hosts: AllowedHosts, host: str) -> None:
     "host", ["tailspan:4317", "tailspan.ns.svc", "tailspan.ns.svc.cluster.local:9464", "box.local"]
 )
 def test_names_that_public_dns_cannot_resolve_are_allowed_off_loopback(host: str) -> None:
-    """Kubernetes and Compose services keep working with --insecure-bind."""
+    """Services in Kubernetes and Compose also work with --insecure-bind."""
     assert OPEN.allow(host)
     assert not LOOPBACK.allow(host)
 
 
-def test_tokens_and_tls_make_every_name_good() -> None:
-    """A rebound page has no token, and the certificate does not hold its name."""
+def test_with_tokens_and_tls_every_host_name_is_allowed() -> None:
+    """A rebound page has no token, and the certificate does not contain the page's name."""
     assert PROTECTED.allow("tailspan.example.org")
     assert not PROTECTED.allow("not a host")
 
@@ -114,8 +114,8 @@ def test_a_page_of_another_origin_cannot_post(origin: str, status: int) -> None:
     assert _status(NAMED, host="127.0.0.1:4318", origin=origin) == status
 
 
-def test_an_origin_is_checked_behind_tokens_and_tls_too() -> None:
-    """A browser adds client certificates by itself."""
+def test_the_origin_is_checked_even_with_tokens_and_tls() -> None:
+    """A browser sends client certificates automatically."""
     headers = {"host": "tailspan.example.org", "origin": "https://evil.example"}
     assert _status(PROTECTED, **headers) == 403
 

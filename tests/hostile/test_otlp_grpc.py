@@ -24,7 +24,7 @@ def _channel(collector: Collector) -> grpc.Channel:
 
 
 def _never(over: threading.Event) -> Iterator[bytes]:
-    """A message that does not arrive during the test."""
+    """Return a message that does not arrive during the test."""
     over.wait(20)
     yield from ()
 
@@ -43,7 +43,7 @@ def test_a_call_without_a_token_is_refused_before_its_message(collect: Collect) 
     assert report.waiting_bytes == report.waiting_messages == 0
 
 
-def test_a_stalled_message_is_given_up(collect: Collect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_message_times_out(collect: Collect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_receiver, "READ_S", 0.2)
     collector, over = collect(), threading.Event()
     with _channel(collector) as channel:
@@ -71,7 +71,7 @@ def test_stalled_messages_are_bounded(collect: Collect, monkeypatch: pytest.Monk
             call.cancel()
 
 
-def test_one_sender_has_so_many_calls_under_way(collect: Collect) -> None:
+def test_the_concurrent_calls_of_a_sender_are_limited(collect: Collect) -> None:
     sink = MemorySink(held=True)
     collector, over = collect(sink, max_peer_waiting_messages=4), threading.Event()
     with _channel(collector) as channel:
@@ -89,7 +89,7 @@ def test_one_sender_has_so_many_calls_under_way(collect: Collect) -> None:
     assert collector.counters.report().messages["grpc", "traces", "busy"] == 1
 
 
-def test_a_call_that_is_cancelled_frees_its_room(collect: Collect) -> None:
+def test_a_cancelled_call_releases_its_memory(collect: Collect) -> None:
     collector, over = collect(), threading.Event()
     with _channel(collector) as channel:
         for _ in range(10):

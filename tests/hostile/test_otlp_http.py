@@ -42,7 +42,7 @@ def _send(
 
 
 def _unknown(size: int) -> bytes:
-    """A message with one unknown OTLP field: it holds nothing to store."""
+    """Return a message with one unknown OTLP field and nothing to store."""
     head = bytes([15 << 3 | 2, (size - 4) & 127 | 128, (size - 4) >> 7 & 127 | 128, size - 4 >> 14])
     return head + bytes(size - 4)
 
@@ -80,7 +80,7 @@ def test_a_sender_has_so_many_messages_under_way(collect: Collect, connect: Conn
 
 
 @pytest.mark.parametrize("limit", ["STALL_S", "BODY_S"])
-def test_a_body_that_does_not_arrive_is_given_up(
+def test_a_body_that_does_not_arrive_times_out(
     collect: Collect, connect: Connect, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     monkeypatch.setattr(http_body, "STALL_S", 0.2 if limit == "STALL_S" else 5.0)
@@ -99,7 +99,7 @@ def test_a_body_that_does_not_arrive_is_given_up(
 
 
 def test_endless_empty_gzip_members_are_refused(collect: Collect) -> None:
-    """100,000 of them decompress to nothing and take a second."""
+    """100,000 empty members decompress to nothing, but take a second."""
     collector = collect()
     members = gzip.compress(b"")
     assert _send(collector, members * 100_000, **{"Content-Encoding": "gzip"}).status == 413
@@ -121,7 +121,7 @@ def test_bodies_leave_the_event_loop(collect: Collect, monkeypatch: pytest.Monke
     assert where == ["collector-reading_0"]
 
 
-def test_what_was_decompressed_counts_for_the_rate(collect: Collect) -> None:
+def test_decompressed_bytes_count_for_the_rate_limit(collect: Collect) -> None:
     collector = collect(max_peer_bytes_per_s=100 * KIB)
     packed = gzip.compress(_unknown(1000 * KIB))
     assert _send(collector, packed, **{"Content-Encoding": "gzip"}).status == 200
@@ -143,7 +143,7 @@ def test_decompressed_bytes_use_memory(collect: Collect, trace_message: Callable
 
 
 class _Gate(LocalReader):
-    """A reader that waits for the test, and records whose message it read."""
+    """A reader that waits for the test, and records the senders of its messages."""
 
     def __init__(self) -> None:
         self.started, self.go = threading.Event(), threading.Event()
@@ -170,7 +170,7 @@ def test_a_message_waits_for_one_of_each_other_sender() -> None:
             for number, name in enumerate((b"b", b"c"))
         ]
         for _ in range(10):
-            await asyncio.sleep(0)  # until all are queued
+            await asyncio.sleep(0)  # wait until all messages are queued
         gate.go.set()
         await asyncio.gather(*sent)
         await taking.stop(1)

@@ -19,7 +19,7 @@ from telemetry.starts import EngineStart
 
 
 class SlowSink(MemorySink):
-    """Takes 0.2 s for each batch."""
+    """A sink that takes 0.2 s per batch."""
 
     def submit(
         self,
@@ -29,9 +29,10 @@ class SlowSink(MemorySink):
         gpus: Sequence[Any] = (),
         in_flight: Sequence[Any] = (),
         probes: Sequence[Any] = (),
+        operations: Sequence[Any] = (),
     ) -> Any:
         threading.Event().wait(0.2)
-        return super().submit(requests, samples, starts, gpus, in_flight, probes)
+        return super().submit(requests, samples, starts, gpus, in_flight, probes, operations)
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def _simulate(endpoint: str, *words: str) -> Result:
 
 
 class Clock:
-    """A wall clock of a minute ago that only waiting moves, so that live seconds take no time."""
+    """A wall clock, one minute slow, that only waiting advances, so the tests take no time."""
 
     def __init__(self) -> None:
         self.now_ns = time.time_ns() - 60 * 10**9
@@ -64,7 +65,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stop leaves no time, and a collector that accepts nothing is given 1 s."""
+    """Give a stop no time, and an unresponsive collector 1 s."""
     clock = Clock()
     monkeypatch.setattr(live, "CLOSE_S", 0.0)
     quick = partial(live.run, clock_ns=clock, wait=clock.wait, patience_s=1.0, progress_s=0.5)
@@ -92,7 +93,7 @@ def test_a_simulation_without_a_collector_gives_up() -> None:
     assert "not delivered: 0 requests" not in result.stderr
 
 
-def test_a_collector_that_dies_half_way_costs_exit_status_2() -> None:
+def test_a_collector_that_dies_during_a_run_gives_exit_status_2() -> None:
     statuses = iter([200, 200])
     with answering(lambda _: Reply(next(statuses, 503))) as server:
         result = _simulate(server.url, "--backfill", "2m", "--duration", "1s")
@@ -100,7 +101,7 @@ def test_a_collector_that_dies_half_way_costs_exit_status_2() -> None:
     assert "not delivered: " in result.stderr.splitlines()[-1]
 
 
-def test_what_the_collector_rejects_is_counted_and_costs_exit_status_2() -> None:
+def test_rejected_items_are_counted_and_give_exit_status_2() -> None:
     sink = MemorySink()
     with collecting(sink, keep_ns=60 * 10**9) as collector:
         url = f"http://127.0.0.1:{collector.http_port}"
@@ -135,7 +136,7 @@ def test_ctrl_c_ends_a_simulation_that_waits() -> None:
 
 
 def test_a_redirect_is_neither_followed_nor_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK's exporter takes it for a success."""
+    """The SDK's exporter counts a redirect as a success."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=s3cret")
     with answering() as other, answering(partial(_redirect, other.url)) as server:
         result = _simulate(server.url, "--backfill", "30s", "--duration", "1s")
@@ -204,7 +205,7 @@ def test_an_error_about_an_address_shows_no_password(words: list[str], url: str)
     assert "s3cret" not in result.output
 
 
-def test_a_grafana_that_redirects_gets_no_token_elsewhere() -> None:
+def test_a_redirect_by_grafana_does_not_get_the_token() -> None:
     with answering() as other, answering(partial(_redirect, other.url)) as server:
         result = CliRunner().invoke(
             tailspan,

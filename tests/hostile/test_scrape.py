@@ -80,7 +80,9 @@ def samples_of(metrics: str, name: str) -> dict[tuple[str, str], float]:
     }
 
 
-def test_each_bad_target_costs_itself_alone(tmp_path: Path, serve: Callable[[Manner], str]) -> None:
+def test_a_bad_target_does_not_affect_the_others(
+    tmp_path: Path, serve: Callable[[Manner], str]
+) -> None:
     urls = {name: serve(manner) for name, (manner, _) in MANNERS.items()}
     words = [word for url in urls.values() for word in ("--scrape", url)]
     url = f"sqlite:///{tmp_path}/t.db"
@@ -103,7 +105,8 @@ def test_each_bad_target_costs_itself_alone(tmp_path: Path, serve: Callable[[Man
                 running.said,
             )
             time.sleep(0.2)
-        # Targets with impossible values are still scraped: the instant of success moves.
+        # Targets with impossible values are still scraped, so the time of the last success
+        # advances.
         name = "tailspan_scrape_last_success_timestamp_seconds"
         before = samples_of(metrics, name)
         while samples_of(metrics, name)[urls["infinite"], ""] <= before[urls["infinite"], ""]:

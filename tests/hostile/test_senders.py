@@ -50,9 +50,9 @@ NUMBERS: Final = (float("nan"), float("inf"), float("-inf"), -1.0, -1e308, 1e308
 
 
 AT_ONCE = 5_000
-"""Starts in a message: each is three parts of 16,384 (collector/normalise/otlp_envelope.py)."""
+"""Starts per message: each has three of the 16,384 parts (collector/normalise/otlp_envelope.py)."""
 FEW_AT_ONCE = 300
-"""Samples, which have a part for each number."""
+"""Samples per message; each sample has one part per number."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Tailspan:
     scraped: TestClient
 
     def series(self, name: str) -> dict[tuple[str, ...], float]:
-        """The values of a scraped metric, by the values of its labels."""
+        """Return the values of a scraped metric, by the values of its labels."""
         text = self.scraped.get("/metrics").text
         lines = [line for line in text.splitlines() if line.startswith(name)]
         families = text_string_to_metric_families("\n".join([*lines, ""]))
@@ -112,7 +112,9 @@ def many(messages: list[Any]) -> Any:
     return whole
 
 
-def test_made_up_engine_starts_are_few_soon_go_and_hide_no_real_engine(tailspan: Tailspan) -> None:
+def test_invented_engine_starts_are_limited_expire_and_hide_no_real_engine(
+    tailspan: Tailspan,
+) -> None:
     real = start(NOW_NS - 3 * UNSEEN_NS, "real")
     post(tailspan.collector, "/v1/logs", real.SerializeToString())
     post(tailspan.collector, "/v1/metrics", samples(NOW_NS, "real").SerializeToString())
@@ -134,13 +136,13 @@ def test_made_up_engine_starts_are_few_soon_go_and_hide_no_real_engine(tailspan:
     assert [each.replica for each in in_force(tailspan.engine, replicas={"real"})] == ["real"]
     tailspan.series("tailspan_engine_info")
     assert {replica for replica, _ in tailspan.rooflines._starts} == {"real"}
-    # After an hour, engines without samples are gone.
+    # After an hour, engines without samples are removed.
     delete_starts(tailspan.engine, 7 * DAY_NS, 400 * DAY_NS, NOW_NS)
     assert [each.replica for each in in_force(tailspan.engine)] == ["real"]
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_span_of_the_future_moves_no_other(tailspan: Tailspan, named: bool) -> None:
+def test_a_span_from_the_future_moves_no_other_span(tailspan: Tailspan, named: bool) -> None:
     good = [record(NOW_NS - number * S) for number in range(1, 11)]
     sent = spans(good, "a")
     bad = spans([record(NOW_NS)], "a" if named else "client")
@@ -201,7 +203,7 @@ def test_extreme_instants_are_refused_by_themselves(tailspan: Tailspan) -> None:
     assert at_unix_ns == [NOW_NS - S]
 
 
-def test_extreme_numbers_are_refused_and_nothing_becomes_infinite(tailspan: Tailspan) -> None:
+def test_extreme_numbers_are_refused_and_no_result_is_infinite(tailspan: Tailspan) -> None:
     traced = ExportTraceServiceRequest()
     whole = spans([record(NOW_NS - S, itl_max_s=0.1, preemptions=0, billed_s=0.1)], "a")
     attributes = whole.resource_spans[0].scope_spans[0].spans[0].attributes
@@ -237,7 +239,7 @@ def test_extreme_numbers_are_refused_and_nothing_becomes_infinite(tailspan: Tail
             assert not line.lower().endswith(("inf", "nan")), line
 
 
-def test_made_up_names_are_capped_and_counted(tailspan: Tailspan) -> None:
+def test_invented_names_are_limited_and_counted(tailspan: Tailspan) -> None:
     post(tailspan.collector, "/v1/metrics", samples(NOW_NS - S, "real").SerializeToString())
     one = samples(NOW_NS, "x")
     for first in range(0, 3_000, FEW_AT_ONCE):
@@ -286,7 +288,7 @@ def test_samples_out_of_order_and_twice_and_counters_that_reset(tailspan: Tailsp
         assert max(tailspan.series("tailspan_engine_steps_total").values()) == expected
 
 
-def test_what_is_older_than_rows_are_kept_does_not_come_in(tailspan: Tailspan) -> None:
+def test_rows_beyond_the_retention_are_rejected(tailspan: Tailspan) -> None:
     old = [record(NOW_NS - 8 * DAY_NS), record(EARLIEST_UNIX_NS + 5 * S), record(NOW_NS - S)]
     told = send_spans(tailspan.collector, old, "a").partial_success
     assert told.rejected_spans == 2
@@ -294,7 +296,7 @@ def test_what_is_older_than_rows_are_kept_does_not_come_in(tailspan: Tailspan) -
 
 
 def test_parts_longer_than_their_request_are_refused(tailspan: Tailspan) -> None:
-    """A first token after a day would be in every quantile."""
+    """If accepted, a first token after a day would be in every quantile."""
     spoilt = []
     for name, seconds in (("ttft", 86_400.0), ("itl_max", 4.5)):
         message = spans([record(NOW_NS - S, itl_max_s=0.1)], "a")

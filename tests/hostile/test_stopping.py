@@ -25,7 +25,7 @@ SOON_S = 8 * GRACE_S
 
 
 class _Stuck(LocalReader):
-    """Reads until it is closed, like a process that is killed."""
+    """A reader that blocks until it is closed, like a process that is killed."""
 
     def __init__(self) -> None:
         self.started, self.closed = threading.Event(), threading.Event()
@@ -80,8 +80,8 @@ def _waiting(collector: Collector, messages: int) -> None:
         time.sleep(0.01)
 
 
-def test_queued_messages_are_answered_as_retryable(loop: asyncio.AbstractEventLoop) -> None:
-    """OTLP forbids resending after a 500."""
+def test_queued_messages_get_a_retryable_response(loop: asyncio.AbstractEventLoop) -> None:
+    """OTLP forbids a retry after status 500."""
     reading = _Stuck()
     collector = _start(loop, MemorySink(), reading)
     with ThreadPoolExecutor(16) as pool:
@@ -111,7 +111,7 @@ def test_a_stalled_body_is_retryable(loop: asyncio.AbstractEventLoop, connect: C
         assert read_head(connection).startswith(b"HTTP/1.1 503")
 
 
-def test_what_is_not_committed_is_answered_as_retryable(
+def test_uncommitted_messages_get_a_retryable_response(
     loop: asyncio.AbstractEventLoop, trace_message: Callable[..., Any]
 ) -> None:
     """The rows may still be stored, and then arrive twice."""
@@ -131,7 +131,7 @@ def test_what_is_not_committed_is_answered_as_retryable(
         assert by_grpc.result() is grpc.StatusCode.UNAVAILABLE
 
 
-def test_what_is_committed_in_time_is_acknowledged(
+def test_messages_committed_in_time_are_acknowledged(
     loop: asyncio.AbstractEventLoop, trace_message: Callable[..., Any]
 ) -> None:
     sink = MemorySink(held=True)

@@ -33,7 +33,7 @@ def until(holds: Callable[[], bool], running: Tailspan) -> None:
 
 
 def children_of(parent: int, word: bytes) -> list[int]:
-    """The child processes whose command line holds a word."""
+    """Return the child processes whose command line contains a word."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -46,7 +46,7 @@ def children_of(parent: int, word: bytes) -> list[int]:
     return found
 
 
-def test_every_part_is_listed_and_one_that_fails_is_named(tmp_path: Path) -> None:
+def test_every_part_is_listed_and_failing_parts_are_named(tmp_path: Path) -> None:
     file = tmp_path / "t.db"
     with collecting(tmp_path, f"sqlite:///{file}") as running:
         metrics = running.address("metrics")
@@ -71,7 +71,7 @@ def test_every_part_is_listed_and_one_that_fails_is_named(tmp_path: Path) -> Non
         until(lambda: probes.get(f"{metrics}/readyz").body == "ready\n", running)
 
 
-def test_a_span_reader_that_is_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
+def test_repeated_kills_of_the_span_reader_lose_nothing(tmp_path: Path) -> None:
     with collecting(tmp_path, f"sqlite:///{tmp_path}/t.db") as running:
         where = running.address("http") + "/v1/traces"
         for _ in range(3):
@@ -81,6 +81,6 @@ def test_a_span_reader_that_is_killed_again_and_again_loses_nothing(tmp_path: Pa
         assert probes.post(where, b"", PROTOBUF, 20.0).ok
         assert failures(running.address("metrics"), "message reader") == 3
         assert probes.get(running.address("metrics") + "/readyz").body == "ready\n"
-        # A malformed message is no failure of the reader.
+        # A malformed message is not a failure of the reader.
         assert probes.post(where, b"\xff" * 9, PROTOBUF, 20.0).status == 400
         assert failures(running.address("metrics"), "message reader") == 3

@@ -1,4 +1,4 @@
-"""Classes that look like vLLM's where the plugin hooks in, and record their calls."""
+"""Fakes of the vLLM classes that the plugin hooks; they record their calls."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Calls:
-    """Records calls of the original methods, and decides what they return or raise."""
+    """Records calls of the original methods, and sets what they return or raise."""
 
     def __init__(self) -> None:
         self.made: list[tuple[str, Call]] = []
@@ -46,7 +46,7 @@ def failures() -> int:
 
 
 def modules(monkeypatch: pytest.MonkeyPatch, **of_its_own: dict[str, Any]) -> None:
-    """Make the modules of a vLLM 0.32 importable, with these classes; `__` stands for a dot."""
+    """Make the modules of a vLLM 0.32 importable, with these classes; `__` replaces a dot."""
     for name in ("vllm", *(each.replace("__", ".") for each in of_its_own)):
         parts = name.split(".")
         for length in range(1, len(parts) + 1):
@@ -60,7 +60,7 @@ def modules(monkeypatch: pytest.MonkeyPatch, **of_its_own: dict[str, Any]) -> No
 
 
 def request(request_id: str = "r", tokens: int = 8) -> Any:
-    """A request with the attributes that the scheduler and the front end see."""
+    """Return a request with the attributes that the scheduler and the front end read."""
     return SimpleNamespace(
         request_id=request_id,
         num_computed_tokens=0,
@@ -73,7 +73,7 @@ def request(request_id: str = "r", tokens: int = 8) -> Any:
 
 
 def output(counts: dict[str, int], new: tuple[str, ...] = ()) -> Any:
-    """The plan of one step."""
+    """Return the plan of one step."""
     old = [name for name in counts if name not in new]
     return SimpleNamespace(
         num_scheduled_tokens=counts,
@@ -198,7 +198,7 @@ def stat_logger_manager_class(calls: Calls) -> Any:
 
 
 def functions_of(owner: Any) -> Iterator[tuple[Any, str]]:
-    """Every function and property of one of our classes or modules, as (owner, name)."""
+    """Return every function and property of a class or module of the plugin, as (owner, name)."""
     for name, value in vars(owner).items():
         module = getattr(value, "__module__", None) or ""
         ours = isinstance(value, property) or (
@@ -209,7 +209,7 @@ def functions_of(owner: Any) -> Iterator[tuple[Any, str]]:
 
 
 def raising(called: list[str], name: str) -> Callable[..., Any]:
-    """A function that counts its calls and raises."""
+    """Return a function that counts its calls and raises an exception."""
 
     def boom(*_: Any, **__: Any) -> Any:
         called.append(name)

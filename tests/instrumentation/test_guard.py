@@ -46,8 +46,8 @@ def functions(module: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     return [node for node in ast.walk(tree) if isinstance(node, kinds)]
 
 
-def test_a_wrapper_holds_the_call_of_the_original_and_guarded_steps_alone() -> None:
-    """Every other statement could raise in vLLM."""
+def test_a_wrapper_contains_only_the_original_call_and_guarded_steps() -> None:
+    """Any other statement could raise an exception in vLLM."""
     bodies = [
         "\n".join(map(ast.unparse, node.body))
         for node in functions("guard.py")
@@ -68,7 +68,7 @@ def test_a_wrapper_holds_the_call_of_the_original_and_guarded_steps_alone() -> N
 @pytest.mark.parametrize(
     "module", ["front_end/request_hooks.py", "engine_core/scheduler_hooks.py", "plugin.py"]
 )
-def test_what_is_put_in_the_place_of_a_method_is_made_by_the_guard(module: str) -> None:
+def test_every_replaced_method_is_a_wrapper_of_the_guard(module: str) -> None:
     tree = ast.parse((OURS / module).read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -90,7 +90,7 @@ def test_what_is_put_in_the_place_of_a_method_is_made_by_the_guard(module: str) 
     assert bool(assigned) == (module == "plugin.py")
 
 
-def test_the_http_layer_holds_the_application_and_guarded_steps_alone() -> None:
+def test_the_http_layer_contains_only_the_application_and_guarded_steps() -> None:
     inside = {node.name: node for node in functions("http.py")}
     for name, body in (("__call__", EDGE), ("watched", RECEIVE)):
         lines = [each for each in inside[name].body if not is_docstring(each)]
@@ -156,7 +156,7 @@ def test_failing_hooks_are_switched_off(where: str, caplog: pytest.LogCaptureFix
     works = hooks.around(lambda: 4, "works", before=lambda *_: ran.append("working"))
     caplog.set_level("WARNING", "vllm.tailspan")
     for _ in range(guard.LIMIT - 1):
-        assert (fails(), works()) == (3, 4)  # another hook's success does not reset this one
+        assert (fails(), works()) == (3, 4)  # each hook has its own count
     assert [hooks.off] == [False]
     for _ in range(200):
         assert (fails(), works()) == (3, 4)
@@ -167,7 +167,7 @@ def test_failing_hooks_are_switched_off(where: str, caplog: pytest.LogCaptureFix
     assert len(caplog.records) == 2
 
 
-def test_failures_now_and_then_switch_nothing_off() -> None:
+def test_occasional_failures_disable_no_hook() -> None:
     calls = 0
 
     def odd(*_: Any) -> None:
@@ -199,10 +199,10 @@ def test_a_log_that_raises_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_argument_is_found_however_it_is_given() -> None:
     def positional(self: Any, other: Any, request: Any = 5) -> None:
-        """As vLLM may have it."""
+        """Return nothing; the request is a positional argument."""
 
     def keyword(self: Any, *, new: Any = 1, request: Any) -> None:
-        """As it may have it, too."""
+        """Return nothing; the request is a keyword argument."""
 
     read = argument(positional, 1, "request")
     assert read((0, 1, 2), {}) == 2

@@ -151,7 +151,7 @@ def test_without_engine_hooks_the_http_edge_reports() -> None:
     assert capture.records[0].first_byte is not None
 
 
-def test_routes_that_make_no_request_make_no_row() -> None:
+def test_routes_without_a_request_to_the_engine_make_no_row() -> None:
     capture = _Recording()
     asyncio.run(_call(capture, "/other"))
     assert capture.records == []
@@ -165,7 +165,7 @@ def test_the_answer_passes_unchanged() -> None:
 
 
 def test_a_complete_answer_is_no_abort() -> None:
-    """uvicorn reports a disconnect after a stream's last message."""
+    """uvicorn reports a disconnect after the last message of a stream."""
     capture = _Recording()
     capture.sees_engine = False
 
@@ -239,7 +239,7 @@ def test_a_hostile_traceparent_makes_a_root(header: bytes) -> None:
 
 
 def test_an_unauthenticated_client_has_no_tenant() -> None:
-    """Anyone may claim a tenant; such requests have a small quota."""
+    """Any client may send any tenant's name. Such requests have a small quota."""
     capture = _Recording()
     tenant = [(b"x-tenant-id", b"acme")]
     asyncio.run(_call(capture, "/v1/messages", tenant))
@@ -250,8 +250,8 @@ def test_an_unauthenticated_client_has_no_tenant() -> None:
     assert capture.kinds == ["unauthenticated", "refused", "refused"]
 
 
-def test_no_header_and_no_path_is_kept_whole() -> None:
-    """An exchange may wait for long and must not hold megabytes."""
+def test_headers_and_paths_are_truncated() -> None:
+    """An exchange may wait for a long time, so it must not contain megabytes."""
     capture = _Recording()
     exchanges: list[Exchange] = []
     ended = capture.exchange_ended
@@ -303,11 +303,11 @@ def test_our_failures_leave_the_answer(broken: str, monkeypatch: pytest.MonkeyPa
     asyncio.run(TimingMiddleware(application, capture)(scope, receive, send))
     assert [message.get("body") for message in sent] == [None, None, b"answer"]
     assert sum(guard.failures.values()) > before
-    asyncio.run(TimingMiddleware(application, capture)({}, receive, send))  # it has no type
+    asyncio.run(TimingMiddleware(application, capture)({}, receive, send))  # the scope has no type
     assert len(sent) == 6
 
 
-def test_a_disabled_layer_passes_everything_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disabled_layer_forwards_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     monkeypatch.setattr("tailspan_vllm.front_end.capture._capture", None)
     seen: list[Any] = []

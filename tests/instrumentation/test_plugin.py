@@ -48,17 +48,17 @@ class Vllm:
 
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> Vllm:
-    """A vLLM in a process without the plugin."""
+    """Return a vLLM in a process without the plugin."""
     monkeypatch.setattr(plugin, "_installed", False)
     monkeypatch.setattr(capture_module, "_capture", None)
-    # Set it first, so that monkeypatch removes it whoever sets it.
+    # After this, monkeypatch removes the variable in any case.
     monkeypatch.setenv(TOKEN_VARIABLE, "t")
     monkeypatch.delenv(TOKEN_VARIABLE)
     monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
     return Vllm(monkeypatch)
 
 
-def test_disabled_nothing_of_ours_is_there(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_disabled_no_hook_is_installed(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", " True ")
     monkeypatch.setattr(socket, "socket", fake.raising([], "socket"))
     threads = threading.active_count()
@@ -85,7 +85,7 @@ def test_enabled_every_part_is_wrapped_once(
 @pytest.mark.parametrize(
     ("version", "said"), [("0.33.1", 0), ("0.34.0rc1", 1), ("1.2", 1), ("0.11.0", 1), ("dev", 0)]
 )
-def test_another_version_than_those_read_is_named_in_one_line(
+def test_an_untested_vllm_version_logs_one_line(
     vllm: Vllm,
     version: str,
     said: int,

@@ -29,7 +29,7 @@ OTLP = "OTEL_EXPORTER_OTLP_"
     ],
 )
 def test_protocol_and_endpoint(environ: dict[str, str], protocol: str, endpoint: str) -> None:
-    """An endpoint on port 4318 needs no second variable."""
+    """An endpoint on port 4318 needs no variable for the protocol."""
     settings = settings_from({f"{OTLP}{name}": value for name, value in environ.items()})
     assert settings.protocol == protocol
     assert settings.destinations["traces"].endpoint == endpoint
@@ -49,7 +49,7 @@ def test_the_sdk_can_be_disabled() -> None:
 
 
 def test_a_replica_is_named_by_its_port_unless_the_user_names_it() -> None:
-    """host:port survives a restart; OTEL_RESOURCE_ATTRIBUTES wins."""
+    """host:port stays the same after a restart; OTEL_RESOURCE_ATTRIBUTES takes precedence."""
     assert str(resource_attributes({}, 8000)[names.SERVICE_INSTANCE_ID]).endswith(":8000")
     given = {"OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=a,service.name=b"}
     assert set(resource_attributes(given, 8000)) == {names.PROCESS_PID}
@@ -104,7 +104,7 @@ def test_an_unusable_key_sends_no_ladders(
     assert [complaint in each for each in settings.complaints] == [True]
 
 
-def test_a_server_without_a_key_makes_one_for_its_processes() -> None:
+def test_a_server_without_a_key_creates_one_for_its_processes() -> None:
     one: dict[str, str] = {}
     other: dict[str, str] = {}
     given = {PREFIX_KEY_FILE: "key"}

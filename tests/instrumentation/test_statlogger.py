@@ -23,11 +23,11 @@ class StatLoggerBase(ABC):
 
     @abstractmethod
     def record(self, scheduler_stats: Any, iteration_stats: Any) -> None:
-        """As it is."""
+        """Record statistics, as in current versions."""
 
     @abstractmethod
     def record_something_new(self, what: Any) -> None:
-        """As it may come to be."""
+        """Record something, as a later version may require."""
 
 
 CONFIG = SimpleNamespace(model_config=SimpleNamespace(served_model_name=["m"]))
@@ -35,7 +35,7 @@ CONFIG = SimpleNamespace(model_config=SimpleNamespace(served_model_name=["m"]))
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module with its own capture, which starts no thread."""
+    """Return the module with a new capture that starts no thread."""
     fake.modules(monkeypatch, vllm__v1__metrics__loggers={"StatLoggerBase": StatLoggerBase})
     monkeypatch.delitem(sys.modules, "tailspan_vllm.statlogger", raising=False)
     monkeypatch.setattr(capture_module, "_capture", None)
@@ -62,7 +62,7 @@ def state_of(engine: int = 0) -> Any:
 
 
 def test_a_vllm_that_asks_for_more_methods_starts_all_the_same(module: Any) -> None:
-    """An unknown abstract method would raise at the server's start."""
+    """Without the method, the server could not start."""
     logger = module.TailspanStatLogger(CONFIG, 3, something="new")
     logger.record(*a_step(), None, engine_idx=3, more=1)
     logger.record(iteration_stats=None, scheduler_stats=None)
@@ -74,7 +74,7 @@ def test_a_vllm_that_asks_for_more_methods_starts_all_the_same(module: Any) -> N
     assert (state.model, state.totals[names.DECODE_TOKENS]) == ("m", 2)
 
 
-def test_disabled_it_keeps_nothing(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_disabled_no_data_is_kept(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     threads = threading.active_count()
     logger = module.TailspanStatLogger(CONFIG, 0)
@@ -85,7 +85,7 @@ def test_disabled_it_keeps_nothing(module: Any, monkeypatch: pytest.MonkeyPatch)
     assert threading.active_count() == threads
 
 
-def test_steps_are_bounded_and_counted_exactly_where_no_thread_takes_them(module: Any) -> None:
+def test_without_a_reading_thread_queued_steps_are_bounded_and_counted(module: Any) -> None:
     logger = module.TailspanStatLogger(CONFIG)
     for _ in range(5 * module.STEPS_WAITING + 7):
         logger.record(*a_step())
@@ -108,7 +108,7 @@ def test_a_stopped_thread_loses_steps_that_are_counted(module: Any) -> None:
 def test_statistics_that_do_not_fit_are_no_zeros(
     module: Any, lacking: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Totals that stand still would look like an idle engine."""
+    """Totals that do not change would look like an idle engine."""
     guard.failures.pop("add_steps", None)
     logger = module.TailspanStatLogger(CONFIG)
     for _ in range(3):
@@ -124,7 +124,7 @@ def test_statistics_that_do_not_fit_are_no_zeros(
 
 
 @pytest.mark.parametrize("given", [(), (None,), (3, "text"), (object(), object(), object())])
-def test_whatever_it_is_given_nothing_is_raised(module: Any, given: tuple[Any, ...]) -> None:
+def test_no_argument_of_the_stat_logger_raises(module: Any, given: tuple[Any, ...]) -> None:
     for arguments in (given, (CONFIG, 0)):
         logger = module.TailspanStatLogger(*arguments)
         for _ in range(2):

@@ -17,7 +17,7 @@ REQUEST, SAMPLE, GPU, PROBE = (
     on_the_wire(noun) for noun in (RequestTimeline, EngineSample, GpuSample, Probe)
 )
 NO_NAMES = {names.SCOPE, names.PROBE_SCOPE, names.PROVIDER_VLLM, names.UNAUTHENTICATED}
-"""Strings of names.py that are values."""
+"""Strings in names.py that are values, not names."""
 
 FULL = RequestRecord(
     received=1.0,
@@ -62,7 +62,7 @@ FULL = RequestRecord(
     running_at_arrival=0,
     kv_usage_at_arrival=0.0,
 )
-"""A record of which everything is known."""
+"""A record with all fields."""
 
 
 TABLES = (
@@ -111,7 +111,7 @@ def test_metrics_are_those_with_a_unit() -> None:
     assert set(GPU) == set(names.GPU_UNITS)
 
 
-def test_a_row_leaves_nothing_out() -> None:
+def test_a_row_has_every_field() -> None:
     for table in TABLES:
         for row in table:
             assert all(row), row.name

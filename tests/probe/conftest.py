@@ -24,7 +24,7 @@ def unpriced(endpoint: Endpoint, tokens: Tokens) -> float | None:
 
 @dataclass
 class Script:
-    """What a server answers, and what it was asked."""
+    """The responses of a server, and the requests that it received."""
 
     parts: Sequence[Part] = ()
     status: str = "200 OK"
@@ -66,7 +66,6 @@ class Script:
 async def listening(
     handler: Handler, context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
 ) -> AsyncIterator[int]:
-    """Serve on a free port."""
     handling: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -116,8 +115,6 @@ def prober() -> Prober:
 
 @pytest.fixture
 def probe_of(prober: Prober, endpoint: Endpoint) -> Callable[..., tuple[Probe, Script]]:
-    """Probe a scripted server once."""
-
     def probe(script: Script, within_s: float = 5.0, **about: Any) -> tuple[Probe, Script]:
         async def run() -> Probe:
             async with listening(script) as port:

@@ -1,4 +1,4 @@
-"""Streams in the shapes of the managed APIs, written from their public documentation."""
+"""Streams in the formats of the managed APIs, written from their public documentation."""
 
 import json
 from binascii import crc32
@@ -14,7 +14,6 @@ class Part(NamedTuple):
 
 
 def sse(data: Any, name: str = "") -> bytes:
-    """Return one server-sent event."""
     text = data if isinstance(data, str) else json.dumps(data)
     return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
 
@@ -255,4 +254,4 @@ REFUSALS = {
         {"error": {"code": 429, "message": "too many requests", "status": "RESOURCE_EXHAUSTED"}}
     ],
 }
-"""The body of a 429 of each protocol."""
+"""The body of a 429 in each protocol."""

@@ -1,4 +1,4 @@
-"""A result with every field."""
+"""A probe result with every field."""
 
 from telemetry.probes import Probe, ProbeOutcome
 

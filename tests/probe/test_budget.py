@@ -1,4 +1,4 @@
-"""The budget is never exceeded: not by probes at once, not by a restart, not by a fast day."""
+"""Tests that neither parallel probes, a restart nor a fast clock can exceed the budget."""
 
 from dataclasses import replace
 from datetime import date
@@ -44,7 +44,7 @@ def test_dollars_are_limited_too(tmp_path: Path, endpoint: Endpoint) -> None:
 def test_the_budget_survives_a_restart_and_a_killed_probe(
     tmp_path: Path, endpoint: Endpoint
 ) -> None:
-    """The reservation of a probe that never ended stays spent."""
+    """The reservation of a probe without an end stays spent."""
     limits = Limits(tokens_per_day=200)
     with _budget(tmp_path / "spent", limits) as budget:
         budget.reserve(endpoint, 100)
@@ -55,7 +55,7 @@ def test_the_budget_survives_a_restart_and_a_killed_probe(
         assert budget.reserve(endpoint, 100) is None
 
 
-def test_a_new_day_begins_anew_but_a_clock_set_back_does_not(
+def test_a_new_day_has_a_new_budget_but_a_clock_set_back_does_not(
     tmp_path: Path, endpoint: Endpoint
 ) -> None:
     limits = Limits(tokens_per_day=200)
@@ -66,7 +66,7 @@ def test_a_new_day_begins_anew_but_a_clock_set_back_does_not(
             assert budget.spent[0] == spent
 
 
-def test_a_reservation_of_yesterday_is_not_returned_today(
+def test_a_reservation_of_the_previous_day_is_not_returned(
     tmp_path: Path, endpoint: Endpoint
 ) -> None:
     days = [DAY]
@@ -91,7 +91,7 @@ def test_a_reservation_of_yesterday_is_not_returned_today(
 def test_no_order_of_probes_exceeds_the_budget(
     probes: list[tuple[int, bool, int, int]],
 ) -> None:
-    """Usage is at most what was reserved: the bytes of the request and max_tokens."""
+    """Usage is at most the reservation: the bytes of the request and max_tokens."""
     endpoint = Endpoint(
         name="a", kind="openai-chat", url="http://h", model="m", max_tokens=16, prompt_tokens=1
     )
@@ -133,7 +133,7 @@ def test_a_malformed_record_is_an_error_not_a_new_budget(written: str, tmp_path:
         _budget(tmp_path / "spent", Limits(tokens_per_day=1))
 
 
-def test_a_record_that_cannot_be_kept_is_an_error(tmp_path: Path) -> None:
+def test_an_unstorable_record_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PlanError, match=r"the spent budget cannot be kept: .*; allowed: a path"):
         _budget(tmp_path / "file" / "spent", Limits(tokens_per_day=1))

@@ -1,4 +1,4 @@
-"""Each bad file has an error that names the key, the value and what is allowed."""
+"""Each invalid file has an error with the key, the value and the allowed values."""
 
 from pathlib import Path
 
@@ -106,7 +106,7 @@ def test_a_good_file_is_read(plan: Path) -> None:
         ),
     ],
 )
-def test_a_bad_value_is_named_with_what_is_allowed(
+def test_a_bad_value_is_reported_with_the_allowed_ones(
     old: str, new: str, error: str, plan: Path
 ) -> None:
     assert old in GOOD

@@ -1,4 +1,4 @@
-"""A probe of each protocol against servers in the protocols' documented shapes."""
+"""A probe of each protocol against servers that follow the protocols' documentation."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_protocol_is_probed_by_its_documented_shape(kind: str, probe_of: ProbeOf) -> None:
-    """Tokens come from usage, and reasoning and content have instants of their own."""
+    """Tokens come from the usage field, and reasoning and content have separate times."""
     result, script = probe_of(Script(STREAMS[kind]), kind=kind)
     assert result.error is None
     assert result.outcome.succeeded
@@ -76,7 +76,7 @@ def test_an_error_in_the_stream_is_a_failure(kind: str, probe_of: ProbeOf) -> No
 @pytest.mark.parametrize("end", ["whole", "cut", "reset"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_truncated_stream_is_a_failure(kind: str, end: str, probe_of: ProbeOf) -> None:
-    """Also if the HTTP body ends well, because a proxy may end it so."""
+    """This also holds if the HTTP body ends normally, as it may behind a proxy."""
     result, _ = probe_of(Script(STREAMS[kind][:2], end=end), kind=kind)
     assert (result.outcome, result.error_type) == (ProbeOutcome.ERROR, "truncated")
 
@@ -118,7 +118,7 @@ def test_a_stream_of_reasoning_only_is_an_answer(field: str, probe_of: ProbeOf) 
 
 
 def test_a_server_that_ignores_max_tokens_is_stopped(probe_of: ProbeOf) -> None:
-    """Otherwise it could spend the budget."""
+    """Otherwise the server could spend the budget."""
     parts = [Part(chat_chunk({"content": "x"}))] * 50
     result, _ = probe_of(Script(parts, end="silent"), max_tokens=3)
     assert (result.error_type, result.chunks) == ("max_tokens", 4)
@@ -163,7 +163,7 @@ def test_a_key_that_a_server_repeats_is_hidden(
         ("bedrock", "authorization", "Bearer sk-secret-1234"),
     ],
 )
-def test_each_protocol_has_its_header_for_the_key(
+def test_each_protocol_sends_the_key_in_its_header(
     kind: str, header: str, value: str, probe_of: ProbeOf
 ) -> None:
     _, script = probe_of(Script(STREAMS[kind]), kind=kind, key=KeySource(variable="KEY"))
@@ -214,7 +214,9 @@ def _send(prober: Prober, endpoint: Endpoint, within_s: float = 5.0) -> Probe:
     return asyncio.run(run())
 
 
-def test_a_dead_name_and_a_closed_port_are_sentences(prober: Prober, endpoint: Endpoint) -> None:
+def test_errors_of_an_unknown_name_and_a_closed_port_are_sentences(
+    prober: Prober, endpoint: Endpoint
+) -> None:
     dead = _send(prober, replace(endpoint, url="http://tailspan-test.invalid"))
     assert dead.error_type == "dns"
     assert (dead.error or "").startswith("the name tailspan-test.invalid was not found: ")
@@ -252,7 +254,9 @@ def test_tls_is_timed_and_the_end_of_the_certificate_is_known(
     assert result.dns_s is not None
 
 
-def test_expired_and_unknown_certificates_are_sentences(prober: Prober, endpoint: Endpoint) -> None:
+def test_errors_of_expired_and_unknown_certificates_are_sentences(
+    prober: Prober, endpoint: Endpoint
+) -> None:
     authority = trustme.CA()
     past = datetime.now(UTC) - timedelta(days=1)
     server = _tls_server(authority, not_before=past - timedelta(days=9), not_after=past)

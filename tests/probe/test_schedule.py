@@ -1,4 +1,4 @@
-"""Every intended instant has exactly one result."""
+"""Every scheduled time has exactly one result."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ def _run(
 def test_a_slow_endpoint_is_probed_as_often_as_a_fast_one(
     prober: Prober, endpoint: Endpoint
 ) -> None:
-    """Each instant has a result, also if the endpoint never answers."""
+    """Each scheduled time has a result, even if the endpoint never responds."""
     results = _run(prober, (endpoint,), Script(CHAT[:2], end="silent"), 5.5 * EVERY_S)
     at = [each.at_unix_ns for each in results]
     gaps = [(b - a) / 1e9 for a, b in pairwise(at)]
@@ -46,7 +46,7 @@ def test_a_slow_endpoint_is_probed_as_often_as_a_fast_one(
     assert [each.outcome for each in results] == [ProbeOutcome.TIMEOUT] * 5 + [ProbeOutcome.ABORT]
 
 
-def test_the_twin_of_a_prompt_follows_it(prober: Prober, endpoint: Endpoint) -> None:
+def test_a_repeated_prompt_follows_its_first_probe(prober: Prober, endpoint: Endpoint) -> None:
     script = Script(CHAT[5:])
     results = _run(prober, (endpoint,), script, 3.5 * EVERY_S)
     bodies = [body for _, _, body in script.asked]
@@ -55,8 +55,8 @@ def test_the_twin_of_a_prompt_follows_it(prober: Prober, endpoint: Endpoint) -> 
     assert bodies[1] != bodies[2] == bodies[3]
 
 
-def test_a_prompt_without_an_answer_has_no_twin(prober: Prober, endpoint: Endpoint) -> None:
-    """No cache may contain it."""
+def test_a_prompt_without_a_response_is_not_repeated(prober: Prober, endpoint: Endpoint) -> None:
+    """Without a response, the prompt cannot be in a cache."""
     script = Script(status="500 Oops")
     results = _run(prober, (endpoint,), script, 2.5 * EVERY_S)
     assert [each.twin for each in results] == [False] * 3
@@ -86,7 +86,9 @@ def test_instants_that_a_stopped_prober_missed_are_counted(
     assert len({each.at_unix_ns for each in results}) == 5
 
 
-def test_once_probes_each_endpoint_once_and_at_once(prober: Prober, endpoint: Endpoint) -> None:
+def test_the_option_once_probes_all_endpoints_once_in_parallel(
+    prober: Prober, endpoint: Endpoint
+) -> None:
     results: list[Probe] = []
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""Real vLLM servers on the CPU, and Tailspan beside them, each in its own process."""
+"""Real vLLM servers on the CPU, and Tailspan, each in a separate process."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS, Source
 Row = dict[str, Any]
 
 TARGETS = "targets.json"
-"""In Tailspan's folder: whom it scrapes. Empty but where a test writes it."""
+"""The file of scrape targets in Tailspan's folder; empty unless a test writes it."""
 
 SHARED = ("crowded", "vllm")
 """The servers that several files use, in the order in which their tests run."""
@@ -45,7 +45,7 @@ class Watching(Tailspan):
         )
 
     def rows(self, wanted: set[str], patience_s: float = 20) -> dict[str, Row]:
-        """The rows of these traces, by trace id, as a command prints them, once all are there."""
+        """Wait until these traces are stored, and return their printed rows by trace id."""
         self.wait_for_rows(wanted, patience_s)
         done = self.run("requests", "--last", "1h", "--format", "json")
         assert done.returncode == 0, done.stderr
@@ -53,8 +53,10 @@ class Watching(Tailspan):
         return {row["trace_id"]: row for row in rows if row["trace_id"] in wanted}
 
     def wait_for_rows(self, wanted: set[str], patience_s: float = 20, source: str = "%") -> None:
-        """Wait until these traces are stored, or time is up. A command in each round would take
-        more of the machine than the server that is tested."""
+        """Wait until these traces are stored, or until a timeout.
+
+        A command per attempt would use more of the machine than the tested server.
+        """
         statement = "SELECT trace_id FROM requests WHERE source LIKE ?"
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
@@ -70,7 +72,7 @@ class Watching(Tailspan):
             return [dict(row) for row in database.execute(statement, values)]
 
     def stored(self, seen: Iterable[Timed]) -> dict[str, Row]:
-        """All columns of these requests by trace id, from the best source, once all are there."""
+        """Wait for these requests, and return all columns by trace id, from the best source."""
         wanted = {timed.trace_id for timed in seen}
         self.wait_for_rows(wanted, source=Source.INSTRUMENTATION.value)
         rows = self.query("SELECT * FROM requests ORDER BY source = 'instrumentation'")
@@ -105,7 +107,7 @@ class Vllm(Program):
             raise self.error("did not become healthy")
 
     def own_metrics(self) -> dict[str, float]:
-        """vLLM's own series, summed over their labels."""
+        """Return vLLM's own series, summed over their labels."""
         totals: dict[str, float] = {}
         for line in get(f"http://127.0.0.1:{self.port}/metrics").splitlines():
             if line.startswith("vllm:"):
@@ -119,7 +121,7 @@ StartVllm = Callable[..., Vllm]
 
 
 def assert_parts_sum(row: Row, *, whole: bool = False) -> None:
-    """The parts of a row's phases sum to them; with `whole` no phase may lack its parts."""
+    """Check that the parts of each phase sum to it; with `whole`, every phase needs parts."""
     for phase, names in (
         ("queue", QUEUE_PARTS),
         ("prefill", PREFILL_PARTS),
@@ -136,9 +138,9 @@ def write_plugin(folder: Path, name: str, code: str, entry: str) -> None:
     """Write a distribution with a vLLM plugin, which is loaded if `folder` is on the path.
 
     Args:
-        folder: where.
-        name: of the module and the distribution.
-        code: of the module.
+        folder: the target folder.
+        name: the name of the module and of the distribution.
+        code: the module's code.
         entry: the entry point, `name = module:function`.
     """
     (folder / f"{name}.py").write_text(code)
@@ -156,8 +158,10 @@ def get(url: str) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put these tests before all others: they take longest. Put those of a shared server in a
-    row, with those that end it last, and mark them `alone`."""
+    """Put these tests before all others, because they take longest.
+
+    The tests of a shared server run in a row, and those that end it run last. Mark them `alone`.
+    """
     here = Path(__file__).parent
     mine = [item for item in items if here in item.path.parents]
     others = [item for item in items if here not in item.path.parents]
@@ -207,7 +211,7 @@ def _starting(tailspan: Watching, paths: pytest.TempPathFactory) -> Iterator[Sta
 def start_vllm(
     installed: None, tailspan: Watching, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartVllm]:
-    """Start a vLLM with these arguments and variables, for one test."""
+    """Return a function that starts a vLLM with arguments and variables, for one test."""
     yield from _starting(tailspan, tmp_path_factory)
 
 
@@ -222,7 +226,7 @@ def start_module_vllm(
 def start_shared_vllm(
     installed: None, tailspan: Watching, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartVllm]:
-    """Start a vLLM for several files, and end the one before it: each takes 2 GB."""
+    """Start a vLLM for several files, and end the previous one, because each needs 2 GB."""
     with ExitStack() as running:
 
         def start(*arguments: str) -> Vllm:
@@ -237,13 +241,13 @@ def start_shared_vllm(
 
 @pytest.fixture(scope="session")
 def crowded(start_shared_vllm: StartVllm) -> Vllm:
-    """A vLLM with so few KV blocks that long answers preempt one another."""
+    """Return a vLLM with so few KV blocks that long responses preempt one another."""
     return start_shared_vllm("--num-gpu-blocks-override", "12", "--max-model-len", "1024")
 
 
 @pytest.fixture(scope="session")
 def vllm(start_shared_vllm: StartVllm) -> Vllm:
-    """A vLLM with the rig's arguments that models its own memory traffic."""
+    """Return a vLLM with the rig's arguments that estimates its own memory traffic."""
     return start_shared_vllm("--max-model-len", "8192", "--enable-mfu-metrics")
 
 

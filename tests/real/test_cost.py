@@ -14,8 +14,10 @@ USD_PER_HOUR = 0.40
 
 
 def at_rest(tailspan: Any, replica: str) -> tuple[dict[str, float], dict[str, Any]]:
-    """Once the engine is idle: the requests' bill in all and since its start, and its newest
-    sample.
+    """Wait until the engine is idle.
+
+    Returns:
+        The requests' bill in total and since the engine's start, and the engine's newest sample.
     """
     from store.database import open_database
     from store.queries import Window, request_table, sample_table
@@ -40,7 +42,7 @@ def at_rest(tailspan: Any, replica: str) -> tuple[dict[str, float], dict[str, An
         name: sum(row[name] or 0.0 for row in rows) for name in ("billed_s", "wasted_s", "cost_usd")
     }
     sums["preemptions"] = sum(row["preemptions"] or 0 for row in rows)
-    # Who left before the first step was in none.
+    # A request that was aborted before its first step has no account.
     sums["lost"] = sum(row["billed_s"] is None and row["prefill_s"] is not None for row in rows)
     return sums, samples[-1]
 
@@ -48,7 +50,7 @@ def at_rest(tailspan: Any, replica: str) -> tuple[dict[str, float], dict[str, An
 def test_requests_and_waste_are_the_engines_busy_time(
     crowded: Any, tailspan: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Within one millionth, once all have ended."""
+    """The difference is at most one millionth when all requests have ended."""
     calls = [
         *mixed(40, seed=5),
         *[Call(prompt="long answers please", max_tokens=500)] * 8,

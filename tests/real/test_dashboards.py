@@ -21,7 +21,7 @@ SCRAPES_MISSED = 5
 
 @contextmanager
 def _traffic(folder: Path, features: str) -> Iterator[Watched]:
-    """A simulated fleet with minutes of past traffic, and more arriving."""
+    """Simulate a fleet with minutes of past traffic and new traffic."""
     try:
         with watched(folder, features=features) as here:
             here.simulate("--backfill", "5m", "--rate", "10")
@@ -55,7 +55,7 @@ def _wrong(found: Answer) -> str | None:
     values = [value for series in found.series for _, value in series.values]
     if not values:
         return None if found.query.native else "no data"
-    # A heatmap's cells are requests a second, whatever its axis is.
+    # The cells of a heatmap are requests per second, whatever its axis is.
     highest = math.inf if found.panel.kind is Kind.HEATMAP else HIGHEST[found.panel.unit]
     lowest = -math.inf if found.panel.signed else 0.0
     odd = [each for each in values if not (math.isfinite(each) and lowest <= each <= highest)]
@@ -83,10 +83,10 @@ def _complaints(found: list[Answer]) -> list[str]:
 
 
 def _complete_answers(here: Watched, *, one: bool = False) -> list[Answer]:
-    """Return the results of all panels. Fail if a panel without its own native query has none.
+    """Return the results of all panels, and fail if a panel without a native query has none.
 
-    A scrape that times out on a busy machine removes every gauge until the next one, so incomplete
-    results are asked for again.
+    A scrape that times out on a busy machine removes every gauge until the next scrape, so
+    incomplete results are requested again.
     """
     for _ in range(SCRAPES_MISSED):
         found = _all_answers(here, one=one)
@@ -102,7 +102,7 @@ def test_no_panel_is_without_data(fleet: Watched) -> None:
     assert len(_complete_answers(fleet)) > 40
 
 
-def test_every_variable_is_heeded_and_leaves_data(fleet: Watched) -> None:
+def test_every_dashboard_variable_has_an_effect_and_data(fleet: Watched) -> None:
     found = _complete_answers(fleet, one=True)
     for name in ("model", "region", "replica", "tenant", "slo"):
         assert any(name in board.variables for board in BOARDS)
@@ -114,11 +114,11 @@ def test_every_variable_is_heeded_and_leaves_data(fleet: Watched) -> None:
 
 
 def test_a_prometheus_of_native_histograms_has_them_all(tmp_path: Path) -> None:
-    """It keeps no classic buckets; the heatmap then uses the native ones."""
+    """This Prometheus stores no classic buckets, so the heatmap uses the native ones."""
     with _traffic(tmp_path, "exemplar-storage,native-histograms") as here:
         found = _complete_answers(here)
         # Prometheus 2.42 reads one exemplar of a native histogram, that of the lowest bucket that
-        # has one, and the last request in there may have been minutes ago.
+        # has one. The last request in this bucket may be minutes old.
         _leads_to_requests(here, found, within_s=600)
         assert not here.ask("query", query="tailspan_ttft_seconds_bucket")["result"]
     of_cells = [each for each in found if each.query.native]
@@ -135,7 +135,7 @@ def test_phases_add_up_to_end_to_end(fleet: Watched) -> None:
     assert 0.05 < float(both["value"][1]) < 60
 
 
-def test_buckets_lead_to_requests(fleet: Watched) -> None:
+def test_buckets_link_to_requests(fleet: Watched) -> None:
     _leads_to_requests(fleet, _complete_answers(fleet))
 
 
@@ -151,13 +151,13 @@ def _leads_to_requests(here: Watched, found: list[Answer], within_s: int = 60) -
 
 
 def test_a_restart_leaves_no_panel_without_data(fleet: Watched) -> None:
-    """Counters restart at 0; no rate is negative."""
+    """Counters restart at 0, and no rate is negative."""
     [before] = fleet.ask("query", query="sum(tailspan_engine_steps_total)")["result"]
     fleet.end_simulation()
-    # Less is no restart to the exporter: no server loads a model so soon.
+    # The exporter ignores shorter restarts, because no server loads a model faster.
     silent = "time() - max(tailspan_engine_last_sample_timestamp_seconds) > 11"
     wait_for("silence", lambda: fleet.ask("query", query=silent)["result"])
-    # One of the two servers is started anew again, half a minute later.
+    # Half a minute later, one of the two servers is restarted again.
     restarts = ("--fault", f"cold_start@{RESTART_S}s")
     fleet.simulate("--backfill", "0", "--rate", "10", "--seed", "2", *restarts)
     fewer = f"sum(tailspan_engine_steps_total) < {before['value'][1]}"

@@ -12,14 +12,14 @@ pytestmark = [pytest.mark.real, pytest.mark.alone, pytest.mark.timeout(600)]
 
 CAUSES = ("longer_outputs", "long_prompt_blocking")
 USUAL = Traffic(rate_per_s=16.0, output_tokens=(10, 22))
-"""Much, of little each: the time is short, and one in ten of a stretch is its tail."""
+"""Many small requests: a range is short, and one in ten of its requests is the tail."""
 
 
 @pytest.fixture(scope="module")
 def explained(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judged]:
-    """Each fault on one server after a stretch of usual load, and what was found."""
+    """Return each fault on one server after a period of usual load, with its diagnosis."""
     folder: Path = tmp_path_factory.mktemp("faults")
-    # Twice as hard as plain to see: in a quarter of a minute each has to strike a few times.
+    # Twice the visible severity, because each fault must act several times in 15 s.
     faults = [FAULTS[cause](random.Random(cause), 2.0, USUAL) for cause in CAUSES]
     cases = record(
         faults, folder, seed=0, severity=2.0, before_s=15.0, under_s=15.0, log_line=lambda _: None

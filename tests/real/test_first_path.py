@@ -25,7 +25,11 @@ def _kind(seen: Timed) -> str:
 
 @pytest.fixture(scope="module")
 def story(vllm: Any, tailspan: Any) -> tuple[list[Timed], dict[str, Any], dict[str, float]]:
-    """60 requests: 53 answered, 5 left in mid-answer, 2 refused; their rows; vLLM's own sums."""
+    """Send 60 requests: 53 complete, 5 are aborted during the response, 2 are refused.
+
+    Returns:
+        The requests, their rows, and vLLM's own sums.
+    """
     calls = mixed(53, seed=3)
     calls += [
         Call(chat=index % 2 == 0, stream=True, max_tokens=7000, abort_after_chunks=5)
@@ -60,8 +64,8 @@ def test_the_phases_sum_to_the_end_to_end_time(story: Any) -> None:
         assert min(known) >= 0
 
 
-def test_ttft_is_what_the_client_saw_less_the_network(story: Any) -> None:
-    """Within 20 ms of the client's at the median.
+def test_ttft_is_the_clients_time_minus_the_network(story: Any) -> None:
+    """The median differs by at most 20 ms from the client's.
 
     The server writes the last byte at almost the same time as the client reads it. On a busy
     machine, the server's process may record this time later than the client.
@@ -79,7 +83,7 @@ def test_ttft_is_what_the_client_saw_less_the_network(story: Any) -> None:
 
 
 def test_sums_are_those_of_vllms_own_histograms(story: Any) -> None:
-    """vLLM counts finished requests only; count and sum agree within 1 %."""
+    """vLLM counts only finished requests; count and sum agree within 1 %."""
     _, rows, own = story
     finished = [row for row in rows.values() if row["outcome"] in ("stop", "length")]
     for column, name in HISTOGRAMS.items():
@@ -91,7 +95,7 @@ def test_sums_are_those_of_vllms_own_histograms(story: Any) -> None:
 
 
 def test_labels_come_from_the_request_and_the_server(story: Any) -> None:
-    """Tenant from its header, route from the path, replica and region from the resource."""
+    """The header has the tenant, the path the route, and the resource the replica and region."""
     seen, rows, _ = story
     timed = next(timed for timed in seen if "x-tenant-id" in timed.call.headers)
     row = rows[timed.trace_id]
@@ -111,8 +115,8 @@ def test_no_prompt_is_kept(vllm: Any, tailspan: Any) -> None:
         assert secret.encode() not in file.read_bytes()
 
 
-def test_ladders_show_which_requests_begin_alike(vllm: Any, tailspan: Any) -> None:
-    """The rungs are equal as far as vLLM itself found the second prompt in its cache."""
+def test_ladders_show_common_prefixes(vllm: Any, tailspan: Any) -> None:
+    """The rungs are equal up to the tokens that vLLM found in its cache for the second prompt."""
     shared = "the merchants of haarlem met at the inn " * 60
     prompts = (f"{shared} and one left", f"{shared} but another stayed", f"no, {shared}")
     calls = [Call(chat=False, prompt=prompt, max_tokens=4) for prompt in prompts]
@@ -131,9 +135,7 @@ def test_ladders_show_which_requests_begin_alike(vllm: Any, tailspan: Any) -> No
     assert not any("merchants" in str(value) for value in one.values())
 
 
-def test_the_exporter_is_one_that_prometheus_likes(
-    story: Any, tailspan: Any, promtool: str
-) -> None:
+def test_promtool_accepts_the_exporters_metrics(story: Any, tailspan: Any, promtool: str) -> None:
     text = tailspan.metrics()
     checked = subprocess.run(
         [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
@@ -144,7 +146,7 @@ def test_the_exporter_is_one_that_prometheus_likes(
         assert f"tailspan_{series}" in text
 
 
-def test_doctor_finds_nothing_amiss(story: Any, vllm: Any, tailspan: Any) -> None:
+def test_doctor_finds_no_problem(story: Any, vllm: Any, tailspan: Any) -> None:
     done = tailspan.run(
         *("doctor", "--vllm", f"http://127.0.0.1:{vllm.port}"),
         *("--http-port", str(tailspan.port("http")), "--grpc-port", str(tailspan.port("grpc"))),
@@ -157,7 +159,7 @@ def test_doctor_finds_nothing_amiss(story: Any, vllm: Any, tailspan: Any) -> Non
 def test_the_page_shows_those_requests(story: Any, tailspan: Any, tab: Any) -> None:
     _, rows, _ = story
     page = tab(viewport={"width": 1280, "height": 1000})
-    # Other tests' servers report to the same Tailspan, and theirs may be slower.
+    # Servers of other tests report to the same Tailspan, and their requests may be slower.
     (replica,) = {row["replica"] for row in rows.values()}
     of = f"page=requests&last=1h&replica={quote(replica)}"
     page.goto(f"{tailspan.address('explorer')}/?{of}")

@@ -25,12 +25,12 @@ REQUESTS = 3
 
 @pytest.fixture(scope="module")
 def server(start_module_vllm: Callable[..., Any]) -> Any:
-    """One that hangs, and so leaves the machine to others."""
+    """Start a server that hangs, and so leaves the CPU to others."""
     return start_module_vllm()
 
 
 def series(tailspan: Any, port: int) -> dict[str, float]:
-    """The series of one replica's unfinished requests, with their labels."""
+    """Return the series of one replica's unfinished requests, with their labels."""
     found = {}
     for line in tailspan.metrics().splitlines():
         name = re.match(r"tailspan_engine_(in_flight|oldest_request|last_step)_\w+\{", line)
@@ -62,7 +62,7 @@ def counts(tailspan: Any) -> Counts:
 
 
 def settled_counts(tailspan: Any) -> Counts:
-    """The counts once every ended request has arrived: spans are sent every 5 s."""
+    """Return the counts when every ended request has arrived; spans are sent every 5 s."""
     before = counts(tailspan)
     for _ in range(20):
         time.sleep(7)
@@ -159,7 +159,8 @@ def test_a_request_that_waits_for_a_hung_engine_is_bad_at_once_and_once(
         os.kill(core, signal.SIGSTOP)
         try:
             waiting = [pool.submit(send, server.port, call) for call in calls]
-            # Reported once it is 5 s old, every 10 s; evaluated every 15 s, 15 s later.
+            # The request is reported at an age of 5 s, then every 10 s; evaluation runs every 15 s,
+            # 15 s late.
             during = wait_for_bad(tailspan, settled.bad + REQUESTS, within_s=60)
             assert not any(each.done() for each in waiting)
             stored = stored_counts(tailspan)

@@ -70,7 +70,7 @@ def links(pid: int) -> list[str]:
 
 
 def assert_parts(tailspan: Any, seen: list[Timed], patience_s: float = 20) -> None:
-    """Every request has a row with the engine's account."""
+    """Check that every request has a row with the engine's account."""
     rows = tailspan.rows({timed.trace_id for timed in seen}, patience_s)
     assert len(rows) == len(seen)
     without = [row["request_id"][:40] for row in rows.values() if row["others_prefill_s"] is None]
@@ -78,11 +78,11 @@ def assert_parts(tailspan: Any, seen: list[Timed], patience_s: float = 20) -> No
 
 
 def a_foreign_connection(name: str, served: Callable[[], None]) -> bytes:
-    """What another user's process receives on an engine's link while requests are served."""
+    """Return the bytes that another user's process receives on the link during requests."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as foreign:
         foreign.settimeout(20)
         mine = os.geteuid()
-        os.seteuid(NOBODY)  # the kernel notes who connects as it connects
+        os.seteuid(NOBODY)  # the kernel records the user at the connection
         try:
             foreign.connect("\0" + name)
         finally:
@@ -94,10 +94,8 @@ def a_foreign_connection(name: str, served: Callable[[], None]) -> bytes:
             return b""
 
 
-def test_an_id_of_300_kilobytes_and_another_users_process_cost_nobody_an_account(
-    vllm: Any, tailspan: Any
-) -> None:
-    send_all(vllm.port, mixed(80, seed=1), concurrency=8)  # the step model learns from these
+def test_a_huge_id_and_a_foreign_process_lose_no_account(vllm: Any, tailspan: Any) -> None:
+    send_all(vllm.port, mixed(80, seed=1), concurrency=8)  # the step model needs these requests
     before = send_all(vllm.port, mixed(20, seed=2), concurrency=8)
     done = threading.Event()
     hostile: list[Timed] = []
@@ -121,7 +119,7 @@ def test_an_id_of_300_kilobytes_and_another_users_process_cost_nobody_an_account
         (core,) = engine_cores(vllm.process)
         (name,) = links(core)
         after: list[Timed] = []
-        for _ in range(20):  # more than may wait at its door
+        for _ in range(20):  # more connections than the listen queue accepts
             got = a_foreign_connection(
                 name, lambda: after.append(send(vllm.port, Call(max_tokens=4)))
             )
@@ -131,10 +129,10 @@ def test_an_id_of_300_kilobytes_and_another_users_process_cost_nobody_an_account
     assert "failed; vLLM continues" not in vllm.said
 
 
-def test_disabled_nothing_of_ours_runs_while_it_serves(
+def test_if_disabled_no_plugin_code_runs_while_vllm_serves(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
-    """vLLM requires the stat logger; it is empty."""
+    """vLLM requires a stat logger, which is then empty."""
     write_plugin(tmp_path, "probe", PROBE, "probe = probe:begin")
     into = tmp_path / "told"
     into.mkdir()
@@ -150,5 +148,5 @@ def test_disabled_nothing_of_ours_runs_while_it_serves(
         assert process["wrapped"] == []
     assert told[server.process.pid]["loggers"] == [[]]
     assert links(core) == []
-    assert "tailspan: " not in server.said  # vLLM itself names its plugins
+    assert "tailspan: " not in server.said  # vLLM itself logs the names of its plugins
     assert tailspan.rows({timed.trace_id for timed in seen}, patience_s=3) == {}

@@ -37,7 +37,7 @@ class Receiver:
         self._running.close()
 
     def rows(self, wanted: Iterable[Timed]) -> list[RequestTimeline]:
-        """The rows of these calls, once all are there or the time is up."""
+        """Return the rows of these calls when all are stored, or after a timeout."""
         traces = {timed.trace_id for timed in wanted}
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -71,7 +71,7 @@ def well_behaved(port: int, count: int, seed: int, during: Callable[[], None]) -
 
 @pytest.fixture(scope="module")
 def unheard(start_module_vllm: Callable[..., Any], receiver: Receiver) -> Any:
-    """A vLLM with keys, a malformed time limit, no replica name and no collector."""
+    """Return a vLLM with keys, a malformed time limit, no replica name and no collector."""
     return start_module_vllm(
         *("--api-key", KEY),
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{receiver.port}",
@@ -85,13 +85,13 @@ def unheard(start_module_vllm: Callable[..., Any], receiver: Receiver) -> Any:
 @pytest.fixture(scope="module")
 def server(unheard: Any, receiver: Receiver) -> Any:
     receiver.start()
-    well_behaved(unheard.port, 80, 1, lambda: None)  # the step model learns from these
+    well_behaved(unheard.port, 80, 1, lambda: None)  # the step model needs these requests
     until(lambda: "is back" in unheard.said)
     return unheard
 
 
 def until(holds: Callable[[], object]) -> None:
-    """Wait for it; the assertion that follows checks whether it came."""
+    """Wait for a condition; the next assertion checks it."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -115,7 +115,7 @@ def assert_complete(rows: list[RequestTimeline], seen: list[Timed]) -> None:
     assert {row.outcome for row in rows} <= {"stop", "length"}
 
 
-def test_with_the_collector_away_serving_goes_on_and_one_line_says_so(unheard: Any) -> None:
+def test_without_a_collector_serving_continues_and_one_line_is_logged(unheard: Any) -> None:
     well_behaved(unheard.port, 40, 32, lambda: None)
     time.sleep(12)
     assert unheard.said.count("tailspan: no collector") == 1
@@ -132,8 +132,8 @@ def test_a_malformed_variable_is_named_and_the_replica_has_its_port(
     assert server.said.count("OTEL_EXPORTER_OTLP_TIMEOUT='10s' is not valid") == 1
 
 
-def test_ids_of_any_size_cost_no_row(server: Any, receiver: Receiver) -> None:
-    """One of 1.1 MB, 300 of 60 kB, one of lone surrogates, in headers and bodies."""
+def test_ids_of_any_size_lose_no_row(server: Any, receiver: Receiver) -> None:
+    """One id has 1.1 MB, 300 have 60 kB, and one has lone surrogates, in headers and bodies."""
     ids = [f"{number:03d}" + "x" * 60_000 for number in range(300)]
     statuses: list[int] = []
 
@@ -161,7 +161,7 @@ def test_ids_of_any_size_cost_no_row(server: Any, receiver: Receiver) -> None:
             for row in receiver.sink.requests
             if row.request_id is not None and len(row.request_id) > 100
         }
-    assert len(long) == 301  # each has a row of its own
+    assert len(long) == 301  # each request has its own row
     assert max(map(len, long)) <= 256
     assert all(row.prefill_own_s is not None for row in long.values())
     assert max(len(row.tenant or "") for row in receiver.sink.requests) == 256
@@ -169,7 +169,7 @@ def test_ids_of_any_size_cost_no_row(server: Any, receiver: Receiver) -> None:
 
 
 def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver: Receiver) -> None:
-    """1,000 refused requests, each under another tenant's name."""
+    """1,000 refused requests each have another tenant's name."""
     before = len(receiver.sink.requests)
     begun = time.monotonic()
 
@@ -180,7 +180,7 @@ def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver:
 
     seen = well_behaved(server.port, 60, 42, attack)
     assert_complete(receiver.rows(seen), seen)
-    time.sleep(3)  # three rounds more: rows that should not come would have come
+    time.sleep(3)  # unexpected rows would arrive within three rounds
     new = receiver.sink.requests[before:]
     unknown = [row for row in new if row.http_status == 401]
     assert 1 <= len(unknown) <= 60 + 1 + (time.monotonic() - begun)
@@ -189,10 +189,10 @@ def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver:
     assert receiver.sink.samples[-1].spans_dropped_total == 0
 
 
-def test_an_outage_costs_no_row_and_no_part(server: Any, receiver: Receiver) -> None:
+def test_an_outage_loses_no_row_and_no_part(server: Any, receiver: Receiver) -> None:
     before = {words: server.said.count(words) for words in ("tailspan: no collector", "is back")}
     seen = well_behaved(server.port, 400, 43, receiver.stop)
-    # On a fast machine the requests end before the instrumentation has given up its first batch.
+    # On a fast machine, the requests end before the instrumentation has dropped its first batch.
     until(lambda: server.said.count("tailspan: no collector") > before["tailspan: no collector"])
     assert server.said.count("tailspan: no collector") == before["tailspan: no collector"] + 1
     receiver.start()

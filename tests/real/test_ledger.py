@@ -24,14 +24,14 @@ FAMILIES = {"queue_s": "queue", "prefill_s": "prefill", "decode_s": "decode"}
 
 
 def warm_up(server: Any) -> None:
-    """Enough steps of all kinds for the step model to learn from."""
+    """Send enough steps of all kinds to fit the step model."""
     calls = mixed(80, seed=11) + [Call(prompt="long " * 900, max_tokens=8)] * 6
     send_all(server.port, calls, concurrency=8)
 
 
 @pytest.fixture(scope="module")
 def learnt(vllm: Any) -> Any:
-    """A vLLM whose step model has learnt."""
+    """Return a vLLM whose step model is fitted."""
     warm_up(vllm)
     return vllm
 
@@ -47,7 +47,7 @@ def difference(after: dict[str, float], before: dict[str, float]) -> dict[str, f
 
 
 def share_of_queue(rows: dict[str, dict[str, Any]], part: str) -> float:
-    """This cause's share of all queue time."""
+    """Return this cause's share of all queue time."""
     waited_s = sum(row["queue_s"] for row in rows.values())
     return float(sum(row[f"queue_{part}_s"] for row in rows.values()) / waited_s)
 
@@ -56,7 +56,7 @@ def share_of_queue(rows: dict[str, dict[str, Any]], part: str) -> float:
 def test_sums_agree_with_vllms_own_at_any_concurrency(
     learnt: Any, tailspan: Any, concurrency: int
 ) -> None:
-    """Queue, prefill and decode, within 1 % of vLLM's histograms."""
+    """Queue, prefill and decode agree with vLLM's histograms within 1 %."""
     before = learnt.own_metrics()
     seen = send_all(learnt.port, mixed(12 if concurrency == 1 else 96, concurrency), concurrency)
     rows = tailspan.stored(seen)
@@ -71,13 +71,14 @@ def test_sums_agree_with_vllms_own_at_any_concurrency(
     for row in rows.values():
         assert_parts_sum(row)
         assert row["decode_own_s"] is not None
-    if concurrency > 16:  # more than the engine seats: the rest queued, and it shows
+    if concurrency > 16:  # more requests than the engine has slots, so the others queue
         assert max(row["queue_s"] for row in rows.values()) > 0.05
-        # Requests of one burst also wait for the token budget of a step: longer on a busy machine.
+        # Requests of a burst also wait for the token budget of a step, and longer on a busy
+        # machine.
         assert share_of_queue(rows, "seats") > 0.8
 
 
-def test_several_answers_to_one_call_are_a_row_each(vllm: Any, tailspan: Any) -> None:
+def test_several_choices_of_one_call_are_separate_rows(vllm: Any, tailspan: Any) -> None:
     call = Call(chat=False, stream=False, body={"prompt": ["one", "other"], "n": 2})
     timed = send(vllm.port, call)
     statement = "SELECT span_id FROM requests WHERE trace_id = ?"
@@ -89,10 +90,10 @@ def test_several_answers_to_one_call_are_a_row_each(vllm: Any, tailspan: Any) ->
     assert found == 4
 
 
-def test_a_long_prefill_beside_it_accounts_for_what_a_request_lost(
+def test_a_concurrent_long_prefill_explains_the_delay_of_a_request(
     learnt: Any, tailspan: Any
 ) -> None:
-    """Against an undisturbed twin, `others_prefill_s` explains the excess within 20 %."""
+    """Compared with an undisturbed twin, `others_prefill_s` is the additional time within 20 %."""
     excesses: list[float] = []
     blamed: list[float] = []
     tries = 0
@@ -109,12 +110,12 @@ def test_a_long_prefill_beside_it_accounts_for_what_a_request_lost(
         twin, hurt = pair[alone.trace_id], pair[disturbed.result().trace_id]
         assert_parts_sum(hurt)
         if hurt["others_prefill_tokens_max"] <= 1000:
-            continue  # on a busy machine the victim may have ended before the other came
+            continue  # on a busy machine, the victim may end before the other request arrives
         excesses.append(hurt["decode_s"] - twin["decode_s"])
         blamed.append(hurt["decode_others_prefill_s"])
         assert twin["others_prefill_tokens_max"] < 1000
         assert twin["decode_others_prefill_s"] < 0.01
-    # One pair is at the mercy of a busy machine; the middle of seven is not.
+    # A single pair is unreliable on a busy machine, but the median of seven is not.
     ratio = statistics.median(b / e for b, e in zip(blamed, excesses, strict=True))
     assert 0.8 <= ratio <= 1.2, (excesses, blamed)
 
@@ -146,8 +147,8 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(learnt: Any, tailsp
         assert row["itl_max_s"] == pytest.approx(1.0, abs=0.25)
 
 
-def test_preemption_is_told_with_its_seconds(crowded: Any, tailspan: Any) -> None:
-    """Few KV blocks and long answers evict requests."""
+def test_preemptions_are_reported_with_their_seconds(crowded: Any, tailspan: Any) -> None:
+    """With few KV blocks and long responses, requests are evicted."""
     before = crowded.own_metrics()
     calls = [Call(prompt=f"request {index} ", max_tokens=500) for index in range(16)]
     seen = send_all(crowded.port, calls, concurrency=8)
@@ -171,9 +172,7 @@ def test_preemption_is_told_with_its_seconds(crowded: Any, tailspan: Any) -> Non
             assert row["itl_max_s"] >= 0.5 * preempted_s / row["preemptions"]
 
 
-def test_who_gives_up_in_the_queue_is_told_to_have_waited_there(
-    crowded: Any, tailspan: Any
-) -> None:
+def test_a_request_aborted_in_the_queue_has_queue_time(crowded: Any, tailspan: Any) -> None:
     busy = [
         Call(prompt=f"request {index} ", max_tokens=900, begun=threading.Event())
         for index in range(8)
@@ -198,10 +197,10 @@ def test_who_gives_up_in_the_queue_is_told_to_have_waited_there(
         assert row["billed_s"] is None
 
 
-def test_two_api_servers_lose_and_double_nothing(
+def test_two_api_servers_lose_and_duplicate_no_request(
     start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
-    """`--api-server-count 2`: one replica, two reporters."""
+    """With `--api-server-count 2`, one replica has two reporters."""
     server = start_vllm("--api-server-count", "2", "--max-num-batched-tokens", "128")
     warm_up(server)
     seen = send_all(server.port, mixed(60, seed=21), concurrency=8)
@@ -217,7 +216,7 @@ def test_two_api_servers_lose_and_double_nothing(
         if line.startswith("tailspan_engine_steps_total") and str(server.port) in line
     ]
     assert len(steps) == 1
-    # A step of theirs has few tokens: who comes behind a long prompt waits for those.
+    # A step of these servers has few tokens, so a request behind a long prompt waits for them.
     calls = [Call(prompt=os.urandom(400).hex(), max_tokens=2) for _ in range(12)]
     rows = tailspan.stored(send_all(server.port, calls, concurrency=12))
     for row in rows.values():
@@ -226,10 +225,10 @@ def test_two_api_servers_lose_and_double_nothing(
     assert share_of_queue(rows, "budget") > 0.8
 
 
-def test_two_engines_behind_one_door_each_keep_their_own_ledger(
+def test_two_engines_behind_one_server_have_separate_ledgers(
     start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
-    """`--data-parallel-size 2`: every request names its engine."""
+    """With `--data-parallel-size 2`, every request names its engine."""
     server = start_vllm("--data-parallel-size", "2", "--enable-mfu-metrics")
     warm_up(server)
     warm_up(server)
@@ -254,7 +253,7 @@ if __name__ == "__main__":
 
 
 def test_offline_generation_is_captured_too(installed: None, tailspan: Any, tmp_path: Path) -> None:
-    """`LLM.generate` has no HTTP and keeps no statistics."""
+    """`LLM.generate` has no HTTP layer and no statistics."""
     from rig import install, serve
 
     script = tmp_path / "offline.py"

@@ -31,7 +31,7 @@ def break_everything():
 """
 
 
-def test_with_every_hook_raising_serving_goes_on_and_the_failures_are_counted(
+def test_serving_continues_and_failures_are_counted_if_every_hook_raises(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
     write_plugin(tmp_path, "sabotage", SABOTAGE, "sabotage = sabotage:break_everything")
@@ -54,10 +54,8 @@ def test_with_every_hook_raising_serving_goes_on_and_the_failures_are_counted(
 
 
 @pytest.mark.ends_its_server
-def test_a_dead_engine_leaves_a_row_for_every_request_it_took_along(
-    vllm: Any, tailspan: Any
-) -> None:
-    """SIGKILL of the engine core in mid-answer ends the server."""
+def test_a_dead_engine_leaves_a_row_for_every_lost_request(vllm: Any, tailspan: Any) -> None:
+    """SIGKILL of the engine core during a response ends the server."""
     calls = [
         Call(prompt=f"request {index}", max_tokens=1500, begun=threading.Event())
         for index in range(4)
@@ -80,8 +78,8 @@ def test_a_dead_engine_leaves_a_row_for_every_request_it_took_along(
 
 
 @pytest.mark.ends_its_server
-def test_what_was_captured_is_sent_before_the_server_ends(crowded: Any, tailspan: Any) -> None:
-    """SIGTERM right after the last answer."""
+def test_captured_requests_are_sent_before_the_server_ends(crowded: Any, tailspan: Any) -> None:
+    """SIGTERM follows directly after the last response."""
     seen = send_all(crowded.port, mixed(20, seed=33), concurrency=8)
     crowded.ends(signal.SIGTERM)
     assert len(tailspan.rows({timed.trace_id for timed in seen})) == 20

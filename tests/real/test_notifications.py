@@ -56,7 +56,7 @@ spec:
     good: {metricSource: {type: tailspan, spec: {good: ttft_s <= 0.5}}}}}}
 """
 
-# With windows so short that it pages within seconds: the factor is 5.9976.
+# The windows are so short that a page takes seconds; the factor is 5.9976.
 POLICY = """\
 source: this test
 period: 7d
@@ -105,7 +105,7 @@ def program(*called: str) -> str:
 
 @pytest.fixture
 def alertmanager(tmp_path: Path, receiver: Receiver, start: Start) -> str:
-    """A real Alertmanager with the shipped routes, and webhooks as receivers; its address."""
+    """Run a real Alertmanager with the shipped routes and webhook receivers; yield its address."""
     config = yaml.safe_load((ROOT / "alerts" / "alertmanager.yaml").read_text())
     config["route"] |= {"group_wait": "1s", "group_interval": "1s"}
     config["receivers"] = [
@@ -168,7 +168,7 @@ def tailspan_up(tmp_path: Path) -> Iterator[Callable[..., Tailspan]]:
         yield begin
 
 
-def test_the_shipped_alertmanager_configuration_is_sound() -> None:
+def test_the_shipped_alertmanager_configuration_is_valid() -> None:
     done = subprocess.run(
         [program("amtool"), "check-config", str(ROOT / "alerts" / "alertmanager.yaml")],
         capture_output=True,
@@ -246,7 +246,7 @@ channels:
 """)
     environ = {"HOOK": f"{receiver.url}/hook", "KEY": "a key of the test"}
     up = tailspan_up("30d", "--notify", "notify.yaml", **environ)
-    # Bad for a quarter of an hour, until shortly before now: noticed at once, and soon quiet.
+    # The requests are bad for a quarter of an hour until just before now.
     began = time.time()
     send(up, [float(age_s) for age_s in [*range(1, 230, 10), *range(1_130, 2_000, 10)]], 0.1)
     send(up, [float(age_s) for age_s in range(230, 1_130, 10)], 2.0)
@@ -275,7 +275,7 @@ channels:
     sent_s = int(signed.split(",")[0].removeprefix("t="))
     assert signed == signature("a key of the test", asked.body, sent_s)
 
-    # Ten quiet minutes later; the test does not wait for them.
+    # The alert would end after ten minutes without bad requests; the test does not wait.
     engine = open_database(f"sqlite:///{tmp_path}/var/tailspan.db")
     objectives = load([tmp_path / "objective.yaml"]).objectives
     channels = load_configuration(tmp_path / "notify.yaml", environ).channels

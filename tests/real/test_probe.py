@@ -1,4 +1,4 @@
-"""The prober against a real vLLM, behind a proxy that spoils its connections by known amounts."""
+"""The prober against a real vLLM, behind a proxy that disturbs connections by known amounts."""
 
 import asyncio
 import json
@@ -73,7 +73,7 @@ def test_a_real_vllm_answers_in_each_protocol_that_it_serves(vllm: Any, kind: st
     ],
     ids=["cut", "reset", "closed", "stall"],
 )
-def test_a_spoilt_answer_of_a_real_vllm_is_a_failure(
+def test_a_disturbed_response_of_a_real_vllm_is_a_failure(
     vllm: Any, spoiling: Spoiling, outcome: ProbeOutcome, error_type: str
 ) -> None:
     (result,) = _spoilt(vllm.port, spoiling, max_tokens=200, within_s=3.0)
@@ -89,7 +89,7 @@ def test_a_stall_is_the_longest_gap(vllm: Any) -> None:
 
 @pytest.mark.parametrize("delay_s", [0.1, 0.3])
 def test_network_time_is_the_proxys_delay(vllm: Any, tailspan: Any, delay_s: float) -> None:
-    """benchmarks/probe.py measures how exact it is; a vLLM and the prober share the cores here."""
+    """benchmarks/probe.py measures the accuracy; here vLLM and the prober share the cores."""
     split = Spoiling(up_s=delay_s * 0.25, down_s=delay_s * 0.75)
     results = _spoilt(vllm.port, split, times=20)
     assert all(each.outcome.succeeded for each in results)
@@ -124,7 +124,7 @@ def test_network_time_is_the_proxys_delay(vllm: Any, tailspan: Any, delay_s: flo
 
 
 def _first_events(down: Sequence[Held]) -> list[Held]:
-    """Return the chunk with the first event of each response, which begins with its head."""
+    """Return the chunk with the first event of each response, which begins with its header."""
     firsts, waiting = [], False
     for each in down:
         waiting |= each.data.startswith(b"HTTP/1.1")

@@ -35,21 +35,21 @@ MODELS: dict[str, configs.Config] = {
     "GPT2LMHeadModel": {**configs.gpt_2(), "torch_dtype": "bfloat16"},
     "OPTForCausalLM": {**configs.opt_125m(), "torch_dtype": "bfloat16"},
 }
-"""By architecture; their configurations alone, for nothing of them is served."""
+"""The configurations by architecture; no model is served."""
 
 UNGATED = {"GPT2LMHeadModel", "OPTForCausalLM"}
-"""vLLM counts three matrices a feed-forward layer of these, too."""
+"""For these models too, vLLM counts three matrices per feed-forward layer."""
 
 
 def whole(name: str) -> configs.Config:
-    """The keys that vLLM requires; learnt positions have their own."""
+    """Return a configuration with vLLM's required keys; learnt positions have another key."""
     positions = {} if name in UNGATED else {"max_position_embeddings": 8192}
     return {"architectures": [name], **positions, **MODELS[name]}
 
 
 @pytest.fixture(scope="module")
 def told(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What vLLM reports of each model, and what we report of it, by architecture."""
+    """Return, by architecture, vLLM's report about each model, and ours."""
     from rig import install, serve
 
     folders = []
@@ -72,13 +72,13 @@ def told(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def vllms(told: Any, step_name: str, side: str, *endings: str) -> float:
-    """The sum of vLLM's terms of a step whose names end so."""
+    """Return the sum of vLLM's terms of a step; the terms' names end with these suffixes."""
     terms = told["terms"][step_name][side]
     return float(sum(value for name, value in terms.items() if name.endswith(endings)))
 
 
 def ours(shape: ModelShape, step_name: str) -> Work:
-    """Our terms of the same step; vLLM counts the token being produced as read."""
+    """Return our terms of the same step; vLLM counts the token being generated as read."""
     from rig.perf import STEPS
 
     requests = STEPS[step_name]
@@ -102,14 +102,14 @@ def only(values: Any) -> float:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_shape_that_a_real_vllm_tells_is_that_of_its_config(name: str, told: Any) -> None:
+def test_the_shape_that_a_real_vllm_reports_is_that_of_its_config(name: str, told: Any) -> None:
     shape = read_shape(json.dumps(told[name]["shape"]))
     assert shape == shape_of(whole(name))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_and_cache_are_vllms_to_the_byte(name: str, told: Any) -> None:
-    """Attention, feed-forward, last layer; KV cache read by decodes and written by all."""
+    """Equal are attention, feed-forward, the last layer, and KV cache reads and writes."""
     shape = read_shape(json.dumps(told[name]["shape"]))
     weights, mine = gpu_weights(shape), ours(shape, "decodes")
     attention = vllms(told[name], "decodes", "read", *ATTENTION)
@@ -133,7 +133,7 @@ def test_weights_and_cache_are_vllms_to_the_byte(name: str, told: Any) -> None:
 SETTLED_S = 3.0
 """Two processes send vLLM's counters and the ledger's sums, up to 1 s apart.
 
-Compare them only between samples of an idle engine.
+The sums can be compared only between samples of an idle engine.
 """
 
 ATTENTION = (
@@ -149,7 +149,7 @@ ATTENTION = (
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - UNGATED))
 def test_flops_are_vllms_where_both_count_the_same(name: str, told: Any) -> None:
-    """vLLM ignores the order of tokens in the attention of prompts."""
+    """vLLM ignores the order of a prompt's tokens in the attention."""
     shape = read_shape(json.dumps(told[name]["shape"]))
     for step_name in ("decodes", "prompt", "both"):
         mine = ours(shape, step_name)
@@ -166,7 +166,9 @@ def test_flops_are_vllms_where_both_count_the_same(name: str, told: Any) -> None
     assert half == pytest.approx(of_vllm / 2, rel=1e-6)
 
 
-def test_a_running_server_moves_what_both_models_say(vllm: Any, tailspan: Any) -> None:
+def test_a_running_server_moves_the_bytes_that_both_models_predict(
+    vllm: Any, tailspan: Any
+) -> None:
     send_all(vllm.port, mixed(20, seed=3), concurrency=4)
     time.sleep(SETTLED_S)
     begun_unix_ns = time.time_ns()
@@ -197,7 +199,7 @@ def test_a_running_server_moves_what_both_models_say(vllm: Any, tailspan: Any) -
 
 
 def told_by(tailspan: Any, replica: str, from_unix_ns: int) -> tuple[Columns, Any]:
-    """A server's samples as columns and its start, once there are samples after this instant."""
+    """Wait for samples after this time, and return a server's samples as columns, and its start."""
     settled_unix_ns, deadline = time.time_ns() + round(SETTLED_S * 1e9), time.monotonic() + 60
     engine = open_database(f"sqlite:///{tailspan.folder}/var/tailspan.db", create=False)
     while True:

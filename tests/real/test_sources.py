@@ -34,7 +34,7 @@ def plain(start_module_vllm: Any, tailspan: Any) -> Any:
     return start_module_vllm("--otlp-traces-endpoint", endpoint, VLLM_PLUGINS="none")
 
 
-def test_its_own_spans_are_rows(plain: Any, tailspan: Any) -> None:
+def test_native_spans_of_a_real_vllm_are_rows(plain: Any, tailspan: Any) -> None:
     before = plain.own_metrics()
     rows = tailspan.rows(_ids(plain.port))
     own = {name: value - before.get(name, 0.0) for name, value in plain.own_metrics().items()}
@@ -49,7 +49,7 @@ def test_its_own_spans_are_rows(plain: Any, tailspan: Any) -> None:
         assert total == pytest.approx(own[f"vllm:request_{family}_time_seconds_sum"], rel=0.01)
 
 
-def test_its_metrics_are_samples(plain: Any, tailspan: Any) -> None:
+def test_metrics_of_a_real_vllm_are_samples(plain: Any, tailspan: Any) -> None:
     here = f"127.0.0.1:{plain.port}"
     nobody = "127.0.0.1:1"
     group = {"targets": [here, nobody], "labels": {"region": "here"}}

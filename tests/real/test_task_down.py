@@ -14,11 +14,11 @@ DOWN: Final = 'ALERTS{alertname="TailspanTaskDown"}'
 
 
 def parts(here: Watched, query: str) -> set[str]:
-    """The parts of Tailspan in a query's result; an alert is pending for 5 min."""
+    """Return the parts of Tailspan in a query's result; an alert is pending for 5 min."""
     return {each["metric"]["task"] for each in here.ask("query", query=query)["result"]}
 
 
-def test_the_alert_sees_a_part_that_fails_and_that_it_works_again(tmp_path: Path) -> None:
+def test_the_alert_fires_for_a_failed_part_and_ends_when_it_works(tmp_path: Path) -> None:
     def rename(before: str, after: str) -> None:
         with sqlite3.connect(tmp_path / "var" / "tailspan.db") as other:
             other.execute(f"ALTER TABLE {before} RENAME TO {after}")

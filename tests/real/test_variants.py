@@ -20,9 +20,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 def laden(
     start_module_vllm: Callable[..., Any], tailspan: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
-    """A vLLM with two adapters of which one fits, a disk cache, a bounded queue and vLLM's
-    tracing.
-    """
+    """Return a vLLM with two adapters in one slot, a disk cache, a bounded queue and tracing."""
     from rig import install
 
     folder = tmp_path_factory.mktemp("laden")
@@ -39,7 +37,8 @@ def laden(
         *("--lora-modules", f"ada={folder / 'ada'}", f"bob={folder / 'bob'}"),
         *("--kv-transfer-config", json.dumps(connector)),
         *("--max-num-queued-reqs", "24"),
-        # vLLM sets the endpoint of every exporter of its process, also of ours: one protocol.
+        # This variable sets the endpoint of every exporter in vLLM's process, so all use one
+        # protocol.
         *("--otlp-traces-endpoint", f"{tailspan.address('http')}/v1/traces"),
         OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="http/protobuf",
         VLLM_SERVER_DEV_MODE="1",
@@ -61,13 +60,13 @@ def guessing(start_module_vllm: Callable[..., Any]) -> Any:
 
 
 def warm_up(server: Any, **body: Any) -> None:
-    """Enough steps of all kinds for the step model to learn from."""
+    """Send enough steps of all kinds to fit the step model."""
     calls = [replace(call, body=body) for call in mixed(80, seed=41)]
     send_all(server.port, calls, concurrency=8)
 
 
-def test_what_an_outside_cache_held_is_told_apart(laden: Any, tailspan: Any) -> None:
-    """New, then from the engine's cache, then from the connector's."""
+def test_tokens_from_an_external_cache_are_counted_separately(laden: Any, tailspan: Any) -> None:
+    """The prompt is new, then in the engine's cache, then in the connector's cache."""
     before = laden.own_metrics()
     call = Call(chat=False, prompt="a cache outside " * 40, max_tokens=8)
     seen = [send(laden.port, call), send(laden.port, call)]
@@ -93,7 +92,7 @@ def test_what_an_outside_cache_held_is_told_apart(laden: Any, tailspan: Any) -> 
         assert last[column] == own[f"vllm:{name}"]
     assert last["external_cached_prompt_tokens_total"] >= cached
     assert last["local_cached_prompt_tokens_total"] >= cached
-    # The engine core computes on the CPU here: it has used more than the API server.
+    # The engine core computes on the CPU, so it has used more CPU time than the API server.
     assert last["core_cpu_s_total"] > last["process_cpu_s_total"] > 0
     assert last["host_cpu_busy_s_total"] > last["core_cpu_s_total"]
     assert last["host_cpus"] >= 1
@@ -104,7 +103,7 @@ def test_what_an_outside_cache_held_is_told_apart(laden: Any, tailspan: Any) -> 
 
 
 def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) -> None:
-    """With room for one, samples show adapters that run and wait."""
+    """With one slot, the samples contain adapters that run and adapters that wait."""
     names = ("tiny", "ada", "bob")
     calls = [Call(model=names[n % 3], prompt=f"request {n}", max_tokens=150) for n in range(21)]
     seen = send_all(laden.port, calls, concurrency=21)
@@ -115,7 +114,7 @@ def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) ->
         assert rows[timed.trace_id]["lora"] == (None if asked == "tiny" else asked)
         assert_parts_sum(rows[timed.trace_id], whole=True)
     held_s = [row["queue_held_s"] for row in rows.values() if row["lora"]]
-    assert max(held_s) > 0.05  # while the other adapter had the only place
+    assert max(held_s) > 0.05  # while the other adapter uses the only slot
     assert max(row["queue_held_s"] for row in rows.values() if not row["lora"]) == 0
     deadline = time.monotonic() + 10
     while tailspan.samples(f"vllm-{laden.port}")[-1]["running_loras"] != 0:
@@ -126,7 +125,7 @@ def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) ->
     assert max(sample["waiting_loras"] or 0 for sample in told) > 0
 
 
-def test_what_is_refused_before_the_engine_is_a_row_with_its_status(
+def test_a_request_refused_before_the_engine_is_a_row_with_its_status(
     laden: Any, tailspan: Any
 ) -> None:
     calls = [
@@ -149,7 +148,7 @@ def test_what_is_refused_before_the_engine_is_a_row_with_its_status(
     refused = [row for row in rows.values() if row["outcome"] == "rejected"]
     assert len(refused) == turned_away > 0
     assert {row["error_type"] for row in refused} == {"max_num_queued_reqs"}
-    # A stream had begun with 200 before vLLM asked whether there was room.
+    # vLLM sends status 200 for a stream before it checks the queue's limit.
     assert {(row["streamed"], row["http_status"]) for row in refused} <= {(0, 503), (1, 200)}
     assert {row["outcome"] for row in rows.values()} == {"rejected", "length"}
 
@@ -158,13 +157,13 @@ def test_a_server_that_sends_both_has_one_row_a_request(laden: Any, tailspan: An
     seen = send_all(laden.port, [Call(max_tokens=tokens) for tokens in (24, 1, 12)], 1)
     wanted = {timed.trace_id for timed in seen}
     tailspan.rows(wanted)
-    time.sleep(3)  # vLLM sends its spans every second; only what then is there tells
+    time.sleep(3)  # vLLM sends its spans every second
     done = tailspan.run("requests", "--last", "1h", "--format", "json")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["source"] for row in rows if row["trace_id"] in wanted] == ["instrumentation"] * 3
 
 
-def test_its_configuration_can_be_held_against_anothers(
+def test_the_configurations_of_two_servers_can_be_compared(
     laden: Any, guessing: Any, tailspan: Any
 ) -> None:
     done = tailspan.run("config", "--format", "json")
@@ -187,12 +186,12 @@ def test_its_configuration_can_be_held_against_anothers(
     assert "/" not in done.stdout.replace("/v1", "")
 
 
-def test_speculation_is_told_and_the_numbers_still_agree(guessing: Any, tailspan: Any) -> None:
-    """One step may produce several tokens."""
+def test_speculation_is_reported_and_the_sums_still_agree(guessing: Any, tailspan: Any) -> None:
+    """One step may generate several tokens."""
     warm_up(guessing, temperature=0)
     time.sleep(2)
     before = guessing.own_metrics()
-    # At temperature 0 the random model soon repeats itself, and drafts come true.
+    # At temperature 0, the random model soon repeats itself, so drafts are accepted.
     calls = [replace(call, body={"temperature": 0}) for call in mixed(60, seed=42)]
     seen = send_all(guessing.port, calls, concurrency=8)
     rows = tailspan.stored(seen)
@@ -229,7 +228,7 @@ def rename():
 """
 
 
-def test_a_vllm_whose_inside_does_not_fit_is_seen_at_its_edge(
+def test_an_incompatible_vllm_is_measured_at_the_http_layer(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
     write_plugin(tmp_path, "renaming", RENAMED, "a_rename = renaming:rename")
@@ -251,7 +250,7 @@ def test_a_vllm_whose_inside_does_not_fit_is_seen_at_its_edge(
     own = server.own_metrics()
     deadline = time.monotonic() + 20
     while True:
-        # The engine is found by its front end within some seconds.
+        # The front end finds the engine within some seconds.
         last = tailspan.samples(f"vllm-{server.port}")[-1]
         if last["steps_total"] is not None or time.monotonic() > deadline:
             break

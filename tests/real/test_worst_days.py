@@ -32,7 +32,7 @@ pytestmark = pytest.mark.real
 SPANS_A_MESSAGE = 20
 OUTAGE_S = float(os.environ.get("WORST_OUTAGE_S", "8"))
 KILLS = int(os.environ.get("WORST_KILLS", "8"))
-"""20 each before a release: `WORST_OUTAGE_S=20 WORST_KILLS=20 make test-real`."""
+"""Before a release, run `WORST_OUTAGE_S=20 WORST_KILLS=20 make test-real`."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ Start = Callable[[], Tailspan]
 
 @pytest.fixture
 def starting(tmp_path: Path) -> Iterator[Callable[[str], Start]]:
-    """Start collectors on the same ports each time, for this database."""
+    """Return a function that starts collectors on the same ports each time, for this database."""
     with ExitStack() as running:
 
         def make(database_url: str) -> Start:
@@ -56,7 +56,7 @@ def starting(tmp_path: Path) -> Iterator[Callable[[str], Start]]:
 
 @pytest.fixture
 def message() -> Callable[[], ExportTraceServiceRequest]:
-    """Messages of requests that just ended, as the instrumentation sends them."""
+    """Return messages about requests that just ended, as the instrumentation sends them."""
     resource = Resource({"service.name": "vllm", "service.instance.id": "a"})
     numbers = itertools.count()
 
@@ -91,7 +91,7 @@ def kept(database_url: str) -> dict[str, int]:
 
 
 def rolled_up(database_url: str, *, at_rest: bool) -> int:
-    """The number of requests in the rollups, after all pending ones are made."""
+    """Return the number of requests in the rollups, after all pending rollups are built."""
     engine = open_database(database_url, create=False)
     try:
         settle(engine, int(time.time()) + 7_200)
@@ -112,7 +112,7 @@ def wait_for_more(senders: Senders, messages: int, patience_s: float = 60) -> No
 
 
 @pytest.mark.timeout(300)
-def test_postgresql_may_be_away_under_load(
+def test_postgresql_may_be_unavailable_under_load(
     postgresql: PostgreSQL,
     starting: Callable[[str], Start],
     message: Callable[[], ExportTraceServiceRequest],
@@ -142,7 +142,7 @@ def test_postgresql_may_be_away_under_load(
 
 
 @pytest.mark.timeout(400)
-def test_a_collector_killed_again_and_again_under_load_keeps_what_it_acknowledged(
+def test_a_repeatedly_killed_collector_keeps_acknowledged_rows(
     tmp_path: Path,
     starting: Callable[[str], Start],
     message: Callable[[], ExportTraceServiceRequest],
@@ -159,7 +159,8 @@ def test_a_collector_killed_again_and_again_under_load_keeps_what_it_acknowledge
             collector = start()
             rows = kept(url)
             assert set(rows.values()) == {1}
-            # Made beside the load, of what a kill left: the next one finds more to make.
+            # After a kill, pending rollups are built under load, so the next kill finds more of
+            # them.
             assert rolled_up(url, at_rest=False) >= len(rows)
         wait_for_more(senders, 20)
     assert collector.ends(SIGTERM) == 0, collector.said

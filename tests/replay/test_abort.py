@@ -53,7 +53,7 @@ def test_a_running_job_is_aborted_at_the_end_of_the_step() -> None:
     assert (other.made_tokens, other.aborted) == (200, None)
 
 
-def test_a_job_that_has_not_reached_its_first_token_has_none() -> None:
+def test_a_job_aborted_before_its_first_token_has_none() -> None:
     engine = Engine(SMALL, "seed")
     engine.submit(job(0, prompt=5_000))
     engine.advance(0.02)
@@ -80,7 +80,7 @@ def test_a_job_that_has_ended_or_is_unknown_is_not_aborted() -> None:
 def test_every_job_ends_once_and_all_blocks_are_free_again(
     aborts: list[tuple[int, float]], drafts: int
 ) -> None:
-    """Also for a cache so small that jobs are preempted."""
+    """This also holds if the cache is so small that jobs are preempted."""
     config = EngineConfig(
         max_num_seqs=8,
         max_num_batched_tokens=256,

@@ -30,7 +30,7 @@ OF_THREE = Prefixes(
 
 
 def test_selected_requests_keep_all_their_columns() -> None:
-    """Also the ones that share prefixes, and a request that is drawn twice."""
+    """Requests that share prefixes keep them too, and a request may be selected twice."""
     some = _arrivals(priority=np.arange(4), prefixes=PREFIXES).select(np.array([0, 2, 2, 3]))
     assert some.received_s.tolist() == [0.0, 1.0, 1.0, 1.5]
     assert some.priority is not None
@@ -41,7 +41,7 @@ def test_selected_requests_keep_all_their_columns() -> None:
     assert some.prefixes.end_tokens.tolist() == [16, 64, 32, 32, 16, 48]
 
 
-def test_a_selected_request_follows_one_that_is_moved_by_the_same_time() -> None:
+def test_a_selected_request_follows_a_predecessor_moved_by_the_same_time() -> None:
     loop = _arrivals(after=np.array([-1, 0, 1, 2]))
     at_s = loop.received_s
 
@@ -61,7 +61,7 @@ def test_a_selected_request_follows_one_that_is_moved_by_the_same_time() -> None
 
 
 def test_a_repeated_request_is_another_users() -> None:
-    """It has the same common segments; its own are shared with the same repetition only."""
+    """The copy has the same common segments, but its own segments are new."""
     common = np.array([True, False, False, True, False])
     some = replace(PREFIXES, common=common).select(np.array([0, 0, 3, 0, 3]))
     first, second = some.keys[::2].tolist(), some.keys[1::2].tolist()
@@ -71,7 +71,7 @@ def test_a_repeated_request_is_another_users() -> None:
     assert len(set(again.keys[1::2].tolist())) == 4
 
 
-def test_users_are_those_who_share_more_than_the_common() -> None:
+def test_requests_of_one_user_share_more_than_common_prefixes() -> None:
     prefixes = Prefixes(
         offsets=np.array([0, 2, 4, 5, 6, 6]),
         keys=np.array([7, 8, 7, 8, 7, 9]),
@@ -92,7 +92,7 @@ def test_prefixes_are_joined() -> None:
 
 
 def test_a_changed_rate_is_a_changed_column() -> None:
-    """An edit of the traffic is checked like the traffic."""
+    """An edit of the traffic has the same checks as the traffic."""
     traffic = _arrivals()
     assert replace(traffic, received_s=traffic.received_s / 2).received_s.tolist() == [
         *(0.0, 0.25, 0.5, 0.75)
@@ -112,8 +112,8 @@ def test_a_changed_rate_is_a_changed_column() -> None:
         ({"prefixes": OF_THREE}, r"prefixes\.offsets: 4; allowed: 5"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused(columns: dict[str, Any], message: str) -> None:
-    """The error names the column and what it may hold."""
+def test_invalid_arrivals_are_refused(columns: dict[str, Any], message: str) -> None:
+    """The error names the column and the allowed values."""
     with pytest.raises(ValueError, match=message):
         _arrivals(**columns)
 
@@ -127,6 +127,6 @@ def test_what_cannot_be_replayed_is_refused(columns: dict[str, Any], message: st
     ],
 )
 def test_prefixes_that_contradict_themselves_are_refused(columns: dict[str, Any]) -> None:
-    """Ends that descend, or columns of different lengths."""
+    """The ends are descending, or the columns have different lengths."""
     with pytest.raises(ValueError, match=r"prefixes.*(allowed|must)"):
         replace(PREFIXES, **columns)

@@ -12,7 +12,7 @@ from replay.closed_loops import (
 def waiting(
     clients: int, number: int, think_s: float, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return instants of receipt and end of clients that wait, in order of receipt."""
+    """Return times of receipt and end of clients that wait for responses, in order of receipt."""
     chance = np.random.default_rng(seed)
     times = []
     for client in range(clients):
@@ -21,7 +21,7 @@ def waiting(
             latency_s = chance.lognormal(0.0, 0.5)
             times.append((at_s, at_s + latency_s))
             at_s += latency_s + chance.exponential(think_s) if think_s else latency_s
-    # Clients that have sent all of their requests would look like a change of the load.
+    # At the end, clients without further requests would look like a change of the load.
     until_s = 0.7 * max(times)[0]
     received_s, ended_s = np.array(sorted(each for each in times if each[0] < until_s)).T
     return received_s, ended_s
@@ -64,7 +64,7 @@ def test_the_limit_of_dispersion_is_below_every_poisson_sample() -> None:
     assert lowest > MOST_DISPERSION
 
 
-def test_a_schedule_at_fixed_instants_is_not() -> None:
+def test_a_schedule_at_fixed_times_is_not_a_closed_loop() -> None:
     chance = np.random.default_rng(1)
     received_s = np.arange(200.0)
     ended_s = received_s + 1.5 + 0.4 * chance.random(200)

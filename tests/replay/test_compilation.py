@@ -9,7 +9,7 @@ import pytest
 from replay import compilation, loop
 
 
-def test_compiled_code_is_loaded_and_not_reported() -> None:
+def test_loading_compiled_code_is_not_reported() -> None:
     loop.warm()
     begun: list[bool] = []
     assert not loop.warm(lambda: begun.append(True))

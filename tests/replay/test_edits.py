@@ -74,12 +74,12 @@ def test_a_rate_adds_or_drops_whole_conversations(factor: float) -> None:
     assert set(found.prefixes.keys[::2].tolist()) == {0}
     talks = found.prefixes.keys[1::2]
     assert set(np.unique(talks, return_counts=True)[1].tolist()) == {turns}
-    # Turns keep their order, except near the ends of the recording.
+    # The turns keep their order, except near the ends of the recording.
     in_order = [(np.diff(rows[talks == talk]) > 0).mean() for talk in np.unique(talks)]
     assert np.mean(in_order) > 0.95
 
 
-def test_a_tenants_rate_leaves_the_others() -> None:
+def test_a_tenants_rate_does_not_change_the_other_rates() -> None:
     found = edited(Edits(rates=[Rate(factor=4.0, tenant="umbrella")]))
     assert found.tenant is not None
     assert np.bincount(found.tenant).tolist() == [500, 2_000]
@@ -129,7 +129,7 @@ def test_an_argument_sets_its_field(name: str, value: str, field: str, found: ob
         ({"scheduling_policy": "lifo"}, "allowed: fcfs or priority"),
     ],
 )
-def test_a_wrong_argument_is_an_error_with_what_is_allowed(
+def test_a_wrong_argument_is_an_error_with_the_allowed_values(
     arguments: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(EditError, match=reason):

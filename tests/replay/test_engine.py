@@ -63,7 +63,7 @@ def _run(engine: Engine, jobs: list[Job], look: Callable[[], None] = lambda: Non
 
 
 def _unhurried(config: EngineConfig, stalls: tuple[Stall, ...] = ()) -> Engine:
-    """An engine that takes every step without the short way."""
+    """Return an engine without the shortcut for steps that only decode."""
     engine = Engine(config, "seed", stalls)
     engine._run_plain_decodes = lambda until: None  # type: ignore[method-assign]
     return engine
@@ -145,8 +145,10 @@ def test_no_block_is_leaked_or_used_twice(asks: list[Ask]) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(ASKS, st.booleans())
-def test_the_short_way_through_plain_decodes_changes_nothing(asks: list[Ask], ahead: bool) -> None:
-    """Only the set-up of a step is skipped."""
+def test_the_shortcut_for_plain_decodes_does_not_change_the_outcome(
+    asks: list[Ask], ahead: bool
+) -> None:
+    """The shortcut only omits the preparation of a step."""
     config, stalls = replace(SMALL, async_scheduling=ahead), (Stall(0.1, 0.2), Stall(0.7, 0.3))
     short = Engine(config, "seed", stalls)
     long = _unhurried(config, stalls)
@@ -198,7 +200,7 @@ def test_the_running_sums_agree_with_going_through_the_steps(asks: list[Ask]) ->
         tokens = [
             sum(each.values()) - each.get(job.number, 0)
             for step, each in zip(steps, computed, strict=True)
-            # While it is evicted it is in no step.
+            # A preempted job is in no step.
             if job.scheduled <= step[0]
             and step[1] <= job.last_token
             and not any(
@@ -218,14 +220,14 @@ def test_the_running_sums_agree_with_going_through_the_steps(asks: list[Ask]) ->
 
 
 def _queue(config: EngineConfig, *jobs: Job) -> QueueParts:
-    """Return the reasons why the last job waited in the queue, as shares of its wait."""
+    """Return the reasons why the last job waited in the queue, as shares of the wait."""
     engine = Engine(replace(config, step_noise_ratio=0.0), "seed")
     _run(engine, list(jobs))
     assert sum(jobs[-1].queue) > 0
     return QueueParts(*(waited_s / sum(jobs[-1].queue) for waited_s in jobs[-1].queue))
 
 
-def test_the_queue_is_told_by_what_stood_in_the_way() -> None:
+def test_queue_time_is_divided_by_reason() -> None:
     running = Job(0, 100, 200, 0.0)
     seats = _queue(replace(ROOMY, max_num_seqs=1), running, Job(1, 100, 2, 0.5))
     assert seats.seats > 0.99
@@ -246,7 +248,7 @@ def test_a_request_is_noted_between_two_steps() -> None:
     assert sum(beside.queue) == 0.0
 
 
-def test_few_blocks_bring_preemption_and_all_still_finish() -> None:
+def test_few_blocks_cause_preemptions_and_all_jobs_finish() -> None:
     asks = [Ask(0.0, 60, 120, 0) for _ in range(8)]
     engine = Engine(SMALL, "seed")
     jobs = _run(engine, _jobs(asks))
@@ -255,7 +257,7 @@ def test_few_blocks_bring_preemption_and_all_still_finish() -> None:
     evicted = [job for job in jobs if job.preempted_at]
     assert evicted
     assert all((job.itl_max_s or 0.0) > 0.05 for job in evicted)
-    # The oldest never makes way.
+    # The oldest job is never preempted.
     assert not next(job for job in jobs if job.number == 0).preempted_at
 
 
@@ -265,14 +267,14 @@ def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
     _run(engine, [beside, long])
     assert long.scheduled is not None
     assert long.first_token is not None
-    # One token of each step's budget is the decode's: ten chunks of at most 511.
+    # The decode needs one token of each step's budget: ten chunks of at most 511.
     step = ROOMY.step
     least_s = 10 * step.base_s + 5110 * step.prefill_token_s
     assert least_s < long.first_token - long.scheduled < least_s * 1.2
     assert 0.02 < (beside.itl_max_s or 0.0) < 0.04
 
 
-def test_alone_a_request_waits_for_no_one() -> None:
+def test_a_single_request_waits_for_no_other() -> None:
     engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
     job = Job(0, 1000, 11, 3.0)
     _run(engine, [job])
@@ -301,7 +303,7 @@ def test_a_stall_shows_in_every_running_request_and_in_no_other() -> None:
 
 
 def test_a_shared_prefix_is_found_in_whole_blocks() -> None:
-    """100 shared tokens hold six whole blocks, 96 tokens."""
+    """100 shared tokens contain six whole blocks, 96 tokens."""
     engine = Engine(ROOMY, "seed")
     first, second = Job(0, 200, 2, 0.0, (("p", 100),)), Job(1, 300, 2, 1.0, (("p", 100),))
     _run(engine, [first, second])
@@ -317,7 +319,7 @@ def test_at_most_max_num_seqs_run_together() -> None:
 
 
 def test_a_request_that_arrives_during_a_step_misses_the_next_one() -> None:
-    """With asynchronous scheduling, the next step is already decided."""
+    """With asynchronous scheduling, the next step is already planned."""
     for ahead, steps_missed in ((False, 1), (True, 2)):
         config = replace(ROOMY, async_scheduling=ahead, step_noise_ratio=0.0)
         jobs = [Job(0, 10, 50, 0.0), Job(1, 10, 2, 0.1)]
@@ -326,11 +328,11 @@ def test_a_request_that_arrives_during_a_step_misses_the_next_one() -> None:
         arrived, first = jobs[1].handed, jobs[1].first_token
         assert arrived is not None
         assert first is not None
-        # The rest of the step under way, the steps that are decided already, and its own.
+        # The wait: the rest of the current step, the planned steps, and the request's own step.
         assert (steps_missed - 1) * step_s < first - arrived < (steps_missed + 1.2) * step_s
 
 
-def test_a_seat_is_free_one_step_later_with_asynchronous_scheduling() -> None:
+def test_a_slot_is_free_one_step_later_with_asynchronous_scheduling() -> None:
     waits_s = []
     for ahead in (False, True):
         config = replace(ROOMY, async_scheduling=ahead, max_num_seqs=2, step_noise_ratio=0.0)
@@ -373,7 +375,7 @@ def test_a_job_that_cannot_be_served_is_refused(job: Job, key: str) -> None:
         engine.submit(job)
 
 
-def test_a_cache_that_comes_from_outside_is_waited_for_and_spares_its_prefill() -> None:
+def test_an_external_cache_is_waited_for_and_saves_prefill() -> None:
     engine = Engine(replace(ROOMY, kv_connector=True, step_noise_ratio=0.0), "seed")
     job = Job(0, 1000, 2, 1.0, fetch_s=0.3, fetched_tokens=900)
     engine.submit(job)
@@ -401,7 +403,7 @@ def test_lost_blocks_stop_the_queue_and_leave_room_for_one() -> None:
     assert jobs[2].last_token is not None
 
 
-def test_a_cold_engine_pays_for_each_shape_once() -> None:
+def test_a_cold_engine_is_slower_once_per_batch_shape() -> None:
     engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed", new_shape_s=0.5)
     first, again = Job(0, 500, 20, 0.0), Job(1, 500, 20, 5.0)
     _run(engine, [first, again])
@@ -412,7 +414,7 @@ def test_a_cold_engine_pays_for_each_shape_once() -> None:
 
 @given(ASKS)
 @settings(max_examples=40, deadline=None)
-def test_jobs_are_billed_the_whole_of_the_steps(asks: list[Ask]) -> None:
+def test_jobs_are_billed_the_whole_duration_of_the_steps(asks: list[Ask]) -> None:
     engine = _unhurried(replace(SMALL, num_gpu_blocks=400), (Stall(0.1, 0.2),))
     tight = Engine(SMALL, "seed", (), 0.0)
     for each in (engine, tight):
@@ -429,7 +431,7 @@ def _first_tokens(config: EngineConfig, *jobs: Job) -> list[float]:
 
 
 def test_the_highest_priority_is_served_first() -> None:
-    """Among those that wait; the lowest value is the highest priority."""
+    """Only waiting jobs are compared; the lowest value is the highest priority."""
     jobs = [
         Job(number, 100, 20, 0.001 * number, priority=priority)
         for number, priority in enumerate((0, 5, 5, 1))
@@ -442,8 +444,8 @@ def test_the_highest_priority_is_served_first() -> None:
     assert in_order == sorted(in_order)
 
 
-def test_the_lowest_priority_makes_way() -> None:
-    """Even if it came first, and it is resumed after the others."""
+def test_the_job_with_the_lowest_priority_is_preempted() -> None:
+    """The job is preempted even if it came first, and resumes after the others."""
     jobs = [Job(number, 60, 120, 0.0, priority=-number) for number in range(8)]
     engine = Engine(replace(SMALL, policy="priority"), "seed")
     _run(engine, jobs)
@@ -453,7 +455,7 @@ def test_the_lowest_priority_makes_way() -> None:
 
 
 def test_long_prompts_leave_room_in_the_budget_for_short_ones() -> None:
-    """A limit on the chunks of long prompts lets a short one into the same steps."""
+    """A limit on the chunks of long prompts leaves tokens for a short prompt in the same steps."""
     config = replace(ROOMY, max_num_batched_tokens=512)
 
     def short_s(threshold: int) -> float:
@@ -463,8 +465,8 @@ def test_long_prompts_leave_room_in_the_budget_for_short_ones() -> None:
     assert short_s(256) < 0.3 * short_s(0)
 
 
-def test_alone_a_long_prompt_has_the_whole_budget() -> None:
-    """There is no one to leave room for."""
+def test_without_short_prompts_a_long_prompt_has_the_whole_budget() -> None:
+    """No short prompt needs the rest of the budget."""
     config = replace(ROOMY, max_num_batched_tokens=512)
     limited = replace(config, long_prefill_token_threshold=64)
     assert _first_tokens(limited, Job(0, 4000, 2, 0.0)) == _first_tokens(
@@ -472,8 +474,8 @@ def test_alone_a_long_prompt_has_the_whole_budget() -> None:
     )
 
 
-def test_a_whole_prompt_can_be_demanded_before_its_first_chunk() -> None:
-    """Then a prompt waits for its blocks, where it would otherwise begin and be preempted."""
+def test_blocks_for_a_whole_prompt_can_be_required() -> None:
+    """A prompt then waits for its blocks; otherwise it would begin and be preempted."""
     config = replace(ROOMY, max_num_batched_tokens=256, max_model_len=2048, num_gpu_blocks=130)
 
     def preemptions(*, whole: bool) -> int:
@@ -487,7 +489,7 @@ def test_a_whole_prompt_can_be_demanded_before_its_first_chunk() -> None:
 
 @pytest.mark.parametrize("size", [1, 8, 32])
 def test_a_shared_prefix_is_found_in_blocks_of_any_size(size: int) -> None:
-    """100 shared tokens, rounded down to whole blocks."""
+    """100 shared tokens are rounded down to whole blocks."""
     engine = Engine(replace(ROOMY, block_size=size, num_gpu_blocks=40_000), "seed")
     first, second = Job(0, 200, 2, 0.0, (("p", 100),)), Job(1, 300, 2, 1.0, (("p", 100),))
     _run(engine, [first, second])
@@ -495,7 +497,7 @@ def test_a_shared_prefix_is_found_in_blocks_of_any_size(size: int) -> None:
 
 
 def test_jobs_may_be_submitted_out_of_order() -> None:
-    """One front end may take longer than the next one's."""
+    """One front end may take longer than another."""
     engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
     late, early = Job(0, 10, 5, 2.0), Job(1, 10, 5, 1.0)
     engine.submit(late)

@@ -11,7 +11,7 @@ def test_work_is_done_one_after_the_other() -> None:
     assert front_end.busy_s == 4.0
 
 
-def test_a_token_is_written_after_what_had_come_before_it() -> None:
+def test_tokens_are_written_in_order() -> None:
     front_end = FrontEnd()
     front_end.take(0.0, 2.0)
     front_end.take(1.5, 4.0)
@@ -21,7 +21,7 @@ def test_a_token_is_written_after_what_had_come_before_it() -> None:
     assert FrontEnd().write(0.0, 0.1) == pytest.approx(0.1)
 
 
-def test_a_share_of_a_core_makes_everything_take_longer() -> None:
+def test_a_small_share_of_a_core_slows_all_front_end_work() -> None:
     front_end = FrontEnd()
     front_end.pace = 10.0
     assert front_end.take(0.0, 1.0) == 10.0

@@ -36,7 +36,7 @@ class Jobs(RuleBasedStateMachine):
     @precondition(lambda self: self.preempted)
     @rule(wanted=st.integers(1, 20))
     def come_back(self, wanted: int) -> None:
-        """A preempted one, or one that found no room, tries again."""
+        """Let a job that was preempted, or that found no room, try again."""
         self._admit(self.preempted.pop(0), wanted)
 
     @precondition(lambda self: self.held)
@@ -95,7 +95,7 @@ def test_a_shared_prefix_is_found_by_the_next_request() -> None:
 
 
 def test_the_next_turn_of_a_conversation_finds_the_answer() -> None:
-    """Decodes take blocks without a lease; they become the segment's when the request ends."""
+    """Decodes take blocks without a lease, which become the segment's when the request ends."""
     kv = KvCache(100)
     first = Lease(1, (("turn 1", 9),))
     assert kv.admit(first, 0, 6)
@@ -106,7 +106,7 @@ def test_the_next_turn_of_a_conversation_finds_the_answer() -> None:
 
 
 def test_a_hit_that_stops_before_the_cached_end_fills_no_segment() -> None:
-    """The blocks behind it are cached already."""
+    """The blocks after it are already cached."""
     kv = KvCache(100)
     _run_through(kv, Lease(1, (("turn 1", 3),)), 3)
     _run_through(kv, Lease(2, (("turn 1", 6),)), 5)
@@ -118,7 +118,7 @@ def test_a_hit_that_stops_before_the_cached_end_fills_no_segment() -> None:
     assert kv.free == 100
 
 
-def test_what_was_used_last_is_evicted_last() -> None:
+def test_the_most_recently_used_block_is_evicted_last() -> None:
     kv = KvCache(20)
     _run_through(kv, Lease(1, (("old", 8),)), 8)
     _run_through(kv, Lease(2, (("new", 8),)), 8)
@@ -137,7 +137,7 @@ def test_a_preempted_request_finds_its_own_blocks_again() -> None:
     assert kv.free == 30 - 12
 
 
-def test_without_reuse_nothing_is_found() -> None:
+def test_without_reuse_there_are_no_hits() -> None:
     kv = KvCache(100, reuse=False)
     assert _run_through(kv, Lease(1, (("system", 8),)), 12) == 0
     assert _run_through(kv, Lease(2, (("system", 8),)), 12) == 0
@@ -148,7 +148,7 @@ def test_a_block_begun_is_a_block() -> None:
     assert [blocks_for(tokens) for tokens in (0, 1, 16, 17)] == [0, 1, 1, 2]
 
 
-def test_lost_blocks_are_nobody_s_until_they_are_found() -> None:
+def test_lost_blocks_in_use_are_pinned_when_they_are_freed() -> None:
     kv = KvCache(10)
     lease = Lease(1)
     assert kv.admit(lease, 0, 6)
@@ -166,7 +166,7 @@ TREE = ((("root", 2), ("left", 3)), (("root", 2), ("right", 4)))
 
 
 def test_a_prefix_of_several_segments_is_found_as_far_as_it_is_shared() -> None:
-    """The common root at once, a branch when it comes again."""
+    """The common root is found at once, and a branch when it is used again."""
     kv = KvCache(100)
     assert _run_through(kv, Lease(1, TREE[0]), 9) == 0
     assert _run_through(kv, Lease(2, TREE[1]), 9) == 2
@@ -185,7 +185,7 @@ def test_a_branch_is_evicted_before_its_root() -> None:
 
 
 def test_only_one_of_two_at_the_same_time_fills_a_segment() -> None:
-    """The other one's blocks are its own, and so is what comes behind them."""
+    """The second request has its own blocks, also for all later segments."""
     kv = KvCache(100)
     first, second = Lease(1, TREE[0]), Lease(2, TREE[1])
     assert kv.admit(first, 0, 1)
@@ -199,8 +199,8 @@ def test_only_one_of_two_at_the_same_time_fills_a_segment() -> None:
     assert kv.hits(Lease(4, TREE[1]), 99) == 2
 
 
-def test_blocks_for_the_whole_prompt_can_be_demanded() -> None:
-    """They are not taken yet."""
+def test_blocks_for_the_whole_prompt_can_be_required_at_admission() -> None:
+    """The blocks are checked, but not yet taken."""
     kv = KvCache(10)
     assert not kv.admit(Lease(1), 0, 2, in_all=11)
     assert kv.admit(Lease(2), 0, 2, in_all=10)

@@ -25,7 +25,7 @@ def _compiled() -> None:
 
 
 def _same(one: Outcome, other: Outcome) -> None:
-    """Request by request and engine by engine."""
+    """Compare two outcomes request by request and engine by engine."""
     for mine, its in ((one, other), (one.engines, other.engines)):
         for each in fields(mine):
             if each.name != "engines":
@@ -40,7 +40,7 @@ def _same(one: Outcome, other: Outcome) -> None:
 
 @st.composite
 def _engines(draw: Any) -> EngineConfig:
-    """Small engines, mostly short of something."""
+    """Return small engines, most of which lack one resource."""
     block_size = draw(st.sampled_from([8, 16]))
     return EngineConfig(
         max_num_seqs=draw(st.sampled_from([1, 3, 6, 40])),
@@ -80,7 +80,7 @@ def _models(draw: Any) -> ServerModel:
 
 @st.composite
 def _arrivals(draw: Any) -> Arrivals:
-    """A few requests; some share prefixes, some follow others."""
+    """Return a few requests; some share prefixes, and some follow others."""
     n = draw(st.integers(1, 25))
 
     def column(values: Any, kind: type = np.int64) -> Any:
@@ -92,7 +92,7 @@ def _arrivals(draw: Any) -> Arrivals:
     prompts = column(st.integers(1, 220))
     prefixes = None
     if draw(st.booleans()):
-        # A tree of two branches at each rung, cut soon after the prompt.
+        # The prefixes are a tree with two branches at each rung, which ends soon after the prompt.
         keys: list[int] = []
         ends: list[int] = []
         offsets = [0]
@@ -120,6 +120,7 @@ def _arrivals(draw: Any) -> Arrivals:
         prefixes=prefixes,
         cached_tokens=maybe(st.integers(0, 150)),
         frontend_s=maybe(st.one_of(st.floats(0.0, 0.2), st.just(float("nan"))), np.float64),
+        held_s=maybe(st.floats(0.0, 0.3), np.float64),
         priority=maybe(st.integers(-1, 2)),
         acceptance=maybe(st.floats(0.0, 1.0), np.float64),
         streamed=maybe(st.booleans(), np.bool_),
@@ -144,10 +145,10 @@ CONDITIONS = st.sampled_from(
 
 @settings(deadline=None, max_examples=200)
 @given(model=_models(), arrivals=_arrivals(), conditions=CONDITIONS)
-def test_the_loop_does_what_the_reference_does(
+def test_the_loop_gives_the_same_outcome_as_the_reference(
     model: ServerModel, arrivals: Arrivals, conditions: Conditions
 ) -> None:
-    """Every option, with little room and with much: equal to 1e-9 s, request by request."""
+    """Every option is tested, with few and with many resources; results are equal to 1e-9 s."""
     _same(
         loop.replay(model, arrivals, "seed", conditions),
         reference.replay(model, arrivals, "seed", conditions),
@@ -182,7 +183,7 @@ def _traffic(n: int = 200, **columns: Any) -> Arrivals:
 
 
 def test_the_seed_determines_the_outcome() -> None:
-    """The same twice; another noise with another seed."""
+    """One seed gives the same outcome twice; another seed gives other noise."""
     traffic = _traffic()
     first, again = (loop.replay(ServerModel(), traffic, "a") for _ in range(2))
     other = loop.replay(ServerModel(), traffic, "b")
@@ -190,8 +191,8 @@ def test_the_seed_determines_the_outcome() -> None:
     assert not np.array_equal(first.e2e_s, other.e2e_s)
 
 
-def test_the_arrivals_are_left_as_they_were() -> None:
-    """Clients in closed loops get new instants in the outcome, not in what was given."""
+def test_the_input_arrivals_are_not_changed() -> None:
+    """Clients in closed loops get new times in the outcome, but not in the input."""
     n = 40
     after = np.arange(n) - 4
     after[:4] = -1
@@ -204,8 +205,8 @@ def test_the_arrivals_are_left_as_they_were() -> None:
     )
 
 
-def test_a_slower_server_slows_its_closed_clients_down() -> None:
-    """Four clients that wait for their answers never have more than four requests in flight."""
+def test_a_slower_server_lowers_the_rate_of_closed_clients() -> None:
+    """Four clients that wait for their responses never have more than four requests in flight."""
     n = 80
     after = np.arange(n) - 4
     after[:4] = -1
@@ -219,8 +220,8 @@ def test_a_slower_server_slows_its_closed_clients_down() -> None:
         assert max(each.sum() for each in in_flight) <= 4
 
 
-def test_what_binds_is_what_kept_the_queue() -> None:
-    """Seats, blocks, the budget of a step, or nothing."""
+def test_the_reported_limit_is_the_reason_for_the_queue() -> None:
+    """The reason is slots, blocks, the budget of a step, or none."""
     traffic = _traffic(received_s=np.zeros(200))
     roomy = EngineConfig(max_model_len=2048)
 
@@ -234,8 +235,8 @@ def test_what_binds_is_what_kept_the_queue() -> None:
 
 
 @pytest.mark.parametrize("edit", [{"max_loras": 2, "max_cpu_loras": 2}, {"kv_connector": True}])
-def test_what_the_loop_does_not_have_is_refused(edit: dict[str, Any]) -> None:
-    """With the argument and its value, instead of a wrong answer."""
+def test_an_unsupported_option_is_refused_by_the_loop(edit: dict[str, Any]) -> None:
+    """The error names the argument and its value."""
     model = ServerModel(engine=replace(EngineConfig(), **edit))
     with pytest.raises(loop.NotReplayedError, match=next(iter(edit))):
         loop.replay(model, _traffic(3))
@@ -251,7 +252,7 @@ def test_no_requests_are_no_work() -> None:
 
 
 def test_a_prefix_aware_router_finds_more_in_the_caches() -> None:
-    """Each replica keeps its prefixes, instead of every replica all of them."""
+    """Each replica caches only its own prefixes, instead of all prefixes."""
     n = 300
     chance = np.random.default_rng(3)
     prefixes = Prefixes(
@@ -270,7 +271,7 @@ def test_a_prefix_aware_router_finds_more_in_the_caches() -> None:
 
 
 def test_recorded_cached_tokens_are_not_computed() -> None:
-    """Without prefixes, what the real cache found counts."""
+    """Without prefixes, the recorded hits of the real cache count."""
     n = 50
     traffic = _traffic(n, prompt_tokens=np.full(n, 500), cached_tokens=np.full(n, 480))
     out, without = (
@@ -282,9 +283,9 @@ def test_recorded_cached_tokens_are_not_computed() -> None:
 
 
 def test_without_a_folder_for_the_cache_the_loop_is_compiled_each_time() -> None:
-    """A read-only installation without a home still replays."""
+    """A replay works in a read-only installation without a home folder."""
     from replay.kernel import _compiled
 
     made: dict[str, Any] = {}
-    exec("def twice(x): return 2 * x", made)  # numba finds no file, so no folder for its code
+    exec("def twice(x): return 2 * x", made)  # without a source file, numba has no cache folder
     assert _compiled(made["twice"])(4) == 8

@@ -31,7 +31,7 @@ def test_there_is_room_for_so_many_at_a_time() -> None:
     assert slots.has_room("c")
 
 
-def test_a_request_without_a_slot_is_passed_over_and_its_wait_is_told() -> None:
+def test_a_request_without_an_adapter_slot_is_skipped_and_its_wait_recorded() -> None:
     config = replace(EngineConfig(step_noise_ratio=0.0), max_loras=1, max_cpu_loras=1)
     engine = Engine(config, "seed")
     first = Job(0, 100, 200, 0.0, lora="a")

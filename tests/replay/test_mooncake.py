@@ -29,12 +29,12 @@ def _hash_ids(text: str) -> list[list[int]]:
 
 @st.composite
 def _traffic(draw: st.DrawFn) -> Arrivals:
-    """Prompts that share the beginnings of a few texts, with a ladder of keys or without."""
+    """Return prompts that share the beginnings of a few texts, with or without a ladder of keys."""
     shapes = st.tuples(
         st.integers(0, 10**9),  # microseconds
         st.integers(1, 400),
         st.integers(1, 50),
-        st.integers(0, 3),  # which text
+        st.integers(0, 3),  # the number of the text
         st.lists(st.sampled_from([16, 32, 48, 64, 128, 256, 400]), unique=True),
     )
     rows = sorted(draw(st.lists(shapes, min_size=1, max_size=12)))
@@ -73,7 +73,7 @@ def test_a_written_trace_is_written_again_as_it_was(
 def test_each_block_has_a_number_and_shared_blocks_share_a_prefix(
     traffic: Arrivals, block_tokens: int
 ) -> None:
-    """So two prompts with the same numbers may be cached together, and no others are."""
+    """Two prompts with the same numbers may share cached blocks, and no other prompts do."""
     found = _hash_ids(_written(traffic, block_tokens=block_tokens, unshared=True))
     prompts = traffic.prompt_tokens.tolist()
     assert [len(each) for each in found] == [-(-tokens // block_tokens) for tokens in prompts]
@@ -83,7 +83,7 @@ def test_each_block_has_a_number_and_shared_blocks_share_a_prefix(
         assert len(used) == sum(map(len, found))
         return
     of = traffic.prefixes
-    texts = [  # of each prompt, if it has a key
+    texts = [  # the text of each prompt that has a key
         {key // 1_000 for key in of.keys[of.offsets[row] : of.offsets[row + 1]].tolist()}
         for row in range(len(traffic))
     ]
@@ -93,7 +93,7 @@ def test_each_block_has_a_number_and_shared_blocks_share_a_prefix(
                 assert texts[row] == texts[other] != set()
 
 
-def test_times_are_milliseconds_and_whole_where_they_are() -> None:
+def test_times_are_in_milliseconds_and_integers_if_possible() -> None:
     traffic = Arrivals(
         received_s=np.array([0.0, 0.0105, 1.5, 1.5000004]),
         prompt_tokens=np.full(4, 3),
@@ -123,7 +123,7 @@ def test_numbers_continue_over_several_calls_and_do_not_contain_keys() -> None:
 
 
 def test_numbers_of_any_trace_become_shared_segments() -> None:
-    """The last block before the sharers change is kept; a block of one prompt only is not."""
+    """The last block before a branch is kept; a block of only one prompt is not."""
     lines = [
         {"timestamp": 0, "input_length": 2048, "output_length": 1, "hash_ids": [9, 8, 7, 6]},
         {"timestamp": 0, "input_length": 1600, "output_length": 1, "hash_ids": [9, 8, 7, 5]},
@@ -173,7 +173,7 @@ def test_blank_lines_and_other_keys_are_ignored() -> None:
         ),
     ],
 )
-def test_a_malformed_line_is_named_with_what_is_allowed(line: str, message: str) -> None:
+def test_a_malformed_line_is_reported_with_the_allowed_form(line: str, message: str) -> None:
     with pytest.raises(TraceError, match=rf"^t\.jsonl, line 2: .*{message}"):
         _read(LINE.encode() + line.encode("latin-1"))
 
@@ -198,8 +198,8 @@ def test_malformed_hash_ids_are_named(hash_ids: str, message: str) -> None:
         _read(line("[4, 5]") + line(hash_ids))
 
 
-def test_a_last_block_that_is_not_full_may_be_left_out() -> None:
-    """Some traces have only full blocks; the rest of the prompt is then its own."""
+def test_a_partial_last_block_may_be_omitted() -> None:
+    """Some traces have only full blocks; the rest of the prompt is then not shared."""
     found = _read(LINE.replace("}", ', "hash_ids": [3]}') * 2)
     assert found.prefixes is not None
     assert found.prefixes.end_tokens.tolist() == [512, 512]
@@ -212,7 +212,7 @@ def test_an_empty_file_is_no_trace(content: str) -> None:
 
 
 class _Endless(io.RawIOBase):
-    """A file without an end, which counts the bytes that are read."""
+    """A file without an end that counts the bytes that are read."""
 
     def __init__(self, repeated: bytes) -> None:
         self.repeated = repeated

@@ -5,7 +5,7 @@ from replay.trace_csv import TraceError, parse_trace
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 
 
-def test_rows_are_told_in_the_order_of_time_since_the_first() -> None:
+def test_rows_are_in_order_of_time_since_the_first() -> None:
     lines = [
         "output_tokens,Timestamp,input_tokens",
         "44,2023-11-16 18:15:50.9951690,374",
@@ -37,6 +37,6 @@ def test_instants_may_be_numbers() -> None:
         ([HEADER, "inf,1,2"], "line 2: 'inf' is not a time; allowed: a finite"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(lines: list[str], told: str) -> None:
+def test_an_error_contains_the_line_number(lines: list[str], told: str) -> None:
     with pytest.raises(TraceError, match=rf"^t\.csv.*{told}"):
         parse_trace(lines, "t.csv")

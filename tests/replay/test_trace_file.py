@@ -49,7 +49,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not any(each.exists() for each in AZURE), reason=f"{NAME} is absent")
 def test_a_public_trace_keeps_its_times_and_lengths(tmp_path: Path) -> None:
-    """The Azure conversation trace of 2023, written as lines of JSON."""
+    """The test uses the Azure conversation trace of 2023, as lines of JSON."""
     traffic = read_trace(next(each for each in AZURE if each.exists()))
     path = tmp_path / "azure.jsonl"
     path.write_text("".join(f"{line}\n" for line in MooncakeWriter().lines(traffic)))

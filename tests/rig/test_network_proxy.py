@@ -11,7 +11,7 @@ BODY = b"0123456789" * 10
 
 
 async def _through(spoiling: Spoiling, within_s: float = 5.0) -> tuple[bytes, float, str]:
-    """Send a byte, and return what came back, when its first byte came, and how it ended."""
+    """Send one byte, and return the response, its first byte's time, and the connection's end."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1)
@@ -51,7 +51,9 @@ async def _through(spoiling: Spoiling, within_s: float = 5.0) -> tuple[bytes, fl
         ({"end": "stall", "after_bytes": 25, "stall_s": 0.1}, BODY, "closed"),
     ],
 )
-def test_a_connection_is_spoilt_as_told(about: dict[str, Any], got: bytes, end: str) -> None:
+def test_a_connection_is_disturbed_as_configured(
+    about: dict[str, Any], got: bytes, end: str
+) -> None:
     spoiling = Spoiling(**about)
     received, first_s, ended = asyncio.run(_through(spoiling, 0.5))
     assert (received, ended) == (got, end)

@@ -4,7 +4,7 @@ from typing import Any
 
 Config = dict[str, Any]
 
-# Several values a line.
+# Each line has several values.
 # fmt: off
 
 
@@ -35,7 +35,7 @@ def llama_3_70b(**changes: Any) -> Config:
 
 
 def mistral_7b() -> Config:
-    """mistralai/Mistral-7B-v0.1: every layer slides."""
+    """mistralai/Mistral-7B-v0.1: every layer has a sliding window."""
     return a_config(
         model_type="mistral", vocab_size=32000, hidden_size=4096, intermediate_size=14336,
         num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, sliding_window=4096,
@@ -53,7 +53,7 @@ def mixtral_8x7b(**changes: Any) -> Config:
 
 
 def qwen25_7b() -> Config:
-    """Qwen/Qwen2.5-7B: a window that is not used."""
+    """Qwen/Qwen2.5-7B: the configured sliding window is not used."""
     return a_config(
         model_type="qwen2", vocab_size=152064, hidden_size=3584, intermediate_size=18944,
         num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4, sliding_window=131072,
@@ -71,7 +71,7 @@ def qwen3_8b() -> Config:
 
 
 def qwen3_30b_a3b(**changes: Any) -> Config:
-    """Qwen/Qwen3-30B-A3B: its heads are wider than hidden size over heads."""
+    """Qwen/Qwen3-30B-A3B: its heads are wider than hidden size / number of heads."""
     return a_config(
         **{
             "model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048,
@@ -94,7 +94,7 @@ def qwen15_moe_a27b() -> Config:
 
 
 def deepseek_v3(**changes: Any) -> Config:
-    """deepseek-ai/DeepSeek-V3: latent attention, three dense layers, a shared expert, fp8."""
+    """deepseek-ai/DeepSeek-V3: latent attention, 3 dense layers, a shared expert, fp8."""
     return a_config(
         **{
             "model_type": "deepseek_v3", "vocab_size": 129280, "hidden_size": 7168,
@@ -110,7 +110,7 @@ def deepseek_v3(**changes: Any) -> Config:
 
 
 def deepseek_v2_lite() -> Config:
-    """deepseek-ai/DeepSeek-V2-Lite: queries that are not compressed."""
+    """deepseek-ai/DeepSeek-V2-Lite: queries are not compressed."""
     return deepseek_v3(
         vocab_size=102400, hidden_size=2048, intermediate_size=10944, moe_intermediate_size=1408,
         num_hidden_layers=27, num_attention_heads=16, q_lora_rank=None, n_routed_experts=64,
@@ -120,7 +120,7 @@ def deepseek_v2_lite() -> Config:
 
 
 def gemma_2_9b() -> Config:
-    """google/gemma-2-9b: every other layer slides; only the model type shows it."""
+    """google/gemma-2-9b: every other layer has a window; only the model type shows this."""
     return a_config(
         model_type="gemma2", vocab_size=256000, hidden_size=3584, intermediate_size=14336,
         num_hidden_layers=42, num_attention_heads=16, num_key_value_heads=8, head_dim=256,
@@ -129,7 +129,7 @@ def gemma_2_9b() -> Config:
 
 
 def gemma_3_27b() -> Config:
-    """google/gemma-3-27b-it: multimodal; five sliding layers for each full one."""
+    """google/gemma-3-27b-it: multimodal; five layers with a window per full layer."""
     return {
         "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
         "torch_dtype": "bfloat16", "vision_config": {"hidden_size": 1152},
@@ -143,7 +143,7 @@ def gemma_3_27b() -> Config:
 
 
 def llama_4_scout() -> Config:
-    """meta-llama/Llama-4-Scout-17B-16E: chunks, and a shared expert that no key gives."""
+    """meta-llama/Llama-4-Scout-17B-16E: chunks, and a shared expert that no key contains."""
     return {
         "model_type": "llama4",
         "text_config": a_config(
@@ -158,7 +158,7 @@ def llama_4_scout() -> Config:
 
 
 def gpt_oss_120b() -> Config:
-    """openai/gpt-oss-120b: only experts in 4 bits."""
+    """openai/gpt-oss-120b: only the experts have 4 bits."""
     return a_config(
         model_type="gpt_oss", vocab_size=201088, hidden_size=2880, intermediate_size=2880,
         num_hidden_layers=36, num_attention_heads=64, num_key_value_heads=8, head_dim=64,
@@ -169,7 +169,7 @@ def gpt_oss_120b() -> Config:
 
 
 def gpt_2() -> Config:
-    """openai-community/gpt2: other names for everything."""
+    """openai-community/gpt2: all keys have other names."""
     return {
         "model_type": "gpt2", "torch_dtype": "float32", "vocab_size": 50257, "n_embd": 768,
         "n_layer": 12, "n_head": 12, "n_positions": 1024, "n_inner": None,
@@ -186,7 +186,7 @@ def opt_125m() -> Config:
 
 
 def falcon_7b() -> Config:
-    """tiiuae/falcon-7b: one KV head for all."""
+    """tiiuae/falcon-7b: one KV head for all heads."""
     return a_config(
         model_type="falcon", vocab_size=65024, hidden_size=4544, num_hidden_layers=32,
         num_attention_heads=71, multi_query=True,

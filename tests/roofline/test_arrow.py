@@ -5,7 +5,7 @@ from roofline.arrow import EngineKey, engines_of, gpus_of
 
 
 def a_table(**columns: object) -> pa.Table:
-    """Samples of two engines of one replica and one of another."""
+    """Return samples of two engines of one replica and one engine of another."""
     return pa.table(
         {
             "replica": pa.array(["b", "a", "a", "a"]).dictionary_encode(),
@@ -29,7 +29,7 @@ def test_each_engine_has_its_own_samples() -> None:
     np.testing.assert_array_equal(engine.number("steps_total"), [3.0, np.nan])
 
 
-def test_processes_and_starts_are_series_of_their_own() -> None:
+def test_processes_and_starts_are_separate_series() -> None:
     starts = a_table(process=[1, 1, 1, 1], started_unix_ns=[0, 0, 2**62, 2**62 + 1])
     engine = engines_of(starts)[EngineKey("a", 0)]
     assert len(set(engine.series.tolist())) == 2

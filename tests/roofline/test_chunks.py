@@ -24,24 +24,24 @@ def sums(chunks: list[tuple[int, int]]) -> tuple[FloatArray, FloatArray, FloatAr
 
 
 def test_a_long_prompt_is_exact() -> None:
-    """131,072 tokens in 64 chunks of 2,048 read 4,128,768 tokens of context."""
+    """A prompt of 131,072 tokens in 64 chunks of 2,048 reads 4,128,768 tokens of context."""
     (found,) = read_back(*sums(chunked(131_072, 0)), Chunks(BUDGET))
     assert found == 2_048 * 64 * 63 / 2 == 4_128_768
 
 
-def test_short_prompts_read_nothing_back() -> None:
+def test_short_prompts_read_no_earlier_context() -> None:
     assert read_back(*sums([(500, 0)] * 40), Chunks(BUDGET)) == 0
 
 
 @given(st.lists(st.tuples(st.integers(1, 40_000), st.integers(0, 20_000)), min_size=1, max_size=5))
-def test_it_is_never_more_than_the_chunks_read(prompts: list[tuple[int, int]]) -> None:
+def test_the_estimate_never_exceeds_the_bytes_of_the_chunks(prompts: list[tuple[int, int]]) -> None:
     chunks = [each for prompt, cached in prompts for each in chunked(cached + prompt, cached)]
     (found,) = read_back(*sums(chunks), Chunks(BUDGET))
     assert found <= sum(start for _, start in chunks) * (1 + 1e-12) + 1e-6
 
 
 def test_decodes_share_the_budget_of_a_step() -> None:
-    """Beside 48 decodes a chunk of 2,048 has room for 2,000."""
+    """Beside 48 decodes, a chunk of 2,048 tokens has space for 2,000."""
     steps, prefill, attention, _ = sums(chunked(100_000, 0, 2_000))
     (found,) = read_back(steps, prefill, attention, steps * 48, Chunks(BUDGET))
     assert found == pytest.approx(2_000 * 50 * 49 / 2)

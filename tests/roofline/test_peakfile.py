@@ -31,7 +31,7 @@ def test_a_file_adds_devices_and_changes_known_ones(tmp_path: Path) -> None:
         ('[device."X"]\nflops_per_s = {}', "X.bytes_per_s: is missing"),
     ],
 )
-def test_a_file_that_gives_none_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_peak_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "peaks.toml"
     path.write_text(text)
     with pytest.raises(PeaksError, match=f"^{path}: ") as refused:
@@ -41,5 +41,5 @@ def test_a_file_that_gives_none_is_refused(tmp_path: Path, text: str, said: str)
         load_peaks(tmp_path / "nowhere")
 
 
-def test_the_table_that_comes_along_has_that_form() -> None:
+def test_the_shipped_peak_file_is_valid() -> None:
     assert load_peaks(Path(__file__).parents[2] / "roofline" / "peaks.toml")

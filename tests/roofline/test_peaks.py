@@ -37,8 +37,8 @@ def test_driver_names_identify_devices(name: str, bytes_per_s: float, bf16: floa
 
 
 @pytest.mark.parametrize("name", [None, "", "cpu", "NVIDIA A10G", "NVIDIA H100", "NVIDIA L40"])
-def test_what_is_not_known_is_not_guessed(name: str | None) -> None:
-    """An A10G is no A10, and which H100 matters."""
+def test_an_unknown_device_has_no_guessed_peak(name: str | None) -> None:
+    """An A10G is not an A10, and there are several models of H100."""
     assert device_named(name) is None
 
 
@@ -57,8 +57,8 @@ def test_every_peak_has_its_source_and_its_date() -> None:
         assert 0.001 < device.memory_bytes / device.bytes_per_s < 0.1
 
 
-def test_what_was_not_found_in_a_copy_of_its_source_is_known_as_that() -> None:
-    """Found one? Add it to `checked`, and remove the name here."""
+def test_peaks_without_a_checked_source_are_listed() -> None:
+    """If you find a source, add it to `checked`, and remove the name here."""
     unchecked = {
         name
         for name in known_devices()
@@ -74,7 +74,7 @@ def test_what_was_not_found_in_a_copy_of_its_source_is_known_as_that() -> None:
 
 
 def test_a_slice_has_sevenths_of_the_units_and_eighths_of_the_memory() -> None:
-    """MIG 3g.40gb of an H100: 1/2 of its bandwidth, 3/7 of its arithmetic."""
+    """MIG 3g.40gb of an H100 has 1/2 of its bandwidth and 3/7 of its arithmetic."""
     part = device_named("NVIDIA H100 80GB HBM3 MIG 3g.40gb")
     assert part is not None
     assert part.bytes_per_s == pytest.approx(3.35e12 / 2)
@@ -86,7 +86,7 @@ def test_a_slice_has_sevenths_of_the_units_and_eighths_of_the_memory() -> None:
 
 
 def test_an_arithmetic_that_is_missing_is_done_in_another() -> None:
-    """An A100 expands fp8 weights to 16 bits; a T4 has no bf16."""
+    """An A100 converts fp8 weights to 16 bits; a T4 has no bf16."""
     ampere, turing = device_named("NVIDIA A100-SXM4-80GB"), device_named("Tesla T4")
     assert ampere is not None
     assert turing is not None
@@ -121,7 +121,7 @@ def test_a_configuration_adds_devices_and_changes_known_ones() -> None:
         ({"bytes_per_s": 1e12, "flops_per_s": {"bf16": -1}}, "X.flops_per_s.bf16: -1; allowed"),
     ],
 )
-def test_peaks_that_are_none_are_refused(values: Any, said: str) -> None:
+def test_invalid_peaks_are_refused(values: Any, said: str) -> None:
     with pytest.raises(PeaksError) as refused:
         device_named("X", {"X": values})
     assert str(refused.value).startswith(said)

@@ -48,7 +48,7 @@ def test_a_method_chosen_at_the_start_counts() -> None:
 
 
 def test_experts_alone_may_be_quantised() -> None:
-    """gpt-oss: 4 bits and a scale for 32 weights; attention in bf16."""
+    """gpt-oss has 4 bits and a scale per 32 weights; attention is in bf16."""
     precision = shape_of(configs.gpt_oss_120b()).precision
     assert (precision.linear_bytes, precision.expert_bytes) == (2.0, 0.53125)
 
@@ -70,13 +70,13 @@ def test_an_element_of_the_cache(changes: dict[str, Any], kv_bytes: float) -> No
 
 
 def test_the_fp8_latent_cache_has_656_bytes_a_token_and_layer() -> None:
-    """FlashMLA keeps the rotary part in 16 bits and adds scales."""
+    """FlashMLA stores the rotary part in 16 bits, and adds scales."""
     shape = shape_of(configs.deepseek_v3(cache_dtype="fp8_ds_mla"))
     assert shape.kv_token_bytes == pytest.approx(61 * 656)
 
 
 def test_the_weights_of_quantised_models_fit_what_is_published() -> None:
-    """Llama-3-70B in AWQ is 39.8 GB of files: 4 bits with scales, tables in 16."""
+    """The files of Llama-3-70B in AWQ have 39.8 GB: 4 bits with scales, tables in 16 bits."""
     from roofline.load import step
     from roofline.work import work_of
 

@@ -40,7 +40,7 @@ def test_a_full_house_shares_the_weights() -> None:
     assert float(request.weight_bytes[0]) == pytest.approx(99 * 15.01e9 / 32, rel=1e-3)
 
 
-def test_one_token_is_made_by_the_prompt() -> None:
+def test_the_prefill_generates_the_first_token() -> None:
     request = work_of_requests(SHAPE, *columns(100, 0, 1))
     assert float(request.kv_read_bytes[0]) == 0.0
     assert float(request.kv_write_bytes[0]) == 100 * TOKEN_BYTES

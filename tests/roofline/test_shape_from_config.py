@@ -18,7 +18,7 @@ every_config = pytest.mark.parametrize("config", configs.ALL, ids=lambda config:
 
 
 def told_by_vllm(config: configs.Config, **parallel: int) -> str:
-    """The model shape that an engine reports at its start, as the collector stores it."""
+    """Return the model shape that an engine reports at its start, as the collector stores it."""
     text = text_part(config)
     dtype = text["torch_dtype"]
     vllm_config = SimpleNamespace(
@@ -83,12 +83,12 @@ def test_the_ranks_are_reported() -> None:
 
 
 def test_llama_3_8b_keeps_128_kib_a_token() -> None:
-    """2 · 32 layers · 8 heads · 128 · 2 bytes."""
+    """The size is 2 · 32 layers · 8 heads · 128 · 2 bytes."""
     assert shape_of(configs.llama_3_8b()).kv_token_bytes == 128 * 1024
 
 
 def test_deepseek_keeps_576_elements_a_token_and_layer() -> None:
-    """512 of the latent vector and 64 of the rotary part, for all heads."""
+    """The latent vector has 512 elements and the rotary part 64, for all heads together."""
     shape = shape_of(configs.deepseek_v3())
     assert shape.kv_elements == 576
     assert shape.kv_token_bytes == 61 * 576 * 2
@@ -121,7 +121,7 @@ def test_some_layers_of_qwen2_slide_from_the_top() -> None:
 
 
 def test_a_pattern_of_letters_is_read() -> None:
-    """EXAONE 4: local, local, local, global."""
+    """The pattern of EXAONE 4 is local, local, local, global."""
     config = {**configs.mistral_7b(), "sliding_window_pattern": "LLLG"}
     assert shape_of(config).window_layers == 24
 
@@ -161,7 +161,9 @@ def test_mixtures_in_some_layers_only() -> None:
         ({"num_experts": 8}, "num_experts_per_tok"),
     ],
 )
-def test_what_cannot_be_known_is_refused_by_its_key(changes: dict[str, Any], key: str) -> None:
+def test_an_unsupported_configuration_is_refused_with_its_key(
+    changes: dict[str, Any], key: str
+) -> None:
     with pytest.raises(UnknownShapeError) as refused:
         shape_of(configs.llama_3_8b(**changes))
     assert refused.value.key == key
@@ -169,7 +171,7 @@ def test_what_cannot_be_known_is_refused_by_its_key(changes: dict[str, Any], key
 
 
 @pytest.mark.parametrize("told", ["", "[]", "3", "{", '{"a": 1, "a.b": 2}', "{}"])
-def test_what_is_no_shape_is_refused(told: str) -> None:
+def test_an_invalid_shape_is_refused(told: str) -> None:
     with pytest.raises(UnknownShapeError):
         read_shape(told)
 

@@ -44,7 +44,7 @@ def test_its_constants_match_its_reported_shape() -> None:
     assert parameters(shape) == parameters(shape_of(configs.llama_3_8b()))
 
 
-def test_modelled_bandwidth_is_what_its_gpus_show() -> None:
+def test_modelled_bandwidth_equals_the_gpu_samples() -> None:
     windows = whole_windows(a_case(5.0))
     assert len(windows) >= 3
     for window in windows:
@@ -55,7 +55,7 @@ def test_modelled_bandwidth_is_what_its_gpus_show() -> None:
         assert window.findings == ()
 
 
-def test_a_neighbour_on_the_gpu_is_what_no_step_explains() -> None:
+def test_traffic_that_no_step_explains_is_a_neighbour_on_the_gpu() -> None:
     neighbour = Fault(cause="noisy_neighbour", start_s=0.0, end_s=300.0, severity=1.0)
     windows = whole_windows(a_case(2.0, neighbour))
     assert windows

@@ -40,7 +40,7 @@ def test_the_verdict(
     compute=st.floats(0, 1),
     sm=st.none() | st.floats(0, 1),
 )
-def test_known_terms_have_a_verdict_that_their_shares_bear_out(
+def test_the_verdict_on_known_terms_agrees_with_their_shares(
     step_s: float, memory: float, compute: float, sm: float | None
 ) -> None:
     given = terms(step_s, memory * step_s, compute * step_s)
@@ -58,7 +58,7 @@ def test_known_terms_have_a_verdict_that_their_shares_bear_out(
 
 
 def found(**changes: Any) -> tuple[Finding, ...]:
-    """Findings of a window bound by memory, with these changes."""
+    """Return the findings of a memory-bound window, with these changes."""
     return findings_of(
         **{
             "verdict": Verdict.MEMORY_BOUND,
@@ -92,14 +92,14 @@ def test_more_than_the_device_can_is_a_finding() -> None:
     assert found(terms=terms(0.010, 0.015, 0.008)) == (Finding.BEYOND_THE_PEAK,)
 
 
-def test_the_residual_is_of_the_nearer_end_of_what_is_modelled() -> None:
-    """It is unknown how much of the activations stays on the chip."""
+def test_the_residual_is_relative_to_the_nearer_end_of_the_model() -> None:
+    """It is unknown which share of the activations stays on the chip."""
     assert residual_of(1.0e12, 2.0e12, 2.5e12) == pytest.approx(0.25)
     assert residual_of(1.0e12, 2.0e12, 0.7e12) == pytest.approx(-0.3)
     assert residual_of(1.0e12, 2.0e12, 1.1e12) == 0.0
 
 
-def test_there_is_no_residual_of_the_unknown() -> None:
+def test_unknown_values_have_no_residual() -> None:
     assert residual_of(None, None, 1.0) is None
     assert residual_of(1.0, 1.0, None) is None
     assert residual_of(0.0, 0.0, 1.0) is None

@@ -25,7 +25,7 @@ PUBLISHED = {
     configs.opt_125m: 125.24e6,
     configs.falcon_7b: 6.9217e9,
 }
-"""All parameters, of the part that makes tokens."""
+"""All parameters of the part that generates tokens."""
 
 ACTIVE = {
     configs.mixtral_8x7b: 12.9e9,
@@ -34,36 +34,36 @@ ACTIVE = {
     configs.deepseek_v3: 37e9,
     configs.llama_4_scout: 17e9,
 }
-"""As published; of a dense model they are all."""
+"""The published active parameters; in a dense model, all parameters are active."""
 
 
 @pytest.mark.parametrize("config", PUBLISHED, ids=lambda config: config.__name__)
 def test_parameters_are_the_published_ones(config: Callable[[], configs.Config]) -> None:
-    """Within 0.2 %: norms and biases are left out."""
+    """The difference is at most 0.2 %, because norms and biases are omitted."""
     assert parameters(shape_of(config())) == pytest.approx(PUBLISHED[config], rel=2e-3)
 
 
 @pytest.mark.parametrize("config", ACTIVE, ids=lambda config: config.__name__)
 def test_active_parameters_are_the_published_ones(config: Callable[[], configs.Config]) -> None:
-    """Within 3 %, the precision of the published numbers."""
+    """The difference is at most 3 %, the precision of the published numbers."""
     assert active_parameters(shape_of(config())) == pytest.approx(ACTIVE[config], rel=0.03)
 
 
-def test_a_dense_model_goes_through_all_of_its_parameters() -> None:
+def test_a_dense_model_uses_all_parameters_for_each_token() -> None:
     shape = shape_of(configs.llama_3_8b())
     assert active_parameters(shape) == parameters(shape)
 
 
 def test_ranks_divide_what_can_be_divided() -> None:
-    """Llama-3-70B on eight GPUs: an eighth each, keys and values included."""
+    """Each of eight GPUs has an eighth of Llama-3-70B, including keys and values."""
     config = configs.llama_3_70b()
     whole = model_weights(shape_of(config))
     part = gpu_weights(shape_of({**config, "tensor_parallel_size": 8}))
     assert part == pytest.approx([each / 8 for each in whole])
 
 
-def test_heads_fewer_than_ranks_are_kept_on_each() -> None:
-    """Eight KV heads on sixteen ranks: one each, so twice in all."""
+def test_with_fewer_heads_than_ranks_each_rank_has_a_head() -> None:
+    """With sixteen ranks and eight KV heads, each rank has one head, so each head exists twice."""
     config = configs.llama_3_70b(tensor_parallel_size=16)
     part, whole = gpu_weights(shape_of(config)), model_weights(shape_of(config))
     key_values = 80 * 8192 * 128 * 2
@@ -80,7 +80,7 @@ def test_latent_projections_are_kept_on_each_rank() -> None:
 
 
 def test_stages_share_the_layers() -> None:
-    """A mean over the stages: one of them alone has the last layer."""
+    """The result is the mean over the stages, because only one stage has the last layer."""
     config = configs.llama_3_70b()
     part = gpu_weights(shape_of({**config, "pipeline_parallel_size": 4}))
     assert part == pytest.approx([each / 4 for each in model_weights(shape_of(config))])

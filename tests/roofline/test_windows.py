@@ -17,7 +17,7 @@ SHAPE = shape_of(configs.llama_3_8b())
 H100 = device_named("NVIDIA H100 80GB HBM3")
 S = 10**9
 START = 1_790_000_040 * S
-"""On a whole minute."""
+"""The start of a minute."""
 
 
 def an_engine(
@@ -29,7 +29,7 @@ def an_engine(
     prefill: float = 0,
     **changes: Any,
 ) -> Columns:
-    """Samples of each second of an engine whose steps are all alike."""
+    """Return samples, one per second, of an engine with identical steps."""
     at = np.arange(seconds + 1)
     steps = at * busy / step_s
     numbers = {
@@ -86,11 +86,13 @@ def test_a_long_prompt_is_bound_by_arithmetic() -> None:
 
 
 def test_a_long_prompt_reads_back_its_earlier_chunks() -> None:
-    """131,072 tokens of Llama-3-8B in 64 chunks of 2,048: Σ start = 2,048 · (0 + … + 63) =
-    4,128,768 tokens of 128 KiB, 541 GB beside the weights' 961 GB.
+    """The prompt has 131,072 tokens of Llama-3-8B in 64 chunks of 2,048.
+
+    The sum of the chunks' starts is 2,048 · (0 + … + 63) = 4,128,768 tokens of 128 KiB, or 541 GB;
+    the weights add 961 GB.
     """
     steps = np.arange(66.0)
-    done = np.minimum(np.maximum(steps - 1, 0), 64) * 2_048  # idle for a second at both ends
+    done = np.minimum(np.maximum(steps - 1, 0), 64) * 2_048  # idle for one second at both ends
     prompt = an_engine(
         65,
         steps_total=np.minimum(np.maximum(steps - 1, 0), 64),
@@ -110,7 +112,7 @@ def test_a_long_prompt_reads_back_its_earlier_chunks() -> None:
     assert first(prompt, width_s=None).kv_bytes == pytest.approx(written)
 
 
-def test_a_step_that_neither_explains_is_overhead() -> None:
+def test_a_step_that_neither_limit_explains_is_overhead() -> None:
     window = first(an_engine(step_s=0.02, decodes=1, context=100))
     assert window.verdict is Verdict.OVERHEAD_BOUND
     assert "CPU time, kernel launches" in sentence(window)
@@ -188,7 +190,7 @@ def test_an_arithmetic_without_a_peak_leaves_the_bandwidth() -> None:
     assert (window.mfu, window.verdict) == (None, None)
 
 
-def test_vllms_own_model_stands_in_for_an_unknown_shape() -> None:
+def test_vllms_estimates_are_used_for_an_unknown_shape() -> None:
     told: dict[str, Any] = {
         "modelled_flops_total": np.arange(121) * 4e13,
         "modelled_read_bytes_total": np.arange(121) * 2.9e12,
@@ -228,7 +230,7 @@ def test_a_restart_is_no_step_back() -> None:
 
 
 def test_processes_that_each_saw_a_part_add_up() -> None:
-    """The steps of two API servers are added, their seconds are not."""
+    """The steps of two API servers are added, but their seconds are not."""
     engine = an_engine(seconds=50)
     both = Columns(
         at_unix_ns=np.concatenate([engine.at_unix_ns] * 2),

@@ -20,10 +20,11 @@ def of(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 
 
 def test_the_published_step_of_llama_3_8b() -> None:
-    """32 sequences of 8,192: 34.4 GB of KV cache and 15.0 GB of weights, 14.7 ms at 3.35 TB/s. By
-    hand: 32 layers of 4,096·(2·32 + 2·8)·128 + 3·4,096·14,336 elements and the last layer's
-    128,256·4,096, in two bytes. The input embeddings have as many as the last layer: 6.5 % of
-    all.
+    """The step has 32 sequences of 8,192 tokens: 14.7 ms at 3.35 TB/s.
+
+    The step reads 34.4 GB of KV cache and 15.0 GB of weights. Calculated by hand: 32 layers of
+    4,096·(2·32 + 2·8)·128 + 3·4,096·14,336 elements and the last layer's 128,256·4,096, with two
+    bytes each. The input embeddings are as large as the last layer: 6.5 % of all bytes.
     """
     work = work_of(LLAMA, step(context_tokens=32 * 8192, decodes=32))
     assert of(work.kv_read_bytes) == 32 * 8192 * 128 * 1024
@@ -39,7 +40,7 @@ def test_the_published_step_of_llama_3_8b() -> None:
 
 
 def test_a_prompt_costs_two_flops_a_weight_and_token_and_its_attention() -> None:
-    """8,192 tokens of Llama-3-8B: 2 · 6.98 GFLOP a token, 524 kFLOP a pair."""
+    """8,192 tokens of Llama-3-8B need 2 · 6.98 GFLOP per token, and 524 kFLOP per pair."""
     tokens = 8192.0
     asked = step(prefill_tokens=tokens, prefill_attention=tokens**2 / 2, prompts=1)
     work = work_of(LLAMA, asked)
@@ -51,29 +52,29 @@ def test_a_prompt_costs_two_flops_a_weight_and_token_and_its_attention() -> None
 
 
 def test_tied_tables_are_read_once() -> None:
-    """They are the last layer's matrix, which every step reads."""
+    """The input table is also the last layer's matrix, which every step reads."""
     tied = work_of(shape_of(configs.llama_3_8b(tie_word_embeddings=True)), step(decodes=1))
     apart = work_of(LLAMA, step(decodes=1))
     assert of(tied.bytes) == of(apart.bytes) == pytest.approx(15.01e9, rel=1e-3)
 
 
-def test_a_row_a_token_is_gathered_of_a_table() -> None:
-    """Learnt positions add a row; each row lies on one rank."""
+def test_one_row_of_a_table_is_read_per_token() -> None:
+    """Learnt positions add one row per token. Each row is on one rank."""
     assert of(work_of(LLAMA, step(prefill_tokens=8_192)).table_bytes) == 8_192 * 4_096 * 2
     divided = shape_of(configs.llama_3_8b(tensor_parallel_size=4))
     assert of(work_of(divided, step(prefill_tokens=8_192)).table_bytes) == 8_192 * 4_096 * 2 / 4
 
 
-def test_what_is_seen_has_activations() -> None:
+def test_traffic_bytes_include_activations() -> None:
     work = work_of(LLAMA, step(prefill_tokens=8192, prefill_attention=8192**2 / 2))
     moved = of(work.traffic_bytes)
     assert moved == pytest.approx(of(work.bytes) + of(work.activation_bytes), rel=1e-9)
-    # 30 to 50 vectors of the hidden size a layer and token, in two bytes.
+    # 30 to 50 vectors of the hidden size per layer and token, with two bytes per value.
     assert of(work.activation_bytes) / (8192 * 32 * 4096 * 2) == pytest.approx(40, abs=10)
 
 
 def test_a_sliding_layer_reads_its_window() -> None:
-    """Mistral-7B reads half of a context of 8,192, and all of 1,024."""
+    """Mistral-7B reads half of a context of 8,192 tokens, and all of 1,024."""
     shape = shape_of(configs.mistral_7b())
     long = work_of(shape, step(context_tokens=8192, decodes=1))
     short = work_of(shape, step(context_tokens=1024, decodes=1))
@@ -82,7 +83,7 @@ def test_a_sliding_layer_reads_its_window() -> None:
 
 
 def test_every_other_layer_slides() -> None:
-    """Gemma 2: 21 of 42 layers read 4,096 of 8,192."""
+    """In Gemma 2, 21 of 42 layers read 4,096 of 8,192 tokens."""
     work = work_of(shape_of(configs.gemma_2_9b()), step(context_tokens=8192, decodes=1))
     assert of(work.kv_read_bytes) == 21 * (8192 + 4096) * 2 * 8 * 256 * 2
 
@@ -102,7 +103,7 @@ def test_decode_context_parallelism_divides_the_cache() -> None:
 
 @pytest.mark.parametrize(("decodes", "experts"), [(1, 2.0), (4, 8 * (1 - 0.75**4)), (1000, 8.0)])
 def test_experts_are_read_by_their_expected_choice(decodes: int, experts: float) -> None:
-    """Mixtral-8x7B: two of eight for one token, all for many."""
+    """Mixtral-8x7B reads two of eight experts for one token, and all for many tokens."""
     shape = shape_of(configs.mixtral_8x7b())
     one, none = (work_of(shape, step(decodes=n)) for n in (decodes, 0))
     of_an_expert = 32 * 3 * 4096 * 14336 * 2
@@ -110,8 +111,8 @@ def test_experts_are_read_by_their_expected_choice(decodes: int, experts: float)
     assert read == pytest.approx(experts * of_an_expert, rel=1e-9)
 
 
-def test_a_mixture_computes_what_a_token_goes_through() -> None:
-    """Qwen3-30B-A3B: 2 · (3.35 − 0.62 of tables) GFLOP a token, and its last layer."""
+def test_a_mixture_computes_only_the_experts_of_a_token() -> None:
+    """Qwen3-30B-A3B computes 2 · (3.35 − 0.62 for tables) GFLOP per token, and the last layer."""
     shape = shape_of(configs.qwen3_30b_a3b())
     work = work_of(shape, step(decodes=10))
     assert of(work.linear_flops) == pytest.approx(10 * 2 * 2.73e9, rel=0.01)
@@ -119,7 +120,7 @@ def test_a_mixture_computes_what_a_token_goes_through() -> None:
 
 
 def test_engines_that_share_experts_share_their_bytes() -> None:
-    """Two engines of one GPU: half of the experts each, for twice the tokens."""
+    """Each of two engines on one GPU reads half of the experts, for twice the tokens."""
     alone = shape_of(configs.qwen3_30b_a3b())
     two = shape_of(configs.qwen3_30b_a3b(data_parallel_size=2))
     none = step()
@@ -134,7 +135,7 @@ def test_engines_that_share_experts_share_their_bytes() -> None:
 
 
 def test_drafted_tokens_are_computed_and_read_nothing_more() -> None:
-    """The step of the token before them checks them."""
+    """One step checks all drafted tokens."""
     plain = work_of(LLAMA, step(context_tokens=4000, decodes=4))
     drafted = work_of(LLAMA, step(context_tokens=4000, decodes=4, draft_tokens=12))
     assert of(drafted.flops) == pytest.approx(4 * of(plain.flops))
@@ -142,7 +143,7 @@ def test_drafted_tokens_are_computed_and_read_nothing_more() -> None:
     assert of(drafted.weight_bytes) == of(plain.weight_bytes)
 
 
-def test_context_that_prompts_read_back_counts_where_it_is_known() -> None:
+def test_context_that_prompts_read_again_counts_if_known() -> None:
     work = work_of(LLAMA, step(prefill_tokens=100, prefill_context_tokens=4096))
     assert of(work.kv_read_bytes) == 4096 * 128 * 1024
 
@@ -163,7 +164,7 @@ def test_a_window_of_equal_steps_is_so_many_steps() -> None:
 
 
 def test_prompts_among_decodes_touch_experts_in_their_own_steps() -> None:
-    """8,192 prompt tokens in one step and 99 steps of ten are not 100 of 92."""
+    """One step of 8,192 prompt tokens and 99 steps of 10 tokens differ from 100 steps of 92."""
     shape = shape_of(configs.qwen3_30b_a3b())
     apart = 99 * of(work_of(shape, step(decodes=10)).weight_bytes)
     apart += of(work_of(shape, step(decodes=10, prefill_tokens=8192)).weight_bytes)
@@ -201,7 +202,7 @@ def test_work_is_monotone(rows: list[tuple[float, float, float, float]], config:
 def test_gpus_of_a_dense_model_together_do_the_whole(
     tensor: int, pipeline: int, row: tuple[float, float, float, float]
 ) -> None:
-    """Up to eight ranks for eight KV heads: nothing is done twice."""
+    """With up to eight ranks for eight KV heads, no work is repeated."""
     spread = shape_of(
         configs.llama_3_8b(tensor_parallel_size=tensor, pipeline_parallel_size=pipeline)
     )

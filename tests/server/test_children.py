@@ -49,7 +49,7 @@ def test_a_child_is_asked_to_end(with_child: Callable[..., None]) -> None:
         await child.stop()
         assert await child.wait() == 7
         assert child.last_words() == "begun\nended"
-        await child.stop()  # idempotent
+        await child.stop()  # a second stop has no effect
         assert not child.running
 
     code = (
@@ -60,7 +60,7 @@ def test_a_child_is_asked_to_end(with_child: Callable[..., None]) -> None:
     with_child(code, play)
 
 
-def test_a_child_that_will_not_end_is_made_to(with_child: Callable[..., None]) -> None:
+def test_a_child_that_ignores_sigterm_is_killed(with_child: Callable[..., None]) -> None:
     async def play(child: Child) -> None:
         await said(child, "begun")
         await child.stop(within_s=0.1)
@@ -73,8 +73,8 @@ def test_a_child_that_will_not_end_is_made_to(with_child: Callable[..., None]) -
     with_child(code, play)
 
 
-def test_ctrl_c_reaches_a_child_through_us_alone(with_child: Callable[..., None]) -> None:
-    """The child's own session gets no signals of the terminal."""
+def test_ctrl_c_reaches_a_child_only_through_its_parent(with_child: Callable[..., None]) -> None:
+    """The child has its own session, which gets no signals of the terminal."""
 
     async def play(child: Child) -> None:
         await said(child, "session")
@@ -98,7 +98,7 @@ def test_the_last_lines_are_fit_for_a_terminal(with_child: Callable[..., None]) 
     with_child(code, play)
 
 
-def test_a_log_that_is_gone_has_no_last_words(with_child: Callable[..., None]) -> None:
+def test_a_missing_log_has_no_last_lines(with_child: Callable[..., None]) -> None:
     async def play(child: Child) -> None:
         await child.wait()
         child.log.unlink()
@@ -130,7 +130,7 @@ def test_a_log_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 def test_no_local_program_of_that_name_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The working directory may hold another `cli`."""
+    """The working directory may contain another `cli`."""
     (tmp_path / "cli").mkdir()
     (tmp_path / "cli" / "main.py").write_text("def main(): print('another program')")
     (tmp_path / "cli" / "__init__.py").touch()
@@ -146,7 +146,7 @@ def test_no_local_program_of_that_name_runs(
 
 
 @ON_LINUX
-def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+def test_a_child_ends_with_a_killed_parent(tmp_path: Path) -> None:
     log = tmp_path / "child.log"
     child = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
     code = f"""
@@ -175,7 +175,7 @@ asyncio.run(main())
 
 @ON_LINUX
 def test_a_child_of_an_ended_parent_does_not_start() -> None:
-    """The kernel reports only an end still to come."""
+    """The kernel signals only the end of a parent that is still running."""
     leash = Path(children.__file__).with_name("leash.py")
     asked = [sys.executable, str(leash), str(os.getpid() + 1), *python("print('began')")]
     done = subprocess.run(asked, capture_output=True, check=False)

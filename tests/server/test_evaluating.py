@@ -1,4 +1,4 @@
-"""When objectives are evaluated while Tailspan runs."""
+"""Tests of when objectives are evaluated while Tailspan runs."""
 
 import asyncio
 import time
@@ -19,13 +19,13 @@ class Counting:
         self.number = 0
 
     def evaluate(self, _now_s: int) -> list[Any]:
-        """Find nothing."""
+        """Return no incidents."""
         self.number += 1
         return []
 
 
 def evaluations(*stored: list[RequestTimeline]) -> int:
-    """How often it is evaluated within a part of the 15 s, while these batches are stored."""
+    """Return the number of evaluations while these batches are stored, within less than 15 s."""
     evaluator = Counting()
 
     async def run() -> None:
@@ -47,7 +47,7 @@ def evaluations(*stored: list[RequestTimeline]) -> int:
 def test_the_first_requests_that_have_just_ended_are_evaluated_at_once(
     request_row: Callable[..., RequestTimeline],
 ) -> None:
-    """A past that is sent at a start is complete with them; what follows waits for its turn."""
+    """They complete a past that is sent at a start; later requests wait for the schedule."""
     now_ns = time.time_ns()
     old = request_row(received_unix_ns=now_ns - 600 * NS, e2e_s=1.0)
     new = request_row(received_unix_ns=now_ns - 5 * NS, e2e_s=1.0)

@@ -7,7 +7,7 @@ import pytest
 from server.explorer_launch import launch
 
 
-def test_it_listens_on_loopback_and_calls_no_host() -> None:
+def test_the_explorer_listens_on_loopback_and_calls_no_host() -> None:
     started = launch(port=8601, database_url="sqlite:///x.db")
     assert started.command[:4] == (sys.executable, "-P", "-m", "ui.serving.process")
     assert {
@@ -24,7 +24,7 @@ def test_it_listens_on_loopback_and_calls_no_host() -> None:
 
 
 def test_a_password_is_not_on_the_command_line() -> None:
-    """Every user can read command lines; the environment is private."""
+    """Every user can read command lines; only the owner can read the environment."""
     url = "postgresql://tailspan:secret@db/tailspan"
     started = launch(database_url=url)
     assert not any("secret" in argument for argument in started.command)
@@ -40,21 +40,21 @@ def test_without_a_url_the_environment_stays_as_it_is() -> None:
     assert launch().environment == {}
 
 
-def test_the_objectives_in_force_go_along(tmp_path: Path) -> None:
-    """As absolute paths: the explorer may start in another folder."""
+def test_the_explorer_gets_the_current_objectives(tmp_path: Path) -> None:
+    """The paths are absolute, because the explorer may start in another folder."""
     started = launch(objectives=[tmp_path / "a.yaml", Path("b")])
     assert started.environment == {
         "TAILSPAN_OBJECTIVES": f"{tmp_path / 'a.yaml'}{os.pathsep}{Path('b').resolve()}"
     }
 
 
-def test_the_prices_in_force_go_along(tmp_path: Path) -> None:
+def test_the_explorer_gets_the_current_prices(tmp_path: Path) -> None:
     started = launch(prices=tmp_path / "prices.yaml")
     assert started.environment == {"TAILSPAN_PRICES": str(tmp_path / "prices.yaml")}
 
 
-def test_the_allowed_hosts_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With those of the environment, which would otherwise be replaced."""
+def test_the_explorer_gets_the_allowed_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hosts include those in the environment, which the variable would otherwise replace."""
     monkeypatch.setenv("TAILSPAN_ALLOWED_HOSTS", "a.example")
     assert launch().environment == {}
     assert launch(allowed_hosts=["b.example"]).environment == {
@@ -62,6 +62,6 @@ def test_the_allowed_hosts_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_the_explorer_knows_the_past_that_a_simulator_sends() -> None:
-    """It shows progress until that has arrived."""
+def test_the_explorer_gets_the_range_of_the_simulated_past() -> None:
+    """The explorer shows progress until the past has arrived."""
     assert launch(simulated_past_s=(60, 180)).environment == {"TAILSPAN_SIMULATED_PAST": "60/180"}

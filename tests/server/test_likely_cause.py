@@ -43,7 +43,7 @@ def _incident(**changed: Any) -> IncidentRow:
 
 
 class Asked:
-    """An explainer with a fixed answer that records its questions."""
+    """An explainer with a fixed result that records its questions."""
 
     def __init__(self, causes: int = 1) -> None:
         self.questions: list[Question] = []
@@ -108,7 +108,7 @@ def test_no_cause_is_no_sentence(engine: Engine, objective: Callable[[str], Obje
 
 
 class Apart:
-    """An explainer that answers when the test lets it, and counts."""
+    """An explainer that counts its questions, and returns when the test allows it."""
 
     def __init__(self) -> None:
         self.answer: str | Exception | None = "tenant a sends more"
@@ -149,7 +149,7 @@ def test_a_cause_is_found_in_the_background(
     assert apart.times == 1
 
 
-def test_it_is_asked_once(apart: Apart, objective: Callable[[str], Objective]) -> None:
+def test_the_explainer_is_asked_once(apart: Apart, objective: Callable[[str], Objective]) -> None:
     """A diagnosis reads every request of half an hour."""
     causes, chat = LikelyCauses(apart, apart.answered.release), objective("ttft_s <= 0.5")
     causes(chat, _incident(), BEGAN_S)
@@ -178,7 +178,7 @@ def test_a_failed_diagnosis_is_retried(apart: Apart, objective: Callable[[str], 
     assert causes.task.problem is None
 
 
-def test_the_process_may_take_so_long_and_no_longer(
+def test_the_process_has_a_time_limit(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(likely_cause, "MOST_S", 0.05)
@@ -186,7 +186,7 @@ def test_the_process_may_take_so_long_and_no_longer(
         asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
 
 
-def test_the_process_may_hold_so_much_memory_and_no_more(
+def test_the_memory_of_the_process_is_limited(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = "import server.likely_cause as c; c.MOST_BYTES = 2**27; c.main()"

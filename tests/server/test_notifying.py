@@ -40,7 +40,7 @@ def channel(name: str) -> Channel:
 
 
 class Others:
-    """Replaces delivery: channel `slow` answers when the test lets it, the others at once."""
+    """Replaces delivery: channel `slow` responds when the test allows it, the others at once."""
 
     def __init__(self) -> None:
         self.let = threading.Event()
@@ -99,7 +99,7 @@ def test_a_slow_receiver_delays_no_other(engine: Engine, others: Others) -> None
 
 
 def test_nothing_is_sent_before_the_first_evaluation(engine: Engine, others: Others) -> None:
-    """What was open at the last stop may be over."""
+    """An incident that was open at the last stop may have ended."""
     said: list[str] = []
     running = begin(engine, said)
     running.start()
@@ -144,6 +144,6 @@ def test_an_attempt_in_a_line() -> None:
     assert sentence(of, replace(failed, result=Result.DELIVERED, repeat=True)) is None
 
 
-def test_an_attempt_takes_less_time_than_an_evaluation() -> None:
-    """One that hangs ends before the next is due."""
+def test_an_attempt_has_a_shorter_time_limit_than_the_evaluation_interval() -> None:
+    """An attempt that hangs ends before the next evaluation is due."""
     assert http_post.WHOLE_S <= 15

@@ -25,14 +25,14 @@ def test_a_refusal_is_an_answer(
     )
 
 
-def test_what_is_posted_arrives(
+def test_a_posted_body_arrives(
     stranger: Callable[..., str], http_answer: Callable[..., bytes]
 ) -> None:
     url = stranger({"/v1/traces": http_answer()})
     assert probes.post(f"{url}/v1/traces", b"\0", "application/x-protobuf").ok
 
 
-def test_a_refused_connection_has_words(free_port: int) -> None:
+def test_a_refused_connection_has_an_error_text(free_port: int) -> None:
     answer = probes.get(f"http://127.0.0.1:{free_port}/health")
     assert (answer.status, answer.why) == (None, "Connection refused")
 
@@ -48,7 +48,7 @@ def test_other_protocols_are_no_answer(stranger: Callable[..., str], said: bytes
     assert answer.why.isprintable()
 
 
-def test_control_characters_of_a_stranger_are_escaped(stranger: Callable[..., str]) -> None:
+def test_control_characters_in_foreign_text_are_escaped(stranger: Callable[..., str]) -> None:
     answer = probes.get(stranger(b"HTTP/1.1 500 \x1b]0;owned\x07" + b"x" * 5_000 + b"\r\n\r\n"))
     assert answer.why.startswith(r"status 500 \x1b]0;owned\x07xxx")
     assert len(answer.why) == probes.WIDEST_WHY
@@ -64,8 +64,8 @@ def test_a_redirect_is_reported_and_not_followed(
 
 @pytest.mark.parametrize("manner", ["drip", "deaf"])
 @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_a_slow_answer_is_given_up(stranger: Callable[..., str], manner: str, begun: bytes) -> None:
-    """A byte now and then would satisfy a socket's timeout for ever."""
+def test_a_slow_response_times_out(stranger: Callable[..., str], manner: str, begun: bytes) -> None:
+    """With a byte now and then, a socket's timeout would never expire."""
     answer = probes.get(stranger(begun, manner), timeout_s=0.2)
     assert answer == probes.Answer(None, "no response within 0.2 s")
 
@@ -81,7 +81,7 @@ def test_an_endless_answer_is_read_only_so_far(
 @pytest.mark.parametrize(
     "url", ["", "gpu-host", "file:///etc/passwd", "http://[::1", "http://a..b/", "http://x:99999"]
 )
-def test_what_is_no_address_is_no_answer(url: str) -> None:
+def test_an_invalid_address_gives_no_response(url: str) -> None:
     assert probes.get(url).status is None
 
 

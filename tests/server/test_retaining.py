@@ -36,7 +36,7 @@ class Time:
 
 @pytest.fixture(scope="module")
 def week(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One request an hour for a week, the retention, with rollups."""
+    """Return a database with one request per hour for a week, the retention, and with rollups."""
     path = tmp_path_factory.mktemp("week") / "tailspan.db"
     engine = open_database(f"sqlite:///{path}")
     rows = [a_request(ago, received_unix_ns=START_NS - ago * HOUR_NS) for ago in range(1, 168)]
@@ -66,7 +66,7 @@ def kept_after(engine: Engine, clock: CorroboratedClock) -> int:
     return request_count(engine, EVER)
 
 
-def test_rows_go_as_they_grow_old_while_the_clock_is_right(engine: Engine) -> None:
+def test_with_a_correct_clock_rows_are_deleted_by_age(engine: Engine) -> None:
     time = Time()
     clock = started(engine, time)
     assert kept_after(engine, clock) == 167
@@ -78,7 +78,7 @@ def test_rows_go_as_they_grow_old_while_the_clock_is_right(engine: Engine) -> No
 
 @pytest.mark.parametrize("ahead_ns", [8 * DAY_NS, 3_650 * DAY_NS])
 def test_a_clock_ahead_at_the_start_deletes_slowly(engine: Engine, ahead_ns: int) -> None:
-    """One hour of running may delete at most two hours of rows."""
+    """In one hour, at most two hours of rows may be deleted."""
     time = Time(START_NS + ahead_ns)
     for restart, left in enumerate((167, 167, 167, 165, 163)):
         clock = started(engine, time)
@@ -87,7 +87,7 @@ def test_a_clock_ahead_at_the_start_deletes_slowly(engine: Engine, ahead_ns: int
         assert kept_after(engine, clock) == left
 
 
-def test_after_a_downtime_all_that_is_old_has_gone_in_as_long(engine: Engine) -> None:
+def test_after_a_downtime_old_rows_are_deleted_within_the_same_time(engine: Engine) -> None:
     time = Time(START_NS + 8 * DAY_NS)
     clock = started(engine, time)
     left = []

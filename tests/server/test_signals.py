@@ -27,7 +27,7 @@ asyncio.run(main())
 
 
 def run(first: int, second: int = 0, wish: float = 0, before: str = "") -> tuple[int, list[str]]:
-    """Run a program that sends itself two signals; 0 is none."""
+    """Run a program that sends itself two signals; 0 means no signal."""
     code = PROGRAM.format(first=int(first), second=int(second), wish=wish, before=before)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout.split("\n")[:-1]
@@ -38,7 +38,7 @@ def test_a_signal_asks_to_stop(number: Signals) -> None:
     assert run(number) == (0, ["asked", "stopped"])
 
 
-def test_a_second_signal_ends_it_there_and_then() -> None:
+def test_a_second_signal_ends_the_process_at_once() -> None:
     assert run(SIGINT, SIGINT) == (-SIGINT, ["asked", "at once"])
     assert run(SIGTERM, SIGINT) == (-SIGINT, ["asked", "at once"])
 
@@ -47,6 +47,6 @@ def test_a_repeated_signal_counts_once() -> None:
     assert run(SIGINT, SIGINT, wish=60) == (0, ["asked", "stopped"])
 
 
-def test_under_nohup_the_end_of_the_terminal_is_not_heeded() -> None:
+def test_under_nohup_sighup_is_ignored() -> None:
     ignored = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
     assert run(SIGHUP, before=ignored) == (0, ["not asked", "stopped"])

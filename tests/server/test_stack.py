@@ -29,7 +29,7 @@ DELIVERED = 'tailspan_notification_attempts_total{channel="hook",result="deliver
 EVER = Window(0, 2**63 - 1)
 
 
-def test_it_serves_while_it_runs_and_not_afterwards(engine: Engine, url: str) -> None:
+def test_the_stack_serves_only_while_it_runs(engine: Engine, url: str) -> None:
     async def run() -> list[int]:
         async with Stack(engine, url, "127.0.0.1", FREE, explorer=False) as stack:
             ready = stack.metrics_url.replace("/metrics", "/readyz")
@@ -43,7 +43,7 @@ def test_it_serves_while_it_runs_and_not_afterwards(engine: Engine, url: str) ->
 
 
 @pytest.mark.parametrize(("api", "status"), [(ApiLimits(), 200), (None, 404)])
-def test_questions_are_answered_beside_the_metrics_unless_disabled(
+def test_the_api_is_served_with_the_metrics_unless_disabled(
     engine: Engine, url: str, api: ApiLimits | None, status: int
 ) -> None:
     async def run() -> httpx.Response:
@@ -106,7 +106,7 @@ def test_a_foreign_address_is_named_with_its_option(engine: Engine, url: str, ho
     asyncio.run(run())
 
 
-def test_an_earlier_simulation_is_forgotten(
+def test_an_earlier_simulation_is_deleted(
     engine: Engine, url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
 ) -> None:
     fill(request_row(1, source=Source.SIMULATOR), request_row(2))
@@ -150,7 +150,7 @@ def test_a_server_is_news_once(request_row: Callable[..., RequestTimeline]) -> N
     asyncio.run(run())
 
 
-def test_made_up_names_do_not_fill_the_memory(request_row: Callable[..., RequestTimeline]) -> None:
+def test_invented_names_do_not_fill_the_memory(request_row: Callable[..., RequestTimeline]) -> None:
     async def run() -> None:
         arrivals = Arrivals()
         arrivals.on_stored([request_row(replica=f"r{n}") for n in range(1_000)], [])

@@ -10,7 +10,7 @@ from telemetry.tasks import Task
 
 
 class Enough(Exception):  # noqa: N818 -- named for the condition
-    """Ends a loop once the test has seen enough."""
+    """Raised to end a loop."""
 
 
 def pauses_of(
@@ -21,7 +21,7 @@ def pauses_of(
     every_s: float | None = None,
     chance: float = 1.0,
 ) -> list[float]:
-    """The first pauses between attempts of a part's work."""
+    """Return the first pauses between attempts of a part's work."""
     paused: list[float] = []
 
     async def run() -> None:
@@ -47,14 +47,14 @@ async def failing() -> None:
 
 
 def test_pauses_double_up_to_a_minute_and_are_jittered() -> None:
-    """At least half of the pause, so that many do not retry at once."""
+    """A pause is at least half of its nominal length, and jitter spreads the retries."""
     assert pauses_of(failing, 9, Task("a")) == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert pauses_of(failing, 3, Task("a"), chance=0.0) == [0.5, 1, 2]
     assert (FIRST_PAUSE_S, LONGEST_PAUSE_S) == (1, 60)
 
 
 def test_a_failure_is_counted_and_named_until_the_next_success() -> None:
-    """Only by its type: a message may hold parts of a request."""
+    """The type is logged without the message, which may contain parts of a request."""
     task = Task("evaluator")
     seen: list[str | None] = []
 
@@ -68,7 +68,7 @@ def test_a_failure_is_counted_and_named_until_the_next_success() -> None:
     assert (task.failures, task.problem, task.last_success_unix_s) == (1, None, 1000.0)
 
 
-def test_a_loop_that_ends_by_itself_has_failed() -> None:
+def test_a_loop_that_returns_has_failed() -> None:
     async def ends() -> None:
         return
 
@@ -83,7 +83,7 @@ def test_a_loop_that_ends_by_itself_has_failed() -> None:
         assert task.problem == "EndedByItself"
 
 
-def test_outages_are_one_line_and_defects_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+def test_outages_log_one_line_and_defects_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def away() -> None:
         raise StoreUnavailable("the database cannot be read: locked")
 
@@ -97,7 +97,7 @@ def test_outages_are_one_line_and_defects_a_traceback(caplog: pytest.LogCaptureF
         assert bool(record.exc_info) is traced
 
 
-def test_a_part_is_ailing_while_it_fails_has_ended_or_is_quiet_for_too_long() -> None:
+def test_a_part_is_unhealthy_while_it_fails_has_ended_or_is_silent() -> None:
     now = [1000.0]
     supervisor = Supervisor(clock_unix_s=lambda: now[0])
     alive = [True]
@@ -120,7 +120,7 @@ def test_a_part_is_ailing_while_it_fails_has_ended_or_is_quiet_for_too_long() ->
     ]
 
 
-def test_stopping_ends_what_runs() -> None:
+def test_stopping_ends_running_parts() -> None:
     async def run() -> None:
         supervisor = Supervisor()
         supervisor.start(Task("a"), failing)

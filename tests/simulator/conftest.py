@@ -1,4 +1,4 @@
-"""A minimal collector that parses exports and answers as configured."""
+"""A minimal collector that parses exports and responds as configured."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from rig.answering import Asked, Reply, answering
 
 
 class TinyCollector:
-    """Stores exports in order; `refusals` are the statuses to answer first."""
+    """A collector that stores exports in order, and first responds with the `refusals`."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -24,7 +24,7 @@ class TinyCollector:
         self.events: list[ExportLogsServiceRequest] = []
 
     def take(self, path: str, body: bytes) -> int:
-        """Return the status of one export."""
+        """Return the status of the response to one export."""
         if self.refusals:
             self.refused += 1
             return self.refusals.pop(0)

@@ -4,7 +4,7 @@ from simulator.conversations import Conversations, Turns
 from simulator.workload import Workload
 
 
-def test_each_turn_holds_all_that_was_said_before() -> None:
+def test_each_turn_contains_the_whole_conversation() -> None:
     turns = Turns(Conversations(at_once=3, turns=4))
     chance = random.Random("turns")
     last: dict[str, int] = {}

@@ -36,7 +36,7 @@ EVERYTHING = FleetConfig(
     duration_s=60.0,
     started_unix_ns=START_UNIX_NS,
 )
-"""Every kind of telemetry, a restart and a change of arguments among it."""
+"""A fleet with every kind of telemetry, a restart and a change of the engine's arguments."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def _without_ids(row: RequestTimeline) -> dict[str, object]:
     return {name: value for name, value in asdict(row).items() if name != "span_id"}
 
 
-def test_it_is_what_comes_over_the_wire(dataset: Dataset, collector: TinyCollector) -> None:
+def test_a_dataset_equals_the_collected_rows(dataset: Dataset, collector: TinyCollector) -> None:
     plan = live.Plan(
         endpoint=collector.url,
         fleet=EVERYTHING,
@@ -85,7 +85,7 @@ def test_it_is_what_comes_over_the_wire(dataset: Dataset, collector: TinyCollect
     assert starts == {replace(start, process=process) for start in dataset.starts}
 
 
-def test_its_tables_are_the_store_s(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_datasets_tables_equal_the_stores(dataset: Dataset, tmp_path: Path) -> None:
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     with Writer(engine) as writer:
         writer.submit(dataset.requests, dataset.samples, dataset.starts, dataset.gpus).result(30)
@@ -110,7 +110,7 @@ def test_the_same_seed_makes_the_same_case(dataset: Dataset) -> None:
     assert run(replace(EVERYTHING, seed=2)).requests != dataset.requests
 
 
-def test_the_truth_says_what_was_at_work(dataset: Dataset) -> None:
+def test_the_truth_contains_the_active_causes(dataset: Dataset) -> None:
     assert [truth.cause for truth in dataset.truth] == list(CAUSES)
     assert dataset.truth[0].where == {"argument": "model.enforce_eager"}
     open_ended = Fault(cause="slow_rank", start_s=5.0, severity=0.5, replica=1)
@@ -125,6 +125,6 @@ def test_the_truth_says_what_was_at_work(dataset: Dataset) -> None:
     }
 
 
-def test_what_has_no_end_makes_no_dataset() -> None:
+def test_a_fleet_without_an_end_makes_no_dataset() -> None:
     with pytest.raises(ValueError, match="duration_s: None; allowed: more than 0"):
         run(FleetConfig())

@@ -25,7 +25,7 @@ LIES_IN = {
     "tpot_s": ("decode_s",),
     "e2e_s": (*FRONT, "decode_s", "delivery_s"),
 }
-"""The phases that a latency is made of."""
+"""The phases that each latency consists of."""
 
 
 def _faulty(cause: str, severity: float = 1.0) -> FleetConfig:
@@ -57,7 +57,7 @@ def _mean(rows: list[RequestTimeline], columns: Iterable[str]) -> float:
 
 
 def test_every_cause_can_be_injected() -> None:
-    """One fault for each id that `tailspan explain` names."""
+    """Each id that `tailspan explain` uses has a fault."""
     assert set(INJECTIONS) == set(CAUSES)
     assert len({injection.summary for injection in INJECTIONS.values()}) == len(CAUSES)
 
@@ -65,12 +65,12 @@ def test_every_cause_can_be_injected() -> None:
 @pytest.mark.parametrize(
     ("cause", "seed"),
     [
-        # Requests of a hung engine have no first token: see test_hangs.
+        # test_hangs tests the hung engine, because its requests have no first token.
         *((cause, QUIET.seed) for cause in CAUSES if cause != "engine_hang"),
         ("config_change", 4),
     ],
 )
-def test_a_fault_raises_the_tail_and_the_excess_lies_where_it_should(cause: str, seed: int) -> None:
+def test_a_fault_raises_the_tail_in_the_expected_parts(cause: str, seed: int) -> None:
     injection = INJECTIONS[cause]
     faulty = replace(_faulty(cause), seed=seed)
     hurts = injection.hurt_by(faulty.faults[0], faulty)
@@ -79,7 +79,7 @@ def test_a_fault_raises_the_tail_and_the_excess_lies_where_it_should(cause: str,
     usual, usual_tail = _tail(quiet, hurts)
     now, tail = _tail(troubled, hurts)
     assert now > 1.8 * usual
-    # A gap is one of many in an answer: its parts are held against the gap itself.
+    # A response has many gaps, so the parts of a gap are compared with the gap itself.
     excess = now - usual
     if hurts != "itl_max_s":
         phases = LIES_IN[hurts]
@@ -96,11 +96,11 @@ def test_no_fault_lets_the_queue_grow_without_end(cause: str) -> None:
         for told in second.replicas:
             assert not any(record.http_status == 503 for record in told.records)
             assert told.state is None or told.state.gauges[names.WAITING] < 300
-    assert second.at_s < 200.0  # it has caught up soon after the last request
+    assert second.at_s < 200.0  # the queue is empty soon after the last request
 
 
-def test_what_surrounds_a_slow_server_tells_why() -> None:
-    """Low clock, foreign process or slow rank: three causes of one slowness."""
+def test_the_gpus_samples_distinguish_causes_of_slow_steps() -> None:
+    """Low clock, foreign process and slow rank are three causes of the same slow steps."""
 
     def gpus(cause: str) -> tuple[set[str | None], set[int | None], float]:
         told = [
@@ -126,7 +126,7 @@ def test_what_surrounds_a_slow_server_tells_why() -> None:
     assert apart > 0.1
 
 
-def test_the_server_s_own_totals_bear_out_the_cause() -> None:
+def test_the_servers_totals_confirm_the_cause() -> None:
     def last(cause: str) -> dict[str, float]:
         totals: dict[str, float] = {}
         for sample in _run(_faulty(cause)).samples:
@@ -148,7 +148,7 @@ def test_the_server_s_own_totals_bear_out_the_cause() -> None:
     assert max(deferred) > 0
 
 
-def test_the_front_end_s_processor_is_busy_where_it_is_the_cause() -> None:
+def test_the_front_ends_cpu_is_busy_if_it_is_the_cause() -> None:
     samples = [s for s in _run(_faulty("frontend_cpu")).samples if s.replica == "sim-0"]
     before, after = samples[40], samples[130]
     front_end_s = (after.process_cpu_s_total or 0.0) - (before.process_cpu_s_total or 0.0)
@@ -156,7 +156,7 @@ def test_the_front_end_s_processor_is_busy_where_it_is_the_cause() -> None:
     assert (after.busy_s_total or 0.0) - (before.busy_s_total or 0.0) < 90.0
 
 
-def test_the_step_model_is_learnt_as_a_real_engine_learns_it() -> None:
+def test_the_step_model_is_fitted_as_in_a_real_engine() -> None:
     quiet = [s for s in _run(QUIET).samples if s.replica == "sim-0"][-1]
     step = QUIET.engine.step
     assert quiet.step_model_base_s == pytest.approx(step.base_s, rel=0.05)
@@ -165,7 +165,7 @@ def test_the_step_model_is_learnt_as_a_real_engine_learns_it() -> None:
     slow = told[138]  # the fault ends at 140 s
 
     def decodes_s(sample: EngineSample) -> float:
-        """The time of eight decodes of 1,000 tokens by the fit."""
+        """Return the fitted time of eight decodes with 1,000 tokens of context."""
         told = (
             sample.step_model_base_s,
             sample.step_model_per_decode_s,
@@ -173,7 +173,7 @@ def test_the_step_model_is_learnt_as_a_real_engine_learns_it() -> None:
         )
         return sum((each or 0.0) * times for each, times in zip(told, (1, 8, 8000), strict=True))
 
-    assert decodes_s(slow) > 1.1 * decodes_s(quiet)  # it is slow to forget
+    assert decodes_s(slow) > 1.1 * decodes_s(quiet)  # the fit forgets the fault slowly
 
 
 @pytest.mark.parametrize("cause", [c for c, i in INJECTIONS.items() if i.arrivals])
@@ -205,7 +205,7 @@ def test_conditions_change_in_order_and_are_as_before_at_the_end(cause: str) -> 
     assert all(value == usual.get(key, 1.0) for (_, key), value in last.items())
 
 
-def test_stalls_have_no_end_where_the_fault_has_none() -> None:
+def test_stalls_have_no_end_if_the_fault_has_none() -> None:
     inject = INJECTIONS["engine_stall"].stalls
     assert inject is not None
     fault = Fault(cause="engine_stall", start_s=10.0)
@@ -225,6 +225,6 @@ def test_stalls_have_no_end_where_the_fault_has_none() -> None:
         ({"replica": -1}, "replica: -1; allowed: 0 or more"),
     ],
 )
-def test_a_fault_that_is_none_is_refused(given: dict[str, object], told: str) -> None:
+def test_an_unknown_fault_is_refused(given: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         Fault(**{"cause": "tenant_flood", "start_s": 0.0, **given})  # type: ignore[arg-type]

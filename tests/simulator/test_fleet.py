@@ -46,7 +46,7 @@ def _quantile(values: list[float], q: float) -> float:
     router=st.sampled_from(ROUTERS),
     causes=st.lists(st.sampled_from(CAUSES), max_size=2, unique=True),
 )
-def test_every_request_is_told_once_and_its_phases_sum_to_its_time(
+def test_every_request_is_reported_once_and_its_phases_sum_to_its_time(
     seed: int, router: Router, causes: list[str]
 ) -> None:
     faults = tuple(
@@ -71,7 +71,7 @@ def test_every_request_is_told_once_and_its_phases_sum_to_its_time(
         elif record.outcome == "error":
             assert (record.error_type, record.output_tokens) == ("engine_silent", None)
         elif record.outcome == "abort" and record.output_tokens is None:
-            assert "retry_storm" in causes  # the client left before the first token
+            assert "retry_storm" in causes  # the client disconnected before the first token
         else:
             assert record.output_tokens is not None
             assert record.output_tokens >= 1
@@ -79,7 +79,7 @@ def test_every_request_is_told_once_and_its_phases_sum_to_its_time(
             assert names.TTFT in attributes or not record.streamed
     last = seconds[-1].replicas
     if "retry_storm" in causes:
-        return  # some tokens were computed for clients that had left
+        return  # some tokens were computed for clients that had disconnected
     if any(record.preemptions or record.outcome == "error" for record in records):
         return  # some tokens were computed twice, or never
     prompts = sum(record.prompt_tokens or 0 for record in records)
@@ -95,12 +95,12 @@ def test_every_request_is_told_once_and_its_phases_sum_to_its_time(
     assert all(_state(told).gauges[names.KV_USAGE] == 0 for told in last)
 
 
-def test_the_same_seed_tells_the_same_story() -> None:
+def test_the_same_seed_gives_the_same_telemetry() -> None:
     assert list(simulate(_config(60.0))) == list(simulate(_config(60.0)))
     assert list(simulate(_config(60.0))) != list(simulate(_config(60.0, 2)))
 
 
-def test_seconds_are_told_in_order_each_with_what_was_delivered_in_it() -> None:
+def test_seconds_are_in_order_with_the_requests_that_ended_in_each() -> None:
     steps = {"sim-0": 0.0, "sim-1": 0.0}
     for number, second in enumerate(simulate(_config(60.0)), 1):
         assert second.at_s == number
@@ -149,7 +149,7 @@ def test_shared_prefixes_raise_cache_hits() -> None:
     assert 0.0 < some < much < 1.0
 
 
-def test_few_blocks_bring_preemptions_and_every_request_still_ends() -> None:
+def test_few_blocks_cause_preemptions_and_every_request_ends() -> None:
     engine = EngineConfig(num_gpu_blocks=600, max_model_len=9216)
     records = _records(list(simulate(replace(_config(60.0), engine=engine))))
     evicted = [record for record in records if record.preemptions]
@@ -160,8 +160,8 @@ def test_few_blocks_bring_preemptions_and_every_request_still_ends() -> None:
         assert any(split.preempted > 0.0 for split in parts)
 
 
-def test_a_prompt_longer_than_the_model_takes_is_refused_at_the_door() -> None:
-    """As a 400, like vLLM's."""
+def test_a_prompt_longer_than_the_models_limit_is_refused() -> None:
+    """The server refuses the prompt with status 400, as vLLM does."""
     engine = EngineConfig(max_model_len=256)
     records = _records(list(simulate(replace(_config(20.0), engine=engine))))
     assert {r.outcome for r in records if (r.output_tokens is None)} == {"rejected"}
@@ -191,7 +191,7 @@ def test_a_fleet_that_cannot_be_is_refused(key: str, value: object) -> None:
         replace(_config(), **{key: value})  # type: ignore[arg-type]
 
 
-def test_a_router_that_knows_prefixes_finds_more_of_them() -> None:
+def test_a_prefix_aware_router_has_more_cache_hits() -> None:
     def hit_ratio(router: Router) -> float:
         workload = Workload(rate_per_s=10.0, conversations=Conversations())
         config = replace(_config(60.0), workload=workload, router=router, replicas=4)
@@ -202,7 +202,7 @@ def test_a_router_that_knows_prefixes_finds_more_of_them() -> None:
     assert hit_ratio("cache_aware") > 1.3 * hit_ratio("round_robin") > 0.0
 
 
-def test_a_restart_is_a_new_start_and_a_silence_between() -> None:
+def test_a_restart_is_a_new_start_after_a_silence() -> None:
     fault = Fault(cause="cold_start", start_s=20.0, end_s=21.0, replica=1)
     states = [second.replicas[1].state for second in simulate(_config(60.0, 1, fault))]
     down = [state is None for state in states]
@@ -227,7 +227,7 @@ def test_a_deploy_changes_the_fingerprint_and_the_arguments_and_is_rolled_back()
     assert starts[0] == starts[2] != starts[1]
 
 
-def test_a_fleet_that_is_down_loses_requests_and_says_how_many() -> None:
+def test_a_fleet_that_is_down_counts_lost_requests() -> None:
     fault = Fault(cause="config_change", start_s=20.0, end_s=25.0)
     config = replace(_config(60.0, 1, fault), replicas=1)
     seconds = list(simulate(config))

@@ -1,4 +1,4 @@
-"""A foreign world: steps that the fitted step model does not explain."""
+"""Tests of simulated steps that do not follow the fitted step model."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def decode_s(config: FleetConfig) -> np.ndarray:
     return decode
 
 
-def test_a_world_without_properties_changes_nothing() -> None:
+def test_a_foreign_world_without_properties_has_no_effect() -> None:
     assert np.array_equal(decode_s(replace(USUAL, foreign=QUIET)), decode_s(USUAL), equal_nan=True)
 
 

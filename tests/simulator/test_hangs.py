@@ -30,7 +30,7 @@ def test_the_samples_show_the_requests_and_the_time_without_a_step(data: Dataset
     assert max(s.last_step_age_s or 0 for s in other) < HUNG_S
 
 
-def test_its_requests_fail_with_the_restart(data: Dataset) -> None:
+def test_requests_of_a_hung_engine_fail_at_the_restart(data: Dataset) -> None:
     cut = [row for row in data.requests if row.outcome is Outcome.ERROR]
     assert len(cut) > 5
     for row in cut:
@@ -40,7 +40,7 @@ def test_its_requests_fail_with_the_restart(data: Dataset) -> None:
     assert {row.error_type for row in cut} == {"engine_silent"}
 
 
-def test_no_request_of_the_hung_engine_is_answered_meanwhile(data: Dataset) -> None:
+def test_no_request_of_a_hung_engine_ends_before_the_restart(data: Dataset) -> None:
     for row in data.requests:
         end_s = (row.received_unix_ns + row.e2e_s * 1e9) / 1e9
         if row.replica == "sim-0" and 21.0 < end_s < 109.0:
@@ -48,7 +48,7 @@ def test_no_request_of_the_hung_engine_is_answered_meanwhile(data: Dataset) -> N
 
 
 def test_a_hang_ends_before_the_simulation_does() -> None:
-    """Otherwise its requests would have no end."""
+    """Otherwise the requests in a hang would not end."""
     late = replace(HANG, start_s=130.0, severity=2.0)
     ended = run(replace(FLEET, faults=(late,)))
     assert ended.requests[-1].received_unix_ns < 140 * 10**9

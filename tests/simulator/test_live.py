@@ -58,14 +58,14 @@ def test_the_past_arrives_at_once_and_the_present_second_by_second(collector) ->
     assert all(one[1] <= other[0] for one, other in pairwise(ends))
     assert len({span.span_id for span in spans}) == len(spans)
     assert min(span.start_time_unix_nano for span in spans) >= START_NS - 120 * 10**9
-    # One wait a second from the start on, until the last request has ended.
+    # The sender waits once per second until the last request has ended.
     assert len(clock.waited_s) >= 10
     assert all(0 < seconds <= 1.0 for seconds in clock.waited_s)
     assert any("now live" in line for line in said)
     assert said[-1] == (f"sent {sent.requests} requests and {sent.samples} samples; all delivered")
 
 
-def test_every_replica_and_second_has_one_sample_that_says_it_is_simulated(collector) -> None:  # type: ignore[no-untyped-def]
+def test_every_replica_and_second_has_one_sample_marked_simulated(collector) -> None:  # type: ignore[no-untyped-def]
     sent, _ = _run(_plan(collector.url, 60.0, 0.0), Clock())
     seen = []
     for export in collector.metrics:
@@ -84,11 +84,11 @@ def test_every_replica_and_second_has_one_sample_that_says_it_is_simulated(colle
     for replica in ("sim-0", "sim-1"):
         instants = [at for name, at in seen if name == replica]
         assert instants == sorted(instants)
-    assert 2 * len(seen) == sent.samples  # one of a GPU with each
+    assert 2 * len(seen) == sent.samples  # each engine sample has one GPU sample
     assert len(seen) >= 2 * 60
 
 
-def test_a_stop_ends_it_and_sends_what_was_begun(collector) -> None:  # type: ignore[no-untyped-def]
+def test_a_stop_ends_the_run_and_sends_the_queued_data(collector) -> None:  # type: ignore[no-untyped-def]
     clock, stop = Clock(), threading.Event()
 
     def wait(seconds: float) -> None:
@@ -97,7 +97,7 @@ def test_a_stop_ends_it_and_sends_what_was_begun(collector) -> None:  # type: ig
             stop.set()
 
     sent = run(_plan(collector.url, 0.0, None), stop, lambda _: None, clock_ns=clock, wait=wait)
-    assert sent.samples == 2 * 5 * 2  # an engine and a GPU each
+    assert sent.samples == 2 * 5 * 2  # one engine and one GPU per replica
     assert sent.requests == sum(
         len(ss.spans) for t in collector.traces for of in t.resource_spans for ss in of.scope_spans
     )

@@ -10,7 +10,7 @@ def request(prompt_tokens: int = 900, **changed: Any) -> Request:
 
 
 def shared(one: str | None, other: str | None) -> int:
-    """The number of rungs that two ladders share, from the start."""
+    """Return the number of rungs that two ladders share, from the start."""
     found = read_ladders([one, other])
     rungs, others = found.rungs[: found.offsets[1]], found.rungs[found.offsets[1] :]
     pairs = [a == b for a, b in zip(rungs.tolist(), others.tolist(), strict=False)]
@@ -22,13 +22,13 @@ def test_requests_share_the_rungs_of_their_prefix() -> None:
     one, other = (ladder(request(prefix=system), 16, own) for own in "ab")
     assert one is not None
     assert is_ladder(one)
-    assert shared(one, other) == 1 + 17  # up to 40 blocks
+    assert shared(one, other) == 1 + 17  # 17 rungs reach 40 blocks
     assert shared(one, ladder(request(), 16, "c")) == 1
     assert shared(one, ladder(request(prefix=system, lora="l"), 16, "d")) == 1
     assert shared(one, ladder(request(prefix=Prefix("x", 640)), 16, "e")) == 1
 
 
-def test_a_turn_has_all_rungs_of_the_one_before() -> None:
+def test_a_turn_has_all_rungs_of_the_previous_turn() -> None:
     turns = [
         ladder(request(tokens, prefix=Prefix("talk/1", tokens - 1)), 16, str(tokens))
         for tokens in (2_000, 2_400)
@@ -38,5 +38,5 @@ def test_a_turn_has_all_rungs_of_the_one_before() -> None:
     assert turns[1].startswith(turns[0][:-4])
 
 
-def test_a_prompt_below_a_block_has_none() -> None:
+def test_a_prompt_shorter_than_a_block_has_no_ladder() -> None:
     assert ladder(request(15), 16, "a") is None

@@ -7,14 +7,14 @@ from simulator.workload import Request
 
 
 def gauges(replica: Replica, at_s: float) -> dict[str, int | float]:
-    """Its gauges at an instant, to which it has been advanced."""
+    """Advance the replica to an instant, and return its gauges."""
     replica.advance(at_s)
     state = replica.state(at_s)
     assert state is not None
     return state.gauges
 
 
-def test_an_engine_that_stands_still_shows_its_requests_and_the_time_without_a_step() -> None:
+def test_a_stalled_engine_reports_its_requests_and_the_time_since_a_step() -> None:
     stalls = [Stall(10.0, 90.0)]
     replica = Replica("r", "here", "m", EngineConfig(), "1", lambda _: stalls)
     idle = gauges(replica, 9.0)

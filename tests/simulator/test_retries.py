@@ -37,8 +37,8 @@ def test_clients_give_up_at_their_timeout() -> None:
     assert len(at_timeout) > 0.95 * len(rows)
 
 
-def test_the_same_prompt_comes_again_at_once() -> None:
-    """Same tenant, same length and, as far as both are known, the same prefix ladder."""
+def test_the_same_prompt_is_sent_again_at_once() -> None:
+    """A retry has the same tenant, the same length and, if known, the same prefix ladder."""
     rows = run(FLEET).requests
     again = 0
     for row in aborted(rows):
@@ -51,8 +51,8 @@ def test_the_same_prompt_comes_again_at_once() -> None:
     assert again > 0.6 * len(aborted(rows))
 
 
-def test_a_client_gives_up_for_good_after_its_retries() -> None:
-    """Four retries at severity 1, so no prompt is sent more than five times."""
+def test_a_client_stops_after_its_last_retry() -> None:
+    """At severity 1, a client retries four times, so a prompt is sent at most five times."""
     config = world_of(FLEET)
     requests = list(islice(burst(STORM, config, random.Random("x")), 5))
     assert {request.retries for request in requests} == {4}
@@ -60,7 +60,7 @@ def test_a_client_gives_up_for_good_after_its_retries() -> None:
     for row in aborted(run(FLEET).requests):
         key = row.tenant, row.prompt_tokens
         times[key] = times.get(key, 0) + 1
-    assert max(times.values()) < 20  # a few prompts of a tenant have the same length
+    assert max(times.values()) < 20  # a few prompts of one tenant have equal lengths
 
 
 def test_without_the_fault_no_client_gives_up_early() -> None:
@@ -70,7 +70,7 @@ def test_without_the_fault_no_client_gives_up_early() -> None:
     assert len(at_timeout) < 5
 
 
-def test_the_storm_outlasts_the_burst_that_began_it() -> None:
+def test_the_retry_storm_continues_after_the_burst() -> None:
     rows = run(FLEET).requests
     late = [row for row in aborted(rows) if 80 * 10**9 < row.received_unix_ns < 100 * 10**9]
     assert len(late) > 50

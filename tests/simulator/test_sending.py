@@ -11,7 +11,7 @@ from tailspan_vllm.request.record import RequestRecord
 from simulator.sending import Batch, OtlpExport, Requests, Samples, Sender, Sent
 
 HTTP2_SETTINGS = bytes.fromhex("000000040000000000")
-"""The first frame of a gRPC server."""
+"""The first frame of a gRPC server, HTTP/2 SETTINGS."""
 ACCEPTED = Outcome(Verdict.ACCEPTED)
 UNREACHABLE = Outcome(Verdict.UNREACHABLE)
 RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "sim-0", names.SIMULATED: True})
@@ -59,7 +59,7 @@ def _finish(sender: Sender) -> None:
     sender.close(5.0, lambda: None)
 
 
-def test_spans_and_samples_arrive_as_they_were_told(collector) -> None:  # type: ignore[no-untyped-def]
+def test_spans_and_samples_arrive_unchanged(collector) -> None:  # type: ignore[no-untyped-def]
     export = OtlpExport(collector.url, Sent(dropped_requests=7))
     assert export.prepare(_requests(2))() == ACCEPTED
     assert export.prepare(_samples())() == ACCEPTED
@@ -77,7 +77,7 @@ def test_spans_and_samples_arrive_as_they_were_told(collector) -> None:  # type:
     assert metrics[names.SPANS_DROPPED].sum.data_points[0].as_int == 7
 
 
-def test_each_replica_tells_once_what_it_was_started_with(collector) -> None:  # type: ignore[no-untyped-def]
+def test_each_replica_sends_its_start_once(collector) -> None:  # type: ignore[no-untyped-def]
     export = OtlpExport(collector.url, Sent())
     state = EngineState(0, 10**18, "m", "c0ffee00", {names.WAITING: 3})
     samples = Samples([(state, RESOURCE, 10**18 + 5), (state, RESOURCE, 10**18 + 6)])
@@ -89,7 +89,7 @@ def test_each_replica_tells_once_what_it_was_started_with(collector) -> None:  #
     assert record.event_name == names.ENGINE_STARTED
 
 
-def test_a_refused_export_is_repeated_until_it_is_taken(collector) -> None:  # type: ignore[no-untyped-def]
+def test_a_refused_export_is_retried_until_it_is_accepted(collector) -> None:  # type: ignore[no-untyped-def]
     collector.refusals = [503, 503]
     sent = Sent()
     export = OtlpExport(collector.url, sent)
@@ -102,8 +102,8 @@ def test_a_refused_export_is_repeated_until_it_is_taken(collector) -> None:  # t
     assert sent == Sent(requests=3)
 
 
-def test_why_a_collector_takes_nothing_is_said(stranger: Callable[..., str]) -> None:
-    """For example, the address is that of its gRPC port."""
+def test_the_reason_for_a_collectors_refusal_is_logged(stranger: Callable[..., str]) -> None:
+    """For example, the address may have the collector's gRPC port."""
     said: list[str] = []
     sent = Sent()
     export = OtlpExport(stranger(HTTP2_SETTINGS), sent)
@@ -115,7 +115,7 @@ def test_why_a_collector_takes_nothing_is_said(stranger: Callable[..., str]) -> 
 
 
 def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore[no-untyped-def]
-    """A collector that has stored it already stores it once."""
+    """A collector that already stored the spans then stores them once."""
     export = OtlpExport(collector.url, Sent())
     send = export.prepare(_requests(1))
     assert send() == ACCEPTED
@@ -124,7 +124,7 @@ def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore
     assert collector.traces[0] == collector.traces[1]
 
 
-def test_what_is_never_taken_is_dropped_and_counted() -> None:
+def test_batches_that_are_never_accepted_are_dropped_and_counted() -> None:
     tries = 0
 
     def refuse() -> Outcome:
@@ -146,13 +146,13 @@ def test_what_is_never_taken_is_dropped_and_counted() -> None:
     assert sent == Sent(dropped_requests=5, dropped_samples=3)
 
 
-def test_a_collector_that_comes_back_gets_the_rest() -> None:
+def test_a_collector_that_returns_gets_the_rest() -> None:
     answers, said = iter([UNREACHABLE, ACCEPTED, ACCEPTED]), list[str]()
     sender, sent, _ = _sender(lambda: next(answers), patience_s=0.0, say=said.append)
     for _ in range(3):
         sender.offer(_requests(1))
     _finish(sender)
-    # Each turn of events once: it fails, what that costs, it is over.
+    # Each change is reported once: the failure, the lost data, the recovery.
     assert len(said) == 3
     assert "1 requests and 0 samples dropped so far" in said[-1]
     assert sent == Sent(requests=2, dropped_requests=1)

@@ -29,6 +29,6 @@ def test_a_higher_quantile_is_no_shorter(one: float, other: float) -> None:
 
 
 @pytest.mark.parametrize("quantiles", [{}, {0.5: 10}, {0.1: 20, 0.5: 10}, {0.1: 0, 0.5: 10}])
-def test_quantiles_that_are_none_are_refused(quantiles: dict[float, float]) -> None:
+def test_invalid_quantiles_are_refused(quantiles: dict[float, float]) -> None:
     with pytest.raises(ValueError, match=r"quantiles: .*allowed: two or more"):
         Lengths(quantiles, longest=100)

@@ -13,7 +13,7 @@ def test_the_same_seed_gives_the_same_requests() -> None:
     assert one != other
 
 
-def test_the_traffic_is_what_was_asked_for() -> None:
+def test_the_traffic_has_the_requested_rate() -> None:
     requests = list(Workload(rate_per_s=10.0).arrivals("mix", to_s=2000.0))
     n = len(requests)
     assert n == pytest.approx(20_000, rel=0.03)
@@ -38,7 +38,7 @@ def test_a_prefix_is_shorter_than_its_prompt() -> None:
 
 
 @pytest.mark.parametrize("rate_per_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_rate_that_is_none_is_refused(rate_per_s: float) -> None:
+def test_an_invalid_rate_is_refused(rate_per_s: float) -> None:
     with pytest.raises(ValueError, match=r"rate_per_s: .*allowed: more than 0"):
         Workload(rate_per_s=rate_per_s)
 

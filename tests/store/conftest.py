@@ -29,7 +29,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def sqlite(url: str) -> Iterator[Engine]:
-    """An empty SQLite database that does not wait for a lock."""
+    """Return an empty SQLite database that does not wait for a lock."""
     engine = open_database(url, busy_timeout_s=0.05)
     yield engine
     engine.dispose()
@@ -47,17 +47,17 @@ ALL = [*SQL, pytest.param("clickhouse", marks=pytest.mark.real)]
 
 @pytest.fixture(params=ALL)
 def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """The URL of a database that does not exist yet, for each kind in turn.
+    """Return a function that makes the URL of a new database, for each kind in turn.
 
-    Tests with this or `engine` are the contract of every database; make test-real runs those that
-    need a server.
+    The tests that use this fixture or `engine` define the behaviour of every database. `make
+    test-real` runs those that need a server.
     """
     return _maker(request, tmp_path)
 
 
 @pytest.fixture(params=SQL)
 def new_sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """The URL of a new database, for each kind that has revisions."""
+    """Return a function that makes the URL of a new database, for each kind with revisions."""
     return _maker(request, tmp_path)
 
 
@@ -80,7 +80,7 @@ def _postgresql(server: PostgreSQL) -> str:
 
 @pytest.fixture
 def engine(new_url: Callable[[], str]) -> Iterator[Engine]:
-    """An empty database of each kind in turn."""
+    """Return an empty database of each kind in turn."""
     engine = open_database(new_url())
     yield engine
     engine.dispose()
@@ -88,7 +88,7 @@ def engine(new_url: Callable[[], str]) -> Iterator[Engine]:
 
 @pytest.fixture
 def sample_row() -> Callable[..., EngineSample]:
-    """Make engine samples by number, one a second."""
+    """Return a function that makes engine samples by number, one per second."""
 
     def make(number: int = 0, **about: Any) -> EngineSample:
         plain: dict[str, Any] = {
@@ -105,7 +105,7 @@ def sample_row() -> Callable[..., EngineSample]:
 
 @pytest.fixture
 def gpu_row() -> Callable[..., GpuSample]:
-    """Make GPU samples by number, one a second."""
+    """Return a function that makes GPU samples by number, one per second."""
 
     def make(number: int = 0, **about: Any) -> GpuSample:
         plain: dict[str, Any] = {
@@ -120,7 +120,7 @@ def gpu_row() -> Callable[..., GpuSample]:
 
 @pytest.fixture
 def write(engine: Engine) -> Callable[..., None]:
-    """Write rows and wait for the commit."""
+    """Return a function that writes rows and waits for the commit."""
 
     def commit(*rows: RequestTimeline | EngineSample | GpuSample) -> None:
         with Writer(engine) as writer:

@@ -14,20 +14,20 @@ from telemetry.requests import RequestTimeline
 
 
 def test_a_new_database_is_made_with_its_folder(tmp_path: Path) -> None:
-    """`make run` on a fresh clone needs no preparation."""
+    """`make run` on a new clone needs no preparation."""
     engine = open_database(f"sqlite:///{tmp_path}/var/deep/tailspan.db")
     assert newest_unix_ns(engine) is None
     engine.dispose()
 
 
-def test_readers_are_let_in_while_one_writes(sqlite: Engine) -> None:
-    """WAL mode, with commits that survive a power cut."""
+def test_readers_can_read_during_a_write(sqlite: Engine) -> None:
+    """The database uses WAL mode, with commits that survive a power failure."""
     with sqlite.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
 
 
-def test_opening_again_keeps_what_is_there(url: str) -> None:
+def test_opening_a_database_again_keeps_its_rows(url: str) -> None:
     for _ in range(2):
         open_database(url).dispose()
     open_database(url, create=False).dispose()
@@ -102,7 +102,7 @@ def test_a_folder_in_the_databases_place_is_refused(tmp_path: Path) -> None:
         open_database(f"sqlite:///{tmp_path}")
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "var").write_text("")
     with pytest.raises(StoreError, match="cannot create the folder"):
         open_database(f"sqlite:///{tmp_path}/var/tailspan.db")
@@ -130,7 +130,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         ("sqlite:///x\0y", "must be a file"),
     ],
 )
-def test_an_unsupported_url_is_refused_with_what_is_allowed(url: str, said: str) -> None:
+def test_an_unsupported_url_is_refused_with_the_allowed_form(url: str, said: str) -> None:
     with pytest.raises(StoreError, match=rf"{said}.*allowed: sqlite:///PATH"):
         open_database(url)
 

@@ -28,7 +28,7 @@ def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) 
     assert lock_file(tmp_path / "var" / "t.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("not a database, and others read it")
     file.chmod(0o644)
@@ -86,7 +86,7 @@ def test_older_files_become_private(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [b"", b"{", b"[]", b'{"pid": null}', b"\xff" * 10_000, json.dumps({"pid": "x"}).encode()],
 )
 def test_a_malformed_lock_is_a_lock(tmp_path: Path, content: bytes) -> None:
-    """Its content is only for people."""
+    """The content of the lock file is only for people."""
     url = f"sqlite:///{tmp_path}/t.db"
     with sole_writer(url, QUIET.append):
         lock_file(tmp_path / "t.db").write_bytes(content)
@@ -94,7 +94,7 @@ def test_a_malformed_lock_is_a_lock(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_link_in_the_locks_place_is_refused(tmp_path: Path) -> None:
-    """It could lead to another user's file."""
+    """The link could lead to another user's file."""
     (tmp_path / "precious").write_text("kept")
     lock_file(tmp_path / "t.db").symlink_to(tmp_path / "precious")
     assert "cannot use the folder" in refused(f"sqlite:///{tmp_path}/t.db")

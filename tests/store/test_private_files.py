@@ -27,7 +27,7 @@ def test_new_files_are_private(tmp_path: Path, request_row: Callable[..., Reques
         os.umask(before)
 
 
-def test_what_exists_is_not_emptied(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_emptied(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("kept")
     path.chmod(0o644)
@@ -36,7 +36,7 @@ def test_what_exists_is_not_emptied(tmp_path: Path) -> None:
     assert mode(path) == 0o644
 
 
-def test_what_was_open_to_others_is_tightened_once(tmp_path: Path) -> None:
+def test_a_file_that_others_can_read_is_made_private_once(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("kept")
     path.chmod(0o664)

@@ -100,7 +100,7 @@ def test_rows_match_all_labels(engine: Engine, write: Write, request_row: Reques
     assert picked(tenant="A") == []
 
 
-def test_samples_come_in_time_order(engine: Engine, write: Write, sample_row: Samples) -> None:
+def test_samples_are_in_order_of_time(engine: Engine, write: Write, sample_row: Samples) -> None:
     write(sample_row(3), sample_row(1), sample_row(2, replica="b"), sample_row(1, engine=1))
     found = sample_table(engine, EVER, equals={"engine": "0"}, columns=["at_unix_ns", "replica"])
     assert found.to_pylist() == [
@@ -110,7 +110,9 @@ def test_samples_come_in_time_order(engine: Engine, write: Write, sample_row: Sa
     ]
 
 
-def test_gpus_come_by_label_in_time_order(engine: Engine, write: Write, gpu_row: Gpus) -> None:
+def test_gpu_samples_are_in_order_of_label_and_time(
+    engine: Engine, write: Write, gpu_row: Gpus
+) -> None:
     nvml = GpuSource.NVML
     write(
         gpu_row(2, throttle_reasons=""),
@@ -138,7 +140,7 @@ def test_gpus_come_by_label_in_time_order(engine: Engine, write: Write, gpu_row:
         ("-tpot_s", ["2", "1", "3", "4"]),
     ],
 )
-def test_rows_come_in_the_order_asked_for_and_unknown_ones_last(
+def test_rows_are_in_the_requested_order_with_unknown_values_last(
     engine: Engine, write: Write, request_row: Requests, order_by: str | None, expected: list[str]
 ) -> None:
     write(
@@ -180,13 +182,13 @@ def test_an_unknown_column_is_refused(engine: Engine, hostile: str) -> None:
     [("engine", "zero"), ("engine", "1" * 30), ("engine", "1 OR 1"), ("streamed", "1")],
 )
 def test_an_impossible_label_value_is_refused(engine: Engine, label: str, value: str) -> None:
-    """An empty answer would read as "no such requests"."""
+    """An empty result would look like "no such requests"."""
     with pytest.raises(ValueError, match=f"{label} = '{value}': must be"):
         request_table(engine, EVER, equals={label: value})
 
 
 def test_a_negative_limit_is_refused(engine: Engine, write: Write, request_row: Requests) -> None:
-    """SQL would read a negative limit as "all"."""
+    """SQL would interpret a negative limit as "all"."""
     write(request_row(1))
     assert request_table(engine, EVER, limit=0).num_rows == 0
     with pytest.raises(ValueError, match="not -1"):
@@ -234,7 +236,7 @@ def test_the_newest_is_the_latest_of_requests_and_samples(
     assert newest_request_unix_ns(engine) == START_NS + 5 * S
 
 
-def test_simulated_data_is_known_from_a_request_or_a_sample_in_the_window(
+def test_a_request_or_sample_in_the_window_marks_simulated_data(
     engine: Engine, write: Write, request_row: Requests, sample_row: Samples
 ) -> None:
     write(

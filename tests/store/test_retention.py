@@ -21,7 +21,7 @@ EVER = Window(0, 2**63 - 1)
 BY_SQL = pytest.mark.parametrize(
     "new_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.real)], indirect=True
 )
-"""ClickHouse forgets by itself."""
+"""ClickHouse deletes old rows itself."""
 
 Requests = Callable[..., RequestTimeline]
 Samples = Callable[..., EngineSample]
@@ -35,7 +35,7 @@ def pauses() -> tuple[list[None], Callable[[], None]]:
 
 
 @BY_SQL
-def test_what_is_older_than_is_kept_is_removed_and_the_rest_stays(
+def test_only_rows_beyond_the_retention_are_deleted(
     engine: Engine, write: Write, request_row: Requests, sample_row: Samples, gpu_row: Gpus
 ) -> None:
     write(
@@ -61,11 +61,13 @@ def test_deletion_pauses_in_batches(engine: Engine, write: Write, request_row: R
     taken, pause = pauses()
     gone = delete_older(engine, S, START_NS + 3600 * S, batch_rows=4, pause=pause)
     assert gone == 20
-    assert len(taken) == 3  # the first and all of the second instant, then four, then four
+    assert len(taken) == 3  # batches of 12, 4 and 4 rows; an instant is not divided
 
 
 @BY_SQL
-def test_nothing_old_is_nothing_done(engine: Engine, write: Write, request_row: Requests) -> None:
+def test_without_old_rows_nothing_is_deleted(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
     taken, pause = pauses()
     assert delete_older(engine, S, START_NS, pause=pause) == 0
     write(request_row(1))
@@ -75,7 +77,7 @@ def test_nothing_old_is_nothing_done(engine: Engine, write: Write, request_row: 
 
 @BY_SQL
 def test_counts_outlive_requests(engine: Engine, write: Write, request_row: Requests) -> None:
-    """An objective's month is longer than the week of its requests."""
+    """The period of an objective, a month, is longer than the retention of requests, a week."""
     write(request_row(1))
     keep_counts(engine, "a", [SloCount(60, 9, 1, 0, 0, 0)], Counted(0, 60))
     delete_older(engine, S, START_NS + 3600 * S, pause=pauses()[1])

@@ -20,12 +20,12 @@ NOUNS = [
 
 
 @pytest.mark.parametrize(("table", "noun"), NOUNS)
-def test_a_table_has_the_fields_of_its_noun_in_their_order(table: Table, noun: type) -> None:
+def test_a_table_has_the_fields_of_its_row_type_in_order(table: Table, noun: type) -> None:
     assert [column.name for column in table.columns] == [f.name for f in fields(noun)]
 
 
 @pytest.mark.parametrize(("table", "noun"), NOUNS)
-def test_what_may_be_unknown_may_be_null_and_nothing_else(table: Table, noun: type) -> None:
+def test_only_optional_fields_may_be_null(table: Table, noun: type) -> None:
     may_be_unknown = {name for name, hint in get_type_hints(noun).items() if "None" in str(hint)}
     assert {column.name for column in table.columns if column.nullable} == may_be_unknown
 

@@ -51,7 +51,7 @@ def another_writing(tmp_path: Path) -> Iterator[None]:
 
 
 def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
-    # No half-open window of 64 bits holds the last nanosecond.
+    # No half-open window of 64 bits contains the last nanosecond.
     within = st.integers(-(2**63), 2**63 - 2)
     hints = {
         name: FIELDS[hint]
@@ -59,17 +59,17 @@ def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
         if hint in FIELDS and name != instant
     }
     if noun is RequestTimeline:
-        # A row of another source gives way to a better one (test_sources).
+        # test_best_source.py tests several sources, of which the best one is read.
         hints["source"] = st.sampled_from(BEST)
     rows = st.builds(noun, **hints, **{instant: within})
     if noun is RequestTimeline:
-        # The same span at instants that are days apart is two rows (decision 060).
+        # A span id at two instants that are days apart means two rows (decision 060).
         return st.lists(rows, max_size=6, unique_by=lambda row: (row.trace_id, row.span_id))
     return st.lists(rows, max_size=6)
 
 
 def as_kept(engine: Engine, row: Any) -> Any:
-    """The row as this database stores it: PostgreSQL has no NUL in texts."""
+    """Return the row as this database stores it: PostgreSQL has no NUL in texts."""
     if engine.dialect.name != "postgresql":
         return row
     texts = {name: value for name, value in asdict(row).items() if isinstance(value, str)}
@@ -77,7 +77,7 @@ def as_kept(engine: Engine, row: Any) -> Any:
 
 
 def key(engine: Engine, row: Any) -> tuple[object, ...]:
-    """The row's key; ClickHouse sorts by the instant, so it includes it."""
+    """Return the row's key, which in ClickHouse includes the instant."""
     if isinstance(row, RequestTimeline):
         instant = row.received_unix_ns if engine.dialect.name == "clickhousedb" else 0
         return instant, row.trace_id, row.span_id
@@ -100,11 +100,11 @@ def everything(row: Any) -> dict[str, Any]:
 SERVERS = [
     pytest.param(server, 10, marks=pytest.mark.real) for server in ("postgresql", "clickhouse")
 ]
-"""Few examples, because each takes a new database."""
+"""Few examples, because each example needs a new database."""
 
 
 @pytest.mark.parametrize(("new_url", "examples"), [("sqlite", 40), *SERVERS], indirect=["new_url"])
-def test_what_is_written_is_what_is_read(new_url: Callable[[], str], examples: int) -> None:
+def test_rows_are_read_as_they_were_written(new_url: Callable[[], str], examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(
         rows_of(RequestTimeline, "received_unix_ns"),
@@ -116,7 +116,7 @@ def test_what_is_written_is_what_is_read(new_url: Callable[[], str], examples: i
     ) -> None:
         engine = open_database(new_url())
         with Writer(engine) as writer:
-            for _ in range(2):  # a repeat changes nothing
+            for _ in range(2):  # a repetition changes nothing
                 writer.submit(requests, samples, (), gpus).result(10)
         found: list[tuple[pa.Table, Sequence[Any], str]] = [
             (request_table(engine, EVER), requests, "received_unix_ns"),
@@ -157,12 +157,12 @@ def test_many_threads_write_while_others_read(engine: Engine, request_row: Reque
     assert request_count(engine, EVER) == 300
 
 
-def test_nothing_to_write_is_done_at_once(engine: Engine) -> None:
+def test_an_empty_submission_is_done_at_once(engine: Engine) -> None:
     with Writer(engine) as writer:
         assert writer.submit([], []).done()
 
 
-def test_closing_writes_what_waits(engine: Engine, request_row: Requests) -> None:
+def test_closing_writes_queued_rows(engine: Engine, request_row: Requests) -> None:
     writer = Writer(engine)
     waiting = [writer.submit([request_row(i)], []) for i in range(200)]
     writer.close()
@@ -173,7 +173,7 @@ def test_closing_writes_what_waits(engine: Engine, request_row: Requests) -> Non
     assert request_count(engine, EVER) == 200
 
 
-def test_a_row_acknowledged_survives_the_process(url: str, tmp_path: Path) -> None:
+def test_acknowledged_rows_survive_the_process(url: str, tmp_path: Path) -> None:
     program = """
 import os, signal, sys
 from store.database import open_database
@@ -247,7 +247,7 @@ def test_a_full_queue_refuses_until_emptied(
 
 
 def test_an_empty_queue_accepts_any_size(engine: Engine, request_row: Requests) -> None:
-    """Otherwise one larger than the queue would be resent for ever."""
+    """Otherwise a sender would resend an item that is larger than the queue for ever."""
     with Writer(engine, capacity_rows=3) as writer:
         writer.submit([request_row(i) for i in range(10)], []).result(10)
 
@@ -279,7 +279,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(
     "hostile", [each for each in HOSTILE if each != "a list"]
-)  # PostgreSQL converts it to text
+)  # PostgreSQL converts the value to text
 def test_a_bad_row_is_refused(engine: Engine, request_row: Requests, hostile: str) -> None:
     about, said = HOSTILE[hostile]
     with Writer(engine) as writer:
@@ -290,7 +290,7 @@ def test_a_bad_row_is_refused(engine: Engine, request_row: Requests, hostile: st
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_a_row_that_cannot_be_kept_fails_alone(
+def test_an_unstorable_row_does_not_fail_the_others(
     url: str, tmp_path: Path, request_row: Requests, hostile: str
 ) -> None:
     about, said = HOSTILE[hostile]
@@ -331,7 +331,7 @@ def test_a_label_is_only_text(
     assert request_table(engine, EVER).num_rows == 3
 
 
-def test_every_request_column_can_be_asked_for(engine: Engine) -> None:
+def test_every_request_column_can_be_requested(engine: Engine) -> None:
     empty = request_table(engine, EVER)
     assert tuple(empty.column_names) == REQUEST_COLUMNS
     assert empty.num_rows == 0

@@ -11,7 +11,7 @@ def test_loopback_is_this_machine(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["", None, "localhost.example.org", "10.0.0.1", "0.0.0.0", "::"])
-def test_everything_else_may_be_anywhere(host: str | None) -> None:
+def test_other_addresses_are_not_loopback(host: str | None) -> None:
     assert not is_loopback(host)
 
 
@@ -27,7 +27,7 @@ def test_everything_else_may_be_anywhere(host: str | None) -> None:
         ("https://collector", False),
     ],
 )
-def test_what_is_not_encrypted_is_read_on_the_way(url: str, exposed: bool) -> None:
+def test_only_an_unencrypted_address_off_loopback_is_exposed(url: str, exposed: bool) -> None:
     assert exposes(url) is exposed
 
 
@@ -43,7 +43,7 @@ def test_what_is_not_encrypted_is_read_on_the_way(url: str, exposed: bool) -> No
         ("tempo:4318", "tempo:4318"),
     ],
 )
-def test_an_address_is_shown_without_what_it_may_hold(url: str, shown: str) -> None:
+def test_an_address_is_shown_without_secrets(url: str, shown: str) -> None:
     assert masked(url) == shown
     assert "s3cret" not in exposure(url, "the token")
 

@@ -6,7 +6,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "attributes.md"
 
 
 def test_the_committed_page_is_the_generated_one() -> None:
-    """If it fails, run: make generate."""
+    """If this test fails, run make generate."""
     assert PAGE.read_text(encoding="utf-8") == markdown()
 
 

@@ -23,7 +23,7 @@ START_NS = 1_790_000_000 * SECOND_NS
 
 @dataclass
 class World:
-    """The true time, and a system clock that is off by `error_ns`."""
+    """A simulated true time, and a system clock that differs from it by `error_ns`."""
 
     true_ns: int = START_NS
     error_ns: int = 0
@@ -69,7 +69,9 @@ def test_the_system_clock_is_followed_while_it_does_not_jump(world: World) -> No
 
 @pytest.mark.parametrize("jump_ns", [8 * DAY_NS, -8 * DAY_NS, 30 * MINUTE_NS, -30 * MINUTE_NS])
 @pytest.mark.parametrize("senders", ["none", "same", "right"])
-def test_a_jump_for_two_minutes_leaves_no_trace(world: World, jump_ns: int, senders: str) -> None:
+def test_a_jump_of_two_minutes_has_no_lasting_effect(
+    world: World, jump_ns: int, senders: str
+) -> None:
     say = {"none": lambda *_: None, "same": world.same, "right": world.right}[senders]
     say("a", "b")
     world.error_ns = jump_ns
@@ -84,7 +86,7 @@ def test_a_jump_for_two_minutes_leaves_no_trace(world: World, jump_ns: int, send
 
 
 def test_a_jump_that_witnesses_contradict_is_ignored_while_it_lasts(world: World) -> None:
-    """Senders on our own machine are no witnesses."""
+    """A sender on the same machine is not a witness, because it has the same clock."""
     world.right("a")
     world.same("b", "c", "d")
     world.error_ns = 8 * DAY_NS
@@ -98,7 +100,7 @@ def test_a_jump_that_witnesses_contradict_is_ignored_while_it_lasts(world: World
 
 
 def test_a_jump_that_witnesses_confirm_is_accepted_at_once() -> None:
-    """The machine was paused, or its clock was corrected."""
+    """Either the machine was paused, or its clock was corrected."""
     world = World(error_ns=-40 * MINUTE_NS)
     world.right("a", "b")
     world.error_ns = 0
@@ -108,7 +110,7 @@ def test_a_jump_that_witnesses_confirm_is_accepted_at_once() -> None:
 
 
 def test_a_jump_without_witnesses_is_accepted_after_five_minutes(world: World) -> None:
-    """Otherwise a corrected clock would count as wrong for ever."""
+    """Otherwise, a corrected clock would be treated as wrong for ever."""
     world.same("a")
     world.error_ns = DAY_NS
     world.same("a")
@@ -121,7 +123,7 @@ def test_a_jump_without_witnesses_is_accepted_after_five_minutes(world: World) -
 
 
 def test_a_sender_that_is_new_since_the_jump_has_no_vote(world: World) -> None:
-    """Anyone can make up names."""
+    """Senders can invent names."""
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")
@@ -129,7 +131,7 @@ def test_a_sender_that_is_new_since_the_jump_has_no_vote(world: World) -> None:
     assert world.off_ns == 0
 
 
-def test_made_up_names_do_not_make_a_witness_forgotten_during_a_jump(world: World) -> None:
+def test_invented_names_do_not_evict_a_witness_during_a_jump(world: World) -> None:
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")
@@ -149,7 +151,7 @@ def test_a_witness_that_falls_silent_counts_for_an_hour(world: World) -> None:
 
 
 @pytest.mark.parametrize("error_ns", [8 * DAY_NS, -8 * DAY_NS, -30 * MINUTE_NS])
-def test_at_the_start_senders_that_continue_what_is_stored_are_believed(error_ns: int) -> None:
+def test_at_the_start_senders_that_continue_stored_times_are_trusted(error_ns: int) -> None:
     world = World(error_ns=error_ns)
     world.clock.begin(START_NS - 10 * MINUTE_NS, START_NS - 10 * MINUTE_NS)
     assert world.off_ns == error_ns
@@ -162,7 +164,7 @@ def test_at_the_start_senders_that_continue_what_is_stored_are_believed(error_ns
 
 
 @pytest.mark.parametrize("down_ns", [0, GAP_NS, 8 * DAY_NS, 400 * DAY_NS])
-def test_at_the_start_a_long_downtime_is_believed(world: World, down_ns: int) -> None:
+def test_at_the_start_a_long_downtime_is_accepted(world: World, down_ns: int) -> None:
     world.clock.begin(START_NS - down_ns, None)
     assert world.off_ns == 0
     world.right("a")
@@ -180,7 +182,7 @@ def test_one_slow_sender_at_the_start_is_ignored(world: World) -> None:
     assert world.off_ns == 0
 
 
-def test_deleting_follows_the_present_where_nothing_jumps(world: World) -> None:
+def test_without_jumps_deletion_follows_the_clock(world: World) -> None:
     world.clock.begin(START_NS - MINUTE_NS, START_NS - MINUTE_NS)
     world.wait(MINUTE_NS)
     assert world.clock.deletable_unix_ns == world.true_ns
@@ -188,7 +190,7 @@ def test_deleting_follows_the_present_where_nothing_jumps(world: World) -> None:
     assert world.clock.deletable_unix_ns == world.true_ns
 
 
-def test_a_start_eight_days_ahead_of_what_is_stored_deletes_no_faster_than_time_passes() -> None:
+def test_a_start_eight_days_ahead_deletes_no_faster_than_real_time() -> None:
     down_ns = 8 * DAY_NS
     world = World(true_ns=START_NS + down_ns)
     at_unix_ns = START_NS
@@ -213,8 +215,8 @@ def test_a_start_eight_days_ahead_of_what_is_stored_deletes_no_faster_than_time_
         max_size=40,
     )
 )
-def test_whatever_the_clock_does(steps: list[tuple[int, int, str]]) -> None:
-    """Deleting never goes back, and advances at most twice as fast as time."""
+def test_for_any_clock_time_for_deletion_advances_slowly(steps: list[tuple[int, int, str]]) -> None:
+    """The time for deletion never decreases, and advances at most twice as fast as real time."""
     world = World()
     before_ns, deletable_ns, waited_ns = world.clock(), world.clock.deletable_unix_ns, 0
     for wait_ns, error_s, who in steps:
@@ -235,7 +237,7 @@ def test_whatever_the_clock_does(steps: list[tuple[int, int, str]]) -> None:
         assert deletable_ns <= world.clock.deletable_unix_ns
         deletable_ns = world.clock.deletable_unix_ns
         assert deletable_ns <= START_NS + PACE * waited_ns
-    # After a long correct time, all is as before.
+    # After a long period with the correct time, the jump has no effect.
     world.error_ns = 0
     world.right("a", "b")
     world.wait(WITNESS_NS + STEPOUT_NS)

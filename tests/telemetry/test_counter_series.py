@@ -13,14 +13,14 @@ def ns(*seconds: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 @given(st.lists(st.tuples(INT64, st.integers(0, 3)), min_size=1))
-def test_rows_have_one_number_if_and_only_if_they_are_alike(rows: list[tuple[int, int]]) -> None:
-    """Senders choose process ids and starts, so any 64 bits may come."""
+def test_rows_have_one_number_if_and_only_if_they_are_equal(rows: list[tuple[int, int]]) -> None:
+    """Senders choose process ids and start times, so any 64 bits are possible."""
     numbers = series_numbers(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
     assert len(set(zip(rows, numbers.tolist(), strict=True))) == len(set(rows))
     assert set(numbers.tolist()) == set(range(len(set(rows))))
 
 
-def test_a_rise_is_between_neighbours_of_one_series_in_whatever_order_they_come() -> None:
+def test_an_increase_is_between_neighbouring_samples_in_any_order() -> None:
     series = np.array([1, 0, 0, 1, 0, 0])
     counters = CounterSeries.of(series, ns(2, 3, 1, 1, 7, 9))
     values = np.array([8.0, 5.0, 2.0, 7.0, 1.0, np.nan])

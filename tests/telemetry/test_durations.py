@@ -46,7 +46,7 @@ def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
         "٣m",
     ],
 )
-def test_what_is_no_duration_is_refused_with_what_is(text: str) -> None:
+def test_an_invalid_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(repr(text)) + ".*ms, s, m, h, d, w.*15m"):
         parse_ns(text)
 
@@ -58,8 +58,8 @@ def test_an_error_shows_only_the_beginning_of_a_long_text() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "0s", "500ms", "0.5s", "-5m", "5 m"])
-def test_whole_seconds_are_asked_for_where_rules_need_them(text: str) -> None:
-    """Prometheus accepts no fractions."""
+def test_rules_require_whole_seconds(text: str) -> None:
+    """Prometheus does not accept fractions of a second."""
     with pytest.raises(
         ValueError, match=re.escape(repr(text)) + ".*whole number above 0 of seconds.*5m"
     ):
@@ -67,7 +67,7 @@ def test_whole_seconds_are_asked_for_where_rules_need_them(text: str) -> None:
 
 
 @given(st.integers(1, 10**8))
-def test_what_is_rendered_is_read_again(seconds: int) -> None:
+def test_a_formatted_duration_is_parsed_to_the_same_value(seconds: int) -> None:
     assert parse_s(render(seconds)) == seconds
 
 

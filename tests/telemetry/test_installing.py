@@ -5,7 +5,7 @@ import pytest
 from telemetry.installing import MissingExtra, install_extra, install_plugin, require
 
 
-def test_a_source_folder_is_named_where_there_is_one(tmp_path: Path) -> None:
+def test_the_source_folder_is_named_if_it_exists(tmp_path: Path) -> None:
     assert install_plugin(tmp_path) == "pip install tailspan-vllm"
     assert install_extra("explorer", tmp_path) == "pip install 'tailspan[explorer]'"
     (tmp_path / "instrumentation").mkdir()
@@ -15,7 +15,7 @@ def test_a_source_folder_is_named_where_there_is_one(tmp_path: Path) -> None:
     assert install_extra("gpu", tmp_path).endswith(f"'{tmp_path}[gpu]'")
 
 
-def test_what_is_missing_names_the_extra() -> None:
+def test_a_missing_package_error_names_the_extra() -> None:
     require("json", "gpu", "tailspan gpus")
     with pytest.raises(MissingExtra, match=r"tailspan gpus needs the extra gpu: pip install .*gpu"):
         require("no_such_library", "gpu", "tailspan gpus")

@@ -7,7 +7,7 @@ HASHES = b"".join(n.to_bytes(HASH_BYTES, "little") for n in range(1 + len(POSITI
 LONGEST = LadderKey("a key of 16 characters").ladder(16, HASHES)
 
 
-def test_what_the_plugin_writes_is_read() -> None:
+def test_the_plugins_ladders_are_read() -> None:
     short = LONGEST[: 3 + 4 * 3]
     found = read_ladders([LONGEST, None, short])
     assert found.block_tokens.tolist() == [16, 0, 16]
@@ -25,6 +25,6 @@ def test_what_the_plugin_writes_is_read() -> None:
         "16:" + "A" * 4 * LADDER_CHARS,
     ],
 )
-def test_anything_else_is_no_ladder(text: str) -> None:
+def test_an_invalid_text_is_not_a_ladder(text: str) -> None:
     assert not is_ladder(text)
     assert read_ladders([text]).block_tokens.tolist() == [0]

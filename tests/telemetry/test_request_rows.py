@@ -25,7 +25,7 @@ SPARSE = replace(WHOLE, trace_id="c" * 32, decode_s=None, output_tokens=1, price
 
 
 @pytest.mark.parametrize("request_", [WHOLE, SPARSE])
-def test_a_request_comes_back_from_its_row(request_: RequestTimeline) -> None:
+def test_a_request_is_restored_from_its_row(request_: RequestTimeline) -> None:
     row = row_of(request_)
     assert request_of(row) == request_
     assert request_of(row).outcome is Outcome.LENGTH
@@ -60,7 +60,7 @@ def test_measures_travel_with_their_rows() -> None:
     assert joined.measures().shape == (len(MEASURES), 2)
 
 
-def test_a_later_cost_is_no_measure() -> None:
-    """A cost is added to a row whose measures exist already."""
+def test_the_cost_is_not_a_measure() -> None:
+    """The cost is added to a row after the row's measures were set."""
     assert "cost_usd" not in MEASURES
     assert FIELDS[PLACE["cost_usd"] :] == ("cost_usd", "priced_by")

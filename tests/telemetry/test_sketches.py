@@ -61,7 +61,7 @@ def merged(*sketches: Sketch) -> Sketch:
 
 
 def test_a_bin_means_the_same_for_ever() -> None:
-    """Databases store bins: if this fails, fix the code, never the table."""
+    """Databases store bins. If this test fails, change the code, not the table."""
     assert {value: bin_of(value) for value in GOLDEN} == GOLDEN
     assert (bins_of(np.array([*GOLDEN])) == [*GOLDEN.values()]).all()
     assert (LOWEST, HIGHEST) == (-1036, 1036)
@@ -78,7 +78,7 @@ def test_an_estimate_is_within_one_percent(value: float) -> None:
 
 @pytest.mark.parametrize("bin_", [LOWEST + 1, -345, -1, 0, 1, 345, HIGHEST])
 def test_a_bound_is_the_last_of_its_bin(bin_: int) -> None:
-    """At most γ^b; the next double belongs to the next bin."""
+    """The bound is at most γ^b, and the next larger double is in the next bin."""
     bound = float(np.float64(101 / 99) ** bin_)
     near = [bound * (1 + step * 1e-12) for step in (-1, 1)]
     assert [bin_of(each) for each in near] == [bin_, bin_ + 1 if bin_ < HIGHEST else None]
@@ -149,7 +149,7 @@ def test_summed_rows_of_bins_are_the_merge(shards: list[list[float]], q: float) 
     assert quantile_s(grouped, q) == whole.quantile_s(q)
 
 
-def test_what_is_no_duration_is_counted_apart() -> None:
+def test_an_invalid_duration_is_counted_separately() -> None:
     odd = [-1.0, float("nan"), float("inf"), -float("inf"), 1e10, 0.0, 2.0]
     held = sketch(odd)
     assert (held.number, held.negative, held.unusable) == (2, 2, 3)
@@ -157,7 +157,7 @@ def test_what_is_no_duration_is_counted_apart() -> None:
     assert held.quantile_s(0.5) == 0
 
 
-def test_nothing_has_no_quantile() -> None:
+def test_an_empty_sketch_has_no_quantile() -> None:
     empty = Sketch()
     assert empty.quantile_s(0.5) is None
     assert quantiles_s({}, (0.5, 0.9)) == []
@@ -172,7 +172,7 @@ def test_a_share_outside_0_to_1_is_refused(q: float) -> None:
 
 
 def test_sums_of_the_longest_durations_do_not_overflow() -> None:
-    """100 times 31 years are more nanoseconds than 64 bits hold."""
+    """In nanoseconds, 100 times 31 years exceeds 64 bits."""
     longest = [9e8] * 100
     assert sketch(longest).sum_ns == 90_000_000_000 * 10**9
 

@@ -17,6 +17,8 @@ def test_differences_have_both_values() -> None:
 
 
 @given(ARGUMENTS)
-def test_what_is_written_is_read_back(arguments: dict[str, str | int | float | bool]) -> None:
+def test_arguments_are_read_as_they_were_written(
+    arguments: dict[str, str | int | float | bool],
+) -> None:
     assert read(written(arguments)) == arguments
     assert differences(written(arguments), written(arguments)) == []

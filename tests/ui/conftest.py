@@ -1,4 +1,4 @@
-"""Databases of a seeded fleet with an incident, for pages and view-models."""
+"""Databases of a seeded fleet with an incident, for tests of pages and view-models."""
 
 import itertools
 import os
@@ -33,7 +33,8 @@ SECOND_NS = 1_000_000_000
 
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Open the explorer on a database, with an address. Causes are replayed in this process."""
+    """Return a function that opens an address of the explorer on a database. Causes are replayed in
+    this process."""
     monkeypatch.setattr(replay_process, "_from_child", replayed_here)
 
     def open_page(url: str, **parameters: str) -> AppTest:
@@ -48,7 +49,7 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Open:
 
 
 def make_request(number: int = 1, **changes: Any) -> RequestTimeline:
-    """One request whose phases sum to its end-to-end time."""
+    """Return a request whose phases sum to its end-to-end time."""
     known: dict[str, Any] = {
         "trace_id": f"{number:032x}",
         "span_id": f"{number:016x}",
@@ -82,7 +83,7 @@ def make_request(number: int = 1, **changes: Any) -> RequestTimeline:
 def make_fleet(
     requests: int, from_unix_ns: int, length_s: float, *, seed: int = 7, simulated: bool = False
 ) -> tuple[list[RequestTimeline], list[EngineSample]]:
-    """Requests and samples of three replicas; the queue of one grows in the last third."""
+    """Return requests and samples of three replicas; the queue of one grows in the last third."""
     rng = np.random.default_rng(seed)
     at = np.sort(rng.uniform(0, length_s, requests))
     replica = rng.integers(0, 3, requests)
@@ -156,7 +157,7 @@ def make_fleet(
 def make_incident(
     from_unix_ns: int, *, waited_s: float = 2.0, number: int = 400, **common: Any
 ) -> list[RequestTimeline]:
-    """Twenty minutes of requests; in the last ten they wait for KV cache blocks."""
+    """Return twenty minutes of requests; in the last ten, they wait for KV cache blocks."""
     rows = []
     for place in range(2 * number):
         late = waited_s if place >= number else 0.0
@@ -206,7 +207,7 @@ def _samples(
 
 
 def burned(url: str, slo: str, *stretches: tuple[int, int | None]) -> None:
-    """Store incidents of an objective that alerted 1 min after they began."""
+    """Store incidents of an objective that alerted 1 min after their start."""
     engine = open_database(url)
     rows = [
         IncidentRow(
@@ -244,7 +245,7 @@ def incident() -> Callable[..., list[RequestTimeline]]:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Callable[..., str]:
-    """Create a new database of these rows and return its URL."""
+    """Return a function that creates a database with these rows and returns its URL."""
     numbers = itertools.count()
 
     def make(requests: Sequence[RequestTimeline] = (), samples: Sequence[EngineSample] = ()) -> str:
@@ -257,7 +258,7 @@ def database(tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def request_rows(database: Callable[..., str]) -> Callable[..., pa.Table]:
-    """Requests as the store's Arrow table, with all columns."""
+    """Return a function that converts requests to the store's Arrow table, with all columns."""
 
     def read(requests: list[RequestTimeline]) -> pa.Table:
         engine = open_database(database(requests))
@@ -272,7 +273,7 @@ def request_rows(database: Callable[..., str]) -> Callable[..., pa.Table]:
 def browse(
     explorer: Callable[..., str], tab: Callable[..., Any], database: Callable[..., str]
 ) -> Callable[..., tuple[str, Any]]:
-    """Start an explorer on these rows; return its address and a browser's tab."""
+    """Return a function that starts an explorer on rows, and returns its address and a tab."""
 
     def start(
         requests: Sequence[RequestTimeline] = (),
@@ -290,7 +291,7 @@ def browse(
 
 @contextmanager
 def running_explorer(folder: Path, database_url: str, **more: Any) -> Iterator[str]:
-    """Run the explorer on a database as `tailspan up` does; yield its address.
+    """Run the explorer on a database as `tailspan up` does, and yield its address.
 
     Args:
         folder: the process's working directory, which also gets its log.
@@ -327,6 +328,6 @@ def running_explorer(folder: Path, database_url: str, **more: Any) -> Iterator[s
 
 @pytest.fixture
 def explorer(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Start the explorer on a database, and return its address."""
+    """Return a function that starts the explorer on a database and returns its address."""
     with ExitStack() as running:
         yield lambda url, **more: running.enter_context(running_explorer(tmp_path, url, **more))

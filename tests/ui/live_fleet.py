@@ -1,4 +1,4 @@
-"""A simulated fleet with an open incident, whose new rows arrive until it is stopped."""
+"""A simulated fleet with an open incident, whose new rows arrive until the fleet is stopped."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ PAST_S: Final = 1_200
 FLOOD_S: Final = 300
 """Seconds before the present at which one tenant begins to flood the fleet, as in `make run`."""
 FUTURE_S: Final = 200
-"""Seconds for which new rows can arrive."""
+"""The number of seconds for which new rows can arrive."""
 
 
 class LiveFleet:
@@ -35,7 +35,7 @@ class LiveFleet:
         self.url = url
         now_ns = time.time_ns() // SECOND_NS * SECOND_NS
         self.began_unix_s = now_ns // SECOND_NS - FLOOD_S
-        """When the flood began."""
+        """The start of the flood, in Unix seconds."""
         found = simulate(
             FleetConfig(
                 workload=Workload(rate_per_s=4.0),
@@ -81,7 +81,6 @@ class LiveFleet:
             self._store(time.time_ns())
 
     def _store(self, until_ns: int) -> None:
-        """Store the rows that arrive by an instant."""
         arrived = []
         for rows in self._rows:
             number = bisect_right(rows, until_ns, key=_arrives_ns)

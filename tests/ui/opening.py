@@ -1,4 +1,4 @@
-"""Read the explorer's pages in Streamlit's test runner, without a browser."""
+"""Functions that read the explorer's pages in Streamlit's test runner, without a browser."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,28 +11,28 @@ from ui.frame.pages import FIRST
 APP = Path(__file__).parents[2] / "ui" / "app.py"
 
 Open = Callable[..., AppTest]
-"""Takes a database's URL and an address's parameters."""
+"""A function that opens a page; the arguments are a database's URL and the address's parameters."""
 
 Database = Callable[..., str]
-"""Takes rows; returns a database's URL."""
+"""A function that stores rows and returns the database's URL."""
 
 HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) :red[z] $q$ \u202e" + "w" * 10_000
 
 
 def markup(test: AppTest) -> str:
-    """All HTML of the page, which has no exception."""
+    """Return all HTML of the page; fail if the page has an exception."""
     assert not test.exception
     return "\n".join(element.proto.body for element in test.get("html"))
 
 
 def navigation(test: AppTest) -> dict[str, dict[str, str]]:
-    """The query of each page's link in the navigation, by the page's key."""
+    """Return the query of each page's link in the navigation, by the page's key."""
     links = [element.proto for element in test.get("page_link")]
     return {each.page or FIRST: dict(parse_qsl(each.query_string)) for each in links}
 
 
 def address(test: AppTest) -> dict[str, str]:
-    """The page, and the query of its address."""
+    """Return the page, and the query of its address."""
     single = {
         name: each[0] if isinstance(each, list) else each
         for name, each in test.query_params.items()

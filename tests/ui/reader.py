@@ -1,12 +1,14 @@
-"""A browser's tab as a person uses it: mouse, keyboard, and what would disturb them."""
+"""A browser's tab as a person uses it, with checks for errors and layout shifts."""
 
 import re
 from pathlib import Path
 from typing import Any, Final
 
 SHIFT_LIMIT: Final = 0.1
-"""The largest good layout shift of a page, by https://web.dev/articles/cls: the highest sum in a
-window of at most 5 s, with less than 1 s between shifts."""
+"""The largest good layout shift of a page: the highest sum in a window of at most 5 s.
+
+Shifts in one window are less than 1 s apart. Source: https://web.dev/articles/cls.
+"""
 
 SHIFTS: Final = """
 window.shifts = [];
@@ -30,7 +32,7 @@ STILL: Final = """() => {
     return document.getAnimations().every(each =>
         each.playState !== "running" || each.effect.getComputedTiming().iterations === Infinity);
 }"""
-"""Whether the page is complete, and no part of it fades."""
+"""Returns whether the page is complete and no part of it fades."""
 
 GREEN: Final = """() => {
     const green = text => {
@@ -50,7 +52,7 @@ GREEN: Final = """() => {
     }
     return found;
 }"""
-"""Every visible element that is drawn in green, except charts."""
+"""Returns every visible element that is drawn in green, except charts."""
 
 
 class Reader:
@@ -92,7 +94,7 @@ class Reader:
         self._complete_s = self.tab.evaluate("performance.now() / 1000")
 
     def click(self, what: Any) -> None:
-        """Click, and count the click. What it asks for may move the page until `ready`."""
+        """Click, and count the click. Until `ready`, layout shifts are allowed."""
         self.clicks += 1
         self._complete_s = float("inf")
         what.click()
@@ -102,7 +104,6 @@ class Reader:
         return self.tab.locator(".st-key-pages").get_by_role("link", name=name, exact=True)
 
     def tab_to(self, what: Any, most: int = 60) -> None:
-        """Press Tab until an element has the focus."""
         for _ in range(most):
             self.tab.keyboard.press("Tab")
             if what.evaluate("each => each === document.activeElement"):
@@ -110,7 +111,7 @@ class Reader:
         raise AssertionError(f"{most} Tabs do not reach {what}")
 
     def drag(self, chart: str, start: float, end: float) -> None:
-        """Drag over a part of a chart, given as shares of its width."""
+        """Drag over a part of a chart; positions are shares of the chart's width."""
         area = self.tab.locator(f"[class*='st-key-chart_{chart}'] .nsewdrag").first
         area.scroll_into_view_if_needed()
         box = area.bounding_box()
@@ -126,14 +127,14 @@ class Reader:
         self.tab.screenshot(path=self._pictures / f"{name}.png")
 
     def green(self) -> list[str]:
-        """Return what is drawn in green."""
+        """Return the elements that are drawn in green."""
         found: list[str] = self.tab.evaluate(GREEN)
         return found
 
     def shift(self) -> tuple[float, list[str]]:
-        """Return the layout shift since the page was complete, and what moved.
+        """Return the layout shift since the page was complete, and the elements that moved.
 
-        The shift before depends on how busy the machine is.
+        Earlier shifts depend on how busy the machine is.
         """
         worst, now = (0.0, []), (0.0, [])  # type: tuple[float, list[str]], tuple[float, list[str]]
         began_s = last_s = float("-inf")

@@ -22,6 +22,7 @@ the server redirects them to the path.
     change=rate=1.5x,replicas=3 the changes that the What if page predicts
     sweep=max_num_seqs=16..512  the values that the What if page predicts one by one
     quantile=p99                the percentile that the Compare page compares; default: p95
+    budget=chat                 the latency budget of the Requests page; default: none
 """
 
 from collections.abc import Mapping
@@ -38,11 +39,13 @@ from telemetry.durations import parse_ns
 from telemetry.requests import Outcome
 from ui.frame.pages import BY_KEY, FIRST
 from ui.frame.view import (
+    BUDGETS,
     DECIDERS,
     DEFAULT_QUANTILE,
     DEFAULT_RANGE,
     LABELS,
     LATENCIES,
+    NO_BUDGET,
     PAYERS,
     QUANTILES,
     RANGES_S,
@@ -134,9 +137,13 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
             _refused("quantile", quantile, ", ".join(QUANTILES), f"showing {DEFAULT_QUANTILE}")
         )
         quantile = DEFAULT_QUANTILE
+    budget = parameters.get("budget", NO_BUDGET)
+    if budget not in BUDGETS:
+        notices.append(_refused("budget", budget, ", ".join(BUDGETS), "showing no budget"))
+        budget = NO_BUDGET
     known = {
         *("last", "from", "to", "latency", "request", "page", "baseline", "decide", "by"),
-        *("incident", "measure", "per", "change", "sweep", "quantile", *LABELS),
+        *("incident", "measure", "per", "change", "sweep", "quantile", "budget", *LABELS),
     }
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
@@ -158,6 +165,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         change=_change(parameters, notices),
         sweep=_sweep(parameters, notices),
         quantile=quantile,
+        budget=budget,
     )
     return view, notices
 
@@ -201,6 +209,8 @@ def parameters(view: View) -> dict[str, str]:
         written["sweep"] = view.sweep
     if view.quantile != DEFAULT_QUANTILE:
         written["quantile"] = view.quantile
+    if view.budget != NO_BUDGET:
+        written["budget"] = view.budget
     if view.page == FIRST != _implied_page(written):
         return {"page": view.page, **written}
     return written

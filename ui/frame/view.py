@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from analysis.budget.budget_file import PRESETS
 from store.queries import Window
 from telemetry.durations import parse_ns
 from ui.frame.pages import FIRST
@@ -30,6 +31,10 @@ EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
 QUANTILES: Final = ("p50", "p95", "p99")
 """The percentiles that the Compare page compares."""
 DEFAULT_QUANTILE: Final = "p95"
+NO_BUDGET: Final = "none"
+OWN_BUDGET: Final = "file"
+BUDGETS: Final = (NO_BUDGET, *PRESETS, OWN_BUDGET)
+"""The latency budgets of the Requests page: none, a preset, or the reader's file."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 """Labels by which costs are grouped."""
 
@@ -63,6 +68,8 @@ class View:
     commas."""
     quantile: str = DEFAULT_QUANTILE
     """The percentile that the Compare page compares."""
+    budget: str = NO_BUDGET
+    """The latency budget that the Requests page compares with."""
     sweep: str = ""
     """The values that the What if page predicts one by one: a text that
     `analysis.what_if_search.sweep_of` parses."""

@@ -1,8 +1,7 @@
 """Copies a few of vLLM's block hashes of each request, for its prefix ladder.
 
-If prefix caching is enabled, vLLM hashes each whole block of a prompt, and of its answer, together
-with all blocks before it. A hash also depends on the adapter, the images and the cache salt of the
-request.
+With prefix caching, vLLM hashes each full block of a request's tokens together with all blocks
+before it. A hash also depends on the request's adapter, images and cache salt.
 
 Source: vllm/v1/request.py, vllm/v1/core/kv_cache_utils.py, 0.12 to 0.33.
 """
@@ -16,7 +15,7 @@ from tailspan_vllm.request.prefix_ladder import BLOCK_TOKENS_LIMIT, HASH_BYTES, 
 _PLACES: Final = tuple(
     tuple(position - 1 for position in POSITIONS[:number]) for number in range(len(POSITIONS) + 1)
 )
-"""By the number of rungs: their places in vLLM's list of hashes."""
+"""Positions in vLLM's list of hashes to copy, indexed by the ladder's number of rungs."""
 
 
 class BlockHashes(NamedTuple):
@@ -24,7 +23,7 @@ class BlockHashes(NamedTuple):
 
     Attributes:
         block_tokens: tokens per block.
-        hashes: `HASH_BYTES` of each hash, from that of the empty prompt on.
+        hashes: `HASH_BYTES` of each hash; the first hash is that of the empty prompt.
     """
 
     block_tokens: int
@@ -35,15 +34,15 @@ class HashReader:
     """Reads the block hashes of an engine's requests.
 
     Args:
-        scheduler: vLLM's, after it hashed a first prompt.
+        scheduler: vLLM's scheduler, which must already have hashed a prompt.
 
     Raises:
-        LookupError: this vLLM lacks the attribute that the message names.
+        LookupError: vLLM has no such attribute; the message names it.
     """
 
     def __init__(self, scheduler: Any) -> None:
         size = getattr(scheduler, "hash_block_size", None)
-        if size is None:  # earlier versions have one size for all blocks
+        if size is None:  # earlier versions: all blocks have the same size
             size = getattr(scheduler, "block_size", None)
         hashing = sys.modules.get("vllm.v1.core.kv_cache_utils")
         empty = getattr(hashing, "NONE_HASH", None)
@@ -55,7 +54,9 @@ class HashReader:
         self._empty = empty[:HASH_BYTES]
 
     def of(self, request: Any) -> BlockHashes | None:
-        """Return the hashes of a prompt and its answer so far; None if some are missing."""
+        """Return the hashes of a request's current tokens, or None if vLLM has not hashed all
+        blocks.
+        """
         hashes: list[bytes] = request.block_hashes
         number = len(hashes)
         if number != request.num_tokens // self._block_tokens:

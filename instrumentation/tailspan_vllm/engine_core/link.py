@@ -1,9 +1,9 @@
 """The link from an engine core to the front ends of its server, over a local socket.
 
-The front end adds the engine's accounts to its spans. Both ends find each other by a token that
+The front end adds the engine's accounts to its spans. The two ends find each other by a token that
 child processes inherit in their environment. Any local process can read the token in
-/proc/net/unix. Each end therefore also asks the kernel for the user of the other end, and refuses
-all users except its own.
+/proc/net/unix. Each end therefore also reads from the kernel which user runs the other process, and
+refuses every user except its own.
 
 The engine never waits for a front end. It has one log of messages, bounded in bytes, and stores
 each front end's position in this log. A front end that is slow for a short time therefore loses no
@@ -29,8 +29,8 @@ from tailspan_vllm import guard
 TOKEN_VARIABLE = "TAILSPAN_LINK"
 
 LOG_BYTES = 4 * 2**20
-"""Maximum memory of messages that a front end has not read, in bytes. An account takes about 400
-bytes, so the log contains the accounts of about 50 s at 200 requests per second.
+"""Maximum memory of unread messages, in bytes. An account takes about 400 bytes, so the log can
+contain about 50 s of accounts at 200 requests per second.
 """
 
 RECENT = 512
@@ -47,14 +47,10 @@ thousand.
 """
 
 PACKETS_PER_FLUSH = 16
-"""Maximum number of packets per front end and flush. The engine's thread sends up to half a
-megabyte ten times a second.
-"""
+"""Maximum number of packets per front end and flush: half a megabyte, ten times a second."""
 
 PACKETS_PER_READ = 1024
-"""Maximum number of packets per engine and read, which is more than the engine's log can
-contain.
-"""
+"""Maximum number of packets per engine and read: more than the engine's log can contain."""
 
 FRONT_ENDS_LIMIT = 64
 """Maximum number of connections to one engine. Each API server on the engine's machine has one
@@ -62,7 +58,7 @@ connection.
 """
 
 ENGINES_LIMIT = 64
-"""Maximum number of connections of one front end, and of attempts to connect per search."""
+"""Maximum number of connections of one front end, and of connection attempts per search."""
 
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
@@ -90,13 +86,13 @@ class EngineEnd:
         self._log: deque[bytes] = deque()
         self._log_bytes = 0
         self._first = 0
-        """Position of the oldest message in the log, which is the number of messages dropped before
-        it.
+        """Position of the oldest message in the log, equal to the number of messages removed so
+        far.
         """
         self.greeting = b""
         """The message that every front end receives first."""
         self.dropped = 0
-        """The number of messages that front ends did not receive, summed over the front ends."""
+        """Number of messages lost before delivery, summed over the front ends."""
 
     def put(self, message: bytes) -> None:
         """Append a message to the log, and drop the oldest messages if the log is full."""
@@ -113,20 +109,20 @@ class EngineEnd:
                     self.dropped += 1
 
     def flush(self) -> None:
-        """Send each front end as much as it accepts, without waiting."""
+        """Send pending messages to each front end until its buffer is full. Never wait."""
         self._accept()
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        if len(self._log) > 2 * RECENT:  # rarely, because this runs ten times a second
+        if len(self._log) > 2 * RECENT:  # not every time, because this runs ten times a second
             read_by_all = min((front.position for front in self._fronts), default=self._end)
             while self._first < read_by_all and len(self._log) > RECENT:
                 self._forget_oldest()
 
     def send_to_one(self, message: bytes) -> None:
-        """Send a message to one front end only, so that its content is not counted twice.
+        """Send a message to exactly one front end, so that its content is not counted twice.
 
-        The message replaces an earlier message of this kind that could not be sent yet.
+        The message replaces an earlier message that is still unsent.
         """
         self._accept()
         if not self._fronts:
@@ -170,7 +166,7 @@ class EngineEnd:
             self._fronts.append(_Front(connection, position, self.greeting))
 
     def _push(self, front: "_Front", packets: dict[int, tuple[bytes, int]]) -> None:
-        """Send a front end the messages that it has not received, until its buffer is full."""
+        """Send pending messages to a front end until its buffer is full."""
         for _ in range(PACKETS_PER_FLUSH):
             aside = front.greeting or front.sample
             if aside:
@@ -190,7 +186,7 @@ class EngineEnd:
                     self._fronts.remove(front)
                     front.connection.close()
                     return
-                self.dropped += count or 1  # the limit of this machine is lower than ours
+                self.dropped += count or 1  # above this machine's packet limit
             if front.greeting:
                 front.greeting = b""
             elif aside:
@@ -198,10 +194,10 @@ class EngineEnd:
             front.position += count
 
     def _packet(self, position: int) -> tuple[bytes, int]:
-        """Return the messages from a position on that fit into a packet, and their number."""
+        """Return a packet of the messages from `position` on, and their number."""
         framed: list[bytes] = []
         size = 0
-        # By index, because access near the end of a deque is fast, and most front ends read there.
+        # Index access is fast near the end of a deque, where most front ends read.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)
@@ -247,8 +243,8 @@ class FrontEnd:
         for line in table.splitlines():
             _, at, name = line.partition(self._prefix)
             address = self._prefix + name
-            # /proc/net/unix has one line for a listening socket, and one more line for each
-            # connection that the socket accepted.
+            # /proc/net/unix has a line for each listening socket and a line for each accepted
+            # connection.
             if not at or address in self._engines or address in self._refused:
                 continue
             tries += 1
@@ -273,8 +269,7 @@ class FrontEnd:
 
     def _connect(self, address: str) -> None:
         engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # This check precedes connecting, because a full queue of connections would block this
-        # thread.
+        # Must precede `connect`, which would block this thread if the engine's backlog were full.
         engine.setblocking(False)
         try:
             engine.connect("\0" + address[1:])

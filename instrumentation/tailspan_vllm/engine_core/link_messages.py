@@ -27,16 +27,18 @@ _NUMBERS: dict[str, type] = {
     for kind in (int, float)
     if hint == kind | None
 }
-"""The numeric fields of an account, with their types. These values are sent without conversion."""
+"""Maps the numeric fields of an account to their types."""
 _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{18 + len(_NUMBERS)}dIB")
-"""The last two: tokens per block, and the number of its hashes, which follow. The id is last."""
+"""The last two fields are the tokens per block and the number of hashes. The hashes and the request
+id follow the struct.
+"""
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
 
 class Identity(NamedTuple):
-    """Properties of an engine, for a front end that has no stat logger."""
+    """Properties of an engine. Front ends without a stat logger need them."""
 
     engine: int
     started_unix_ns: int
@@ -59,7 +61,7 @@ class RequestAccount(NamedTuple):
 def encode_account(engine: int, request_id: str, account: Account) -> bytes:
     """Encode the account of one request.
 
-    The request id is shortened as in the front end, so that both ends use the same id.
+    A long request id is shortened here as in the front end, so that the ids match.
     """
     block_tokens, hashes = account.block_hashes or (0, b"")
     return (
@@ -94,7 +96,7 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
     """Decode a message of any of the three kinds.
 
     Raises:
-        ValueError: the message is malformed. The function raises no other exception.
+        ValueError: the message is malformed. No other exception is raised.
     """
     try:
         kind = message[:1]
@@ -139,7 +141,7 @@ def _account(message: bytes) -> RequestAccount:
 def _sample(sample: dict[str, Any]) -> dict[str, Any]:
     """Return a valid sample, or raise ValueError.
 
-    A metric without a unit is invalid, because it would break every later export of samples.
+    A metric without a unit is invalid, because all later exports of samples would fail.
     """
     if not _is_number(sample["engine"]):
         raise ValueError(f"malformed sample: engine {sample['engine']!r}")

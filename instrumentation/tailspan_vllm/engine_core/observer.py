@@ -1,13 +1,11 @@
-"""Records the steps of an engine core, and sends accounts of its requests to the front ends.
+"""Records an engine core's steps, and sends accounts of its requests to the front ends.
 
-`scheduler_hooks.py` calls this module inside guards. If this module raises an exception, the
-exception is counted, and the requests in the engine lose their accounts. There are no other
-effects.
+`scheduler_hooks.py` calls this module inside guards. An exception in this module is counted, and
+the requests in the engine lose their accounts. vLLM is not affected.
 
-Each step causes a few sums over the scheduled work, without a Python loop over the batch, and a
-loop over the requests in prefill. All other work is done ten times a second for all recent steps.
-Code that runs once per step takes three times as long, because the model has evicted it from the
-CPU caches.
+Per step, this module computes a few sums without a Python loop over the batch, and loops only over
+the requests in prefill. It does all other work ten times a second, for all recent steps at once.
+Code that runs once per step is three times slower, because the model evicts it from the CPU caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -42,8 +40,8 @@ and messages are sent to the front ends.
 SAMPLE_S = 1.0
 """Interval between two samples of a busy engine.
 
-An engine also sends a sample whenever it becomes idle. Otherwise its last steps could be reported
-hours later. Sending a sample takes about 20 µs.
+An engine also sends a sample when it becomes idle, because its next step may begin hours later.
+Sending a sample takes about 20 µs.
 """
 
 TRACK_LIMIT = 65536
@@ -52,14 +50,13 @@ TRACK_LIMIT = 65536
 STEPS_UNDER_WAY = 1024
 """Maximum number of scheduled steps that have not ended.
 
-Pipeline parallelism has one such step per stage, and asynchronous scheduling has one more. At this
-number, the hook must have missed the ends of steps.
+Pipeline parallelism has one such step per stage, and asynchronous scheduling adds one. If there are
+this many, the hook has missed the ends of steps.
 """
 
 UNSEEN_ENDS = 1024
-"""If the number of tracked requests exceeds the scheduler's number by more than this, the observer
-removes requests that the scheduler does not have. The hook must have missed the end of these
-requests.
+"""Maximum excess of tracked requests over the scheduler's requests. Above it, the observer removes
+the tracks of requests that the scheduler no longer has, because the hook missed their ends.
 """
 
 
@@ -81,7 +78,7 @@ class _EndedRequest(NamedTuple):
     paid: int
     """The last step with work for the request.
 
-    The request is also billed for a step that is running when it ends.
+    If a step with its work is running when the request ends, this is that step.
     """
 
 
@@ -89,9 +86,9 @@ class EngineObserver:
     """Keeps the ledger of one engine core, and sends accounts over the link.
 
     Args:
-        link: to the front ends.
-        engine: its index.
-        ladders: whether to send a few hashes of each request, for its prefix ladder.
+        link: the link to the front ends.
+        engine: the engine's index.
+        ladders: whether to send the block hashes that prefix ladders need.
     """
 
     def __init__(self, link: EngineEnd, engine: int, *, ladders: bool = False) -> None:
@@ -103,15 +100,13 @@ class EngineObserver:
         self._planned: deque[tuple[Any, Work, float, int]] = deque()
         self._ended: list[_EndedStep] = []
         self._freed: list[tuple[Track, int]] = []
-        """Maps requests that were freed during `update_from_output` to the last step planned with
-        their work.
-        """
+        """Requests freed during `update_from_output`, each with its last scheduled step."""
         self._leaving: list[_EndedRequest] = []
         """Requests that have ended while a step with their work is running."""
         self._unsettled: list[_EndedRequest] = []
         self.in_update = False
-        """Whether vLLM is processing the outputs of a step. Requests that are freed during this
-        time took part in that step.
+        """Whether vLLM is processing the outputs of a step. A request that is freed meanwhile took
+        part in that step.
         """
         self._queue: Queue | None = Queue()
         """The queue, or None if the reasons for waiting cannot be determined."""
@@ -128,13 +123,10 @@ class EngineObserver:
         self._started_unix_ns = time.time_ns()
         self._adapters = False
         self._untracked: set[str] = set()
-        """Requests in the engine that are not tracked, because there were too many requests or a
-        hook failed.
+        """Requests in the engine that are not tracked, because of `TRACK_LIMIT` or a failed hook.
         """
         self._no_account = 0
-        """Number of requests without an account, because they were never tracked or their track was
-        lost.
-        """
+        """Number of requests without an account: never tracked, or their track was lost."""
 
     @property
     def _step(self) -> int:
@@ -147,14 +139,14 @@ class EngineObserver:
         return self.ledger.next_step + len(self._ended) - 1
 
     def queued(self, request_id: str) -> None:
-        """Record the arrival of a request, unless it continues a session."""
+        """Record the arrival of a request. Ignore a request that continues a session."""
         queue = self._queue
         tracked = request_id in self._tracks or request_id in self._untracked
         if queue is not None and len(queue) < TRACK_LIMIT and not tracked:
             queue.joined(request_id, time.monotonic())
 
     def _decided(self, scheduler: Any, output: Any, at: float) -> None:
-        """Record the obstacle that keeps requests in the queue from now on."""
+        """Record why requests stay in the queue after this scheduling decision."""
         if self._queue is None:
             return
         try:
@@ -166,7 +158,7 @@ class EngineObserver:
             self._evicted = False
         except Exception:
             guard.note_failure("queue")
-            self._queue = None  # incomplete sums would not be recognisable
+            self._queue = None  # sums with a gap would look complete
 
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
         """Record the work of a scheduled step."""
@@ -228,12 +220,9 @@ class EngineObserver:
         self._planned.append((output, work, begun, len(counts)))
 
     def ends(self, scheduler: Any, request: Any) -> None:
-        """Copy a few hashes of a request that is about to be freed.
-
-        After a failure, none are copied.
-        """
+        """Copy the hashes of a request that is about to be freed, unless an earlier copy failed."""
         track = self._tracks.get(request.request_id)
-        # Without prefix caching, and for less than a block, vLLM hashes nothing.
+        # vLLM has no hashes without prefix caching, or for a request shorter than a block.
         if not self._ladders or track is None or not getattr(request, "block_hashes", None):
             return
         try:
@@ -245,9 +234,7 @@ class EngineObserver:
             self._ladders = False
 
     def preempted(self, request_id: str) -> None:
-        """Record that a running request was preempted, so that its KV cache must be computed
-        again.
-        """
+        """Record that a running request was preempted, which discards its KV cache."""
         track = self._tracks.get(request_id)
         self._prefilling.discard(request_id)
         self._evicted = True
@@ -274,24 +261,21 @@ class EngineObserver:
         elif paid > self._last_step:
             self._leaving.append(_EndedRequest(track, self._last_step, paid))
         else:
-            # The next step may follow only after hours.
+            # The next step may begin hours later.
             self._unsettled.append(_EndedRequest(track, self._last_step, self._last_step))
             self._catch_up()
 
     def _left_queue(self, request_id: str) -> None:
-        """Send the account of a request that took part in no step.
-
-        The account contains only the time in the queue.
-        """
+        """Send the account of a request that took part in no step: its time in the queue."""
         waited = self._queue.left(request_id, time.monotonic()) if self._queue is not None else None
         if waited is None:
             return
         self._link.put(encode_account(self._engine, request_id, Account(waited=waited)))
         if not self._planned:
-            self._link.flush()  # there may be no further step for hours
+            self._link.flush()  # the next step may begin hours later
 
     def _last_planned(self, request_id: str) -> int:
-        """Return the last planned step with a request, or else the last step that ended."""
+        """Return the last scheduled step with the request, or else the last step that ended."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
             if request_id in self._planned[place - 1][0].num_scheduled_tokens:
@@ -342,7 +326,7 @@ class EngineObserver:
             try:
                 if account := self.ledger.settle(track, last, paid):
                     self._link.put(encode_account(self._engine, track.request_id, account))
-            except Exception:  # one request must not cost the others their accounts
+            except Exception:  # other requests keep their accounts
                 guard.note_failure("settle")
                 self._no_account += 1
         self._link.flush()
@@ -360,9 +344,9 @@ class EngineObserver:
         self._longest_s = max(self._longest_s, ended - begun)
 
     def lose_track(self) -> None:
-        """Remove the tracks of all requests in the engine, because a hook failed.
+        """Remove the tracks of all requests in the engine after a hook failed.
 
-        Otherwise their accounts would be wrong, and nothing would show it.
+        Otherwise their accounts would be wrong without a sign of it.
         """
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
@@ -370,7 +354,7 @@ class EngineObserver:
         for each in (*lost, self._prefilling, self._planned):
             each.clear()
         self.in_update = False
-        self._idle = True  # the next step begins when it is scheduled
+        self._idle = True  # measure the next step from its scheduling
 
     def close(self) -> None:
         """Send a last sample, which contains the failures, and close the link."""
@@ -409,8 +393,8 @@ class EngineObserver:
             gauges |= dict(zip(names.STEP_MODEL, model.coefficients, strict=True))
             gauges[names.STEP_MODEL_ERROR] = model.error_ratio
             gauges[names.STEP_MODEL_R_SQUARED] = model.r_squared
-        # From 0.18 to 0.30 `skipped_waiting` has the requests that are held back. Since 0.31
-        # `kv_holding_waiting` has the held-back requests that already hold blocks.
+        # From 0.18 to 0.30, `skipped_waiting` contains the requests that are held back. Since 0.31,
+        # `kv_holding_waiting` contains those of them that already hold blocks.
         queues = (
             scheduler.waiting,
             getattr(scheduler, "skipped_waiting", ()),
@@ -458,9 +442,7 @@ class EngineObserver:
 
 
 def _external_tokens(request: Any) -> int | None:
-    """Return the number of prompt tokens that a KV connector provided; since 0.20 from the
-    prefill's stats.
-    """
+    """Return the number of prompt tokens that a KV connector provided."""
     prefill = getattr(request, "prefill_stats", None)
     if prefill is not None:
         return int(prefill.num_external_cached_tokens)

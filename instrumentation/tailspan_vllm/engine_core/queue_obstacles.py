@@ -1,8 +1,8 @@
-"""Finds the reason why requests stay in a scheduler's queue, after each scheduling decision.
+"""Finds why requests stay in a scheduler's queue after a scheduling decision.
 
-The conditions are those that end vLLM's own loop over the waiting requests. They are checked in the
-order of their duration: a full batch stays full until a request ends, full memory until a request
-ends or grows, and an exhausted token budget until the next step.
+The checks repeat the conditions that end vLLM's own loop over the waiting requests. The condition
+that lasts longest is checked first: a full batch (until a request ends), full KV-cache memory
+(until a request ends or grows), an exhausted token budget (until the next step).
 
 Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
 """
@@ -16,7 +16,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class QueueObstacles:
-    """Examines the queue of one scheduler. Values from the configuration are read only once."""
+    """Examines the queue of one scheduler. The configuration is read only once."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
@@ -29,9 +29,7 @@ class QueueObstacles:
         self._chunked: bool = scheduler.scheduler_config.enable_chunked_prefill
 
     def held(self) -> Set[str]:
-        """Return the requests that are not eligible to join the batch; always empty before vLLM
-        0.18.
-        """
+        """Return the requests that may not join the batch. Always empty before vLLM 0.18."""
         scheduler = self._scheduler
         held = getattr(scheduler, "deferred_waiting", None)  # since 0.31
         if held is None:
@@ -39,9 +37,7 @@ class QueueObstacles:
         return {request.request_id for request in held} if held else _NONE
 
     def obstacle(self, output: Any, held: Set[str], preempted: bool) -> Obstacle | None:
-        """Return the obstacle that keeps the eligible requests from joining the batch.
-
-        The result is None if no eligible request waits.
+        """Return why eligible requests did not join the batch, or None if none of them waits.
 
         Args:
             output: the output of the scheduling decision.
@@ -67,15 +63,16 @@ class QueueObstacles:
             return Obstacle.HELD
         if not self._chunked and first.num_tokens > left:
             return Obstacle.BUDGET
-        # The remaining reasons are other budgets: encoder inputs, or prefills balanced between
+        # `BUDGET` also covers vLLM's other budgets: encoder inputs, and prefills balanced between
         # engines.
         return Obstacle.KV if self._lacks_blocks(first) else Obstacle.BUDGET
 
     def _first(self, held: Set[str]) -> Any:
         """Return the first eligible request in the scheduler's order, or None."""
         scheduler = self._scheduler
-        # Since 0.31 the first queue has requests that already have blocks, for example after their
-        # cache was fetched. The second queue has all other requests, including ineligible ones.
+        # Since 0.31, the first queue contains requests that already hold blocks, for example
+        # because their cache was fetched. The second queue contains all other requests, including
+        # ineligible ones.
         for queue in (getattr(scheduler, "kv_holding_waiting", None), scheduler.waiting):
             if queue and not held:
                 return queue.peek_request()
@@ -85,7 +82,7 @@ class QueueObstacles:
         return None
 
     def _lacks_blocks(self, request: Any) -> bool:
-        """Return whether the free blocks may be too few for a request without cache hits."""
+        """Return whether the free blocks may be too few for the request, assuming no cache hits."""
         cache = self._scheduler.kv_cache_manager
         groups = len(cache.kv_cache_config.kv_cache_groups)
         needed: int = -(-request.num_tokens // self._block_tokens) * groups

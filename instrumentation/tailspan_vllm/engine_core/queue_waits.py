@@ -1,11 +1,12 @@
 """Measures how long each obstacle kept requests in the engine's queue.
 
-At each step, the scheduler decides which requests join the batch. The obstacle at a decision
-applies until the next decision. The duration is added to the obstacle's running sum. A request's
-wait is the difference between two entries of the sums, so a waiting request causes no work. Only
-requests that are not eligible are recorded one by one, when that time begins and when it ends.
+At each step, the scheduler decides which requests join the batch. The obstacle found at a decision
+applies until the next decision, and the time between them is added to that obstacle's running sum.
+A request's wait is the difference between the sums at its admission and at its arrival, so a
+waiting request costs nothing per step. An ineligible request is recorded individually, when it
+becomes ineligible and when it becomes eligible again.
 
-Pure: callers pass readings of one monotonic clock.
+Pure: callers pass timestamps of one monotonic clock.
 """
 
 from collections.abc import Container, Set
@@ -19,7 +20,7 @@ from tailspan_vllm.request.parts import QueueParts
 class Obstacle(IntEnum):
     """The obstacles that keep requests in the queue.
 
-    The values are the indices of the running sums (`QueueParts`).
+    Each value is the index of the obstacle's running sum, in the order of `QueueParts`.
     """
 
     SEATS = 0
@@ -41,7 +42,9 @@ class _Wait:
 
     queued: float
     before: list[float] = field(default_factory=list)
-    """The sums at the request's first decision while it was eligible, plus its ineligible time."""
+    """The sums at the request's first scheduling decision, plus their growth while it was
+    ineligible.
+    """
     held_s: float = 0.0
     held_since: float = 0.0
     at_hold: list[float] | None = None
@@ -68,7 +71,7 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Keep only these requests. The other requests have ended without a call of the hooks."""
+        """Remove all requests except these, because they ended without a call of the hooks."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
@@ -122,7 +125,7 @@ class Queue:
         if wait is None:
             return None
         self._release(wait, at)
-        # A request that arrived after the last decision has only waited for the next decision.
+        # A request that arrived after the last decision waited only for the next one.
         since = wait.before or self._sums
         seats, kv, budget, held = (
             now - before for now, before in zip(self._sums, since, strict=True)
@@ -132,7 +135,7 @@ class Queue:
         return Waited(wait.queued, QueueParts(seats, kv, budget, held, max(0.0, step)))
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """End a request's ineligible time, and exclude this time from the sums of its wait."""
+        """Mark a request as eligible, and exclude its ineligible time from its wait."""
         if wait.at_hold is None:
             return
         wait.held_s += at - wait.held_since

@@ -1,7 +1,7 @@
 """Computes the maximum of any range of a long series.
 
-Pure. It stores the maximum of every `BLOCK` values. A query over n values therefore reads n / BLOCK
-maxima, and single values at both ends. Appending a value takes one comparison.
+Pure. The class stores the maximum of each block of `BLOCK` values. A query over n values therefore
+reads n / BLOCK maxima, and single values at both ends. Appending a value takes one comparison.
 """
 
 from array import array
@@ -10,7 +10,7 @@ BLOCK = 64
 
 
 class RangeMax:
-    """Values in order, which are queried by position. The oldest values can be dropped."""
+    """A series that supports `append`, the maximum of a range, and dropping its oldest values."""
 
     def __init__(self) -> None:
         self._values = array("d")

@@ -1,7 +1,7 @@
-"""The hooks inside vLLM's engine core, which are wrappers around five methods of its scheduler.
+"""The hooks inside vLLM's engine core: wrappers around five methods of its scheduler.
 
-The methods' names are private to vLLM and are checked before use. `observer.py` processes the
-calls.
+Some of these methods are private to vLLM, so their presence is checked before use. `observer.py`
+processes the calls.
 
 Source: vllm/v1/core/sched/scheduler.py, 0.12 to 0.33.
 """
@@ -55,7 +55,7 @@ def install_on(scheduler_class: Any, make_observer: Callable[[], EngineObserver]
             wrapped[name] = wrap(original)
         except (TypeError, ValueError) as error:
             missing.append(f"{scheduler_class.__name__}.{name} ({error})")
-    # If the hooks did not see the ends of requests, their tracks would never be removed.
+    # Without a hook for the end of requests, tracks would never be removed.
     if {"schedule", "update_from_output", "_free_request"} <= wrapped.keys():
         for name, wrapper in wrapped.items():
             setattr(scheduler_class, name, wrapper)
@@ -63,7 +63,7 @@ def install_on(scheduler_class: Any, make_observer: Callable[[], EngineObserver]
 
 
 class _SchedulerHooks:
-    """The wrappers, and the observer that they call, which is created at the first request."""
+    """The wrappers. At the first request, they create the observer that they call."""
 
     def __init__(self, make_observer: Callable[[], EngineObserver]) -> None:
         self._make = make_observer
@@ -151,7 +151,7 @@ class _SchedulerHooks:
             self._hooks.switch_off("the observer could not be started")
 
     def _fits(self, output: Any) -> bool:
-        """Check, once, that a step has the attributes that the ledger reads."""
+        """Check once that a step has the attributes that the ledger reads."""
         lacking = guard.missing(output, _READ_OF_OUTPUT)
         lacking += guard.missing(getattr(output, "scheduled_cached_reqs", None), _READ_OF_CACHED)
         if lacking:

@@ -3,15 +3,14 @@
     w = γ/N + α·p + κ·q + β·c + δ·d        share = D · w / Σ w
 
 The whole duration is split, including stalls, so the shares of all requests sum to it. Before the
-step model is fitted, the weights are the numbers of tokens. As in the ledger, running sums are
-used, so the computing time for a request is proportional to the number of its prefill chunks and
-decode runs.
+step model is fitted, the weights are the numbers of tokens. As in the ledger, running sums keep the
+computing time per request proportional to its prefill chunks and decode runs.
 
-Work that a preemption discarded and that is computed again is reported separately, as wasted.
+Work that a preemption discarded is computed again; this repeated work is reported separately, as
+wasted.
 
 Pure. The result is exact if every decoding request grows by one token per step. With speculative
-decoding a request grows by more than one token, and its share becomes slightly too low as its
-context grows.
+decoding, a request grows faster, so its share is slightly too low.
 """
 
 from array import array
@@ -27,7 +26,7 @@ BY_TOKENS = (0.0, 1.0, 0.0, 0.0, 1.0)
 
 @dataclass(slots=True)
 class Chunk:
-    """The share of a request's prefill that was computed in one step."""
+    """The part of a request's prefill that was computed in one step."""
 
     step: int
     tokens: int
@@ -49,7 +48,7 @@ class Decoding:
 
 
 class Bill(NamedTuple):
-    """Engine time in seconds: useful work for a request, and work that was computed again."""
+    """Engine time of a request in seconds: useful work, and work that was computed again."""
 
     billed_s: float
     wasted_s: float
@@ -57,7 +56,7 @@ class Bill(NamedTuple):
 
 @dataclass(slots=True)
 class Billing:
-    """Running sums over the steps. The first `forgotten` entries were dropped."""
+    """Running sums over the steps. `forgotten` counts the oldest steps, which were dropped."""
 
     forgotten: int = 0
     _sums: tuple["array[float]", ...] = field(
@@ -71,10 +70,10 @@ class Billing:
         """Enter one step.
 
         Args:
-            step: the step's number, one more than the previous step's.
+            step: the step's number: the previous step's plus one.
             work: the work that was computed in the step.
             sequences: the number of requests in the step.
-            duration: in seconds.
+            duration: the step's duration in seconds.
             coefficients: (γ, α, κ, β, δ) of the step model, or `BY_TOKENS`.
         """
         gamma, alpha, kappa, beta, delta = coefficients
@@ -96,7 +95,7 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> Bill:
-        """Return the bill of one request. All steps of the request must still be stored.
+        """Return the bill of one request. All of its steps must still be stored.
 
         Args:
             chunks: the request's prefill chunks, in the order of their steps.

@@ -1,11 +1,11 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
-With running sums over the steps, a request's share of a range of steps is the difference between
-two entries. A generated token causes no work. The work for a request is proportional to the number
-of its prefill chunks. The ledger's size is bounded: it drops the oldest steps, and does not split
-the phases of requests that began before the remaining steps.
+The ledger stores running sums over the steps, so a request's share of a range of steps is the
+difference between two entries. Its computing time per request is proportional to the number of
+prefill chunks, not to the number of tokens. The ledger's size is bounded: it drops the oldest
+steps, and does not split the phases of requests that began in a dropped step.
 
-Pure: callers pass readings of one monotonic clock.
+Pure: callers pass timestamps of one monotonic clock.
 """
 
 from array import array
@@ -32,11 +32,9 @@ class Track:
     waited: Waited | None = None
     """The request's wait in the queue."""
     external_cached_tokens: int | None = None
-    """Prompt tokens that were loaded from outside the engine when the request was first
-    scheduled.
-    """
+    """Prompt tokens loaded from outside the engine when the request was first scheduled."""
     block_hashes: BlockHashes | None = None
-    """A few hashes of its prompt and answer; passed on with its account."""
+    """Hashes of the request's tokens, which are sent with its account."""
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
@@ -45,7 +43,7 @@ class Track:
     """The first step after each resumption."""
 
     def until(self, last: int) -> "Track":
-        """Return the track as it was at the end of a step."""
+        """Return a copy of the track as of the end of a step."""
         return replace(
             self,
             chunks=[chunk for chunk in self.chunks if chunk.step <= last],
@@ -70,7 +68,7 @@ class Account(NamedTuple):
 
 
 class Ledger:
-    """The steps of one engine."""
+    """The step ledger of one engine."""
 
     def __init__(self, model: StepModel | None = None, capacity: int = CAPACITY) -> None:
         self.model = model or StepModel()
@@ -80,18 +78,18 @@ class Ledger:
         self._gaps = RangeMax()
         """Time from the end of the previous step to the end of each step."""
         self._prefill_tokens = RangeMax()
-        # Running sums; entry k includes step k. f = the step's duration over its prediction. A
-        # request's own work is computed from the sum of each coefficient.
+        # Running sums; entry k includes step k. f = the step's duration divided by its prediction.
+        # A request's own work is computed from the sum of each coefficient.
         self._billing = Billing()
         self._unknown = array("q")
         self._stall = array("d")
         self._prefill = array("d")  # f·(α·P + κ·Q)
-        self._shared = array("d")  # the step without its stall, times the share of prefill in it
+        self._shared = array("d")  # (duration − stall) × prefill's share of the step
         self._base = array("d")  # f·γ
         self._alpha = array("d")
         self._kappa = array("d")
         self._beta = array("d")
-        self._beta_index = array("d")  # f·β·k: a decode's context grows by one each step
+        self._beta_index = array("d")  # f·β·k: a decode's context grows by one token per step
         self._delta = array("d")
         self._running = [0.0] * 9
         self._sums = (
@@ -108,7 +106,7 @@ class Ledger:
 
     @property
     def next_step(self) -> int:
-        """The number of the step that ends next."""
+        """Number of the step that will end next."""
         return self._forgotten + len(self._ends)
 
     def end_step(self, work: Work, begun: float, ended: float, sequences: int) -> float:
@@ -116,8 +114,8 @@ class Ledger:
 
         Args:
             work: the work that was scheduled in the step.
-            begun: earliest time at which the step could begin: the end of the previous step, or the
-                time at which the engine woke up.
+            begun: earliest possible start of the step: the end of the previous step, or the time at
+                which the engine stopped being idle.
             ended: time at which the step's outputs were ready.
             sequences: the number of requests in the step.
 
@@ -182,12 +180,11 @@ class Ledger:
 
         Args:
             track: the record of the request.
-            last: the last step that ended before the request ended, or None for the newest step in
-                the ledger.
-            paid: the newest step with work for the request, or None if it is the step `last`.
+            last: the last step that ended before the request ended; None for the newest step.
+            paid: the newest step with work for the request; None if this is `last`.
 
-        Returns: the request's engine time, or None if the request's first steps were dropped. For a
-        request that ended during its first step, the engine time contains only the bill.
+        Returns: the request's engine time, or None if its first steps were dropped. For a request
+        that ended during its first step, only the bill is set.
         """
         if last is None:
             last = self.next_step - 1
@@ -227,9 +224,7 @@ class Ledger:
         )
 
     def _first_step(self, track: Track) -> int | None:
-        """Return the step that ran when the request was scheduled, or None if the step was
-        dropped.
-        """
+        """Return the step that ran when the request was scheduled, or None if it was dropped."""
         position = bisect_right(self._ends, track.scheduled)
         if position == 0 and self._forgotten:
             return None
@@ -239,13 +234,14 @@ class Ledger:
         return self._ends[step - self._forgotten]
 
     def _between(self, sums: "array[float] | array[int]", after: int, upto: int) -> float:
-        """Return how much a cumulative sum grows after step `after`, up to step `upto`."""
+        """Return the increase of a running sum over the steps (after, upto]."""
         low, high = after - self._forgotten, upto - self._forgotten
         return sums[high] - (sums[low] if low >= 0 else 0)
 
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
-        """Return the seconds from preemptions until the discarded work was computed again, before
-        and after the first token.
+        """Return the seconds lost to preemptions before and after the first token.
+
+        A preemption costs the time until the discarded work is computed again.
         """
         before = after = 0.0
         for number, evicted in enumerate(track.evicted_after):
@@ -276,9 +272,8 @@ class Ledger:
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
-        # Steps during the request's prefill that had no work for it are attributed to other
-        # requests, in proportion to their work. While the request was preempted, they are
-        # attributed to the preemption.
+        # During prefill, a step without work for the request is attributed to the other requests,
+        # in proportion to their work, or to the preemption if the request was preempted.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks
@@ -322,9 +317,7 @@ class Ledger:
         return _summing_to(total, own, others_prefill, preempted, stall)
 
     def _longest_gap(self, track: Track, last: int) -> float | None:
-        """Return the longest time between two tokens in seconds, or None for fewer than two
-        tokens.
-        """
+        """Return the longest time between two tokens in seconds; None below two tokens."""
         longest = None
         previous_end: int | None = None
         for run in track.decodings:
@@ -339,9 +332,7 @@ class Ledger:
         return longest
 
     def _most_prefill_of_others(self, track: Track, last: int) -> int:
-        """Return the maximum of other requests' prompt tokens in one step, over the request's
-        steps.
-        """
+        """Return the largest number of other requests' prompt tokens in a step of this request."""
         most, tokens, forgotten = 0.0, self._prefill_tokens, self._forgotten
         for chunk in track.chunks:
             if chunk.step <= last:
@@ -356,10 +347,10 @@ class Ledger:
 def _summing_to(
     total: float, own: float, others_prefill: float, preempted: float, stall: float
 ) -> Parts:
-    """Return parts that sum to `total`. `others_decode` is the remainder.
+    """Return parts that sum to `total`; `others_decode` is the remainder.
 
     Rounding, or work that the model does not include, can make the remainder negative. The modelled
-    parts are then reduced in proportion. The total and the measured parts remain unchanged.
+    parts are then scaled down. The total and the measured parts stay unchanged.
     """
     preempted = min(preempted, total)
     stall = min(stall, total - preempted)

@@ -1,13 +1,13 @@
-"""A model of the duration of an engine step, which is fitted while the engine serves requests.
+"""Predicts the duration of an engine step. The model is fitted while the engine runs.
 
     step ≈ γ + α·P + κ·Q + β·C + δ·N
 
-P prefill tokens, Q attention work of the prefill chunks Σ p·(start + p/2), C context tokens that
-decodes read, N decoding sequences. The coefficients are not negative. The fit is relative least
-squares with Huber weights, so that a long stall does not bias it, and with exponential forgetting.
-It is stored as normal equations: a step costs a few dozen multiplications and no memory. The model
-predicts each step before the step updates it, so the reported error is the error on steps that it
-was not fitted to.
+P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2). C: context tokens
+that decodes read. N: decoding sequences. The coefficients are not negative. The fit is relative
+least squares with exponential forgetting, and with Huber weights, so that a long stall does not
+bias it. The fit is stored as normal equations: a step takes a few dozen multiplications and no
+memory. Each step is predicted before it updates the model, so the reported error is an
+out-of-sample error.
 
 Pure. docs/ledger.md describes the limits of the model.
 Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 1964.
@@ -16,13 +16,13 @@ Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 196
 from typing import NamedTuple
 
 SCALES = (1.0, 1e3, 1e6, 1e5, 1e2)
-"""Typical values of 1, P, Q, C, N, which keep the normal equations well conditioned."""
+"""Typical values of 1, P, Q, C, N. Dividing by them keeps the normal equations well conditioned."""
 
 FORGET = 1 - 1 / 4000
 """The weight of a step halves after 2,800 further steps."""
 
 MIN_STEPS = 64
-"""Number of steps to fit before the first prediction."""
+"""Minimum number of fitted steps before the first prediction."""
 
 SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
 """Steps between two solutions of the equations: at first, and after `SETTLED_STEPS`."""
@@ -34,14 +34,14 @@ HUBER = 3.0
 
 STALL_TYPICAL = 8.0
 STALL_RATIO = 0.5
-"""A step is stalled if it takes longer than predicted, and the excess is above this multiple of the
-typical error and above this share of the prediction. A smaller excess counts as noise, which all
+"""A step is stalled if its duration exceeds the prediction by more than `STALL_TYPICAL` typical
+errors and by more than this share of the prediction. A smaller excess counts as noise, which all
 requests share.
 """
 
 
 PACE_STEP = 0.02
-"""Change of the pace's logarithm in one step: the pace needs 35 steps from 1 to 2."""
+"""Change of the pace's logarithm per step: the pace rises from 1 to 2 in 35 steps."""
 
 PACE_LIMIT = 50.0
 
@@ -72,12 +72,12 @@ class StepModel:
         self._gain = 1.0
         """Weight of the newest step.
 
-        Raising this weight has the same effect as lowering the weights of all earlier steps, with
-        one multiplication instead of twenty.
+        Raising this weight is equivalent to lowering the weights of all earlier steps, with one
+        multiplication instead of twenty.
         """
         self.pace = 1.0
-        """Running median of the ratio of measured to predicted duration. The pace shows within tens
-        of steps that a machine became slower; the fit needs thousands of steps.
+        """Running median of measured over predicted duration. It follows a slower machine within
+        tens of steps; the fit needs thousands of steps.
         """
         self._typical_ratio = 0.2
         self._typical_s = 0.0
@@ -91,15 +91,15 @@ class StepModel:
 
     @property
     def error_ratio(self) -> float | None:
-        """Typical |error| on steps before they were fitted, relative to the prediction; None before
-        any.
+        """Typical out-of-sample |error|, relative to the prediction; None before the first
+        prediction.
         """
         return self._typical_ratio if self.ready else None
 
     @property
     def r_squared(self) -> float | None:
-        """Share of the variance that the model predicted, on steps before they were fitted; None
-        before any.
+        """Out-of-sample share of the variance that the model explains; None before the first
+        prediction.
         """
         if not self._weight:
             return None
@@ -113,10 +113,9 @@ class StepModel:
         return gamma + alpha * p / 1e3 + kappa * q / 1e6 + beta * c / 1e5 + delta * n / 1e2
 
     def stall_of(self, duration: float, predicted: float) -> float:
-        """Return the step time that no scheduled work explains, or 0 if it is within the model's
-        noise.
+        """Return the part of a step's duration that is a stall, or 0 if it is within the noise.
 
-        If all recent steps took longer, the machine is slower, and the excess is not a stall.
+        If all recent steps took longer than predicted, the machine is slower; that is not a stall.
         """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected
@@ -132,13 +131,12 @@ class StepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # The residual is relative to the pace, so that the fit follows a change that all steps
-            # have in common.
+            # The residual is relative to the pace, so that the fit can follow a change of all
+            # steps.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0
-            # Like a running median, a clipped mean ignores stalls, but it takes less computing
-            # time.
+            # A clipped mean ignores stalls, as a running median does, but is cheaper to compute.
             self._typical_ratio += 0.01 * (
                 min(ratio, 4 * self._typical_ratio) - self._typical_ratio
             )
@@ -191,9 +189,7 @@ class StepModel:
             self._gain = 1.0
 
     def _solve(self) -> None:
-        """Solve non-negative least squares by coordinate descent, starting at the current
-        solution.
-        """
+        """Solve non-negative least squares by coordinate descent from the current solution."""
         upper, x = self._normal, self._coefficients
         whole = [[upper[min(i, j)][max(i, j)] for j in range(5)] for i in range(5)]
         rows = [(i, row, row[i], self._moment[i]) for i, row in enumerate(whole) if row[i] > 0]

@@ -1,8 +1,7 @@
 """The engine arguments that affect latency, and a fingerprint of their values.
 
 Numbers, booleans and names are reported unchanged. A value that could identify its owner, such as
-the path of a model, is reported as a digest. Digests can be compared, but the value cannot be read
-from them.
+the path of a model, is reported as a digest: digests can be compared, but do not reveal the value.
 """
 
 import hashlib
@@ -62,8 +61,8 @@ _ARGUMENTS = {
 }
 
 _MEASURED = {"cache_config": ("num_gpu_blocks",)}
-"""Values that the engine computes when it starts. These values are reported, but are not part of
-the fingerprint, because they may differ slightly between two starts with the same arguments.
+"""Values that the engine computes when it starts. They are not part of the fingerprint, because
+they can differ between two starts with the same arguments.
 """
 
 
@@ -79,9 +78,9 @@ NAMES = _names_in(_ARGUMENTS) | MEASURED
 
 
 def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
-    """Return the arguments that affect latency, with their effective values, by `part.name`.
+    """Return the effective values of the arguments that affect latency, by `part.name`.
 
-    Arguments that this vLLM does not have, or that are unset, are left out.
+    Arguments that are unset, or that this vLLM does not have, are left out.
     """
     found: dict[str, Scalar] = {}
     for table in (_ARGUMENTS, _MEASURED):
@@ -92,12 +91,12 @@ def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
                 if value is not None:
                     found[f"{part.removesuffix('_config')}.{name}"] = value
     if not found.get("cache.num_gpu_blocks"):
-        found.pop("cache.num_gpu_blocks", None)  # vLLM sets 0 until it has measured the memory
+        found.pop("cache.num_gpu_blocks", None)  # 0 until vLLM has measured the memory
     return found
 
 
 def fingerprint(arguments: Mapping[str, Scalar]) -> str:
-    """Return eight hex digits that differ whenever an argument that affects latency differs."""
+    """Return eight hex digits that identify the values of the arguments."""
     chosen = {name: value for name, value in arguments.items() if name not in MEASURED}
     return _digest(json.dumps(chosen, sort_keys=True))
 

@@ -1,6 +1,6 @@
-"""CPU time of this process, of an engine core and of the machine; age of this process.
+"""Reads the CPU time of this process, of an engine core and of the machine, and this process's age.
 
-Totals begin at the first reading. The functions raise no exceptions; unavailable values are left
+Totals count from the first reading. The functions raise no exceptions; unavailable values are left
 out. Linux only.
 
 Source: proc_pid_stat(5), proc_stat(5).
@@ -67,8 +67,9 @@ class Processors:
 
 
 def own_age_s(proc: Path = Path("/proc")) -> float | None:
-    """Return the time since this process started, which includes the loading of modules; None if
-    unavailable.
+    """Return the seconds since this process started, or None if unavailable.
+
+    The time includes the loading of modules.
     """
     try:
         text = (proc / "self" / "stat").read_text()

@@ -1,7 +1,7 @@
 """The hardware of an engine, the shape of its model, and its loading time.
 
-These values are reported once, in the engine's start event. Values that this vLLM does not provide
-are left out. Tailspan computes bytes, FLOPs and cost from these values.
+They are reported once, in the engine's start event. Values that this vLLM does not provide are left
+out. Tailspan computes bytes, FLOPs and cost from them.
 """
 
 import time
@@ -16,9 +16,9 @@ from tailspan_vllm.engine_state.model_shape import shape_of
 T = TypeVar("T")
 
 MOST_LOADING_S = 3_600.0
-"""Maximum plausible loading time. If the process has run longer, a program created the engine long
-after the program's own start. The maximum is six times vLLM's limit for an engine's start
-(VLLM_ENGINE_READY_TIMEOUT_S, 600 s).
+"""Maximum plausible loading time: six times vLLM's limit for an engine's start
+(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). If the process is older, it created the engine long after its
+own start, and the process's age is not the loading time.
 """
 
 
@@ -38,11 +38,11 @@ UNKNOWN = Machine(None, None, {})
 def machine_of(vllm_config: Any, started_unix_ns: int | None = None) -> Machine:
     """Return the values that this vLLM provides.
 
-    The function raises no exception; a value that cannot be read is left out.
+    Raises no exception; a value that cannot be read is left out.
 
     Args:
         vllm_config: the engine's configuration.
-        started_unix_ns: timestamp at which the engine was ready; None for now.
+        started_unix_ns: time at which the engine was ready; None for the current time.
     """
     loading_s = _attempt("loading", lambda: _loading_s(started_unix_ns))
     device = _attempt("device", _device)
@@ -71,7 +71,7 @@ def _device() -> str | None:
     from vllm.platforms import current_platform
 
     if any("NonNvml" in each.__name__ for each in type(current_platform).__mro__):
-        return None  # it would initialise CUDA and take GPU memory in this process
+        return None  # the query would initialise CUDA, which takes GPU memory in this process
     ask = getattr(current_platform, "get_device_name", None)
     name = ask() if ask is not None else None
     return name[:256] if isinstance(name, str) and name else None

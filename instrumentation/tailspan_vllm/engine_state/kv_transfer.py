@@ -1,8 +1,7 @@
 """Converts the statistics of KV connectors to one format.
 
-Each connector reports its statistics in a different format. The supported connectors are NIXL and
-offloading (with its short and its full metric names), also inside a multi connector. Pure. Unknown
-statistics are left out.
+Pure. Each connector has its own format. The supported connectors are NIXL and offloading (with its
+short and its full metric names), also inside a multi connector. Unknown statistics are ignored.
 
 Source: vllm/distributed/kv_transfer/kv_connector/v1: nixl/stats.py, offloading/metrics.py,
 multi_connector.py.
@@ -25,9 +24,7 @@ _METRICS: Final[Mapping[str, str]] = {
     "vllm:kv_offload_store_time": names.KV_TRANSFER_TIME,
 }
 _MAX_DEPTH: Final = 4
-"""Maximum nesting depth of statistics: multi connector, its connectors, a metric, the metric's
-labels.
-"""
+"""Maximum nesting depth: multi connector, its connectors, a metric, the metric's labels."""
 
 
 def transferred(stats: Any) -> dict[str, int | float]:
@@ -57,9 +54,7 @@ def _amounts(stats: Any, depth: int) -> Iterator[tuple[str, int | float]]:
 
 
 def _numbers(value: Any) -> Iterator[int | float]:
-    """Yield the numbers in a number, in a list of observations, or in a dictionary keyed by
-    labels.
-    """
+    """Yield the numbers of a metric: one number, a list of numbers, or a dictionary by labels."""
     several = value.values() if isinstance(value, dict) else value
     for each in several if isinstance(value, dict | list | tuple) else (value,):
         if isinstance(each, int | float) and each >= 0:

@@ -1,12 +1,10 @@
-"""The shape of a served model: the numbers in the model's configuration that determine bytes and
-FLOPs.
+"""Reads the shape of a served model: the configuration values that determine bytes and FLOPs.
 
-Keys and values are those of Hugging Face's configurations and of vLLM's arguments, unchanged.
-`roofline/shape_from_config.py` interprets them. A model that it does not support today can
-therefore be supported later, without a change here. Only numbers, booleans and type names are
-reported, never a path or the name of a checkpoint. A key inside a part of the configuration has the
-part's name as prefix. A list is reported as the number of occurrences of each value:
-`layer_types.sliding_attention` = 20.
+Keys and values are reported unchanged from Hugging Face's configuration and vLLM's arguments.
+`roofline/shape_from_config.py` interprets them, so it can support further models without a change
+of this module. Only numbers, booleans and type names are reported, never a path or the name of a
+checkpoint. A key inside a part of the configuration has the part's name as prefix. A list is
+reported as the number of occurrences of each value: `layer_types.sliding_attention` = 20.
 
 Source: transformers' configuration classes; vllm/config, 0.12 to 0.33.
 """
@@ -126,8 +124,7 @@ _TEXT_LIMIT: Final = 64
 def shape_of(vllm_config: Any) -> dict[str, Scalar]:
     """Return the shape of an engine's model and of its parallelism, by key.
 
-    Raises: any exception, if the configuration has an unexpected structure. Missing keys are left
-    out.
+    Missing keys are left out. An unexpected structure can raise any exception.
     """
     model = vllm_config.model_config
     whole = getattr(model, "hf_config", None)

@@ -1,4 +1,4 @@
-"""The state of one engine: gauges, running totals, configuration, hardware."""
+"""Defines the state of one engine: gauges, running totals, configuration, hardware."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -26,16 +26,14 @@ class EngineState:
     gauges: dict[str, Number] = field(default_factory=dict)
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
-    """Failures of the plugin's hooks in the engine core, by hook. `snapshot` adds the failures in
-    this process.
-    """
+    """Failures of the plugin's hooks in the engine core, by hook; without those in this process."""
     drops: dict[str, int] = field(default_factory=dict)
     """Requests of this process that are not reported, by reason."""
 
     load: Any = None
-    """The latest `SchedulerStats`, or None; `step_statistics.load_of` reads it."""
+    """The latest `SchedulerStats`, or None. `step_statistics.load_of` converts it."""
     catch_up: Callable[[], None] = _nothing
-    """Adds up the recorded steps. It is called before a snapshot is made."""
+    """Adds up the recorded steps. Called before each snapshot."""
     version: str | None = None
     arguments: dict[str, Scalar] = field(default_factory=dict)
     """The effective engine arguments, as `config_fingerprint.arguments_of` returns them."""
@@ -51,10 +49,10 @@ class EngineState:
         hook_failures: Mapping[str, int],
         drops: Mapping[str, int] | None = None,
     ) -> "EngineState":
-        """Return a copy, which the engine's next step does not change.
+        """Return a copy that later steps do not change.
 
         Args:
-            own_totals: totals of the instrumentation itself, which are reported with every engine.
+            own_totals: totals of the instrumentation itself, which every engine reports.
             hook_failures: failures of the plugin's hooks in this process, by hook.
             drops: requests that are not reported, by reason.
         """

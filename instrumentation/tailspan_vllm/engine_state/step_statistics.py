@@ -21,7 +21,9 @@ class Load(NamedTuple):
 
 
 def load_of(seen: Any) -> Load:
-    """Return the load from a step's `SchedulerStats` or from gauges by name; unknown for None."""
+    """Return the load in a step's `SchedulerStats`, or in gauges by name. None gives an unknown
+    load.
+    """
     if seen is None:
         return Load(None, None, None)
     if isinstance(seen, Mapping):
@@ -60,9 +62,7 @@ def missing_in(steps: Iterable[Step]) -> list[str]:
 
 
 def add_steps(state: EngineState, steps: Iterable[Step]) -> None:
-    """Add the statistics of steps to an engine's totals, and set its gauges to the last step's
-    values.
-    """
+    """Add the statistics of steps to an engine's totals, and update its gauges."""
     decoded = prefilled = preempted = queries = hits = 0
     cached, local_cached, external_cached = False, 0, 0
     latest = None
@@ -108,17 +108,16 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     stages = getattr(stats, "num_kv_fetch_reqs_by_stage", None)
     if stages or names.FETCHING_KV in state.gauges:
         state.gauges[names.FETCHING_KV] = sum((stages or {}).values())
-    # The engine core reports waiting requests. vLLM's own count does not include requests that were
-    # never scheduled, because their QUEUED event arrives with their first output.
+    # The number of waiting LoRA requests comes from the engine core. vLLM's own count misses
+    # requests that were never scheduled, because their QUEUED event arrives with their first
+    # output.
     if "lora.max_loras" in state.arguments:
         running = getattr(stats, "running_lora_adapters", None)
         state.gauges[names.RUNNING_LORAS] = sum((running or {}).values())
 
 
 def _add_where_present(state: EngineState, stats: Any) -> None:
-    """Add statistics that only some engines have: connector, speculation, modelled FLOPs and
-    bytes.
-    """
+    """Add statistics that only some engines have: KV connector, speculation, FLOPs and bytes."""
     external = getattr(stats, "connector_prefix_cache_stats", None)
     if external is not None:
         state.add(names.EXTERNAL_CACHE_QUERIES, external.queries)

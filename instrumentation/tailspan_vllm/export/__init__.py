@@ -1,1 +1,1 @@
-"""Completes, queues and sends telemetry on two threads, and defines the retry rules."""
+"""Completes, queues and sends telemetry on two threads."""

@@ -1,6 +1,6 @@
 """Adds the engine cores' accounts, samples and identities to the front end's records.
 
-One thread may read the link while another thread completes records.
+One thread may read the link while another completes records.
 """
 
 import threading
@@ -18,29 +18,27 @@ from tailspan_vllm.request.prefix_ladder import LadderKey
 from tailspan_vllm.request.record import RequestRecord
 
 KEPT = 32768
-"""Maximum number of accounts that wait for their record. This includes accounts for requests of
-other API servers.
+"""Maximum number of accounts that wait for their record, including accounts of other API servers'
+requests.
 """
 
 ENGINES_KEPT = 1024
-"""Maximum number of engines with stored samples and identities, more than any server has."""
+"""Maximum number of engines with stored samples and identities; no server has more engines."""
 
 DISCOVER_S = 5.0
 
 _AS_SETTLED = tuple(
     {*Account._fields} & {*RequestRecord.__slots__} - {"scheduled", "first_token", "last_token"}
 )
-"""The fields that are copied from an account to the record. The timestamps are those of the record
-itself.
-"""
+"""Account fields that are copied to the record."""
 
 
 class AccountJoin:
-    """Messages of this server's engines that were not yet added to a record or state.
+    """Stores the messages of this server's engines until they are added to a record or state.
 
     Args:
-        token: of the link, or None if the link has no token.
-        prefix_key: the secret for prefix ladders; None for records without them.
+        token: the link's token, or None without a link.
+        prefix_key: the secret for prefix ladders; None for no ladders.
     """
 
     def __init__(self, token: str | None, prefix_key: str | None = None) -> None:
@@ -94,9 +92,7 @@ class AccountJoin:
                 by_engine.popitem()
 
     def _take_sample(self, sample: dict[str, Any]) -> None:
-        """Replace the stored sample of an engine, but keep the longest step since the last
-        export.
-        """
+        """Replace an engine's stored sample, but keep the longest step since the last export."""
         gauges = sample["gauges"]
         before = self._samples.get(sample["engine"], {}).get("gauges", {})
         if names.LONGEST_STEP in before:
@@ -105,9 +101,9 @@ class AccountJoin:
         self._samples[sample["engine"]] = sample
 
     def apply(self, record: RequestRecord) -> bool:
-        """Complete a record with its account, and with its engine's model and configuration.
+        """Add the request's account and its engine's model and configuration to a record.
 
-        Returns: False if the account has not arrived, but may still arrive.
+        Returns: False if the account may still arrive.
         """
         with self._lock:
             return self._apply(record)
@@ -115,7 +111,7 @@ class AccountJoin:
     def _apply(self, record: RequestRecord) -> bool:
         complete = self._settle(record)
         if record.model is None and record.engine_request_id is not None and self._identities:
-            # An offline LLM has no stat logger, so its front end has no model name.
+            # The front end of an offline LLM has no stat logger, so it has no model name.
             identity = self._identities.get(record.engine if record.engine is not None else -1)
             if identity is None and len(self._identities) == 1:
                 (identity,) = self._identities.values()
@@ -143,8 +139,7 @@ class AccountJoin:
         if record.left_early:
             _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:
-            # vLLM keeps no statistics (--disable-log-stats, or an offline LLM), but the ledger
-            # does.
+            # vLLM has no statistics (--disable-log-stats, or an offline LLM), but the ledger does.
             record.queued = record.arrived
             record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
             record.first_token, record.last_token = account.first_token, account.last_token
@@ -154,7 +149,7 @@ class AccountJoin:
     def unclaimed(self, known: Container[int]) -> list[EngineState]:
         """Return states of the engines that have no stat logger in this process.
 
-        Their identities arrived over the link. For example, an offline `LLM` loads no stat loggers.
+        An offline `LLM`, for example, loads no stat loggers. The identities arrived over the link.
         """
         with self._lock:
             identities = dict(self._identities)
@@ -180,7 +175,7 @@ class AccountJoin:
 
     def add_sample(self, state: EngineState) -> None:
         """Add an engine's own totals and step model to its state."""
-        state.gauges.pop(names.LONGEST_STEP, None)  # it belongs to the previous interval
+        state.gauges.pop(names.LONGEST_STEP, None)  # the value of the previous interval
         with self._lock:
             sample = self._samples.pop(state.engine, None)
         if sample is not None:
@@ -194,7 +189,7 @@ class AccountJoin:
 def _set_instants_until_left(record: RequestRecord, account: Account) -> None:
     """Set the engine's timestamps that precede the client's disconnection.
 
-    The engine learns of the abort later, and may have continued with the request until then.
+    The abort reaches the engine later, and the engine may have continued the request until then.
     """
     if account.waited is None:
         return

@@ -1,8 +1,8 @@
 """Reads the OTEL_EXPORTER_OTLP_* variables, which define where and how each signal is sent.
 
-A signal's own variable (OTEL_EXPORTER_OTLP_TRACES_TIMEOUT) overrides the general variable. A
-malformed value is replaced by its default and reported as a complaint, without an exception.
-Source: OpenTelemetry specification, "OpenTelemetry Protocol Exporter"; W3C Baggage for headers.
+A signal's own variable, such as OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, overrides the general variable.
+A malformed value is replaced by its default and reported; it raises no exception. Source:
+OpenTelemetry specification, "OpenTelemetry Protocol Exporter"; W3C Baggage for headers.
 """
 
 import math
@@ -21,12 +21,12 @@ Complain = Callable[[str], None]
 SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics", "logs")
 
 DEFAULT_TIMEOUT_S: Final = 10.0
-"""The specification's default."""
+"""The default of the specification."""
 
 _MILLISECONDS_FROM: Final = 1000.0
-"""Numbers from this one on are milliseconds, as in the specification. Smaller numbers are seconds,
-as in OpenTelemetry's Python exporters. An export takes between 1 s and 1,000 s, so the two ranges
-do not overlap.
+"""A timeout of at least this number is in milliseconds, as in the specification. A smaller number
+is in seconds, as in OpenTelemetry's Python exporters. Practical timeouts are between 1 s and 1,000
+s, so no number is ambiguous.
 """
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+")
@@ -43,7 +43,7 @@ class Destination:
     signal: Signal
     protocol: Protocol
     endpoint: str
-    """For HTTP, a URL with its path; for gRPC, a target."""
+    """A URL with its path (HTTP), or a target (gRPC)."""
     secure: bool = False
     headers: tuple[tuple[str, str], ...] = ()
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -61,10 +61,7 @@ class Destination:
 
 
 def protocol_of(environ: Mapping[str, str], complain: Complain) -> Protocol:
-    """Return the configured protocol.
-
-    Without one, return the usual protocol of the endpoint's port.
-    """
+    """Return the configured protocol, or else the usual protocol of the endpoint's port."""
     endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip().rstrip("/")
     by_port: Protocol = "http/protobuf" if endpoint.endswith(":4318") else "grpc"
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
@@ -119,9 +116,7 @@ class _Reader:
         self._complain = complain
 
     def _given(self, variable: str) -> tuple[str, str]:
-        """Return the name and value of the variable that applies, or an empty value if none is
-        set.
-        """
+        """Return the name and value of the variable that applies; the value is empty if unset."""
         for name in (
             f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{variable}",
             f"OTEL_EXPORTER_OTLP_{variable}",
@@ -162,7 +157,7 @@ class _Reader:
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return the headers to send.
 
-        Complaints never contain the values of headers, because they may be secrets.
+        A complaint never contains a header's value, because it may be secret.
         """
         name, given = self._given("HEADERS")
         headers = []
@@ -228,7 +223,7 @@ class _Reader:
 def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
-        _ = parts.port  # raises if it is not a port
+        _ = parts.port  # raises ValueError for an invalid port
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname) and " " not in text

@@ -1,8 +1,7 @@
-"""Sends each engine start until the collector accepts or refuses it, and sends it again after an
-outage.
+"""Sends each engine start until the collector accepts or refuses it, and again after an outage.
 
-Each start is delivered at least once. A start that is sent again is identical to the nanosecond, so
-the receiver can drop it.
+Each start is delivered at least once. A repeated start is identical, including its timestamp, so
+the receiver can discard it.
 """
 
 import time
@@ -24,7 +23,8 @@ class EngineStarts:
 
     Args:
         export: sends a message and returns the outcome.
-        clock_unix_ns: returns the current time, for the timestamp of a configuration change.
+        clock_unix_ns: returns the current time, which becomes the timestamp of a configuration
+            change.
         backoff: computes the pauses between attempts.
     """
 
@@ -41,9 +41,7 @@ class EngineStarts:
         self._backoff = backoff or Backoff()
 
     def resend(self) -> None:
-        """Mark all starts as unsent, because the collector may have lost them, or may be another
-        instance.
-        """
+        """Mark all starts as unsent. The collector may have lost them, or may be a new one."""
         self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
@@ -59,7 +57,7 @@ class EngineStarts:
         for engine in sorted(self._due):
             if not self._backoff.due(now):
                 return
-            # One event per message, so that a refused event does not affect other events.
+            # One event per message, so that a refusal affects only one event.
             outcome = self._export(message_of([self._in_force[engine]], resource))
             if outcome.retryable:
                 self._backoff.wait(now, outcome.wait_s)

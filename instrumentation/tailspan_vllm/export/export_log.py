@@ -24,7 +24,7 @@ class ExportLog:
 
     Args:
         settings: the destinations of the signals.
-        logger: vLLM's.
+        logger: vLLM's logger.
         clock: monotonic seconds.
     """
 
@@ -43,7 +43,7 @@ class ExportLog:
 
     @property
     def away(self) -> frozenset[Signal]:
-        """The signals for which the collector currently does not respond or asks to wait."""
+        """The signals whose collector does not respond or asks to wait."""
         return frozenset(self._away)
 
     def begin(self) -> None:
@@ -84,7 +84,7 @@ class ExportLog:
             self._refused(signal, shown, outcome.reason)
 
     def _refused(self, signal: Signal, shown: str, reason: str) -> None:
-        # Refusals are grouped by their code, because the text after it may differ each time.
+        # Group refusals by their code only, because the text after the code can vary.
         group, now = (signal, reason.partition(":")[0]), self._clock()
         if now - self._logged_at.get(group, -REPEAT_S) < REPEAT_S:
             return

@@ -1,4 +1,4 @@
-"""The work of the sending thread: exports spans, samples, engine starts and requests in flight."""
+"""Exports spans, samples, engine starts and requests in flight, on the sending thread."""
 
 import os
 import time
@@ -33,12 +33,12 @@ message.
 
 
 class Exporter:
-    """Sends all queued data when it is called.
+    """Sends the queued data of each signal.
 
     Args:
         settings: destinations and batch size.
         drops: counts dropped requests.
-        reports: writes the log messages about sending.
+        reports: logs changes in the outcomes of sending.
     """
 
     def __init__(self, settings: Settings, drops: Drops, reports: ExportLog) -> None:
@@ -56,7 +56,7 @@ class Exporter:
             self._post["metrics"],
             lambda samples: encode_numbers(metrics_of(samples, self._resource)),
             SAMPLES_PER_EXPORT,
-            lambda _count, _reason: None,  # totals are cumulative, and the refusal is logged
+            lambda _count, _reason: None,  # totals are cumulative, so no count is needed
             partial(reports.note, "metrics"),
         )
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
@@ -64,7 +64,7 @@ class Exporter:
         self._in_flight = InFlightReports(self._send_events)
 
     def name(self, port: int | None) -> None:
-        """Use a replica name with the port from now on, and send engine starts again."""
+        """Set the port in the replica's name, and send engine starts again."""
         if port != self._port:
             self._port = port
             self._resource = self._named_resource()
@@ -80,16 +80,13 @@ class Exporter:
                 self._settings.batch_limit,
                 self._drops.add,
                 partial(self._reports.note, "traces"),
-                backoff=self._spans_backoff,  # both queues have the same collector
+                backoff=self._spans_backoff,  # both queues use the same collector
             )
         self._spans[queue].send(queue.spans, queue.taken)
 
     @guard.harmless("send_samples")
     def send_samples(self, samples: deque[Sample]) -> None:
-        """Send samples.
-
-        If the collector is unreachable, the latest `SAMPLES_KEPT` samples stay queued.
-        """
+        """Send samples, or keep the latest `SAMPLES_KEPT` while the collector is unreachable."""
         while samples:
             self._samples.append(samples.popleft())
         self._metrics.send(self._samples)
@@ -98,16 +95,14 @@ class Exporter:
     def send_starts(self, engines: Mapping[int, EngineState]) -> None:
         """Send engine starts that the collector has not accepted yet."""
         if self._reports.away - {"logs"}:
-            # After an outage, the collector may have lost the starts, or may be another instance.
+            # After an outage, the collector may have lost the starts or may be a new one.
             self._starts.resend()
         elif self._settings.events:
             self._starts.send(list(engines.values()), self._resource, time.monotonic())
 
     @guard.harmless("send_in_flight")
     def send_in_flight(self, in_flight: InFlight, build: BuildInFlight) -> None:
-        """Report the requests in flight, unless spans wait, because reports must not delay
-        spans.
-        """
+        """Report the requests in flight, unless spans are waiting: reports must not delay spans."""
         if self._settings.events and self._settings.spans and not self._reports.away - {"logs"}:
             self._in_flight.send(in_flight, build, self._resource)
 

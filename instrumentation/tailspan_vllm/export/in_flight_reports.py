@@ -1,9 +1,8 @@
-"""Reports requests that have not ended, so that a late request counts before it ends.
+"""Reports unfinished requests, so that a late request counts before it ends.
 
 Each report is a log record (`tailspan.request.in_flight`) with the ids of the request's later span.
-A message is sent until the collector accepts or refuses it. Only then is the next message built.
-Therefore each report, and finally the span, can contain the age of the request at the previous
-report.
+The next message is built only after the collector has accepted or refused the current one. Each
+report, and finally the span, can therefore contain the request's age at the previous report.
 """
 
 import time
@@ -24,21 +23,21 @@ YOUNGEST_S: Final = 5.0
 """Requests below this age are not reported, because most of them end before the next export."""
 
 REPORT_S: Final = 10.0
-"""Interval between two reports. Objectives are evaluated every 15 s, so each evaluation has a new
+"""Interval between two reports. Objectives are evaluated every 15 s, so each evaluation uses a new
 report.
 """
 
 MAX_REQUESTS: Final = 1_000
-"""Maximum number of requests in one report, oldest first. The other requests count when they end.
-vLLM runs at most 1,024 requests at once on the largest GPUs (`max_num_seqs`).
+"""Maximum number of requests per report, oldest first. The others count when they end. vLLM runs at
+most 1,024 requests at once on the largest GPUs (`max_num_seqs`).
 """
 
 REFUSED_PAUSE_S: Final = 300.0
-"""Pause after a refused report. It is long, because many backends do not accept log records."""
+"""Pause after a refused report. Many backends never accept log records, so the pause is long."""
 
 Export = Callable[[ExportLogsServiceRequest], Outcome]
 BuildInFlight = Callable[[Flight, float], RequestRecord]
-"""Builds the record of a request in flight for a given timestamp."""
+"""Builds the record of a request in flight, as of a given time."""
 
 
 class InFlightReports:
@@ -100,8 +99,7 @@ class InFlightReports:
                 continue
             record, before = build(flight, now), flight.reported_at
             flight.reported_at = now
-            # Checked after `reported_at` is set, because a span that is built from now on contains
-            # it.
+            # Check this after setting `reported_at`: a span that is built from now on contains it.
             if flight in in_flight:
                 records.append(record)
                 self._before.append((flight, before))

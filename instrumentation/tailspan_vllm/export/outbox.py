@@ -1,7 +1,5 @@
 """Sends one signal's items in order.
 
-Batches that the collector does not accept are sent again, split or dropped.
-
 If the collector asks for a retry, the batch stays at the front of the queue until a pause is over.
 If the collector refuses a batch, the outbox halves it until one item is left, which is dropped and
 counted. The batch size grows again as batches are accepted.
@@ -20,7 +18,7 @@ from tailspan_vllm.export.transport import Outcome, Post, Verdict
 T = TypeVar("T")
 
 EXPORTS_PER_ROUND: Final = 64
-"""Finding one refused item takes about 2 log2(512) = 18 exports."""
+"""Maximum number of exports per call of `send`. Finding one refused item in 512 takes about 18."""
 
 
 class Outbox(Generic[T]):
@@ -61,7 +59,7 @@ class Outbox(Generic[T]):
 
         Args:
             queue: the queue; other threads may append to it.
-            taken: called with the items that have left the queue because they were sent or dropped.
+            taken: called with the items that were sent or dropped.
         """
         for _ in range(EXPORTS_PER_ROUND):
             if not queue or not self._backoff.due(self._clock()):
@@ -85,7 +83,7 @@ class Outbox(Generic[T]):
     def _settled(self, outcome: Outcome, batch: Sequence[T]) -> bool:
         """Return whether the batch was sent or dropped.
 
-        If not, the caller retries later or with a smaller batch.
+        Otherwise the caller retries later or with a smaller batch.
         """
         now = self._clock()
         if outcome.verdict is Verdict.ACCEPTED:
@@ -102,6 +100,6 @@ class Outbox(Generic[T]):
             return False
         self._drop(len(batch), outcome.verdict.value)
         if outcome.verdict is Verdict.DENIED:
-            # The next batch would also be refused. A pause between the batches limits the loss.
+            # The collector would also refuse the next batch. A pause limits the loss.
             self._backoff.wait(now, outcome.wait_s)
         return True

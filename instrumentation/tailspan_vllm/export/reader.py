@@ -1,4 +1,4 @@
-"""The work of the reading thread: reads the engines' link, completes requests, samples the engines.
+"""Reads the engines' messages, completes requests and samples engines, on the reading thread.
 
 This thread never uses the network.
 """
@@ -26,14 +26,12 @@ JOIN_S: Final = 2.0
 """Maximum time that a record waits for the account from the engine."""
 
 SAMPLES_KEPT: Final = 600
-"""Maximum number of samples that wait for an unreachable collector. The oldest samples are dropped,
-which loses no counts because totals are cumulative.
+"""Maximum number of samples that wait for an unreachable collector. The oldest samples are dropped;
+no counts are lost, because totals are cumulative.
 """
 
 _NO_RESOURCE: Final = Resource({})
-"""Resource of encoded spans. Spans are encoded before the replica's resource is added to the
-export.
-"""
+"""Empty resource for encoding spans. The export adds the replica's resource later."""
 
 
 class Reader:
@@ -46,8 +44,8 @@ class Reader:
 
     def __init__(self, join: AccountJoin, drops: Drops) -> None:
         self.engines: dict[int, EngineState] = {}
-        """The engines to sample each second. Engines that are known only from the link are
-        added.
+        """The engines to sample each second, by number. The reader adds engines that it finds only
+        through the link.
         """
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
         self.in_flight: Callable[[], InFlight | None] = lambda: None
@@ -73,7 +71,7 @@ class Reader:
         self._join.close()
 
     def complete(self, queues: Iterable[SpanQueue], closing: bool) -> None:
-        """Encode the requests whose accounts have arrived, or whose accounts will not arrive.
+        """Encode the requests whose accounts have arrived or will not arrive.
 
         Args:
             queues: the queues of ended requests.

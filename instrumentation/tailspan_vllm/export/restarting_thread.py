@@ -1,4 +1,4 @@
-"""Daemon threads that are started again if they end unexpectedly."""
+"""Runs daemon threads, and restarts them if they end unexpectedly."""
 
 import threading
 import time
@@ -9,8 +9,8 @@ from tailspan_vllm import guard
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""The longest pause before a restart. A permanent defect then costs little work and few log
-lines.
+"""The longest pause before a restart. It limits the work and the log lines that a permanent defect
+causes.
 """
 
 
@@ -19,8 +19,8 @@ class RestartingThread:
     exception.
 
     Args:
-        name: the thread's name, under which failures are counted.
-        run: the procedure.
+        name: the thread's name; failures are counted under it.
+        run: the function.
         stop: set when the program ends; also ends the pause before a restart.
         clock: monotonic seconds.
     """
@@ -49,7 +49,7 @@ class RestartingThread:
     def ensure(self) -> None:
         """Start the thread unless it is running.
 
-        After a fork, the thread does not run in the child process.
+        A forked child process must call this again.
         """
         with self._lock:
             if self.alive or self._stop.is_set() or self._clock() < self._not_before:
@@ -74,7 +74,7 @@ class RestartingThread:
             begun = self._clock()
             try:
                 self._run()
-            except BaseException:  # also SystemExit: no library may end this thread
+            except BaseException:  # also SystemExit, so that no library can end this thread
                 guard.note_failure(self._name)
             else:
                 return

@@ -15,18 +15,17 @@ from tailspan_vllm.export.transport import Outcome
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-"""Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters. After an outage of hours, the
-sender reaches the collector again within about 30 s.
+"""The longest pause. Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters. After a long
+outage, sending resumes within about 30 s.
 """
 
 JITTER: Final = 0.2
-"""Random share of a pause, as in OpenTelemetry's exporters, so that servers do not retry at the
-same time.
+"""Random share of a pause, so that servers do not retry at the same time. OpenTelemetry's exporters
+use the same share.
 """
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
-"""The longest pause that a collector may request. After a longer pause the queue would be full, so
-a collector or proxy that requests more is misconfigured.
+"""The longest pause that a collector may request. During a longer pause, the queue would overflow.
 """
 
 
@@ -60,10 +59,10 @@ class Backoff:
         return now >= self._not_before
 
     def wait(self, now: float, requested_s: float | None) -> float:
-        """Begin a pause, and return its seconds: as requested, or twice as long as the last pause.
+        """Begin a pause and return its duration in seconds.
 
-
-        A requested pause of 0 s, such as a Retry-After date in the past, is ignored.
+        The pause is the requested pause, or else twice the last pause. A requested pause of 0 s,
+        such as a Retry-After date in the past, is ignored.
         """
         if not requested_s:
             pause_s = self._pause_s * self._jitter()
@@ -93,7 +92,7 @@ def deliver(
         backoff: computes the pauses.
         clock: monotonic seconds.
         pause: waits.
-        last_attempt: returns whether to stop after a retryable response.
+        last_attempt: returns whether to stop even though the response is retryable.
 
     Returns: the last outcome, which is retryable only if `last_attempt` returned True.
     """

@@ -2,10 +2,10 @@
 
 The server's threads only append to a queue. The reading thread reads the engine cores' messages,
 completes ended requests and samples the engines each second. It never waits for the network. The
-sending thread exports every few seconds or when a batch is full, because an export costs more than
-its content. While the collector is unreachable, requests wait in the queue. At the queue's limits,
-further requests are dropped and counted. A span has the same ids in every retry, so the receiver
-recognises a span that is sent again.
+sending thread exports when a batch is full, or every few seconds, because each export has a fixed
+cost. While the collector is unreachable, requests wait in the queue. If the queue is full, further
+requests are dropped and counted. A span has the same ids in every retry, so the receiver can
+discard duplicates.
 """
 
 import atexit
@@ -37,31 +37,29 @@ FLUSH_S: Final = 2.0
 
 READ_S: Final = 0.2
 """Interval between two reads of the link. The engine core writes ten times a second. The socket
-holds about 200 kB, the accounts of 700 requests.
+buffers about 200 kB: the accounts of 700 requests.
 """
 
 SAMPLE_S: Final = 1.0
 """Interval between two samples of the engines."""
 
 LOOKS, LOOK_S = 200, 0.05
-"""Number of attempts to connect to the engine of a first request, and the pause between two
-attempts. All attempts may fail, because engines on another machine have no link.
+"""Number of attempts to connect to an engine at its first request, and the pause between them in
+seconds. All attempts fail for an engine on another machine, which has no link.
 """
 
 NAME_WAIT_S: Final = 120.0
-"""Maximum time that exports wait for the port, which is part of the replica's name. A server's port
-is set when its application is built, seconds after its engine is ready, or later on a busy machine.
-Until then, requests are queued, and samples are queued for up to ten minutes.
+"""Maximum time that exports wait for the port, which is part of the replica's name. The port is
+known when the server builds its application, usually seconds after the engine is ready. Until then,
+requests are queued, and samples are queued for up to ten minutes.
 """
 
 REFUSED_SHARE: Final = 4
-"""Requests that were refused before they reached the engine have a separate queue with a quarter of
-the size.
-"""
+"""Refused requests have a separate queue, whose limit is the main limit divided by this number."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Rate limits of reported unauthenticated requests: enough to show the attempts and when they
-began, and at most 86,400 rows per day.
+"""Limits on reported unauthenticated requests. The reports still show when such attempts began, and
+add at most 86,400 rows per day.
 """
 
 Kind = Literal["served", "refused", "unauthenticated"]
@@ -83,7 +81,7 @@ class Sender:
         self._build_in_flight: BuildInFlight | None = None
         self._port: int | None = None
         self._named = threading.Event()
-        """Set when the replica's port is known, or when it is clear that there is no port."""
+        """Set when the replica's port is known, or known to be absent."""
         self._wake = threading.Event()
         self._due = threading.Event()
         """Set when the next export must start at once."""
@@ -105,7 +103,7 @@ class Sender:
         """Set the sources of engine states and of requests in flight.
 
         Args:
-            engines: the engines to sample each second. Engines that are known only from the link
+            engines: the engines to sample each second. Engines that are found only through the link
                 are added.
             at_end: called before the last export.
             in_flight: returns the requests in flight, or None if they are not captured.
@@ -153,11 +151,9 @@ class Sender:
             self.start()
 
     def expect(self) -> None:
-        """Try to connect to the engine's end of the link soon, because a request is entering the
-        engine.
-        """
+        """Try to connect to the engine soon, because a request is entering it."""
         if not self._named.is_set():
-            self._named.set()  # a server's port is set by now; an offline program has none
+            self._named.set()  # a server's port is known by now; an offline program has no port
         if self._looks_left and not self._reader.connected and self._settings.enabled:
             self.start()
             self._wake.set()
@@ -182,7 +178,7 @@ class Sender:
         batch_limit = self._settings.batch_limit
         due, rounds = 0.0, 0
         while True:
-            closing = self._closing.is_set()  # read first: later data is for the next round
+            closing = self._closing.is_set()  # first: later data is for the next round
             self._reader.read_link()
             now = time.monotonic()
             if closing or now >= due or len(self._served.ended) >= batch_limit:
@@ -203,10 +199,9 @@ class Sender:
     def _pause(self, seconds: float) -> None:
         """Wait until the next read.
 
-        If the thread is woken, connect to the engine that is about to write.
-
-        An engine accepts connections between its steps, and after a short burst of steps the next
-        step may follow only after hours.
+        If the thread is woken, it connects to the engine that is about to send accounts. An engine
+        accepts connections only between its steps, and after a short burst the next step may begin
+        hours later.
         """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._closing.is_set():
@@ -221,8 +216,7 @@ class Sender:
     # --- the sending thread ---------------------------------------------------------------
 
     def _send(self) -> None:
-        # vLLM configures its logging after it has loaded its plugins, and before this thread
-        # starts.
+        # Log only now: vLLM configures its logging after it has loaded its plugins.
         self._reports.begin()
         exports = Exporter(self._settings, self._drops, self._reports)
         self._named.wait(NAME_WAIT_S)

@@ -1,4 +1,4 @@
-"""The bounded queue of requests that wait for export, and the counts of dropped requests."""
+"""Defines the bounded queue of requests that wait for export, and counts dropped requests."""
 
 import threading
 import time
@@ -40,7 +40,7 @@ class Drops:
 
 
 class Allowance:
-    """A limit on a rate, with a burst (token bucket). Use it on one thread only.
+    """Limits a rate, with a burst (token bucket). Use it on one thread only.
 
     Args:
         per_s: average number per second.
@@ -58,7 +58,7 @@ class Allowance:
         self._at = clock()
 
     def take(self) -> bool:
-        """Take one token, or return False if no token is left."""
+        """Take a token, and return whether one was left."""
         now = self._clock()
         self._left = min(self._left + (now - self._at) * self._per_s, self._burst)
         self._at = now
@@ -85,7 +85,7 @@ class SpanQueue:
         self.records: list[tuple[float, RequestRecord]] = []
         """Records that wait for the engine's account."""
         self.spans: deque[bytes] = deque()
-        """Encoded, oldest first."""
+        """Encoded spans, oldest first."""
         self._limit = limit
         self._byte_limit = byte_limit
         self._bytes = 0
@@ -96,17 +96,14 @@ class SpanQueue:
         return len(self.ended) + len(self.records) + len(self.spans)
 
     def submit(self, build: BuildRecord) -> None:
-        """Accept a request that has ended.
-
-        If the queue is full, the request is dropped and counted.
-        """
+        """Add a request that has ended, or drop and count it if the queue is full."""
         if len(self) >= self._limit:
             self._drops.add(1, QUEUE_FULL)
         else:
             self.ended.append((time.monotonic(), build))
 
     def add(self, span: bytes) -> None:
-        """Accept an encoded span. If the span does not fit, it is dropped and counted."""
+        """Add an encoded span, or drop and count it if it does not fit."""
         if len(span) > SPAN_BYTES:
             self._drops.add(1, "too_large")
             return

@@ -1,9 +1,9 @@
 """Sends one encoded OTLP message once, and returns the outcome.
 
-OpenTelemetry's own exporters return only success or failure, wait between their retries, and raise
-an exception for a malformed variable. This plugin splits refused batches and respects the
-collector's pauses, so it needs the response itself.
-Source: OTLP specification 1.x, "OTLP/gRPC" and "OTLP/HTTP": response, throttling, retryable codes.
+OpenTelemetry's own exporters return only success or failure, sleep between retries, and raise an
+exception for a malformed variable. The plugin needs the response itself, to split refused batches
+and to respect the collector's pauses. Source: OTLP specification 1.x, "OTLP/gRPC" and "OTLP/HTTP":
+response, throttling, retryable codes.
 """
 
 import gzip
@@ -26,13 +26,13 @@ from tailspan_vllm.export.destination import Compression, Destination, Signal
 
 
 class Verdict(Enum):
-    """The result of sending a message, which determines what to do next."""
+    """The result of sending a message."""
 
     ACCEPTED = "accepted"
     UNREACHABLE = "unreachable"
-    """There was no response. The message can be sent again later."""
+    """There was no response. Send the message again later."""
     BUSY = "busy"
-    """The collector asks the sender to wait before it sends the message again."""
+    """The collector asks for a pause before the message is sent again."""
     REFUSED = "refused"
     """The collector refuses this message, but may accept some of its items."""
     DENIED = "denied"
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
 
     verdict: Verdict
     reason: str = ""
-    """A status code or the name of an error, followed by the collector's message. One line."""
+    """A status code or error name, followed by the collector's message. One line."""
     wait_s: float | None = None
     """Seconds that the collector asks to wait before the next message."""
     rejected: int = 0
@@ -62,8 +62,8 @@ Post = Callable[[bytes], Outcome]
 """Sends a message once, within the time limit of the destination. Never raises."""
 
 ANSWER_BYTES: Final = 65536
-"""Maximum number of bytes of an HTTP response that are read. A partial success is a number and a
-sentence.
+"""Maximum number of bytes to read from an HTTP response. A valid response contains a number and a
+sentence at most.
 """
 
 REASON_CHARS: Final = 200
@@ -96,9 +96,9 @@ _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 
 _RECONNECT_MS: Final = 5000
-"""Upper limit of gRPC's own pause between connection attempts, which is two minutes by default.
+"""Upper limit of gRPC's own pause between connection attempts (default: two minutes).
 
-This pause is added to the outbox's pause.
+It is added to the outbox's pause.
 """
 
 
@@ -162,7 +162,7 @@ def _rpc_failure(error: Any) -> Outcome:
 
 
 def _retry_delay_s(trailing: Mapping[str, Any]) -> float | None:
-    """Return the retry delay of the server's RetryInfo in seconds, or None without one."""
+    """Return the retry delay in the server's RetryInfo in seconds, or None without RetryInfo."""
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 
@@ -224,7 +224,7 @@ def _http_post(destination: Destination) -> Post:
             except requests.ConnectionError as error:
                 if isinstance(error, requests.Timeout):
                     raise
-                return attempt(body)  # the idle connection may have been closed
+                return attempt(body)  # the server may have closed the idle connection
         except (requests.ConnectionError, requests.Timeout, OSError) as error:
             if isinstance(error, ValueError):  # requests: a malformed URL or header
                 return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
@@ -263,7 +263,7 @@ def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> O
 
 
 def _retry_after_s(text: str) -> float | None:
-    """Return the number of seconds in a Retry-After header, which contains a delay or a date.
+    """Return the seconds to wait according to a Retry-After header (a delay or a date).
 
     Source: RFC 9110, "Retry-After".
     """
@@ -291,7 +291,7 @@ def _accepted(answer: Any, rejected: str) -> Outcome:
 
 
 def _line(text: str) -> str:
-    """Return a printable line of limited length from a text that another program sent."""
+    """Convert a text from another program to one printable line of limited length."""
     return "".join(c if c.isprintable() else " " for c in text[:REASON_CHARS]).strip()
 
 

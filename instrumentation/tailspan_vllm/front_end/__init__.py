@@ -1,1 +1,1 @@
-"""Code inside the API server: hooks in vLLM's front end, which capture its requests."""
+"""Captures requests inside the API server, through hooks in vLLM's front end."""

@@ -1,6 +1,6 @@
 """Captures the requests of one front-end process.
 
-A request is reported when both its HTTP exchange and its flight through the engine have ended. This
+A request is reported when both its HTTP exchange and its engine request (`Flight`) have ended. This
 code runs on the server's event loop, so it only copies values and reads the clock.
 `record_builder.py` does the remaining work on the reading thread.
 """
@@ -34,9 +34,9 @@ class Capture:
         self.in_flight = InFlight()
         self._removed: list[Flight] = []
         self._unsettled: dict[int, Exchange] = {}
-        """Ended exchanges with requests whose end the engine has not reported."""
+        """Ended exchanges that wait for the engine to report the end of a request."""
         self._lost: dict[int, Exchange] = {}
-        """Unfinished exchanges with a request for which a hook failed."""
+        """Unfinished exchanges for which a hook failed."""
         self.sender.observe(
             self.engines,
             self.give_up_on_all,
@@ -47,7 +47,7 @@ class Capture:
     # --- the engine's side ----------------------------------------------------------------
 
     def flight_began(self, trace_headers: Any) -> Flight:
-        """Begin the flight of a request that enters the engine, in the task of its exchange."""
+        """Record that a request enters the engine. Called in the task of its exchange."""
         exchange = current.get()
         traceparent = None
         if exchange is None and trace_headers:
@@ -65,9 +65,7 @@ class Capture:
         return flight
 
     def flight_lost(self, exchange: Exchange | None) -> None:
-        """Report only the HTTP edge of an exchange, because a hook failed for one of its
-        requests.
-        """
+        """Report only the HTTP edge of an exchange, because a hook failed for it."""
         if exchange is None:
             return
         self.in_flight.remove_all(exchange.flights)
@@ -90,12 +88,12 @@ class Capture:
         if exchange is None:
             self._send(flight)
         elif exchange.delivered is not None and flight in exchange.flights:
-            # The exchange is absent if it was already reported.
+            # The flight is absent if it was already reported.
             del exchange.flights[flight]
             self._send(flight)
 
     def flight_removed(self, flight: Flight, state: Any) -> None:
-        """Record that vLLM removed a request. vLLM may report the reason directly afterwards."""
+        """Record that vLLM removed a request. vLLM may report the outcome directly afterwards."""
         flight.removed_state = state
         for earlier in self._removed:
             if earlier.open:
@@ -126,9 +124,7 @@ class Capture:
             self._unsettled[id(exchange)] = exchange
 
     def give_up_on(self, exchange: Exchange) -> None:
-        """Report requests whose end the engine did not report, for example because the engine
-        crashed.
-        """
+        """Report an exchange's unfinished requests, for example after a crash of the engine."""
         self._unsettled.pop(id(exchange), None)
         flights, exchange.flights = exchange.flights, {}
         for flight in flights:
@@ -136,9 +132,7 @@ class Capture:
             self._send(flight)
 
     def give_up_on_all(self) -> None:
-        """Report all requests whose end the engine did not report, because the process is
-        ending.
-        """
+        """Report all requests whose end the engine did not report. Called when the process ends."""
         for exchange in list(self._unsettled.values()):
             self.give_up_on(exchange)
 
@@ -159,8 +153,8 @@ class Capture:
 
 def facts_of(state: Any) -> Facts:
     """Copy the reported values from vLLM's `RequestState`."""
-    # The id in the response. Before 0.14 the engine used that id itself, with a prefix for a child
-    # request.
+    # The id in the response. Before 0.14, the engine used the same id, with a prefix for child
+    # requests.
     given = getattr(state, "external_req_id", None)
     if given is None and state.parent_req is not None:
         given = state.parent_req.request_id
@@ -186,7 +180,7 @@ _capture: Capture | None = None
 
 
 def process_capture() -> Capture:
-    """Return the capture of this process. It is created at the first use, after vLLM has forked."""
+    """Return the capture of this process. It is created on first use, after vLLM has forked."""
     global _capture
     if _capture is None:
         _capture = Capture(settings_from(os.environ))

@@ -1,8 +1,7 @@
 """The hooks inside vLLM's front end.
 
-They use private names of vLLM, each of which is checked before use.
-
-Each hook runs once per request or per scheduling event, never per step or token.
+They use private names of vLLM, which are checked before use. A hook runs once per request or
+scheduling event, never per step or token.
 
 Source: vllm/v1/engine/output_processor.py and vllm/v1/metrics/stats.py, 0.12 to 0.33.
 """
@@ -18,16 +17,14 @@ from tailspan_vllm.request.exchange import Flight, current
 from tailspan_vllm.request.record import Outcome
 
 FLIGHT = "_tailspan_flight"
-"""Name of the attribute that stores the flight in a `RequestState` and in its stats."""
+"""Attribute of a `RequestState` and of its stats: the flight."""
 
 OPEN = "_tailspan_open"
-"""Name of the attribute that stores the states of unfinished requests, by id, in an
-`OutputProcessor`.
-"""
+"""Attribute of an `OutputProcessor`: the states of unfinished requests, by id."""
 
 _LEFT_OVER = 1024
-"""If `OPEN` has more than twice as many states as vLLM plus this number, the states that vLLM no
-longer has are removed.
+"""Stale states are removed from `OPEN` when it has more than twice vLLM's number of states plus
+this.
 """
 
 _OUTCOMES: dict[str, Outcome] = {
@@ -52,9 +49,7 @@ _READ_OF_STATS = (
     "last_token_ts",
     "num_generation_tokens",
 )
-"""Attributes that `capture.py` reads at the end of a request. They are checked at the first
-request.
-"""
+"""Attributes that `capture.py` reads at the end of a request. Checked at the first request."""
 
 Wrap = Callable[[Any, Capture, Hooks], Any]
 
@@ -82,7 +77,7 @@ def install_on(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # These hooks need each other: without one of them, requests would be reported twice or never.
+    # All of these hooks are needed: without one, requests would be reported twice or never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [
         (output_processor, "add_request", _add_request, requests),
@@ -149,8 +144,8 @@ def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
 def _open(processor: Any) -> dict[str, Any]:
     """Return the states of a processor's unfinished requests, by id.
 
-    After an abort, vLLM's own dictionary no longer contains the aborted requests. Copying that
-    dictionary before each abort would take quadratic time in the number of requests.
+    vLLM's own dictionary no longer contains aborted requests after an abort, and a copy before each
+    abort would take quadratic time.
     """
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:
@@ -199,11 +194,11 @@ def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
     def after(_: None, aborted: Any, args: Arguments, kwargs: Keywords) -> None:
-        # The ids in the call may be an iterator, the ids of parent requests, or external ids. The
-        # ids in the result are the engine's own ids of the aborted requests.
+        # The call may name parent requests or external ids, in an iterator. The result contains the
+        # engine's own ids of the aborted requests.
         states = _open(args[0])
         if not isinstance(aborted, Collection):
-            # The result may be an iterator, which only the caller may read.
+            # If the result is an iterator, reading it here would take it from the caller.
             raise TypeError(f"abort_requests returned a {type(aborted).__name__}")
         for request_id in aborted:
             state = states.pop(request_id, None)

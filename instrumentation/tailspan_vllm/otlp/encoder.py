@@ -1,7 +1,7 @@
 """Encodes spans and metrics as OTLP messages, at a tenth of the cost of OpenTelemetry's encoders.
 
-`protobuf.py` writes the bytes directly. The bytes equal the messages of the SDK's encoders, except
-for the order of attributes. Tests compare the two.
+`protobuf.py` writes the bytes directly. They equal the output of the SDK's encoders, except for the
+order of attributes. Tests compare both.
 
 Source: opentelemetry-proto trace/v1/trace.proto, metrics/v1/metrics.proto.
 """
@@ -24,10 +24,10 @@ _POINT_TIME = Struct("<1sQ").pack
 _DOUBLE_POINT = Struct("<1sd").pack
 _INTEGER_POINT = Struct("<1sq").pack
 
-# The tag of a field is its number and its wire type (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
+# A tag contains the field's number and wire type (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
 _ATTRIBUTE_OF_SPAN, _EVENT, _STATUS, _FLAGS = b"\x4a", b"\x5a", b"\x7a", b"\x85\x01"
 _KINDS = {0: 1, 1: 2, 2: 3, 3: 4, 4: 5}
-"""Maps the API's value of each span kind to the protocol's value."""
+"""Maps each span kind's number in the API to its number in the protocol."""
 
 _HAS_REMOTE, _REMOTE = 0x100, 0x200
 _TOO_LARGE = 2**63
@@ -36,7 +36,7 @@ _event_forms: dict[tuple[str, ...], Form] = {}
 
 
 def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
-    """Encode events that have a name and a timestamp."""
+    """Encode events, each with a name and a timestamp."""
     key = tuple(names)
     form = _event_forms.get(key)
     if form is None:
@@ -51,7 +51,7 @@ def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
 
 
 def encode_span(span: ReadableSpan) -> bytes:
-    """Encode a span as a field of its scope. The span's events must have no attributes."""
+    """Encode a span as a field of its scope. Its events must have no attributes."""
     context, parent, status, events = span.context, span.parent, span.status, span.events
     assert context is not None
     code = status.status_code.value
@@ -92,7 +92,7 @@ def export_of(resource: Resource, scope: InstrumentationScope, spans: Iterable[b
 
 
 def _point(point: NumberDataPoint, labels: dict[int, bytes], since_start: bool) -> bytes:
-    # Most points of an export share one mapping of attributes.
+    # Most points of an export share the same attributes object.
     encoded = labels.get(id(point.attributes))
     if encoded is None:
         encoded = labels[id(point.attributes)] = attributes(b"\x3a", point.attributes or {})
@@ -121,9 +121,7 @@ def _metric(metric: Metric, labels: dict[int, bytes]) -> bytes:
 
 
 def encode_numbers(data: MetricsData) -> bytes:
-    """Encode a metrics export of gauges and monotonic sums that share one resource and one
-    scope.
-    """
+    """Encode a metrics export of gauges and monotonic sums. They share one resource and scope."""
     ((of_resource,),) = (data.resource_metrics,)
     ((of_scope,),) = (of_resource.scope_metrics,)
     labels: dict[int, bytes] = {}

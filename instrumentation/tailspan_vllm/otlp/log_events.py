@@ -1,7 +1,6 @@
-"""Converts engine starts and requests in flight to OpenTelemetry events: log records with an event
-name.
+"""Converts engine starts and requests in flight to OpenTelemetry events (log records with a name).
 
-The log records use the protocol's own messages, because the SDK's classes for log records are not
+This module builds the protocol's own messages, because the SDK's classes for log records are not
 stable and differ between versions.
 
 Source: OpenTelemetry logs data model, "Events"; opentelemetry-proto logs/v1/logs.proto.
@@ -33,7 +32,7 @@ Before opentelemetry-proto 1.5, the name was an attribute.
 
 @dataclass(frozen=True, slots=True)
 class EngineStart:
-    """The start of an engine, which runs with these arguments since `at_unix_ns`."""
+    """The start of an engine. It has run with these arguments since `at_unix_ns`."""
 
     engine: int
     at_unix_ns: int
@@ -67,7 +66,7 @@ def message_of(starts: Sequence[EngineStart], resource: Resource) -> ExportLogsS
 def in_flight_message_of(
     requests: Iterable[RequestRecord], resource: Resource
 ) -> ExportLogsServiceRequest:
-    """Return one export of requests in flight, whose `delivered` is the time of the report."""
+    """Return one export of requests in flight. `delivered` is the time of the report."""
     return _message(map(_in_flight_record_of, requests), resource)
 
 
@@ -115,7 +114,7 @@ def _record_of(start: EngineStart) -> LogRecord:
         names.CONFIG: start.config,
         names.DEVICE: start.machine.device,
         names.GPUS: start.machine.gpus,
-        # If only the configuration changed, nothing was loaded.
+        # A changed configuration loads nothing.
         names.LOADING: start.machine.loading_s
         if start.at_unix_ns == start.started_unix_ns
         else None,

@@ -1,8 +1,8 @@
-"""Writes the elements that all OTLP messages share as protobuf bytes, without protobuf's objects.
+"""Encodes the elements that OTLP messages share as protobuf bytes, without protobuf's objects.
 
-The SDK builds a Python object for every attribute, about forty per span. Most bytes of these
-attributes are the same in every span; a number changes only eight bytes. All numbers of a span are
-therefore packed at once into a `Form`, which is cached for each set of attribute names.
+The SDK builds a Python object for every attribute, about forty per span. In two spans, a number
+attribute differs only in eight bytes. All numbers of a span are therefore packed at once into a
+`Form`, which is cached for each set of attribute names.
 
 Source: opentelemetry-proto common/v1/common.proto; protobuf "Encoding".
 """
@@ -19,9 +19,7 @@ SHORT = tuple(bytes((value,)) for value in range(0x80))
 
 _names: dict[str, bytes] = {}
 _repeated: dict[bytes, dict[tuple[str, str | int], bytes]] = {}
-"""Encoded attributes by tag, key and value. The cache is cleared when it is full, because some
-values occur only once.
-"""
+"""Cache of encoded attributes by tag, key and value. It is cleared when it is full."""
 
 
 def varint(value: int) -> bytes:
@@ -37,7 +35,7 @@ def varint(value: int) -> bytes:
 
 
 def field(tag: bytes, content: bytes) -> bytes:
-    """Encode a field that has a length: a text or a message."""
+    """Encode a length-delimited field: a text or a message."""
     return tag + varint(len(content)) + content
 
 
@@ -61,7 +59,7 @@ def any_value(value: Any) -> bytes:
         return field(b"\x0a", text(str(value)))
     if isinstance(value, Sequence):
         return field(b"\x2a", b"".join(field(b"\x0a", any_value(each)) for each in value))
-    # For example a numpy number: one unusual value must not make the whole batch fail.
+    # For example a numpy number. One unusual value must not make the whole batch fail.
     if isinstance(value, Integral):
         return any_value(int(value))
     if isinstance(value, Real):
@@ -79,7 +77,7 @@ def _name(key: str) -> bytes:
 
 
 class Form:
-    """Encodes fields that differ only in eight bytes each.
+    """A template of fields, each with eight variable bytes.
 
     Args:
         befores: the bytes before the eight bytes of each field.

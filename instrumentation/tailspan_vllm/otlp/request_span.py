@@ -1,9 +1,9 @@
 """Converts a request's record to an OpenTelemetry span.
 
 Pure, except for the random ids. The code runs on the reading thread, never on the server's event
-loop. OpenTelemetry's tracer creates a span while the operation runs, but these spans are created
+loop. OpenTelemetry's tracer creates a span while the operation runs; these spans are created
 afterwards. They have only the attributes of `ReadableSpan` that encoders read. The SDK's own
-classes validate and lock every value, which costs more than all other work of reporting a request.
+classes validate and lock every value, which takes longer than all other work for a request.
 """
 
 import random
@@ -134,7 +134,7 @@ _AS_RECORDED: Final = {
     names.RUNNING_AT_ARRIVAL: "running_at_arrival",
     names.KV_USAGE_AT_ARRIVAL: "kv_usage_at_arrival",
 }
-"""Maps attributes to the record's fields that contain their values."""
+"""Maps span attributes to fields of the record."""
 
 _recorded = attrgetter(*_AS_RECORDED.values())
 _PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
@@ -150,7 +150,7 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         attributes[names.FINISH_REASONS] = (record.outcome,)
     if record.basis != "edge":
         _add_phases(attributes, record)
-    # Without a token there was no response: the body of an error has no TTFT.
+    # An error's body has no TTFT, because no token was generated.
     first_seen = record.first_token if record.basis == "engine" else record.first_byte
     begun = record.first_token is not None or (record.basis == "edge" and finished)
     if first_seen is not None and begun:

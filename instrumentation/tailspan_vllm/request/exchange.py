@@ -1,8 +1,8 @@
 """An HTTP request in progress (`Exchange`), and the engine requests made for it (`Flight`).
 
-An exchange may have several flights (`n > 1`, several prompts), or none if the request is refused
-before the engine. A flight may have no exchange (an offline `LLM`). Both classes only store values.
-`record_builder.py` later builds the request's record from these values, on another thread.
+An exchange can have several flights (`n > 1`, or several prompts), or none if the request was
+refused before the engine. A flight of an offline `LLM` has no exchange. Both classes only store
+values. `record_builder.py` builds the request's record later, on another thread.
 """
 
 import random
@@ -25,19 +25,21 @@ OPERATIONS = {
     "/generate": "text_completion",
     "/inference/v1/generate": "text_completion",
 }
-"""Routes on which a request is reported even if it never reached the engine."""
+"""Maps routes to GenAI operations. Requests to these routes are reported even if they never reach
+the engine.
+"""
 
 
 REQUEST_ID, TRACEPARENT = b"x-request-id", b"traceparent"
 WANTED = frozenset({REQUEST_ID, TRACEPARENT})
-"""Names of the request headers that are read, in addition to the tenant header."""
+"""Request headers to read, in addition to the tenant header."""
 
 
 class Exchange:
     """An HTTP request, its response, and the engine requests made for it.
 
-    The exchange keeps a few headers and the path, each up to a maximum length. It releases the
-    other content of the ASGI scope when the response has ended.
+    The exchange keeps the path and a few headers, up to a maximum length. The rest of the ASGI
+    scope is released when the response ends.
     """
 
     __slots__ = (
@@ -66,7 +68,7 @@ class Exchange:
         self.path = scope.get("path", "").removeprefix(root)[:TEXT_LIMIT]
         """The path without the prefix that a proxy added."""
         self.headers: dict[bytes, bytes] = {}
-        """The requested headers. If a header occurs several times, its first value is used."""
+        """The wanted headers. If a header occurs several times, its first value is used."""
         for key, value in scope.get("headers", ()):
             if key in wanted and key not in self.headers:
                 self.headers[key] = bytes(value[:TEXT_LIMIT])
@@ -79,10 +81,10 @@ class Exchange:
         self.disconnected = False
         self.entered_engine = False
         self.refused: str | None = None
-        """The admission limit for which the front end refused the request; None otherwise."""
+        """The admission limit because of which the front end refused the request, or None."""
         self.flights: dict[Flight, None] = {}
-        """Flights that are not reported yet, in order of arrival. A client chooses their number, so
-        a dictionary is used, which removes a flight in constant time.
+        """Unreported flights, in order of arrival. A dictionary, because a client can cause many
+        flights, and each must be removed in constant time.
         """
         self._route: str | None = None
         self._scope: Scope | None = scope
@@ -140,10 +142,9 @@ def _template(scope: Scope) -> str | None:
 class Facts(NamedTuple):
     """Values of vLLM's own state of a request, copied when the request ends.
 
-    They are copied, because the state itself refers to the prompt and the response.
-
-    The arrival is on the wall clock. The other timestamps are on the engine's monotonic clock, or 0
-    if the request did not reach them. All timestamps are None if vLLM keeps no statistics.
+    The state itself is not kept, because it refers to the prompt and the response. The arrival is a
+    wall-clock time. The other timestamps are on the engine's monotonic clock, and 0 if the request
+    did not reach them. All timestamps are None if vLLM keeps no statistics.
     """
 
     request_id: str
@@ -187,15 +188,14 @@ class Flight:
         """The traceparent of a request that did not arrive over HTTP; None otherwise."""
         self.added = time.monotonic()
         self.trace_id, self.span_id = random.getrandbits(128) or 1, random.getrandbits(64) or 1
-        """Trace id and span id of the request's span. If the client began a trace, the trace's id
-        is used.
+        """Trace id and span id of the request's span. A trace id from the client takes precedence.
         """
         self.lora: str | None = None
         self.prompt_tokens: int | None = None
         self.streamed: bool | None = None
-        """Whether the client asked for a stream."""
+        """Whether the client requested a stream; None if unknown."""
         self.reported_at: float | None = None
-        """Monotonic time of the last report in flight, or None before the first report."""
+        """Monotonic time of the last in-flight report, or None before the first report."""
         self.load = load
         """The engine's load when the request arrived, as returned by `step_statistics.load_of`."""
         self.preempted_at: list[float] = []
@@ -204,7 +204,7 @@ class Flight:
         self.outcome: Outcome = "error"
         self.facts: Facts | None = None
         self.removed_state: Any = None
-        """The state with which vLLM removed the request, stored until vLLM reports the outcome."""
+        """The state of a request that vLLM removed, kept until vLLM reports the outcome."""
 
     def asked(self, state: Any) -> None:
         """Copy the parameters of the request from vLLM's state."""
@@ -219,6 +219,4 @@ class Flight:
 
 
 current: ContextVar[Exchange | None] = ContextVar("tailspan_exchange", default=None)
-"""The exchange that the current task serves. The code where a request enters the engine reads
-it.
-"""
+"""The exchange that the current task serves. It is read when a request enters the engine."""

@@ -1,8 +1,7 @@
-"""Requests that have not ended: their number, the age of the oldest one, and the time without a
-step.
+"""Measures unfinished requests: their number, the oldest one's age, and the time without a step.
 
 A span is sent only when its request ends. If an engine hangs, no request ends, and only these
-figures show the hang. The front end continues to run while the engine core is blocked.
+gauges show the hang. The front end continues to run while the engine core is blocked.
 """
 
 import time
@@ -16,19 +15,18 @@ from tailspan_vllm.engine_state.state import EngineState, Number
 from tailspan_vllm.request.exchange import Flight
 
 _PROGRESS = (names.STEPS, names.DECODE_TOKENS, names.PREFILL_TOKENS)
-"""Totals that grow with each step: first the engine core's own total, then the stat logger's."""
+"""Totals that grow with each step: the engine core's own total, then the stat logger's totals."""
 
 STOPPED_S: Final = 10.0
-"""Maximum expected interval between two readings of the states, which are read every second. A
-longer interval means that this process was stopped. The state of the engines during this time is
-unknown, and is not reported as a hang.
+"""Maximum expected interval between two readings, which happen every second. After a longer
+interval, this process itself was stopped, so the interval is not reported as a hang of the engines.
 """
 
 
 class InFlight:
     """The engine requests whose clients are waiting.
 
-    The event loop changes them, and another thread reads them.
+    The event loop adds and removes requests while another thread reads them.
     """
 
     def __init__(self) -> None:
@@ -43,11 +41,12 @@ class InFlight:
         return flight in self._flights
 
     def oldest(self, most: int) -> list[Flight]:
-        """Return up to `most` requests, oldest first, or an empty list if the requests keep
-        changing during the call.
+        """Return up to `most` requests, oldest first.
+
+        Return an empty list if the requests keep changing during the call.
         """
         for _ in range(3):
-            with suppress(RuntimeError):  # the event loop changed it during the iteration
+            with suppress(RuntimeError):  # the dictionary changed during the iteration
                 return list(islice(self._flights, most))
         return []
 
@@ -75,11 +74,10 @@ class InFlight:
 
 
 class LastStep:
-    """When the last step of any of this process's engines was received.
+    """Measures the time since this process last received a step of any of its engines.
 
-    With several engines, a front end cannot determine which engine has a request. Therefore the
-    newest step of any engine is used. Otherwise an idle engine would look like a hung engine while
-    other engines are busy.
+    A front end cannot determine which engine runs a request, so it uses the newest step of any
+    engine. Otherwise an idle engine would look hung while other engines are busy.
     """
 
     def __init__(self) -> None:
@@ -102,7 +100,8 @@ class LastStep:
         for state in states:
             mark = (state.load, *(state.totals.get(name) for name in _PROGRESS))
             seen = self._seen.get(state.engine)
-            # Each step has a new statistics object, but two of these objects may be equal.
+            # Compare by identity: each step has a new statistics object, which can equal the
+            # previous one.
             if seen is None or seen[0] is not mark[0] or seen[1:] != mark[1:]:
                 self._seen[state.engine] = mark
                 self._at = now

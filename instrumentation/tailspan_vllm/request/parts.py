@@ -6,10 +6,9 @@ from typing import NamedTuple
 class Parts(NamedTuple):
     """Seconds of a prefill or decode phase, by cause.
 
-    own: the time that the steps would have taken for this request alone.
-    others_prefill, others_decode: the time added by the work of other requests in the same steps.
-    preempted: the time from a preemption until the discarded work was computed again.
-    stall: step time that no scheduled work explains.
+    own: time that the steps would have taken for this request alone. others_prefill, others_decode:
+    time added by other requests' work in the same steps. preempted: time from a preemption until
+    the discarded work was computed again. stall: step time that no scheduled work explains.
     """
 
     own: float
@@ -21,8 +20,8 @@ class Parts(NamedTuple):
     def scaled_to(self, total: float) -> "Parts":
         """Return parts in the same proportion that sum to another total.
 
-        The durations of a phase measured by the engine and by the front end differ by microseconds.
-        The front end's duration is reported, so the parts must sum to it.
+        The engine's and the front end's measurements of a phase differ by microseconds. The front
+        end's is reported, so the parts must sum to it.
         """
         own, others_prefill, others_decode, preempted, stall = self
         mine = own + others_prefill + others_decode + preempted + stall
@@ -44,9 +43,8 @@ class QueueParts(NamedTuple):
     seats: the batch had its maximum number of requests.
     kv: there were not enough free KV-cache blocks.
     budget: other requests used up the step's token budget.
-    held: the request itself was not eligible: its adapter, its cache or its grammar was not ready,
-    or the engine was paused.
-    step: the request waited only for the current step to end.
+    held: the request was not eligible, because its adapter, cache or grammar was not ready or the
+    engine was paused. step: the request waited only for the current step to end.
     """
 
     seats: float

@@ -1,8 +1,8 @@
 """Splits a request's end-to-end time into phases that sum to it.
 
-Pure. A phase begins at its own timestamp and ends at the next timestamp that the request reached.
-If a request ended early, the phase in which it ended lasts until `delivered`. The phases after it
-never began, so they are None, not 0.
+Pure. A phase lasts from its own timestamp to the next timestamp that the request reached. If a
+request ended early, its last phase lasts until `delivered`. Later phases never began, so they are
+None, not 0.
 """
 
 from typing import NamedTuple
@@ -28,8 +28,8 @@ def split(
 ) -> Phases:
     """Split the time from received to delivered at the timestamps that the request reached.
 
-    Args: timestamps of one clock, in seconds. Those that are not None must not decrease.
-    Returns: phases that sum to delivered − received.
+    Args: timestamps of one clock in seconds; None if not reached. They must not decrease. Returns:
+    phases that sum to delivered − received.
     """
     starts = [received]
     for instant in (queued, scheduled, first_token, last_token):

@@ -1,13 +1,13 @@
-"""The prefix ladder of a request: keyed digests of a few prefixes of its prompt and answer.
+"""Computes a request's prefix ladder: keyed digests of a few prefixes of its prompt and answer.
 
-Two requests with the same digest at a position have the same tokens up to there. So a replay can
-decide what another router or another cache size would find cached, without any prompt. A ladder
-includes the answer, because the next prompt of a conversation continues it. The key is a secret of
-the deployment: without it, a known prompt cannot be compared with a ladder.
+Two requests with the same digest at a position have the same tokens up to that position. A replay
+can therefore compute the cache hits of another router or cache size without any prompt. A ladder
+includes the answer, because the next prompt of a conversation contains it. The key is a secret of
+the deployment. Without the key, a ladder cannot be compared with a given prompt.
 
-The engine core copies a few bytes of vLLM's own block hashes (`engine_core/block_hashes.py`), and
-the front end's reading thread makes the ladder of them, because a keyed digest costs too much for
-the engine core.
+The engine core copies a few bytes of vLLM's own block hashes (`engine_core/block_hashes.py`). The
+front end's reading thread computes the ladder from them, because a keyed digest is too expensive
+for the engine core.
 """
 
 from base64 import urlsafe_b64encode
@@ -15,11 +15,12 @@ from hashlib import blake2b
 from typing import Final
 
 PER_DOUBLING: Final = 4
-"""Positions between a number of blocks and twice as many. docs/benchmarks.md#prefix-ladders has the
-error for other numbers."""
+"""Positions per doubling of the number of blocks. docs/benchmarks.md#prefix-ladders compares the
+errors of other values.
+"""
 
 POSITIONS_LIMIT: Final = 47
-"""A ladder then has at most 198 characters."""
+"""Maximum number of positions in a ladder, which then has at most 198 characters."""
 
 
 def _positions() -> tuple[int, ...]:
@@ -34,15 +35,15 @@ def _positions() -> tuple[int, ...]:
 
 
 POSITIONS: Final = _positions()
-"""Blocks from the prompt's start to each rung: 1, 2, … 8, 10, 12, 14, 16, 20, … 7168. A ladder ends
-with the last whole block."""
+"""Number of blocks in the prefix of each rung: 1, 2, … 8, 10, 12, 14, 16, 20, … 7168."""
 
 HASH_BYTES: Final = 4
-"""Bytes of each of vLLM's hashes that the engine core copies."""
+"""Number of bytes that the engine core copies of each of vLLM's hashes."""
 
 DIGEST_BYTES: Final = 3
-"""24 bits, and four characters. A prompt is mistaken for one of 10,000 others with the same
-beginning in 0.06 % of cases, and then only up to the next rung."""
+"""24 bits, which are four characters. Among 10,000 other prompts with the same beginning, a digest
+matches a wrong one in 0.06 % of cases, and then only up to the next rung.
+"""
 
 RUNG_CHARS: Final = 4
 BLOCK_TOKENS_LIMIT: Final = 99_999
@@ -65,12 +66,14 @@ class LadderKey:
         self._keyed = blake2b(digest_size=DIGEST_BYTES, key=key, person=_PERSON)
 
     def ladder(self, block_tokens: int, hashes: bytes) -> str:
-        """Return a ladder as text: `16:` and four characters for each hash.
+        """Return a ladder as text: the tokens per block, as in `16:`, then four characters per
+        hash.
 
         Args:
             block_tokens: tokens per block.
-            hashes: `HASH_BYTES` of vLLM's hash of the empty prompt, and of the tokens up to each of
-                `POSITIONS`. The first rung differs between servers whose hashes are not comparable.
+            hashes: the first `HASH_BYTES` of vLLM's hashes: of the empty prompt, then of the prefix
+                at each of `POSITIONS`. The first hash differs between servers whose hashes are not
+                comparable.
         """
         digests = []
         for place in range(0, len(hashes), HASH_BYTES):

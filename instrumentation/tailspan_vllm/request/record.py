@@ -1,11 +1,11 @@
 """The record of one request that has ended.
 
-The hooks of a real server and the simulator both fill a `RequestRecord`, and `otlp/request_span.py`
-encodes it. The spans of both therefore have the same format.
+Both the plugin's hooks and the simulator create a `RequestRecord`, and `otlp/request_span.py`
+encodes it, so their spans have the same format.
 
-All timestamps of a record are readings of one monotonic clock, in seconds. `wall_offset_ns` is the
-difference between the wall clock and that clock. It is read once per request and converts
-timestamps to wall-clock time. Durations are differences of monotonic readings only.
+All timestamps of a record are seconds of one monotonic clock. `wall_offset_ns` is the wall clock
+minus the monotonic clock, read once per request. It converts timestamps to wall-clock time.
+Durations are differences of monotonic timestamps only.
 """
 
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from tailspan_vllm.request.parts import Parts, QueueParts
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine", "edge"]
-"""The measured layers. `http`: the request was received and delivered at the HTTP edge. `engine`:
-there is no HTTP edge. `received` equals `arrived`, and `delivered` is the time at which the front
-end last processed the request. `edge`: there is only the HTTP edge, because this vLLM's internals
-are not supported. The outcome of a complete response is then unknown and reported as `stop`.
+"""The measured layers. `http`: the HTTP edge and the engine. `engine`: there is no HTTP edge;
+`received` equals `arrived`, and `delivered` is the time at which the front end last processed the
+request. `edge`: only the HTTP edge, because this vLLM's internals are not supported; the outcome of
+a complete response is unknown and reported as `stop`.
 """
 
 
@@ -37,8 +37,8 @@ class RequestRecord:
     operation: str = "chat"
     arrived: float | None = None
     handed: float | None = None
-    """When the front end sent the request to the engine. The engine records `queued` between two
-    steps.
+    """Time at which the front end sent the request to the engine. The engine sets `queued` later,
+    between two steps.
     """
     queued: float | None = None
     scheduled: float | None = None
@@ -49,12 +49,12 @@ class RequestRecord:
     resumed_at: list[float] = field(default_factory=list)
     request_id: str | None = None
     engine_request_id: str | None = None
-    """The engine's own request id, which joins the request to its account. Not exported."""
+    """The engine's own request id, which is also in the account. Not exported."""
     awaits_account: bool = False
     """Whether the engine may send an account of the request. Not exported."""
     left_early: bool = False
-    """Whether the client disconnected before the front end received any progress of the request
-    from the engine. In this case, only the account has the request's timestamps.
+    """Whether the client disconnected before the front end received the engine's first output. In
+    this case, only the account has the engine's timestamps.
     """
     model: str | None = None
     lora: str | None = None

@@ -1,7 +1,7 @@
 """Builds the record of a request from captured values, outside the server's event loop.
 
-The code on the event loop only copies values. The remaining work is done here, for many requests in
-a row, which takes a third of the time.
+The event loop only copies values. This module does the remaining work for many requests in a row,
+which takes a third of the time.
 """
 
 import re
@@ -15,9 +15,9 @@ from tailspan_vllm.request.record import Outcome, RequestRecord
 from tailspan_vllm.request.text_limits import bounded_text
 
 PREEMPTIONS_KEPT = 256
-"""Maximum number of preemptions that a request's span lists with their timestamps (20 kB).
+"""Maximum number of preemptions that a span lists with their timestamps (20 kB).
 
-`preemptions` is the total number.
+`preemptions` counts all of them.
 """
 
 BuildRecord = Callable[[], RequestRecord]
@@ -42,7 +42,7 @@ class RecordBuilder:
         self._tenant_header = tenant_header
 
     def flight(self, flight: Flight) -> RequestRecord:
-        """Return the record of a request that the engine has finished or abandoned."""
+        """Return the record of a request that the engine has finished or aborted."""
         facts, exchange = flight.facts, flight.exchange
         if facts is None:
             assert exchange is not None  # a flight without an exchange always has facts
@@ -90,12 +90,12 @@ class RecordBuilder:
 
         Args:
             exchange: the HTTP request.
-            sees_engine: False if the engine may have served the request without being observed.
+            sees_engine: whether the hooks inside vLLM's front end are installed.
         """
         status = exchange.status
         outcome: Outcome = "rejected"
         if exchange.refused is not None:
-            pass  # even after a stream has begun: its status was sent before the refusal
+            pass  # a stream may have begun, so its status preceded the refusal
         elif status is None or (exchange.disconnected and status < 400):
             outcome = "abort"
         elif status < 400 and not sees_engine:
@@ -106,12 +106,12 @@ class RecordBuilder:
             record.basis = "edge"
             record.first_byte = exchange.first_byte
         if exchange.unauthenticated:
-            record.tenant = None  # unverified: a client can send any tenant's name
+            record.tenant = None  # unverified: a client can claim any tenant
         if outcome == "rejected":
             record.error_type = bounded_text(exchange.refused or str(status))
         if status == _NO_SUCH_MODEL:
-            # The client asked for an unknown model. Such a name can be any text, so it must not
-            # become a label.
+            # The client requested an unknown model. The name can be any text, so it must not become
+            # a label.
             record.model = None
         return record
 
@@ -167,7 +167,7 @@ class RecordBuilder:
 
 
 def _identify(record: RequestRecord, flight: Flight) -> None:
-    """Set the ids under which a request was reported in flight, and its age at the last report."""
+    """Set a request's ids and its age at the last in-flight report."""
     record.span_id = flight.span_id
     if record.trace_id is None:
         record.trace_id = flight.trace_id
@@ -178,7 +178,7 @@ def _identify(record: RequestRecord, flight: Flight) -> None:
 
 
 def age_s(record: RequestRecord, at: float) -> float:
-    """Return a request's age at a timestamp, in seconds, computed from whole nanoseconds."""
+    """Return a request's age at a timestamp in seconds, rounded as whole nanoseconds."""
     return (round(at * 1e9) - round(record.received * 1e9)) / 1e9
 
 
@@ -190,8 +190,8 @@ def _set_instants(record: RequestRecord, flight: Flight, facts: Facts, arrival_t
     record.handed = max(record.received, flight.added)
     if not facts.queued:
         return
-    # On one machine, the engine's monotonic clock is this process's own. Readings from another
-    # machine are not comparable, so they are aligned at the end of the request.
+    # On the same machine, the engine and this process share one monotonic clock. Timestamps of
+    # another machine are shifted so that the end of the request matches.
     ended = flight.ended or record.delivered
     latest = facts.last_token or facts.scheduled or facts.queued
     same_clock = flight.added - 1.0 <= facts.queued and latest <= ended
@@ -212,7 +212,7 @@ def _reached(instant: float | None, shift: float) -> float | None:
 
 
 def _join_trace(record: RequestRecord, traceparent: str | None) -> None:
-    """Make the record a child of a W3C traceparent, if there is a valid one."""
+    """Make the record a child of a W3C traceparent, if it is valid."""
     match = _TRACEPARENT.match(traceparent or "")
     if match is None:
         return

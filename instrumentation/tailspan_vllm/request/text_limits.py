@@ -1,20 +1,15 @@
-"""Limits on texts that a client chooses, which are applied where the texts enter the process.
+"""Limits the length of texts that a client chooses.
 
-Both functions return at most 256 characters that can be encoded as UTF-8. They return their own
-results unchanged.
+Both functions are idempotent, and return at most 256 characters that can be encoded as UTF-8.
 """
 
 from hashlib import blake2b
 
 TEXT_LIMIT = 256
-"""Maximum number of characters of any text that a client can choose. The README states this
-limit.
-"""
+"""Maximum number of characters of any text that a client can choose."""
 
 _DIGEST_BYTES = 12
-"""96 bits of a digest: finding two ids with the same digest takes about 2**48 attempts, too many
-for a client.
-"""
+"""96 bits: to find two ids with the same digest, a client needs about 2**48 attempts."""
 
 _KEPT_BEFORE_DIGEST = TEXT_LIMIT - 2 * _DIGEST_BYTES - 1
 
@@ -30,8 +25,8 @@ def bounded_text(text: str) -> str:
 def bounded_id(text: str) -> str:
     """Return a request id within the limit. Different ids stay different.
 
-    The front end and the engine core both apply this function, so that an account still matches its
-    request. An id that had to be changed ends with a digest of the whole original id.
+    A changed id ends with a digest of the original id. The front end and the engine core both apply
+    this function, so that an account still matches its request.
     """
     fitting = bounded_text(text)
     if fitting == text:

@@ -1,7 +1,7 @@
 """The schema of the first release.
 
-This revision has the number of the last revision before the release. Both have the same schema, so
-a database with that revision needs no upgrade.
+The last revision before the release had the same number and the same schema, so its databases need
+no upgrade.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Counts of an objective's groups, as stored and as counted again."""
+"""Counts of an objective's groups, as stored and as computed again."""
 
 from sqlalchemy import Engine
 
@@ -9,7 +9,7 @@ from alerts.objectives import Goodput, Objective
 
 
 def stored(engine: Engine, objective: Objective, from_s: int, to_s: int) -> dict[str, Counts]:
-    """Return the stored counts, by the group's values."""
+    """Return the stored counts, by the values of the group."""
     found = {}
     for each in expanded(engine, [objective]):
         assert isinstance(each.indicator, Goodput)
@@ -19,7 +19,7 @@ def stored(engine: Engine, objective: Objective, from_s: int, to_s: int) -> dict
 
 
 def recounted(engine: Engine, objective: Objective, from_s: int, to_s: int) -> dict[str, Counts]:
-    """Return the same counts from rows and reports, each group by its own expression."""
+    """Compute the same counts from rows and reports, with a separate expression per group."""
     found = {}
     for each in expanded(engine, [objective]):
         assert isinstance(each.indicator, Goodput)

@@ -22,7 +22,7 @@ Row = Callable[..., RequestTimeline]
 
 
 class Counting:
-    """`count_requests`, which records its arguments."""
+    """A wrapper of `count_requests` that records the arguments."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int, int | None]] = []
@@ -48,7 +48,7 @@ def test_cached_and_recomputed_counts_are_equal(engine: Engine, request_row: Row
                 rows.append(request_row(received_unix_ns=received_ns, e2e_s=e2e_s, ttft_s=ttft_s))
             rows += rows[:2]
             writer.submit(rows, []).result(10)
-            if turn < 5:  # another process had these
+            if turn < 5:  # another process stored these rows
                 continue
             if turn > 5:
                 fresh.add_marks(marks_of([RequestRows.of(rows)]))
@@ -78,7 +78,7 @@ def test_only_changed_steps_are_counted_again(engine: Engine, request_row: Row) 
 
 
 def test_with_several_sources_everything_is_counted_again(engine: Engine, request_row: Row) -> None:
-    """A row from a better source removes the other's count, whichever step that was in."""
+    """A row from a better source removes the count of the other row, in whichever step it was."""
     fresh = CountCache()
     fresh.begin(START_S)
     about: dict[str, Any] = {"request_id": "chatcmpl-a", "e2e_s": 1.0, "ttft_s": 0.1}

@@ -45,7 +45,10 @@ def counted(engine: Engine, to_s: int = END_S) -> Counts:
 
 @pytest.fixture
 def store(tmp_path: Path, request_row: Row) -> Callable[[str], Engine]:
-    """Return a store with a request every five seconds for four hours, all bad for half an hour."""
+    """Return a store with a request every five seconds for four hours.
+
+    All requests are bad for half an hour.
+    """
 
     def make(name: str) -> Engine:
         engine = open_database(f"sqlite:///{tmp_path}/{name}.db")
@@ -63,7 +66,7 @@ def store(tmp_path: Path, request_row: Row) -> Callable[[str], Engine]:
 
 @pytest.fixture
 def run(store: Store, objective: MakeObjective) -> Callable[..., list[IncidentRow]]:
-    """Return the incidents after evaluating at these instants, each with a new evaluator."""
+    """Evaluate at each instant with a new evaluator, and return the incidents."""
 
     def go(name: str, at_s: Sequence[int]) -> list[IncidentRow]:
         engine = store(name)
@@ -119,7 +122,7 @@ def test_an_empty_store_has_no_incident(tmp_path: Path, objective: MakeObjective
 def test_late_requests_are_counted(
     store: Store, objective: MakeObjective, request_row: Row
 ) -> None:
-    """Earlier verdicts do not change."""
+    """Late requests do not change earlier verdicts."""
     engine = store("late")
     evaluator = Evaluator(engine, [objective()])
     evaluator.evaluate(END_S)
@@ -159,7 +162,7 @@ def test_late_requests_of_a_stopped_process_are_counted_by_the_next(
     engine.dispose()
 
 
-def test_an_incident_is_simulated_if_real_requests_alone_would_not_have_made_it(
+def test_an_incident_is_simulated_unless_real_requests_alone_would_cause_it(
     tmp_path: Path, objective: MakeObjective, request_row: Row
 ) -> None:
     """An incident that continues with real requests alone becomes real."""
@@ -204,7 +207,9 @@ def test_a_late_request_does_not_remove_counts_of_deleted_requests(
     engine.dispose()
 
 
-def test_an_evaluation_in_the_future_mutes_nothing(store: Store, objective: MakeObjective) -> None:
+def test_an_evaluation_in_the_future_does_not_mute_alerts(
+    store: Store, objective: MakeObjective
+) -> None:
     pages = {}
     first_s = BEGAN_S - 60
     then_s = range(first_s + 30, BEGAN_S + 750, 30)
@@ -218,7 +223,7 @@ def test_an_evaluation_in_the_future_mutes_nothing(store: Store, objective: Make
             Evaluator(engine, [objective()]).evaluate(at_s)
         pages[name] = [row for row in read_incidents(engine, "chat") if row.severity == "page"]
         assert evaluated_until(engine, "chat") == (instants[-1] - 15) // 15 * 15
-        # Nothing is counted twice, and nothing is skipped.
+        # No request is counted twice or omitted.
         kept = read_tally(engine, GOODPUT, 0, END_S).history
         recounted = {
             each.until_unix_s: (each.bad, each.good)
@@ -265,10 +270,10 @@ def test_a_slow_clock_does_not_remove_counts_of_deleted_requests(
     engine.dispose()
 
 
-def test_counting_old_requests_again_takes_a_share_of_the_time(
+def test_counting_old_requests_again_takes_a_limited_share_of_the_time(
     store: Store, objective: MakeObjective, request_row: Row
 ) -> None:
-    """A sender of hours-old rows each second must not delay the other senders."""
+    """A sender of rows that are hours old must not delay other senders."""
     engine = store("slow")
     elapsed = iter([0.0, *[float(20 * number) for number in range(1, 200)]])
     Evaluator(engine, [objective()]).evaluate(END_S)
@@ -302,8 +307,8 @@ def test_slices_burn_and_a_calendar_month_ends(store: Store, objective: MakeObje
     assert isinstance(sliced.indicator, Goodput)
     tally = read_tally(engine, sliced.indicator, min(status_edges(sliced, END_S)), END_S)
     status = status_at(sliced, tally.history, tally.since_s, tally.excluded(), END_S)
-    assert status.span.length_s == 30 * 24 * HOUR_S  # September 2026
-    assert status.period.bad == 31  # the first and the last are bad in part
+    assert status.span.length_s == 30 * 24 * HOUR_S  # length of September 2026
+    assert status.period.bad == 31  # the first and the last minute are partly bad
     assert status.period.events == pytest.approx(240, abs=1)
     spent = Fraction(31, status.period.events) * 100 * status.covered
     assert status.budget_left == 1 - spent
@@ -318,7 +323,7 @@ def test_a_past_that_arrives_at_a_start_is_evaluated_at_the_same_instant(
     request_row: Callable[..., RequestTimeline],
     objective: Callable[..., Objective],
 ) -> None:
-    """An instant is evaluated once: one without any request waits for those that arrive next."""
+    """Each instant is evaluated once; without requests, it is evaluated when they arrive."""
     engine = open_database(f"sqlite:///{tmp_path}/start.db")
     evaluator, now_s = Evaluator(engine, [objective()]), END_S
     assert evaluator.evaluate(now_s) == []

@@ -20,18 +20,18 @@ def test_a_free_place_goes_to_the_group_that_was_active_for_longest() -> None:
     assert len(placed) == 3
 
 
-def test_of_equally_active_groups_the_one_with_more_requests_has_the_place() -> None:
+def test_of_equally_active_groups_that_with_more_requests_gets_the_place() -> None:
     made = candidates({f"x{at}": 1 for at in range(100)})
     made.add(("tenant",), 0, 40)
     assert give(made, {}, places=1).placed == (("tenant",),)
 
 
-def test_a_burst_of_names_takes_no_place() -> None:
+def test_a_burst_of_new_names_gets_no_place() -> None:
     burst = candidates({f"x{at}": 1 for at in range(100_000)})
     assert give(burst, {("quiet",): 1, ("acme",): 100}, places=2).placed == ()
 
 
-def test_a_tenant_takes_the_place_of_a_name_that_came_once() -> None:
+def test_a_tenant_replaces_a_name_that_was_active_once() -> None:
     held: dict[Group, int] = {("x1",): 1, ("x2",): 1, ("acme",): 100}
     found = give(candidates({"globex": 3}), held, places=3)
     assert found.placed == (("globex",),)
@@ -39,7 +39,7 @@ def test_a_tenant_takes_the_place_of_a_name_that_came_once() -> None:
 
 
 def test_a_tenant_of_working_days_keeps_its_place_over_the_weekend() -> None:
-    """No name can be active in more than twice as many hours of one day."""
+    """A new name takes a place only with more than twice as many active hours, of 24 per day."""
     day = candidates({"new": 24})
     assert give(day, {("acme",): 12}, places=1).removed == ()
     assert give(day, {("acme",): 11}, places=1).removed == (("acme",),)

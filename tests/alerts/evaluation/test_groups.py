@@ -51,8 +51,10 @@ def store(engine: Engine, rows: Sequence[RequestTimeline]) -> None:
 
 
 def day(row: Row, **tenants: int) -> list[RequestTimeline]:
-    """Store four hours of requests of each tenant at its interval in seconds; acme's are slow for
-    half an hour.
+    """Store four hours of requests of each tenant, and return the engine.
+
+    The value of each tenant is the interval of its requests in seconds. The requests of acme are
+    slow for half an hour.
     """
     return [
         row(
@@ -93,9 +95,7 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
     assert sum(each.counts.events for each in whole) == len(rows)
 
 
-def test_a_group_that_comes_later_is_in_other_until_it_has_a_place(
-    engine: Engine, request_row: Row
-) -> None:
+def test_a_later_group_is_in_other_until_it_has_a_place(engine: Engine, request_row: Row) -> None:
     objective = own()
     store(engine, day(request_row, acme=5))
     evaluator = Evaluator(engine, [objective])
@@ -114,8 +114,8 @@ def test_a_group_that_comes_later_is_in_other_until_it_has_a_place(
     assert sum(each.events for each in found.values()) == 4 * HOUR_S // 5 + len(late)
 
 
-def test_made_up_tenants_stay_within_the_places(engine: Engine, request_row: Row) -> None:
-    """50 of the thousands of names have a place, no other is stored, and every request counts."""
+def test_invented_tenants_get_only_the_free_places(engine: Engine, request_row: Row) -> None:
+    """Of the thousands of names, only 50 are stored, but every request is counted."""
     rows = day(request_row, acme=5)
     rows += [
         request_row(received_unix_ns=(START_S + at) * S, tenant=f"x{at}", ttft_s=9.0)
@@ -135,9 +135,7 @@ def test_made_up_tenants_stay_within_the_places(engine: Engine, request_row: Row
     assert found["acme"] == Counts(360, 4 * HOUR_S // 5)
 
 
-def test_a_group_that_loses_its_place_takes_no_request_with_it(
-    engine: Engine, request_row: Row
-) -> None:
+def test_a_group_that_loses_its_place_loses_no_request(engine: Engine, request_row: Row) -> None:
     rows = [
         request_row(received_unix_ns=(START_S + at) * S, tenant=f"x{at:03}") for at in range(60)
     ]
@@ -172,7 +170,7 @@ def test_a_reserved_group_has_a_place_before_its_first_request(
 def test_before_the_first_evaluation_groups_are_found_in_the_rows(
     engine: Engine, request_row: Row
 ) -> None:
-    """`tailspan slo status` needs this for a new objective."""
+    """For a new objective, `tailspan slo status` needs this."""
     store(engine, day(request_row, acme=5, globex=5))
     found = stored(engine, own(), 0, END_S + 15)
     assert found == recounted(engine, own(), 0, END_S + 15)

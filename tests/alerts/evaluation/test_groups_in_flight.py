@@ -24,7 +24,7 @@ Row = Callable[..., RequestTimeline]
 
 
 def by_group(engine: Engine, objective: Objective, to_s: int) -> dict[str, Counts]:
-    """Return the counts of each group; groups without any are left out."""
+    """Return the counts of each group that has requests."""
     found = stored(engine, objective, START_S - STEP_S, to_s)
     return {group: counts for group, counts in found.items() if counts.events}
 
@@ -72,7 +72,7 @@ def test_a_group_that_gets_its_place_before_the_row_counts_it_once(
 
 
 def test_groups_by_engine_count_a_request_when_it_ends(engine: Engine, request_row: Row) -> None:
-    """The engine is unknown until then."""
+    """The engine of a request is unknown until the request ends."""
     objective = own(by=["engine"], reserved=["0"])
     row = request_row(received_unix_ns=START_S * S, e2e_s=60.0, ttft_s=59.0, engine=0)
     with Writer(engine) as writer:
@@ -108,7 +108,7 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
                     sent = report_of(row, age_s, before_s)
                     waiting.append((sent.seen_unix_ns // S + chance.choice([0, 1, 20]), sent))
                     before_s, age_s = age_s, age_s + 10.0
-                if not slow or chance.random() < 0.8 or before_s is None:  # else its server died
+                if not slow or chance.random() < 0.8 or before_s is None:  # else the server died
                     row = replace(row, reported_in_flight_s=before_s)
                     waiting.append((now_s + int(e2e_s) + chance.choice([0, 40, 400]), row))
             due = [each for at_s, each in waiting if at_s <= now_s]
@@ -125,7 +125,8 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
     total = sum(found.values(), Counts(0, 0))
     assert total == Counts(bad, bad + good)
     assert len(found) > 3
-    # Only what was counted before a group had its place is in `other` there.
+    # For these groups, `other` contains only requests that were counted before the group had a
+    # place.
     counted = recounted(engine, objective, START_S - STEP_S, end_s)
     again = {group: counts for group, counts in counted.items() if counts.events}
     assert sum(again.values(), Counts(0, 0)) == total

@@ -70,11 +70,11 @@ def report(age_s: float = 20.0, **about: Any) -> InFlightRequest:
         ("e2e_s <= 10", None, {"ttft_s": 0.1}, True),
         ("e2e_s <= 30", None, {}, False),
         ("not (e2e_s > 10)", None, {}, True),
-        # Waiting for a byte breaks no promise to be slow.
+        # A request that waits for its first byte does not miss an objective with a lower bound.
         ("ttft_s > 30", None, {}, False),
         ("e2e_s >= 1", None, {}, False),
         ("queue_s <= 1", None, {}, False),
-        # What is not known yet is neither unknown nor anything else.
+        # A value that is not yet measured makes every comparison false, also `is unknown`.
         ("output_tokens >= 1", None, {}, False),
         ("tpot_s is unknown", None, {}, False),
         ("not (tpot_s is unknown)", None, {}, False),
@@ -85,7 +85,7 @@ def report(age_s: float = 20.0, **about: Any) -> InFlightRequest:
         ("ttft_s <= 0.5", "tenant is unknown", {"tenant": None}, True),
         ("ttft_s <= 0.5", "streamed == true", {"streamed": None}, False),
         ("ttft_s <= 0.5", "prompt_tokens < 100", {"prompt_tokens": 50}, True),
-        # Which engine has it is known at the end.
+        # The engine of a request is known only at its end.
         ("ttft_s <= 0.5", "engine == 0", {}, False),
         ("ttft_s <= 0.5", "engine is unknown", {}, False),
         ("ttft_s <= 0.5", "not (engine == 1)", {}, False),
@@ -130,7 +130,7 @@ def test_a_request_that_is_bad_in_flight_ends_bad(
     tokens: int | None,
     ages: list[float],
 ) -> None:
-    """The reports together count it exactly once, as its row does."""
+    """All reports together count the request exactly once, as its row does."""
     ttft_s = None if ttft_ratio is None else ttft_ratio * e2e_s
     if ttft_s is not None and not streamed:
         ttft_s = e2e_s
@@ -166,14 +166,12 @@ def test_a_request_that_is_bad_in_flight_ends_bad(
 
 
 def bad(engine: Engine, to_s: int, from_s: int = START_S) -> int:
-    """Return the bad requests in (from, to]."""
+    """Return the number of bad requests in (from, to]."""
     tally = read_tally(engine, FAST, from_s, to_s)
     return tally.history.counts(from_s, to_s).bad
 
 
-def test_a_hung_request_counts_at_once_moves_on_and_is_not_counted_twice(
-    engine: Engine, request_row: Row
-) -> None:
+def test_a_hung_request_counts_at_once_and_only_once(engine: Engine, request_row: Row) -> None:
     row = request_row(received_unix_ns=START_S * S, e2e_s=100.0, ttft_s=90.0)
     with Writer(engine) as writer:
         writer.submit([], [], in_flight=[report_of(row, 6.0)]).result(10)
@@ -189,7 +187,7 @@ def test_a_hung_request_counts_at_once_moves_on_and_is_not_counted_twice(
 def test_requests_of_a_server_that_died_stay_bad_as_of_their_last_report(
     engine: Engine, request_row: Row
 ) -> None:
-    """If the server was only cut off, their rows replace them."""
+    """If the server had only lost its connection, rows would replace the reports."""
     row = request_row(received_unix_ns=START_S * S, e2e_s=4000.0, ttft_s=0.2)
     lost = replace(row, span_id=f"{2:016x}")
     now_s = START_S + 2 * SETTLED_S
@@ -206,7 +204,9 @@ def test_requests_of_a_server_that_died_stay_bad_as_of_their_last_report(
         assert bad(engine, now_s) == 1
 
 
-def test_simulated_requests_in_flight_are_counted_apart(engine: Engine, request_row: Row) -> None:
+def test_simulated_requests_in_flight_are_counted_separately(
+    engine: Engine, request_row: Row
+) -> None:
     rows = [request_row(source=source) for source in (Source.SIMULATOR, Source.INSTRUMENTATION)]
     reports = [replace(report_of(row, 20.0), ttft_s=None) for row in rows]
     with Writer(engine) as writer:
@@ -239,7 +239,7 @@ def test_cached_and_recomputed_counts_are_equal(engine: Engine, request_row: Row
                     sent = report_of(row, age_s, before_s)
                     waiting.append((sent.seen_unix_ns // S + late_s, sent))
                     before_s, age_s = age_s, age_s + 10.0
-                if chance.random() < 0.8:  # else its server died
+                if chance.random() < 0.8:  # otherwise the server died
                     waiting.append((now_s + int(e2e_s) + chance.choice([0, 40]), row))
             due = [each for at_s, each in waiting if at_s <= now_s]
             waiting = [each for each in waiting if each[0] > now_s]

@@ -36,7 +36,7 @@ def pages_of(objective: MakeObjective) -> Callable[..., list[Incident]]:
 
 
 def test_a_burn_has_its_start_its_peak_and_its_end(pages_of: PagesOf) -> None:
-    """The start is when the burn began, not when it was detected."""
+    """The start is the time at which the burn began, not the time of detection."""
     (incident,) = pages_of((2 * HOUR_S, 2 * HOUR_S + 1800))
     assert abs(incident.began_s - 2 * HOUR_S) <= 60
     assert abs(incident.fired_s - (2 * HOUR_S + 518)) <= 15
@@ -50,7 +50,7 @@ def test_a_burn_has_its_start_its_peak_and_its_end(pages_of: PagesOf) -> None:
 def test_ordinary_noise_before_a_burn_does_not_move_its_start(
     objective: MakeObjective, seed: int
 ) -> None:
-    """At nine tenths of the budget, four minutes of ten exceed it by chance."""
+    """At nine tenths of the budget, four of ten minutes exceed the budget by chance."""
     chance = Random(seed)
     start_s = 3 * HOUR_S
     buckets = [
@@ -77,7 +77,7 @@ def test_good_hours_have_no_incident(pages_of: PagesOf) -> None:
     assert pages_of((HOUR_S, HOUR_S + 60)) == []
 
 
-def test_what_a_burn_spent_is_a_share_of_the_period(objective: MakeObjective) -> None:
+def test_the_budget_spent_by_a_burn_is_a_share_of_the_period(objective: MakeObjective) -> None:
     """Time without data counts as good."""
     history = History(0, [Bucket(at, Counts(1, 1)) for at in range(1, 1001)], 0)
     incident = Incident("chat", "page", 500, 600, 1000, Fraction(20), 600)

@@ -111,10 +111,10 @@ def test_an_abort_during_an_answer_is_judged_by_what_was_sent(
         ("decode_s <= 1", {"decode_s": 0.5, "output_tokens": 9}, Verdict.ABORTED),
     ],
 )
-def test_what_an_abort_cannot_change_is_decided(
+def test_a_verdict_that_an_abort_cannot_change_is_decided(
     request_row: Make, good: str, about: dict[str, object], verdict: Verdict
 ) -> None:
-    """A phase that was still running would have been longer."""
+    """Without the abort, a running phase would have been longer."""
     assert judge(parse(good, GOOD), left(request_row, **about)) is verdict
 
 
@@ -130,14 +130,14 @@ def test_users_who_stop_answers_do_not_change_the_bad_ratio(request_row: Make) -
 
 
 def test_an_answer_of_one_token_has_no_gap_that_was_too_long(request_row: Make) -> None:
-    """TPOT is undefined there."""
+    """The TPOT of one token is undefined."""
     one = request_row(output_tokens=1, decode_s=None, itl_max_s=None)
     assert judge(GOODPUT, one) is Verdict.GOOD
     assert judge(parse("not (tpot_s > 0.05)", GOOD), one) is Verdict.GOOD
 
 
 def test_an_unknown_label_is_neither_equal_nor_different(request_row: Make) -> None:
-    """`is unknown` matches it."""
+    """Only `is unknown` matches an unknown label."""
     unknown, acme = request_row(tenant=None), request_row(tenant="acme")
     assert not selects(parse("tenant == 'acme'", WHERE), unknown)
     assert not selects(parse("tenant != 'acme'", WHERE), unknown)
@@ -225,7 +225,7 @@ TYPES = {
 
 
 @given(wheres, goods, st.lists(rows, min_size=1, max_size=6))
-def test_a_table_is_judged_as_its_requests_are(
+def test_the_verdicts_of_a_table_equal_those_of_its_rows(
     where: Expression | None, good: Expression, requests: list[RequestTimeline]
 ) -> None:
     dicts = [{**asdict(each), "tpot_s": each.tpot_s} for each in requests]

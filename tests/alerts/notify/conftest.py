@@ -17,7 +17,7 @@ TOKEN = "T0K3N-of-the-address"
 
 @pytest.fixture
 def message() -> Callable[..., Message]:
-    """Make a page that has not ended, with the given fields replaced."""
+    """Return a page about a continuing incident, with the given fields replaced."""
 
     def make(**about: Any) -> Message:
         plain: dict[str, Any] = {
@@ -63,8 +63,10 @@ def channel() -> Callable[..., Channel]:
 
 @dataclass
 class Receiver:
-    """A real server that records what it receives. It sends `answers` in order and repeats the
-    last; without any it answers 200.
+    """A real server that records the requests it receives.
+
+    The server sends `answers` in order and repeats the last one. Without answers, it responds with
+    200.
     """
 
     server: HttpServer
@@ -93,8 +95,10 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def rude() -> Iterator[Callable[[str], str]]:
-    """Return the addresses of servers that break HTTP: `deaf` never answers, `closes` hangs up,
-    `babbles` sends no HTTP, `drips` sends an endless header one byte at a time.
+    """Return the addresses of servers that violate HTTP.
+
+    `deaf` never responds, `closes` closes the connection, `babbles` sends bytes that are not HTTP,
+    and `drips` sends an endless header one byte at a time.
     """
     with speaking() as serve:
 
@@ -116,7 +120,7 @@ def rude() -> Iterator[Callable[[str], str]]:
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test servers are local, so a proxy in the environment is ignored."""
+    """Remove proxies from the environment, because the test servers are local."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

@@ -17,7 +17,7 @@ OK, BUSY, WRONG = Answer(200, ""), Answer(503, "busy"), Answer(400, "wrong")
 
 
 class Scene:
-    """A sender with a fake clock, prepared answers and the attempts it made."""
+    """A sender with a fake clock, prepared answers and its recorded attempts."""
 
     def __init__(self, engine: Engine, channel: Channel, message: Callable[..., Message]) -> None:
         self.now_s = NOW_S
@@ -55,7 +55,7 @@ class Scene:
         keep_notifications(self._engine, [row])
 
     def deliver(self, after_s: int = 0) -> list[tuple[str, Result]]:
-        """Return the delivered ids after so many seconds."""
+        """Advance the clock, run the sender, and return the deliveries as (transition, result)."""
         self.now_s += after_s
         return [(each.row.transition, each.result) for each in self.sender.deliver()]
 
@@ -110,7 +110,7 @@ def test_retry_after_is_respected(scene: MakeScene) -> None:
 
 
 def test_a_refusal_is_final_and_its_reason_is_stored(scene: MakeScene) -> None:
-    """The end is not sent either, because the receiver never got the beginning."""
+    """The end of the incident is not sent either, because the receiver never got the start."""
     on = scene()
     on.add()
     on.add(Transition.RESOLVED)
@@ -125,7 +125,7 @@ def test_a_refusal_is_final_and_its_reason_is_stored(scene: MakeScene) -> None:
     assert on.sender.counts[Result.DEAD] == 1
 
 
-def test_after_six_hours_of_failures_it_is_given_up(scene: MakeScene) -> None:
+def test_a_message_is_dropped_after_six_hours_of_failures(scene: MakeScene) -> None:
     on = scene()
     on.add()
     on.answers = [BUSY] * 1_000
@@ -174,7 +174,7 @@ def test_one_incident_does_not_wait_for_another(scene: MakeScene) -> None:
 
 
 def test_an_unreadable_row_blocks_nothing(engine: Engine, scene: MakeScene) -> None:
-    """The row is of another version."""
+    """Another version of Tailspan stored the row."""
     on = scene()
     on.add()
     odd = replace(on.rows["firing"], message='{"of": "another version"}')
@@ -194,7 +194,7 @@ def test_stopping_leaves_the_rest_in_the_outbox(scene: MakeScene) -> None:
 def test_a_delivery_that_was_not_recorded_is_repeated(
     scene: MakeScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the same id, so that a receiver can drop it."""
+    """The repeated message has the same id, so that a receiver can drop it."""
     on = scene()
     on.add()
     with monkeypatch.context() as crash:

@@ -64,7 +64,7 @@ def test_a_webhook_body_matches_its_schema(
 
 
 def test_a_webhook_is_signed_with_its_time(message: Make, channel: MakeChannel) -> None:
-    """The README describes this check for receivers."""
+    """The README describes this signature check to receivers."""
     post = webhook.render(channel(), message(), NOW_S)
     parts = dict(part.split("=") for part in post.headers["Tailspan-Signature"].split(","))
     signed = hmac.new(b"the-key", parts["t"].encode() + b"." + post.body, "sha256")
@@ -75,7 +75,7 @@ def test_a_webhook_is_signed_with_its_time(message: Make, channel: MakeChannel) 
     assert "Tailspan-Signature" not in unsigned.headers
 
 
-def test_slack_gets_blocks_within_its_limits(message: Make, channel: MakeChannel) -> None:
+def test_messages_for_slack_are_within_its_limits(message: Make, channel: MakeChannel) -> None:
     sent = message(display_name="<!channel> & co", slo="c" * 63, promise="x" * 5_000)
     document = json.loads(slack.render(channel(Kind.SLACK), sent, NOW_S).body)
     header, *blocks = document["blocks"]

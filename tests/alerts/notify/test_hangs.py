@@ -38,14 +38,14 @@ def channel(
 
 
 class Scene:
-    """Samples, and the outbox that follows from them."""
+    """Stores samples and returns the outbox that results from them."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.channels: Sequence[Channel] = [channel()]
 
     def sample(self, at_s: int, step_age_s: float | None, **about: Any) -> None:
-        """Store a front end's sample. None: nothing is in flight."""
+        """Store a front end's sample; with `step_age_s=None`, no request is in flight."""
         plain: dict[str, Any] = {
             "replica": "chat-0",
             "engine": 0,
@@ -98,15 +98,15 @@ def test_a_hang_and_its_end_are_sent_once(scene: Scene) -> None:
     assert scene.at(NOW_S + 200) == [FIRING, FIRING, RESOLVED]
 
 
-def test_the_end_of_its_requests_is_its_end(scene: Scene) -> None:
+def test_a_hang_ends_with_the_last_of_its_requests(scene: Scene) -> None:
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)
     scene.sample(NOW_S + 15, None)
     assert scene.at(NOW_S + 15) == [FIRING, RESOLVED]
 
 
-def test_a_replica_that_is_silent_is_gone_after_a_while(scene: Scene) -> None:
-    """Tailspan itself may have been away, so it does not end at once."""
+def test_a_hang_of_a_silent_replica_ends_after_a_while(scene: Scene) -> None:
+    """A missing sample does not end a hang, because Tailspan itself may have been stopped."""
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)
     assert scene.at(NOW_S + SILENT_S - 1) == [FIRING]
@@ -115,7 +115,7 @@ def test_a_replica_that_is_silent_is_gone_after_a_while(scene: Scene) -> None:
     assert scene.at(NOW_S + 2 * SILENT_S) == [FIRING, RESOLVED]
 
 
-def test_several_replicas_have_each_their_own(scene: Scene) -> None:
+def test_each_replica_has_a_separate_hang(scene: Scene) -> None:
     for replica in ("chat-0", "chat-1"):
         scene.sample(NOW_S, HUNG_S + 1, replica=replica)
     scene.sample(NOW_S, 0.1, replica="chat-2")
@@ -142,7 +142,7 @@ def test_only_channels_for_pages_get_a_hang_and_a_new_channel_gets_the_open_one(
 
 
 def test_a_fleet_that_hangs_sends_a_bounded_number_of_pages(scene: Scene) -> None:
-    """A sender of samples could invent any number of replicas."""
+    """A sender could invent any number of replicas."""
     for number in range(MOST_OPEN + 5):
         scene.sample(NOW_S, HUNG_S + 1, replica=f"r{number}")
     assert len(scene.at(NOW_S)) == MOST_OPEN
@@ -152,7 +152,7 @@ def test_a_fleet_that_hangs_sends_a_bounded_number_of_pages(scene: Scene) -> Non
     assert len(scene.at(NOW_S + 3)) == MOST_OPEN + 2
 
 
-def test_an_end_is_not_sent_where_the_beginning_was_given_up(scene: Scene) -> None:
+def test_an_end_is_not_sent_if_the_start_was_dropped(scene: Scene) -> None:
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)
     keep_notifications(

@@ -31,7 +31,10 @@ EXPLORER = "https://tailspan.example.org"
 
 @pytest.fixture
 def engine(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Iterator[Engine]:
-    """Store a request every five seconds for four hours, all bad for half an hour."""
+    """Return a store with a request every five seconds for four hours.
+
+    All requests are bad for half an hour.
+    """
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     rows = [
         request_row(
@@ -64,7 +67,7 @@ class Scene:
         )
 
     def at(self, now_s: int) -> list[tuple[str, str, str]]:
-        """Evaluate and enqueue, and return the outbox."""
+        """Evaluate, enqueue, and return the outbox."""
         Evaluator(self.engine, self.objectives).evaluate(now_s)
         self.notifier().enqueue(now_s)
         return sorted((row.severity, row.transition, row.channel) for row in self.rows)
@@ -89,12 +92,12 @@ def scene(engine: Engine, objective: Callable[..., Objective]) -> Scene:
     return Scene(engine, [objective()])
 
 
-def test_a_page_goes_once_to_each_channel_for_pages(scene: Scene) -> None:
+def test_a_page_is_sent_once_to_each_channel_for_pages(scene: Scene) -> None:
     assert scene.at(BEGAN_S) == []
     paged = scene.at(BEGAN_S + 1_500)
     assert paged == [("page", "firing", "pager"), ("page", "firing", "team")]
     assert scene.at(BEGAN_S + 1_515) == paged
-    # A day's window has seen a quarter of an hour of it: with 30 d, a ticket takes longer.
+    # The burn lasted only a quarter of an hour, so with a period of 30 days there is no ticket yet.
     assert all(severity != "ticket" for severity, _, _ in paged)
 
 
@@ -117,7 +120,7 @@ def test_the_message_has_the_figures_of_when_it_fired(scene: Scene) -> None:
     assert sent.link == f"{EXPLORER}/?page=root-cause&incident=chat@{sent.fired_unix_s}"
 
 
-def test_an_end_goes_once_to_the_channels_that_got_the_beginning(scene: Scene) -> None:
+def test_an_end_is_sent_once_to_the_channels_that_got_the_start(scene: Scene) -> None:
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
     scene.deliver()
@@ -139,7 +142,7 @@ def test_an_incident_that_was_never_sent_has_no_end_to_send(scene: Scene) -> Non
     assert scene.rows == []
 
 
-def test_a_beginning_that_was_given_up_has_no_end(scene: Scene) -> None:
+def test_without_a_sent_start_no_end_is_sent(scene: Scene) -> None:
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
     for row in scene.rows:
@@ -206,8 +209,8 @@ def test_an_outbox_is_deleted_with_its_simulation(scene: Scene) -> None:
     assert scene.rows == []
 
 
-def test_a_page_goes_out_first_and_its_cause_follows_once(scene: Scene) -> None:
-    """The cause updates the same alert, on each channel that got the page without it."""
+def test_a_page_is_sent_first_and_its_cause_once_afterwards(scene: Scene) -> None:
+    """Each channel that received the page without a cause receives the cause in the same alert."""
     scene.at(BEGAN_S + 1_200)
     (page,) = (row for row in scene.rows if row.channel == "pager")
     assert loads(page.message).likely_cause is None

@@ -9,7 +9,7 @@ CHANCE = st.floats(0, 1, exclude_max=True)
 
 @given(FAILURES, CHANCE)
 def test_a_delay_doubles_up_to_its_bound(failures: int, chance: float) -> None:
-    """Jitter removes at most half of it."""
+    """Jitter reduces a delay by at most half."""
     whole = min(LONGEST_S, FIRST_S * 2 ** min(failures - 1, 20))
     assert whole / 2 <= delay_s(failures, chance) <= whole
 

@@ -1,4 +1,4 @@
-"""Hostile SLO files: any text makes valid PromQL rules, or is refused with file and line."""
+"""Any SLO file, also a hostile one, gives valid PromQL rules, or an error with file and line."""
 
 import re
 from typing import Any, Final
@@ -98,7 +98,7 @@ Place = tuple[Any, Any]
 
 
 def places(node: Any) -> list[Place]:
-    """Yield every value of a document as its container and its key or index."""
+    """Yield the position of every value in a document, as its container and its key or index."""
     keys: list[Any] = []
     if isinstance(node, dict):
         keys = list(node)
@@ -108,7 +108,7 @@ def places(node: Any) -> list[Place]:
 
 
 def held(text: str) -> int:
-    """Check what a text yields, and return the number of objectives."""
+    """Check the rules or errors that a text gives, and return the number of objectives."""
     findings = inspect_texts({FILE: text})
     for error in findings.errors:
         assert isinstance(error, DocumentError)
@@ -177,13 +177,13 @@ def test_any_query_makes_valid_rules_or_is_refused(query: str, counter: bool) ->
 
 
 def test_the_document_that_is_altered_is_accepted() -> None:
-    """Otherwise the tests above would test refusals alone."""
+    """If the unaltered document were refused, the tests above would test only refusals."""
     assert held(dumped(plain())) == 2
 
 
 @pytest.mark.parametrize("escape", ["\\ud800", "\\0", "\\e[31m", "\\r", "\\x9b"])
 def test_a_character_that_acts_on_terminals_or_is_no_unicode_is_refused(escape: str) -> None:
-    """An escape in quotes is the only way to write one."""
+    """Such a character is accepted only as an escape in quotes."""
     document = plain()
     document["spec"]["service"] = "HERE"
     text = dumped(document).replace("HERE", f'"a{escape}b"')
@@ -199,9 +199,7 @@ def test_an_error_is_one_line_whatever_the_key_is() -> None:
 
 
 def test_a_label_and_the_service_are_no_templates() -> None:
-    """Prometheus expands templates in labels: a label that changes with the value never holds
-    `for`.
-    """
+    """Prometheus expands templates in labels. An alert with changing labels never fires."""
     document = plain()
     document["spec"]["service"] = "{{ $value }}"
     document["metadata"]["labels"] = {"team": "{{ $value }}"}
@@ -248,7 +246,7 @@ def conditions(*more: dict[str, str]) -> str:
     return dumped(document)
 
 
-def test_a_page_and_a_ticket_on_one_long_window_alert_apart() -> None:
+def test_a_page_and_a_ticket_on_one_long_window_alert_separately() -> None:
     text = conditions({"severity": "ticket", "threshold": "2", "alertAfter": "20m"})
     assert held(text) == 1
     (objective,) = inspect_texts({FILE: text}).spec.objectives
@@ -274,6 +272,6 @@ def test_of_two_thresholds_on_the_same_windows_the_lower_decides() -> None:
 
 @pytest.mark.parametrize("window", ["30d", "999999w"])
 def test_a_condition_looks_back_less_than_the_period(window: str) -> None:
-    """The counts of the period have the same name, and Prometheus has no range of 19,000 years."""
+    """Counts over the period use the same name, and Prometheus has no range of 19,000 years."""
     (error,) = inspect_texts({FILE: conditions({"lookbackWindow": window})}).errors
     assert "allowed: shorter than the period, 30d" in str(error)

@@ -85,7 +85,7 @@ CALENDAR = "calendar: {startTime: '2022-01-01 12:00:00', timeZone: America/New_Y
 
 
 def test_a_calendar_period_is_read(document: Document) -> None:
-    """Its burn rates are those of a rolling period of its nominal length."""
+    """The burn rates of a calendar period are those of a rolling period of its nominal length."""
     about = {"period": "1M", "window": CALENDAR}
     (objective,) = inspect_texts({"a.yaml": document(**about)}).spec.objectives
     (rolling,) = inspect_texts({"a.yaml": document()}).spec.objectives
@@ -153,7 +153,7 @@ def test_time_slices_that_cannot_be_read_are_refused(
     assert re.search(expected, str(findings.errors[0]))
 
 
-def test_objectives_from_elsewhere_are_read() -> None:
+def test_objectives_of_other_tools_are_read() -> None:
     findings = inspect_texts({"a.yaml": ELSEWHERE})
     assert not findings.errors
     strict, loose = findings.spec.objectives
@@ -217,7 +217,7 @@ def test_documents_beside_an_slo_are_read_as_strictly(
 
 
 def test_a_policy_may_be_written_within_its_slo() -> None:
-    """Without alertAfter, the short window is a twelfth of the long one."""
+    """Without alertAfter, the short window is a twelfth of the long window."""
     inline = (
         "[{kind: AlertPolicy, metadata: {name: own}, spec: {conditions: [{kind: AlertCondition,"
         " metadata: {name: c}, spec: {severity: ticket, condition: {kind: burnrate,"
@@ -230,7 +230,7 @@ def test_a_policy_may_be_written_within_its_slo() -> None:
 
 
 @pytest.mark.parametrize("given", ["alertPolicies:", "alertPolicies: []"])
-def test_without_a_policy_the_built_in_one_holds(given: str) -> None:
+def test_without_a_policy_the_built_in_one_applies(given: str) -> None:
     text = ELSEWHERE.replace("alertPolicies: [{alertPolicyRef: wake}]", given)
     strict, _ = inspect_texts({"a.yaml": text}).spec.objectives
     assert strict.policy == policy_for(28 * 86_400, Fraction(1, 1000))
@@ -261,7 +261,7 @@ def test_a_file_may_be_a_sequence_of_documents(document: Document) -> None:
 
 
 def test_an_objective_that_is_inserted_renames_no_other() -> None:
-    """Histories are stored by name."""
+    """Stored histories use the objectives' names."""
     more = ELSEWHERE.replace("[{displayName: strict", "[{target: 0.97}, {displayName: strict")
     names = [each.name for each in inspect_texts({"a.yaml": more}).spec.objectives]
     assert names == ["http-97", "http-99-9", "http-95"]
@@ -270,7 +270,7 @@ def test_an_objective_that_is_inserted_renames_no_other() -> None:
     assert "'http-99-9': a.yaml:18 has this name too" in str(error)
 
 
-def test_where_all_is_every_request(document: Document) -> None:
+def test_where_all_selects_every_request(document: Document) -> None:
     (every,) = inspect_texts({"a.yaml": document(where="where: all")}).spec.objectives
     (nothing,) = inspect_texts({"a.yaml": document()}).spec.objectives
     assert every.indicator == nothing.indicator
@@ -330,7 +330,7 @@ def test_all_errors_are_reported_at_once(document: Document) -> None:
 
 
 def test_two_objectives_of_one_name_are_refused(document: Document) -> None:
-    """Their counts would be added up."""
+    """The counts of two objectives with one name would be added."""
     findings = inspect_texts({"a.yaml": document(), "b.yaml": document()})
     assert "'chat': a.yaml:8 has this name too" in str(findings.errors[0])
 
@@ -407,7 +407,7 @@ def test_the_installed_objectives_and_presets_are_read() -> None:
     assert presets == {"voice", "chat", "code-completion", "instant", "background"}
 
 
-def test_a_file_that_is_no_text_is_a_finding(tmp_path: Path) -> None:
+def test_a_binary_file_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\x00")
     (error,) = inspect([tmp_path]).errors
     assert "cannot be read as UTF-8" in str(error)
@@ -431,7 +431,7 @@ def test_a_missing_path_and_an_empty_folder_are_findings(tmp_path: Path) -> None
         ("output_tokens > 5000", None),
     ],
 )
-def test_a_suspicious_limit_is_a_note_and_no_finding(good: str, wanted: str | None) -> None:
+def test_a_suspicious_limit_is_a_note_not_a_finding(good: str, wanted: str | None) -> None:
     findings = inspect_texts({"a.yaml": chat_openslo(good)})
     assert not findings.errors
     assert len(findings.spec.notes) == (wanted is not None)

@@ -1,4 +1,4 @@
-"""Series and expectations of a promtool rule test."""
+"""Series and expected results of a promtool rule test."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -8,14 +8,14 @@ Run = Callable[..., None]
 
 MINUTE_S: Final = 60
 ONE: Final = {"{}": 1}
-"""One sample without labels, of value 1."""
+"""One sample without labels, with the value 1."""
 PAGE: Final = 'count(ALERTS{alertname="TailspanBudgetBurn",severity="page"})'
 
 
 def slo_counters(
     events: Sequence[int] | str, good: Sequence[int] | str, labels: str = 'slo="chat"'
 ) -> dict[str, str]:
-    """Tailspan's two counters of an objective, as series for promtool."""
+    """Return Tailspan's two counters of an objective as series for promtool."""
     return {
         f"tailspan_slo_{name}_total{{{labels}}}": (
             values if isinstance(values, str) else " ".join(map(str, values))
@@ -25,7 +25,11 @@ def slo_counters(
 
 
 def expect(expr: str, at: int | str, samples: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Expect an expression to yield these samples, by labels, at a second or a time like `5m`."""
+    """Return a check that an expression has these samples, by labels.
+
+    Args:
+        at: seconds, or a time such as `5m`.
+    """
     found = [{"labels": labels, "value": value} for labels, value in (samples or {}).items()]
     return {"expr": expr, "eval_time": _time(at), "exp_samples": found}
 
@@ -33,7 +37,7 @@ def expect(expr: str, at: int | str, samples: Mapping[str, float] | None = None)
 def expect_alerts(
     name: str, at: int | str, *alerts: tuple[dict[str, str], dict[str, str]]
 ) -> dict[str, Any]:
-    """Expect exactly these alerts, each by its labels and annotations."""
+    """Return a check that exactly these alerts fire, each with its labels and annotations."""
     return {
         "eval_time": _time(at),
         "alertname": name,

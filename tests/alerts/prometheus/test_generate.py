@@ -38,7 +38,7 @@ def rules_of(text: str) -> list[dict[str, Any]]:
 def test_the_committed_rules_are_those_generated(
     file: str, folder: str, make: Callable[..., str]
 ) -> None:
-    """Where this fails: make generate, and commit what it wrote."""
+    """If this test fails, run make generate and commit the result."""
     made = make(load([ALERTS / folder]).objectives, EXPLORER_URL)
     assert (ALERTS / "rules" / f"{file}.yaml").read_text() == made
 
@@ -70,7 +70,7 @@ def test_every_alert_has_a_summary_a_description_and_a_link(objective: Make) -> 
             assert rule["annotations"]["description"].endswith((".", "`."))
 
 
-def test_the_link_opens_the_explorer_on_what_burns(objective: Make) -> None:
+def test_the_link_opens_the_explorer_on_the_burning_objective(objective: Make) -> None:
     about = objective(good="e2e_s <= 2", where="where: 'model == \"a/b & c\" and streamed == true'")
     (link, *_) = (
         rule["annotations"]["dashboard_url"]
@@ -88,7 +88,7 @@ def test_the_link_shows_the_latency_of_the_objective(objective: Make, latency: s
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_a_limit_is_on_a_series_that_there_is_and_links_to_its_latency(limit: Limit) -> None:
+def test_a_limit_uses_an_existing_series_and_links_to_its_latency(limit: Limit) -> None:
     assert limit.series in {each.by_model for each in RECENT}
     assert limit.latency in EXPLORERS
 
@@ -100,9 +100,7 @@ def test_no_rule_averages_a_ratio_or_a_percentile(objective: Make) -> None:
 
 
 def test_a_loose_target_pages_at_a_burn_that_a_total_failure_reaches(objective: Make) -> None:
-    """A total failure of a 90 % target burns 10 times too fast: the first pair alerts at 9, the
-    second at 6.
-    """
+    """With a target of 90 %, a total failure has a burn rate of 10, which is above both factors."""
     text = tailspan_rules([objective(target="0.9")], EXPLORER_URL)
     assert ", alerting above 9." in text
     assert ", alerting above 6." in text
@@ -132,8 +130,8 @@ def test_a_threshold_between_two_buckets_is_refused(
         vllm_rules([about], EXPLORER_URL)
 
 
-def test_a_buckets_bound_is_matched_however_it_is_written(objective: Make) -> None:
-    """`le` is text: a server writes 1.0, a normalising Prometheus writes 1."""
+def test_a_buckets_bound_is_matched_in_every_notation(objective: Make) -> None:
+    """`le` is text: a server writes 1.0, and a Prometheus that normalises labels writes 1."""
     about = objective(good="ttft_s <= 1", where="where: 'model == \"m\"'")
     text = vllm_rules([about], EXPLORER_URL)
     assert (
@@ -150,14 +148,14 @@ def test_a_number_is_written_exactly(value: Fraction) -> None:
 
 
 @given(st.text(max_size=30))
-def test_a_text_cannot_leave_its_quotes(text: str) -> None:
+def test_a_text_cannot_end_its_quotes(text: str) -> None:
     inside = quoted(text)[1:-1]
     assert "\n" not in inside
     assert not re.search(r'(?<!\\)(\\\\)*"', inside)
 
 
-def test_objectives_of_other_metrics_alone_have_no_alert_on_tailspan() -> None:
-    """Their Prometheus need not scrape Tailspan, and would page for its absence."""
+def test_objectives_on_other_metrics_have_no_alert_on_tailspan() -> None:
+    """If Prometheus does not scrape Tailspan, an alert on Tailspan's absence would always fire."""
     objective = query_objective(bad="http_errors_total", total="http_requests_total")
     rules = rules_of(tailspan_rules([objective], EXPLORER_URL))
     alerts = {rule["alert"]: rule for rule in rules if "alert" in rule}
@@ -177,7 +175,7 @@ def test_objectives_of_other_metrics_alone_have_no_alert_on_tailspan() -> None:
 def test_absence_pages_as_soon_as_a_total_failure_would(
     objective: Make, target: str, after: str
 ) -> None:
-    """Absent counters may hide a total failure; a restart of the target takes up to two minutes."""
+    """Absent counters may hide a total failure, but a restart takes up to two minutes."""
     (rule,) = (
         rule
         for rule in rules_of(tailspan_rules([objective(target=target)], EXPLORER_URL))
@@ -208,7 +206,7 @@ def test_labels_and_annotations_of_the_objective_are_on_each_of_its_alerts(objec
 
 
 def expanded(template: str) -> str:
-    """Return what Go expands from a template that has only the actions of `literal`."""
+    """Return Go's expansion of a template that contains only the actions of `literal`."""
     rest = template.replace('{{ "{" }}', "\0")
     assert "{{" not in rest
     return rest.replace("\0", "{")
@@ -216,7 +214,7 @@ def expanded(template: str) -> str:
 
 @given(st.text(st.sampled_from('{}"`-$.\n a') | st.characters(exclude_characters="\0")))
 def test_a_text_is_never_a_template(text: str) -> None:
-    """test_rules_promtool checks the same with Prometheus' own templates."""
+    """test_rules_promtool checks the same with Prometheus."""
     assert expanded(literal(text)) == text
 
 

@@ -35,7 +35,7 @@ def foreign_counters(tenant: str, ok: str, failed: str) -> dict[str, str]:
 
 
 def pages(tenants: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Return the page expected of one tenant at a minute; none where the tenant is empty."""
+    """Return checks that only this tenant pages at each minute; none if the name is empty."""
     return [
         expect(PAGES, minute * MINUTE_S, {f'{{tenant="{tenant}"}}': 1} if tenant else {})
         for minute, tenant in tenants.items()
@@ -43,8 +43,9 @@ def pages(tenants: Mapping[int, str]) -> list[dict[str, Any]]:
 
 
 def expected(minutes: range) -> dict[int, str]:
-    """Return when acme pages by the live evaluator: good for an hour, half bad for 30 min, good
-    again.
+    """Return at which minutes acme pages according to the live evaluator.
+
+    All requests are good for an hour, half are bad for 30 min, then all are good again.
     """
     counts = [Counts(0, 200)] * 60 + [Counts(100, 200)] * 30 + [Counts(0, 200)] * 40
     history = History(0, [Bucket(at * 60, each) for at, each in enumerate(counts, 1)], 15)
@@ -119,7 +120,9 @@ def test_four_bad_requests_of_a_small_group_do_not_page(promtool: Run) -> None:
         (f"increase({TOTAL}[{{{{.window}}}}])", f"increase({BAD}[{{{{.window}}}}])"),
     ],
 )
-def test_a_group_counted_elsewhere_pages_by_itself(promtool: Run, total: str, bad: str) -> None:
+def test_each_group_of_a_prometheus_query_pages_separately(
+    promtool: Run, total: str, bad: str
+) -> None:
     promtool(
         tailspan_rules([foreign(total, bad)], EXPLORER_URL),
         {
@@ -132,8 +135,8 @@ def test_a_group_counted_elsewhere_pages_by_itself(promtool: Run, total: str, ba
     )
 
 
-def test_made_up_groups_neither_grow_the_rules_nor_push_a_tenant_out(promtool: Run) -> None:
-    """50 of the 200 names with few requests have a place; the rest count in `other`."""
+def test_invented_groups_neither_grow_the_rules_nor_replace_a_tenant(promtool: Run) -> None:
+    """50 of the 200 names with few requests have a place; the others are counted in `other`."""
     series = foreign_counters("acme", "0+20x90 1800+10x30", "0x90 10+10x30")
     for at in range(200):
         series |= foreign_counters(f"x{at:03}", "0x60 0+1x60", "0x120")
@@ -149,7 +152,7 @@ def test_made_up_groups_neither_grow_the_rules_nor_push_a_tenant_out(promtool: R
 
 
 def fired(*pairs: tuple[str, str, str]) -> str:
-    """Return the sentences of pairs of windows after an hour of 6,000 failed requests."""
+    """Return the message of these pairs of windows after an hour of 6,000 failed requests."""
     return " ".join(
         f"Fired by the last {long} and {short}: 6000 of 6000 bad in the last {long}."
         f" Burn rates: 100.0 and 100.0, alerting above {factor}."

@@ -68,14 +68,14 @@ def test_the_queries_of_sloths_examples_are_counted(text: str) -> None:
         ("x" + " or x" * 1_500, "1,500 brackets and operators; allowed: at most 150"),
     ],
 )
-def test_what_cannot_be_counted_is_refused_with_its_reason(text: str, wanted: str) -> None:
-    """Also texts that would crash the recursive parser."""
+def test_an_unsupported_query_is_refused_with_the_reason(text: str, wanted: str) -> None:
+    """Some texts would crash a recursive parser without limits."""
     with pytest.raises(ExpressionError, match=wanted):
         read_query(text)
 
 
 def test_the_most_brackets_that_are_allowed_are_parsed() -> None:
-    """The parser still works at this limit."""
+    """The parser works at this limit."""
     depth = MAX_PARTS - 1
     assert read_query(f"{'(' * (depth - 3)}rate(x[{{{{.window}}}}]){')' * (depth - 3)}").per_second
 
@@ -167,7 +167,9 @@ def test_a_ratio_is_counted_by_seconds(text: str, bad: bool) -> None:
         ("topk(1, rate(x[{{.window}}]))", "several series"),
     ],
 )
-def test_what_is_no_ratio_of_one_series_over_the_window_is_refused(text: str, wanted: str) -> None:
+def test_a_query_that_is_not_a_single_ratio_over_the_window_is_refused(
+    text: str, wanted: str
+) -> None:
     with pytest.raises(ExpressionError, match=wanted):
         read_ratio(text)
 
@@ -180,7 +182,9 @@ OPERATORS = st.sampled_from([" + ", " - ", " * ", " or ", " or on() ", "\n> ", "
 
 @given(st.lists(st.tuples(OPERATORS, OPERANDS), max_size=6), st.booleans())
 @example([(" or ", "vector(0)")], True)
-def test_a_querys_operators_never_mix_with_ours(rest: list[tuple[str, str]], comment: bool) -> None:
+def test_a_querys_operators_are_enclosed_in_parentheses(
+    rest: list[tuple[str, str]], comment: bool
+) -> None:
     text = "sum(rate(a[{{.window}}]))" + "".join(f"{sign}{each}" for sign, each in rest)
     try:
         query = read_query(text + (" # the end" if comment else ""))

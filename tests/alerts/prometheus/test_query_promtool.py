@@ -1,5 +1,7 @@
-"""The rules of objectives that count foreign metrics, in Prometheus. The counters have codes and
-pods, reset, and start late or never. The live evaluator gives the expected alerts.
+"""Rules of objectives over Prometheus queries, evaluated by Prometheus.
+
+The counters have codes and pods; some reset, start late or never start. The live evaluator gives
+the expected alerts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,7 +58,7 @@ PLAIN_WAYS: Final = tuple(EVERY_WAY)[:6]
 
 
 def counters(ok: str, failed: str) -> dict[str, str]:
-    """Values a minute apart, equal on two pods."""
+    """Return counters with values one minute apart, which are equal on two pods."""
     return {
         f'http_requests_total{{job="web",pod="{pod}",code="{code}"}}': values
         for code, values in (("200", ok), ("500", failed))
@@ -65,8 +67,10 @@ def counters(ok: str, failed: str) -> dict[str, str]:
 
 
 def expected(stretches: Sequence[tuple[int, int, int]], at_s: Sequence[int]) -> dict[int, bool]:
-    """Return when the live evaluator pages, for stretches of (minutes, good a minute, bad a
-    minute).
+    """Return when the live evaluator pages, by second.
+
+    Args:
+        stretches: (minutes, good events per minute, bad events per minute).
     """
     minutes = [(good, bad) for length, good, bad in stretches for _ in range(length)]
     buckets = [
@@ -82,7 +86,7 @@ def expected(stretches: Sequence[tuple[int, int, int]], at_s: Sequence[int]) -> 
 
 
 def pages(fires: dict[int, bool]) -> list[dict[str, object]]:
-    """Expect a page at these seconds, or none."""
+    """Return checks that a page is or is not firing at these seconds."""
     return [expect(PAGE, at_s, ONE if found else {}) for at_s, found in fires.items()]
 
 
@@ -91,12 +95,12 @@ def paged(minutes: Iterable[int]) -> list[dict[str, object]]:
 
 
 def nothing(minutes: Iterable[int], *exprs: str) -> list[dict[str, object]]:
-    """Expect no sample of these expressions; without any, no page."""
+    """Return checks that these expressions have no samples; the default is the page."""
     return [expect(expr, minute * MINUTE_S) for expr in exprs or (PAGE,) for minute in minutes]
 
 
 @pytest.mark.parametrize("way", EVERY_WAY)
-def test_a_burn_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> None:
+def test_a_burn_pages_with_every_way_of_counting(promtool: Run, way: str) -> None:
     at_s = range(MINUTE_S, 130 * MINUTE_S, MINUTE_S)
     fires = expected([(60, 200, 0), (30, 100, 100), (40, 200, 0)], at_s)
     assert {True, False} <= set(fires.values())
@@ -119,7 +123,7 @@ def test_a_burn_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> No
 def test_sloth_pages_of_the_same_queries_at_the_same_minutes(
     promtool: Run, bad: str, total: str
 ) -> None:
-    """Seven good hours, 40 minutes of a total failure, then good again."""
+    """Seven hours are good, then all requests fail for 40 minutes, then all are good again."""
     series = counters("0+100x420 42000+0x40 42000+100x100", "0x420 0+100x40 4000x100")
     ours = yaml.safe_load(tailspan_rules([foreign(bad, total)], EXPLORER_URL))
     theirs = yaml.safe_load(sloth_pages(bad, total, Fraction(99, 100)))
@@ -146,7 +150,7 @@ def test_a_counter_reset_neither_makes_nor_hides_a_burn(promtool: Run, way: str)
 
 
 @pytest.mark.parametrize("way", ["bad, selectors", "bad, rate"])
-def test_no_series_of_bad_events_is_none_of_them(promtool: Run, way: str) -> None:
+def test_an_absent_series_of_bad_events_means_none(promtool: Run, way: str) -> None:
     promtool(
         tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
         counters("0+100x120", "_x60 50+50x60"),
@@ -173,7 +177,7 @@ GONE: Final = [
     *nothing([15, 75], ABSENT),
     expect(ABSENT, 45 * MINUTE_S, ONE),
 ]
-"""The metrics are there for 20 minutes, absent for 40, and there again."""
+"""The metrics exist for 20 minutes, are absent for 40, and exist again."""
 
 
 @pytest.mark.parametrize("way", PLAIN_WAYS)
@@ -206,7 +210,7 @@ def test_one_failure_of_ten_does_not_page(promtool: Run) -> None:
 
 
 @pytest.mark.parametrize("way", EVERY_WAY)
-def test_both_kinds_of_rules_count_it_alike(way: str) -> None:
+def test_both_kinds_of_rules_count_equally(way: str) -> None:
     burns = yaml.safe_load(tailspan_rules([EVERY_WAY[way]], EXPLORER_URL))["groups"]
     alone = yaml.safe_load(vllm_rules([EVERY_WAY[way]], EXPLORER_URL))["groups"]
     assert burns[: len(alone)] == alone
@@ -226,10 +230,10 @@ PROBE: Final = {
 
 
 @pytest.mark.parametrize("way", PROBE)
-def test_a_failing_probe_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> None:
+def test_a_failing_probe_pages_with_every_way_of_counting(promtool: Run, way: str) -> None:
     at_s = range(MINUTE_S, 130 * MINUTE_S, MINUTE_S)
     fires = expected([(60, 2, 0), (30, 0, 2), (40, 2, 0)], at_s)
-    # Prometheus 2 counts a sample at the very beginning of a range; the live evaluator does not.
+    # Prometheus 2 includes a sample at the start of a range; the live evaluator does not.
     del fires[119 * MINUTE_S]
     assert {True, False} <= set(fires.values())
     series = {f'probe_success{{instance="{each}"}}': "1x60 0x29 1x39" for each in "ab"}
@@ -237,13 +241,13 @@ def test_a_failing_probe_pages_whichever_way_it_is_counted(promtool: Run, way: s
 
 
 @pytest.mark.parametrize("way", PROBE)
-def test_a_probe_that_is_gone_is_absent_and_burns_nothing(promtool: Run, way: str) -> None:
+def test_a_removed_probe_is_absent_and_burns_no_budget(promtool: Run, way: str) -> None:
     series = {"probe_success": "1x20 stale _x40 1x20"}
     promtool(tailspan_rules([PROBE[way]], EXPLORER_URL), series, GONE)
 
 
 def test_a_ratio_of_no_requests_is_no_burn_and_no_absence(promtool: Run) -> None:
-    """0 of 0 is NaN. A ratio above 1 counts as 1."""
+    """0 of 0 is NaN. A ratio above 1 is counted as 1."""
     ratio = f"{OPEN.format('bad_total')} / {OPEN.format('all_total')}"
     promtool(
         tailspan_rules([query_objective(rawType="failure", raw=ratio)], EXPLORER_URL),

@@ -1,5 +1,6 @@
-"""The generated rules in Prometheus, over synthetic histories. The live evaluator gives the
-expected alerts of every step, so that each history also compares the two evaluators.
+"""The generated rules, evaluated by Prometheus over synthetic histories.
+
+The live evaluator gives the expected alerts of every step, so the test compares both evaluators.
 """
 
 import shutil
@@ -37,7 +38,7 @@ States = list[tuple[int, dict[str, State]]]
 
 @dataclass(frozen=True)
 class Stretch:
-    """Steps with the same number of events and of bad ones."""
+    """Consecutive steps with the same numbers of events and bad events."""
 
     length: str
     events: int
@@ -46,7 +47,7 @@ class Stretch:
 
 
 def series(stretches: Sequence[Stretch], step_s: int) -> tuple[list[int], list[int], list[Bucket]]:
-    """Both counters at every step, and the buckets they come from."""
+    """Return both counters at every step, and the buckets from which they are computed."""
     events, good = [0], [0]
     buckets: list[Bucket] = []
     at_s = 0
@@ -69,7 +70,7 @@ def check(
     step: str,
     severities: Sequence[str] = ("page", "ticket"),
 ) -> States:
-    """Run both evaluators over a history and return the alerts they agree on."""
+    """Run both evaluators over a history, check that they agree, and return the alerts."""
     step_s = durations.parse_s(step)
     events, good, buckets = series(stretches, step_s)
     history = History(0, buckets, 15)
@@ -95,7 +96,7 @@ def check(
 
 
 def fired(states: States, severity: str) -> list[int]:
-    """Return when it fired, in seconds."""
+    """Return the times at which the alert starts to fire, in seconds."""
     return [at_s for at_s, state in states if state[severity] is State.FIRING]
 
 
@@ -159,13 +160,13 @@ def test_a_steady_burn_makes_a_ticket_above_its_factors(
     [
         ({}, 61, True),
         ({}, 59, False),
-        ({"period": "7d"}, 40, True),  # a burn of 4: above 3.5 over 6 h
-        ({"period": "7d"}, 33, False),  # 3.3 spends a week's budget in two days: a ticket
+        ({"period": "7d"}, 40, True),  # burn rate 4; the factor is 3.5 over 6 h
+        ({"period": "7d"}, 33, False),  # burn rate 3.3 spends a week's budget in two days: a ticket
         ({"period": "14d"}, 47, True),
         ({"period": "14d"}, 42, False),
         ({"target": "0.9"}, 620, True),
         ({"target": "0.9"}, 580, False),
-        ({"target": "0.8"}, 930, True),  # capped: more than nine of ten for an hour
+        ({"target": "0.8"}, 930, True),  # the factor is capped at a bad ratio of 0.9
         ({"target": "0.8"}, 870, False),
     ],
 )
@@ -178,7 +179,7 @@ def test_a_steady_burn_pages_above_the_factor_of_its_period_and_target(
 
 
 def test_a_spike_does_not_page(promtool: Run, objective: Make) -> None:
-    """Three minutes of failure are 5 % of an hour."""
+    """A failure of three minutes is 5 % of an hour."""
     stretches = [Stretch("1h", 100, 0), Stretch("3m", 100, 100), Stretch("1h", 100, 0)]
     assert not fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
 
@@ -221,12 +222,12 @@ def test_a_fifth_bad_after_a_start_pages_once_enough_is_spent(
     assert states[2][1]["page"] is State.COLD_START
 
 
-def test_a_counter_that_begins_anew_is_no_burn(promtool: Run, objective: Make) -> None:
+def test_a_counter_reset_is_not_a_burn(promtool: Run, objective: Make) -> None:
     stretches = [Stretch("1h", 100, 0), Stretch("1h", 100, 0, reset=True)]
     assert not fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
 
 
-def test_a_counter_that_begins_anew_does_not_hide_a_burn(promtool: Run, objective: Make) -> None:
+def test_a_counter_reset_does_not_hide_a_burn(promtool: Run, objective: Make) -> None:
     burning = Stretch("15m", 100, 100)
     stretches = [Stretch("1h", 100, 0), burning, replace(burning, reset=True)]
     found = fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
@@ -249,7 +250,7 @@ def test_no_data_is_absence_and_not_a_burn(promtool: Run, objective: Make) -> No
 
 
 def test_no_traffic_is_no_burn_and_no_absence(promtool: Run, objective: Make) -> None:
-    """The counters stand still, and NaN never fires."""
+    """The counters do not grow, and NaN never fires an alert."""
     states = check(promtool, objective(), [Stretch("1h", 10, 0), Stretch("3h", 0, 0)], "1m")
     assert not fired(states, "page")
     assert states[-1][1]["page"] is State.NO_DATA
@@ -262,7 +263,7 @@ def test_no_traffic_is_no_burn_and_no_absence(promtool: Run, objective: Make) ->
         ([Stretch("9m", 1000, 200)], "cold_start"),
     ],
 )
-def test_a_held_back_page_names_its_guard(
+def test_a_suppressed_page_names_the_reason(
     promtool: Run, objective: Make, stretches: list[Stretch], guard: str
 ) -> None:
     events, good, _ = series(stretches, MINUTE_S)
@@ -275,7 +276,7 @@ def test_a_held_back_page_names_its_guard(
     )
 
 
-def test_a_page_has_its_numbers_and_what_to_do_first(promtool: Run, objective: Make) -> None:
+def test_a_page_has_numbers_and_first_actions(promtool: Run, objective: Make) -> None:
     events, good, _ = series([Stretch("1h", 100, 0), Stretch("20m", 100, 100)], MINUTE_S)
     labels = {"slo": "chat", "service": "chat", "severity": "page"}
     annotations = {
@@ -297,7 +298,7 @@ def test_a_page_has_its_numbers_and_what_to_do_first(promtool: Run, objective: M
 
 
 def test_a_page_of_the_slow_pair_has_its_own_windows(promtool: Run, objective: Make) -> None:
-    """The last hour was good; the six hours fired."""
+    """The last hour was good, so only the windows of the slow pair fire."""
     events, good, _ = series([Stretch("5h", 100, 9), Stretch("40m", 100, 8)], 120)
     slow = 'slo:tailspan_alerting_burn:ratio6h{slo="chat"} > bool 8'
     promtool(
@@ -312,7 +313,7 @@ def test_a_page_of_the_slow_pair_has_its_own_windows(promtool: Run, objective: M
 
 
 def test_any_text_in_an_annotation_yields_itself(promtool: Run) -> None:
-    """Go's templates expand braces, actions, quotes, comments and trim markers."""
+    """Go's templates interpret braces, actions, quotes, comments and trim markers."""
     texts = [
         "{{{ $value }}}",
         "{{ $value }}",
@@ -342,7 +343,7 @@ def test_any_text_in_an_annotation_yields_itself(promtool: Run) -> None:
     )
 
 
-def test_a_label_that_a_sender_chose_holds_no_mention(promtool: Run) -> None:
+def test_a_senders_label_cannot_contain_a_mention(promtool: Run) -> None:
     rule = {"alert": "A", "expr": "up", "annotations": {"text": label_text("replica")}}
     expected = ({"replica": "a<!here>\nb"}, {"text": "a_!here__b"})
     promtool(

@@ -36,7 +36,6 @@ def test_every_series_of_ours_is_matched(objective: Make, make: Callable[..., st
 
 
 def selectors_of(tree: promql.Expr) -> Iterator[promql.VectorSelector]:
-    """Return every series of an expression."""
     match tree:
         case promql.VectorSelector():
             yield tree
@@ -62,7 +61,7 @@ def selectors_of(tree: promql.Expr) -> Iterator[promql.VectorSelector]:
         ('env="prod" # why\n', 'env="prod"'),
     ],
 )
-def test_matchers_are_written_anew(text: str, written: str) -> None:
+def test_matchers_are_written_in_canonical_form(text: str, written: str) -> None:
     assert read_selector(text) == written
 
 
@@ -86,7 +85,7 @@ def test_matchers_are_written_anew(text: str, written: str) -> None:
         'env="' + "a" * 1_000 + '"',
     ],
 )
-def test_what_is_not_matchers_alone_is_refused(text: str) -> None:
+def test_a_selector_with_more_than_matchers_is_refused(text: str) -> None:
     with pytest.raises(ExpressionError, match="allowed"):
         read_selector(text)
 

@@ -21,7 +21,7 @@ ENGINE: Final = '{model="m",replica="r",engine="0"}'
 
 
 def run(promtool: Run, rules: str, series: dict[str, str], fires: dict[str, list[str]]) -> None:
-    """Check which alerts, and no others, fire at which times."""
+    """Check that exactly these alerts fire at these times."""
     samples = [
         expect(FIRING, at, {f'{{alertname="{name}"}}': 1 for name in names})
         for at, names in fires.items()
@@ -30,7 +30,7 @@ def run(promtool: Run, rules: str, series: dict[str, str], fires: dict[str, list
 
 
 def symptoms(promtool: Run, series: dict[str, str], fires: dict[str, list[str]]) -> None:
-    """Check the rules on symptoms for a Tailspan that is scraped and has an engine."""
+    """Check the alerts on symptoms while Tailspan is scraped and has an engine."""
     series = {"tailspan_build_info": "1x600", LAST_SAMPLE: "0+60x600", **series}
     groups = [latency_group(EXPLORER_URL), *symptom_groups(EXPLORER_URL)]
     run(promtool, render(groups), series, fires)
@@ -82,7 +82,7 @@ def test_a_high_p99_alerts_after_five_minutes(
     )
     symptoms(promtool, {**low, p("0.99"): f"{above}x3 {below}x30"}, {"8m": [], "20m": []})
     symptoms(promtool, {p("0.99"): f"{above}x10 stale _x30"}, {"10m": [alert], "12m": []})
-    # Too few for a P99: it is above the limit where a lower quantile is, else unknown.
+    # With few requests, the P99 is absent. It is above the limit if a lower quantile is.
     symptoms(promtool, low, {"30m": []})
     symptoms(promtool, {p("0.5"): f"{above}x40"}, {"30m": [alert]})
 
@@ -117,7 +117,7 @@ def test_a_hung_engine_pages_while_requests_wait(promtool: Run) -> None:
 
 
 def test_one_page_names_a_hung_replica_and_its_requests(promtool: Run) -> None:
-    """A front end reports all of its requests with each of its engines."""
+    """A front end reports all its requests with each of its engines."""
     series = {
         f'tailspan_engine_{name}{{model="m",replica="r",engine="{number}"}}': values
         for number in (0, 1)
@@ -151,7 +151,7 @@ def alerts_with_summary(
             {"29m": [], "33m": [], "45m": ["TailspanQueueOutgrowsBatch"], "80m": []},
             id="long queue",
         ),
-        pytest.param(  # at night one sample in five saw a waiting request and none running
+        pytest.param(  # as at night: one of five samples has a waiting request and no running one
             {"waiting_requests": "1 0 0 0 0 " * 20, "running_requests": "0x100"},
             {"30m": [], "60m": []},
             id="one waiting request now and then",
@@ -239,7 +239,7 @@ def test_a_silent_engine_and_a_missing_tailspan_alert(promtool: Run) -> None:
     ],
 )
 def test_losses_of_the_instrumentation_alert(promtool: Run, alert: str, series: str) -> None:
-    """One lost request is enough; a new process is no loss."""
+    """One lost request causes an alert; a new process does not."""
     symptoms(promtool, {series: "0x20 1x30"}, {"20m": [], "22m": [alert], "40m": []})
     symptoms(promtool, {series: "5x20 0x30"}, {"20m": [], "25m": [], "40m": []})
 
@@ -269,7 +269,7 @@ def test_a_part_of_tailspan_that_does_not_work_is_a_ticket(promtool: Run) -> Non
 def test_vllms_own_histogram_pages_and_other_buckets_are_absent(
     promtool: Run, objective: Callable[..., Objective]
 ) -> None:
-    """With other bounds nothing is counted, and absence alerts."""
+    """With other bounds, nothing is counted, and the alert on absent data fires."""
     rules = vllm_rules([objective(good="ttft_s <= 1")], EXPLORER_URL)
     name = "vllm:time_to_first_token_seconds"
     for le in ("1", "1.0"):
@@ -326,7 +326,7 @@ def _probe(region: str, name: str, values: str, phase: str = "") -> dict[str, st
 
 
 def test_an_endpoint_that_gives_no_answer_pages_after_ten_minutes(promtool: Run) -> None:
-    """One failed probe among good ones does not."""
+    """A single failed probe does not fire the alert."""
     probed(
         promtool,
         {
@@ -337,13 +337,13 @@ def test_an_endpoint_that_gives_no_answer_pages_after_ten_minutes(promtool: Run)
     )
 
 
-def test_slow_from_one_region_only_is_told_from_slow_everywhere(promtool: Run) -> None:
+def test_slow_from_one_region_differs_from_slow_everywhere(promtool: Run) -> None:
     usual, slow = "0.5x400", "0.5x360 1.5x40"
     for eu, us, fires in (
         (slow, usual, ["TailspanProbeSlowFromOneRegion"]),
         (slow, slow, []),
         (usual, usual, []),
-        ("0.01x360 0.05x40", usual, []),  # too short to be noticed
+        ("0.01x360 0.05x40", usual, []),  # twice as slow, but only by 40 ms
     ):
         waits = {
             **_probe("eu", "duration_seconds", eu, "processing"),
@@ -354,12 +354,11 @@ def test_slow_from_one_region_only_is_told_from_slow_everywhere(promtool: Run) -
     probed(promtool, alone, {"380m": []})
 
 
-def test_a_certificate_that_soon_ends_is_a_ticket(promtool: Run) -> None:
+def test_a_certificate_that_expires_soon_is_a_ticket(promtool: Run) -> None:
     end_s = 7 * 86_400 + 3_600
     series = _probe("eu", "ssl_earliest_cert_expiry", f"{end_s}x300")
     probed(promtool, series, {"50m": [], "110m": [], "125m": ["TailspanCertificateEnds"]})
 
 
 def probed(promtool: Run, series: dict[str, str], fires: dict[str, list[str]]) -> None:
-    """Check the rules on probes."""
     run(promtool, render([probe_group(EXPLORER_URL)]), series, fires)

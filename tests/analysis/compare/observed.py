@@ -1,4 +1,4 @@
-"""Requests whose latency is a sum of known terms."""
+"""Requests with a latency that is a sum of known terms."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def observed(
     load: float = 8.0,
     groups: int = 2,
 ) -> Observed:
-    """Requests at 10 a second; each takes 10 ms + 20 µs per token + 1 ms per running request."""
+    """Return 10 requests per second of 10 ms, 20 µs per token and 1 ms per running request."""
     chance = np.random.default_rng(seed)
     tokens = prompts * chance.lognormal(6.5, 0.8, number)
     running = chance.poisson(load, number).astype(np.float64)

@@ -20,7 +20,7 @@ FAR = Window(10**18, 10**18 + 10**12)
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """A database with a window, and one of a server whose steps take 20 % longer."""
+    """Return a database with two windows; in the second, each step takes 20 % longer."""
     url = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
     store(url)
     engine = open_database(url)
@@ -38,7 +38,7 @@ def test_a_slower_server_is_worse_with_all_witnesses(engine: Engine) -> None:
     assert found.change_ratio == pytest.approx(0.2, abs=0.02)
     assert answer.coefficients is not None
     assert answer.coefficients.pace.value == pytest.approx(1.2, abs=0.01)
-    # The replayed server before the change also has fewer requests running.
+    # On the server before the change, the replay also has fewer running requests.
     assert answer.total.total_change_s is not None
     assert found.parts is not None
     assert answer.total.total_change_s > found.parts.change_s * 0.9
@@ -99,8 +99,8 @@ def test_a_range_of_one_request_is_undecided(engine: Engine) -> None:
     assert as_json(answer)["compared_ratio"] == 0
 
 
-def test_the_end_of_the_data_is_left_out(engine: Engine) -> None:
-    """Slow requests have not ended yet there, so only fast ones are stored."""
+def test_the_end_of_the_data_is_excluded(engine: Engine) -> None:
+    """Near the end of the data, only fast requests have ended and are stored."""
     late = Window(AFTER.from_unix_ns, AFTER.to_unix_ns + 10**12)
     answer = answer_compare(engine, CompareQuestion(Side(BEFORE), Side(late)), replay=False)
     assert "have not ended yet" in answer.notes[0]
@@ -128,7 +128,7 @@ def test_too_many_requests_are_refused_before_they_are_read(
         ({"after": Side(AFTER, {"colour": "blue"})}, "unknown label 'colour'; allowed: trace_id"),
     ],
 )
-def test_a_wrong_question_says_what_is_allowed(change: dict[str, object], reason: str) -> None:
+def test_a_wrong_question_lists_the_allowed_values(change: dict[str, object], reason: str) -> None:
     about: dict[str, object] = {"before": Side(BEFORE), "after": Side(AFTER), **change}
     with pytest.raises(CompareError, match=reason):
         CompareQuestion(**about)  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ def test_a_load_that_was_never_seen_is_undecided() -> None:
 
 
 def test_a_much_slower_server_is_worse_although_most_requests_meet_more_work() -> None:
-    """Its load is new, but the few requests at a known load are clearly worse."""
+    """Most requests meet a load without a comparison, but the few others are clearly slower."""
     before, slower = observed(2000, 1, load=4.0), observed(2000, 2, factor=2.0, load=16.0)
     found = decide(before, slower, Asked(0.5))
     assert 0.1 < found.compared_ratio < 0.5
@@ -88,7 +88,7 @@ def test_queueing_times_of_zero_are_compared() -> None:
     assert decide(zero, slower, Asked(0.95, floor_s=1e-3)).verdict is CompareVerdict.WORSE
 
 
-def test_the_curve_shows_a_change_that_only_hurts_under_load() -> None:
+def test_the_curve_shows_a_change_with_an_effect_only_under_load() -> None:
     after = observed(4000, 2)
     late = after.running >= 9
     worse = replace(after, value_s=np.where(late, after.value_s * 1.5, after.value_s))
@@ -99,7 +99,7 @@ def test_the_curve_shows_a_change_that_only_hurts_under_load() -> None:
     assert [each.load for each in curve] == sorted(each.load for each in curve)
 
 
-def test_a_large_side_is_thinned_evenly() -> None:
+def test_a_large_side_is_sampled_evenly() -> None:
     assert thinned(10_000).size == 10_000
     assert thinned(25_000).tolist() == list(range(0, 25_000, 3))
     assert thinned(0).size == 0

@@ -39,7 +39,7 @@ def test_each_cause_is_found_in_its_own_part() -> None:
             assert share == pytest.approx(1.0 if part == name else 0.0, abs=0.1), (name, part)
 
 
-def test_small_tenants_are_joined_and_a_new_one_stays_alone() -> None:
+def test_small_tenants_are_merged_and_a_new_one_is_separate() -> None:
     before, after = observed(1000, 1, groups=2), observed(1000, 2, groups=2)
     before.group[:40] = np.arange(40) % 4 + 10  # four tenants with ten requests each
     after.group[:20] = 11

@@ -7,7 +7,7 @@ from analysis.compare.shared_work import Instants, shared_work
 
 
 def instants(*rows: tuple[float, float, float, float, int, int]) -> Instants:
-    """Requests of one engine: received, scheduled, first token, last token, prompt, output."""
+    """Return requests: (received, scheduled, first token, last token, prompt, output)."""
     columns = np.array(rows, dtype=np.float64).reshape(-1, 6).T
     return Instants(
         engine=np.zeros(columns.shape[1], dtype=np.int64),
@@ -21,7 +21,7 @@ def instants(*rows: tuple[float, float, float, float, int, int]) -> Instants:
     )
 
 
-def test_a_request_alone_shares_its_engine_with_nobody() -> None:
+def test_a_single_request_shares_its_engine_with_no_other() -> None:
     found = shared_work(instants((0, 0.1, 0.2, 1.2, 100, 11)))
     assert found.running[0] == 0
     assert found.waiting[0] == 0

@@ -10,7 +10,7 @@ from analysis.compare.verdict import verdict_of
     ("low", "middle", "high", "verdict"),
     [
         (0.02, 0.10, 0.18, "worse"),
-        (0.01, 0.04, 0.07, "undecided"),  # clear of 0, but the estimate is within the margin
+        (0.01, 0.04, 0.07, "undecided"),  # excludes 0, but the estimate is within the margin
         (0.01, 0.02, 0.04, "no_worse"),
         (-0.03, 0.01, 0.045, "no_worse"),
         (-0.18, -0.10, -0.02, "better"),

@@ -24,7 +24,7 @@ CONFIG = FleetConfig(
 
 @cache
 def simulated(start_s: int, seed: int, slower: float) -> Dataset:
-    """One window; each step takes `slower` times as long."""
+    """Return a simulated window; each step takes `slower` times as long."""
     step = StepModel(
         **{name: getattr(EIGHT_B_ON_H100, name) * slower for name in StepModel.__dataclass_fields__}
     )
@@ -34,12 +34,11 @@ def simulated(start_s: int, seed: int, slower: float) -> Dataset:
 
 
 def store(url: str, slower: float = 1.2) -> None:
-    """Store a window, and ten minutes later one of a slower server."""
+    """Store a window, and ten minutes later a window of a slower server."""
     put(url, [simulated(START_S, 5, 1.0), simulated(START_S + 600, 6, slower)])
 
 
 def put(url: str, windows: Sequence[Dataset]) -> None:
-    """Store simulated windows."""
     engine = open_database(url)
     with Writer(engine) as writer:
         for each in windows:

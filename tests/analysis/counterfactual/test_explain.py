@@ -1,4 +1,4 @@
-"""Explanations tested by replay, from a store."""
+"""Explanations from a store, tested by replay."""
 
 from dataclasses import replace
 
@@ -59,11 +59,11 @@ def test_the_filter_selects_only_the_slow_requests(stored: Engine) -> None:
     assert one.causes[0].id == everyone.causes[0].id
     assert one.replay is not None
     assert everyone.replay is not None
-    assert one.replay.requests == everyone.replay.requests  # all are replayed
+    assert one.replay.requests == everyone.replay.requests  # every request is replayed
 
 
-def test_a_lever_has_its_predicted_effect_or_is_left_out(stored: Engine) -> None:
-    """More replicas shorten the latency, and one more place in the batch does not."""
+def test_a_lever_without_a_predicted_effect_is_omitted(stored: Engine) -> None:
+    """More replicas shorten the latency, but one more batch slot does not."""
     explanation = explain_question(stored, question())
     levers = [
         Lever("add replicas", change="replicas=2"),

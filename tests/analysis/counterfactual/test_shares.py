@@ -1,4 +1,4 @@
-"""Shares by replay, on simulated fleets whose causes are known."""
+"""Shares by replay, on simulated fleets with known causes."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -37,13 +37,17 @@ SHARE = 0.05
 
 @cache
 def simulated(*causes: str) -> Dataset:
-    """Two minutes without a fault, then two minutes with these faults."""
+    """Return two minutes without a fault, then two minutes with these faults."""
     return run(
         FleetConfig(
             duration_s=float(ENDED_S),
             seed=5,
             replicas=1,
-            engine=EngineConfig(max_num_seqs=64, max_num_batched_tokens=2048),
+            engine=EngineConfig(
+                max_num_seqs=64,
+                max_num_batched_tokens=2048,
+                kv_connector="kv_transfer" in causes,
+            ),
             workload=Workload(rate_per_s=6.0),
             faults=tuple(Fault(cause=each, start_s=float(BEGAN_S)) for each in causes),
         )
@@ -68,7 +72,6 @@ def recorded(data: Dataset, from_s: int, to_s: int) -> Recorded:
 
 @cache
 def ranges(*causes: str) -> tuple[Recorded, Recorded]:
-    """Return the window and the baseline."""
     data = simulated(*causes)
     return recorded(data, BEGAN_S, ENDED_S), recorded(data, LEAD_S, BEGAN_S)
 
@@ -118,6 +121,7 @@ def test_preemption_by_lost_blocks_alone_has_the_factor_of_the_exhausted_cache()
         ("engine_stall", Metric.ITL_MAX),
         ("frontend_cpu", Metric.TTFT),
         ("network_or_client", Metric.E2E),
+        ("kv_transfer", Metric.QUEUE),
     ],
 )
 def test_a_single_cause_gets_the_whole_growth(cause: str, metric: Metric) -> None:
@@ -192,7 +196,7 @@ def test_a_full_cache_without_lost_blocks_has_no_share_beside_another_cause() ->
 
 
 def test_the_wait_in_a_slow_front_end_depends_on_the_load() -> None:
-    """Each cause alone would be harmless; the recorded waits contain both."""
+    """Each cause alone would have no effect; the recorded waits contain both."""
     injected = ["load_exceeds_capacity", "frontend_cpu"]
     causes = [proposed("frontend_cpu", 0.9), proposed("load_exceeds_capacity", 0.1)]
     front_end, load = decided(injected, causes, Metric.TTFT).shares
@@ -201,7 +205,7 @@ def test_the_wait_in_a_slow_front_end_depends_on_the_load() -> None:
 
 
 def test_more_ordinary_requests_of_a_tenant_also_fill_the_steps() -> None:
-    """No long prompts were added, so the factor of long prompts has all of the added requests."""
+    """No long prompts were added, so that factor contains all of the added requests."""
     tenant = simulated().config.workload.tenants[0].name
     causes = [proposed("prefill_interference", tenant=tenant)]
     (share,) = decided(["tenant_flood"], causes, Metric.TPOT).shares
@@ -212,7 +216,7 @@ def test_only_causes_with_other_factors_are_tested_in_addition() -> None:
     tested = [proposed("longer_outputs"), proposed("gpu_throttling")]
     others = [
         proposed("noisy_neighbour"),  # the same factor as gpu_throttling
-        proposed("cold_start"),  # no replay removes it
+        proposed("cold_start"),  # a replay cannot remove this cause
         proposed("engine_stall"),
         proposed("frontend_cpu"),
         proposed("longer_prompts"),  # the fifth factor
@@ -229,20 +233,20 @@ def test_the_flood_is_the_cause_of_a_victims_wait() -> None:
 
 
 def test_one_factor_is_divided_among_its_causes() -> None:
-    """Two causes that a replay removes in the same way keep the proportion of the accounting."""
+    """If a replay removes two causes in the same way, they keep the ratio of the accounting."""
     causes = [proposed("gpu_throttling", 0.6), proposed("noisy_neighbour", 0.2)]
     first, second = decided(["gpu_throttling"], causes, Metric.TPOT).shares
     assert first.value == pytest.approx(3 * second.value, rel=0.01)
-    assert first.low == second.low == 0.0  # the replay cannot distinguish them
+    assert first.low == second.low == 0.0  # the replay cannot distinguish these causes
 
 
-def test_a_cause_that_no_replay_removes_leaves_the_question_undecided() -> None:
+def test_with_a_cause_that_no_replay_removes_shares_are_undecided() -> None:
     with pytest.raises(UndecidedError, match="cannot remove the cause cold_start"):
         decided(["longer_outputs"], [proposed("cold_start")], Metric.E2E)
 
 
 def test_a_window_that_is_not_reproduced_is_not_decided() -> None:
-    """The measured latency contains something that is not in the model."""
+    """The measured latency contains a part that the model does not have."""
     window, baseline = ranges("longer_outputs")
     place = window.requests.column_names.index("e2e_s")
     slower = pa.chunked_array([np.asarray(window.column("e2e_s")) * 5])

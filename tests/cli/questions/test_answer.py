@@ -14,7 +14,7 @@ Pairs = list[tuple[str, str]]
 
 
 def _range() -> Pairs:
-    """A range that does not depend on when each of two commands runs."""
+    """Return a range that does not depend on when each of two commands runs."""
     now = int(time.time())
     return [("from", str(now - 900)), ("to", str(now))]
 
@@ -31,7 +31,7 @@ def _range() -> Pairs:
         ("what-if", [("set", "max_num_seqs=32")]),
     ],
 )
-def test_an_answer_is_what_the_command_prints(of_fleet: str, name: str, given: Pairs) -> None:
+def test_a_result_equals_the_output_of_the_command(of_fleet: str, name: str, given: Pairs) -> None:
     about = [*_range(), *given]
     options = [f"--{key}" if value == "true" else f"--{key}={value}" for key, value in about]
     printed = CliRunner().invoke(tailspan, [name, *options, "--format=json"])
@@ -42,14 +42,14 @@ def test_an_answer_is_what_the_command_prints(of_fleet: str, name: str, given: P
     assert json.loads(found.document()) == (rows if questions()[name].lines else rows[0])
 
 
-def test_the_status_of_objectives_is_what_the_command_prints(of_fleet: str) -> None:
+def test_the_status_of_objectives_equals_the_commands_output(of_fleet: str) -> None:
     at = str(int(time.time()))
     printed = CliRunner().invoke(tailspan, ["slo", "status", "--at", at, "--format=json"])
     assert printed.exit_code == 1
     here = [json.loads(line) for line in answered("slo", [("at", at)]).text.splitlines()]
     there = [json.loads(line) for line in printed.stdout.splitlines()]
     for each in (*here, *there):
-        each.pop("no_data_for_s")  # it grows between the two
+        each.pop("no_data_for_s")  # the value is larger in the second result
     assert here == there
 
 
@@ -103,7 +103,7 @@ def test_an_incident_and_a_request_are_explained(of_fleet: str) -> None:
         ("stats", [("where", "tenant=\x00")], "where", "tenant=\x00", "LABEL=VALUE"),
     ],
 )
-def test_a_wrong_parameter_is_named_with_its_value_and_what_is_allowed(
+def test_a_wrong_parameter_is_reported_with_its_value_and_the_allowed_ones(
     of_fleet: str,
     name: str,
     given: Pairs,
@@ -140,7 +140,7 @@ def test_more_parameters_than_allowed_are_refused() -> None:
         ("explain", [("baseline", "1763634000/1763634600")], True),
         ("stats", [("precision", "exact")], True),
         ("stats", [("by", "http_status")], True),
-        ("stats", [], False),  # many requests are read as rollups
+        ("stats", [], False),  # many requests are read from rollups
         ("slo", [], False),
         ("cost", [], False),
         ("requests", [("limit", "3")], False),
@@ -171,7 +171,7 @@ def test_an_answer_with_too_many_rows_or_characters_is_refused(
         answered("requests", [("limit", "1")])
 
 
-def test_a_database_that_does_not_exist_is_no_fault_of_the_reader(
+def test_a_missing_database_is_not_a_failure_of_the_reader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", "sqlite:////nowhere/tailspan.db")

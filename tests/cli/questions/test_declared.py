@@ -62,6 +62,10 @@ def test_a_link_opens_the_page_with_the_same_range_and_requests() -> None:
     assert page_link("http://x", "explain", [("incident", "chat@1763634000")]) == (
         "http://x/?page=root-cause&incident=chat@1763634000"
     )
+    budget = page_link("http://x", "budget", [*given, ("preset", "code")])
+    assert budget is not None
+    shown, notices = parse(dict(parse_qsl(budget.partition("/?")[2])))
+    assert (shown.page, shown.budget, notices) == ("requests", "code", [])
     assert page_link("http://x", "explain", [("request", "abc/def")]) == (
         "http://x/?page=request&request=abc/def"
     )

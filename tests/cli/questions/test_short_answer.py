@@ -13,7 +13,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.integers(50, 400))
-def test_an_answer_becomes_short_or_has_no_list_to_shorten(value: object, most: int) -> None:
+def test_a_long_result_is_shortened_by_its_lists(value: object, most: int) -> None:
     found = shortened(value, most)
     assert len(dumped(found)) <= max(most, len(dumped(shortened(value, 0))))
     json.loads(dumped(found))
@@ -27,7 +27,7 @@ def test_the_number_of_omitted_elements_is_stated() -> None:
     assert found["a"] == [1, 2]
 
 
-def test_numbers_are_rounded_but_not_a_time_or_an_attainment() -> None:
+def test_numbers_are_rounded_except_times_and_attainments() -> None:
     assert shortened([0.123456789, 1763634000.123, 0.99996, 12.0, 7]) == [
         0.123457,
         1763634000.0,

@@ -1,4 +1,4 @@
-"""AMD SMI's Python library in memory, with the names and shapes of ROCm 7."""
+"""A fake of AMD SMI's Python library, with the names and shapes of ROCm 7."""
 
 from collections import Counter
 from typing import Any
@@ -26,7 +26,7 @@ CODES = {
 
 
 class AmdSmiException(Exception):  # noqa: N818 - the library's own name
-    """The library's root of errors."""
+    """The library's base class of errors."""
 
     def __init__(self, code: int | None) -> None:
         super().__init__(code)
@@ -34,14 +34,16 @@ class AmdSmiException(Exception):  # noqa: N818 - the library's own name
 
 
 class AmdSmiClkType:
-    """The library's kinds of clocks."""
+    """The library's types of clocks."""
 
     GFX, MEM = 1, 5
 
 
 class AmdSmi:
-    """The library. `answers` is function → result, `failing` function → error code, for every GPU;
-    all functions fail for the GPU `lost`.
+    """A fake of the library.
+
+    `answers` maps functions to results, and `failing` maps functions to error codes, for every GPU.
+    All functions fail for the GPU `lost`.
     """
 
     AmdSmiException = AmdSmiException

@@ -1,4 +1,4 @@
-"""A driver in memory, and clocks that are set by hand."""
+"""A fake driver, and clocks that the tests set."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ NOW_UNIX_NS = 1_796_000_000 * 10**9
 
 
 class Clock:
-    """Monotonic seconds."""
+    """A monotonic clock, in seconds."""
 
     def __init__(self) -> None:
         self.s = 1_000.0
@@ -34,8 +34,10 @@ def clock() -> Clock:
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driver]]:
-    """Install a driver with these GPUs. The library of the previous reader is closed first: it
-    closes on its own thread and must not find the next driver.
+    """Return a function that installs a driver with these GPUs.
+
+    The library of the previous reader is closed first: it closes in its own thread, and must not
+    find the next driver.
     """
 
     def given_back() -> None:
@@ -56,7 +58,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driver]]:
 
 @pytest.fixture
 def reader(clock: Clock) -> Any:
-    """A reader on that clock, closed at the end."""
+    """Return a reader on that clock, and close it at the end."""
     made = NvmlReader(clock_unix_ns=lambda: NOW_UNIX_NS, clock=clock)
     yield made
     made.close()
@@ -67,7 +69,7 @@ TICKS_PER_S = 100
 
 
 class FakeProc:
-    """A fake /proc. Every process has secrets in its environment that must not be read."""
+    """A fake /proc. The environment of every process contains secrets that must not be read."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -85,7 +87,7 @@ class FakeProc:
         visible: str | None = None,
         program: str = "/usr/bin/python3.12",
     ) -> None:
-        """Add a process, in a container where `own_pid` is given."""
+        """Add a process; `own_pid` is its id within a container."""
         folder = self.root / str(pid)
         folder.mkdir()
         numbers = str(pid) if own_pid is None else f"{pid}\t{own_pid}"
@@ -107,7 +109,7 @@ class FakeProc:
             (folder / "root" / "etc" / "hostname").write_text(f"{hostname}\n")
 
     def listens(self, pid: int, *ports: int, others: int = 9_999) -> None:
-        """Let a process listen; others in the same network listen too, and it has connections."""
+        """Add a process' listening sockets, another process' socket and an open connection."""
         folder = self.root / str(pid)
         (folder / "net").mkdir()
         (folder / "fd").mkdir()
@@ -128,7 +130,7 @@ class FakeProc:
 
 @pytest.fixture
 def proc(tmp_path: Path) -> FakeProc:
-    """A machine's processes: init, the kernel's, and a shell."""
+    """Return the processes of a machine: init, the kernel's, and a shell."""
     made = FakeProc(tmp_path)
     made.add(1, 0, name="systemd")
     made.add(2, 0, name="kthreadd")

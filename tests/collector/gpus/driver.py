@@ -1,4 +1,4 @@
-"""An NVIDIA driver in memory, below the real Python package: only the C library is fake."""
+"""A fake NVIDIA driver below the real Python package: only the C library is fake."""
 
 # ruff: noqa: N802 -- the methods are the C library's functions, under their own names
 
@@ -29,7 +29,7 @@ class Slice:
 
 @dataclass
 class Card:
-    """A GPU, by default a busy H100."""
+    """A GPU; the defaults are a busy H100."""
 
     uuid: str = "GPU-1"
     name: str = H100
@@ -47,17 +47,21 @@ class Card:
         }
     )
     gpm_codes: dict[int, int] = field(default_factory=dict)
-    """The error code of each GPM metric that fails."""
+    """Error codes by GPM metric."""
     slices: list[Slice | None] | None = None
-    """None where MIG is off, or not to be had; a None among them is a place not taken."""
+    """The MIG slices. None if MIG is off or unsupported; an item is None if the slot is empty."""
     reasons: int = 0
     bus_bits: int = 5120
     failing: dict[str, int] = field(default_factory=dict)
-    """Function → code, of this card alone."""
+    """Error codes by function, for this card only."""
 
 
 class Driver:
-    """The library. `failing` is function → error code of every card, `old` what it lacks."""
+    """A fake of the library.
+
+    `failing` maps functions to error codes, for every card. `old` are the functions that the
+    library lacks.
+    """
 
     def __init__(self, *cards: Card) -> None:
         self.cards = list(cards)
@@ -73,7 +77,7 @@ class Driver:
             raise AttributeError(name)
         do = getattr(self, f"do_{name}")
 
-        def call(*arguments: Any) -> Any:  # a function, for the package sets its `restype`
+        def call(*arguments: Any) -> Any:  # a function, because the package sets its `restype`
             self.calls[name] += 1
             if name in self.failing:
                 return self.failing[name]
@@ -137,7 +141,7 @@ class Driver:
         memory._obj.reserved = RESERVED
 
     def do_nvmlDeviceGetMemoryInfo(self, of: Any, memory: Any) -> None:
-        """The first version counts reserved memory as used, as an H100 showed."""
+        """The first version counts reserved memory as used, as measured on an H100."""
         memory._obj.used, memory._obj.total = 70 * GIB + RESERVED, 80 * GIB
 
     def do_nvmlDeviceGetMemoryBusWidth(self, of: Card, bits: Any) -> None:

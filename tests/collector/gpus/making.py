@@ -1,4 +1,4 @@
-"""Readings of GPUs, as readers report them."""
+"""Functions that make readings of GPUs."""
 
 from typing import Any
 

@@ -56,7 +56,7 @@ def test_an_instinct_is_read_in_base_units(smi: AmdSmi, amd: AmdSmiReader) -> No
 
 
 def test_names_of_older_gpus_and_versions_are_read(smi: AmdSmi, amd: AmdSmiReader) -> None:
-    """Before MI300 power is an average; ROCm 6.0 named the energy counter differently."""
+    """GPUs before MI300 report average power; ROCm 6.0 names the energy counter differently."""
     smi.answers["amdsmi_get_power_info"] = {
         "current_socket_power": "N/A",
         "average_socket_power": 200,
@@ -68,8 +68,8 @@ def test_names_of_older_gpus_and_versions_are_read(smi: AmdSmi, amd: AmdSmiReade
     assert gpu.absent["throttle_reasons"].why is Why.VERSION_MISMATCH
 
 
-def test_what_is_not_applicable_is_unknown(smi: AmdSmi, amd: AmdSmiReader) -> None:
-    """The library reports it as N/A."""
+def test_a_value_that_is_not_applicable_is_unknown(smi: AmdSmi, amd: AmdSmiReader) -> None:
+    """The library reports such values as N/A."""
     smi.answers["amdsmi_get_gpu_activity"] = {"gfx_activity": 250, "umc_activity": "N/A"}
     smi.answers["amdsmi_get_violation_status"] = {"active_ppt_pwr": "N/A"}
     gpu = only(amd)
@@ -79,7 +79,7 @@ def test_what_is_not_applicable_is_unknown(smi: AmdSmi, amd: AmdSmiReader) -> No
     assert gpu.absent["throttle_reasons"].why is Why.NOT_SUPPORTED
 
 
-def test_a_peak_that_is_not_known_leaves_the_share(smi: AmdSmi, amd: AmdSmiReader) -> None:
+def test_without_a_known_peak_the_share_is_reported(smi: AmdSmi, amd: AmdSmiReader) -> None:
     """Some drivers report a peak of zero."""
     smi.answers["amdsmi_get_gpu_vram_info"] = {"vram_max_bandwidth": 0}
     gpu = only(amd)
@@ -104,10 +104,10 @@ def test_each_error_code_becomes_a_reason(smi: AmdSmi, amd: AmdSmiReader, name: 
         assert reading.gpus[0].values["sm_active_ratio"] == 0.97
 
 
-def test_a_lost_gpu_stops_no_other_and_is_picked_up_again(
+def test_a_lost_gpu_does_not_stop_others_and_is_found_again(
     smi: AmdSmi, amd: AmdSmiReader, clock: Clock
 ) -> None:
-    """While one is lost, the library is opened again every half minute."""
+    """While a GPU is lost, the library is opened again every 30 s."""
     smi.gpus, smi.lost = 2, 0
     for _ in range(3):
         reading = amd.read()
@@ -137,13 +137,13 @@ def test_without_rocm_there_is_no_library(
     assert caught.value.absence.why is Why.NO_PACKAGE
 
 
-def test_a_library_that_fails_on_import_is_absent(
+def test_a_library_that_fails_on_import_counts_as_missing(
     amd: AmdSmiReader,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Without libamd_smi.so it prints and raises a KeyError."""
+    """Without libamd_smi.so, the import prints a message and raises a KeyError."""
     package = tmp_path / "amdsmi"
     package.mkdir()
     (package / "__init__.py").write_text("print('Unable to find')\n{}['libamd_smi.so']\n")

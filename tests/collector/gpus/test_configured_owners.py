@@ -9,7 +9,7 @@ from collector.gpus.configured_owners import (
 from tests.collector.gpus.making import of_dcgm, reading
 
 
-def test_a_gpu_goes_by_several_names_the_exact_one_first() -> None:
+def test_a_gpu_has_several_names_and_the_exact_one_is_preferred() -> None:
     claims = configured_owners_of(["GPU-1=by-uuid", "1=by-number", "*=by-default"])
     assert claims.assigned(reading("GPU-1", index=1)) == "by-uuid"
     assert claims.assigned(reading("GPU-2", index=1)) == "by-number"
@@ -18,8 +18,8 @@ def test_a_gpu_goes_by_several_names_the_exact_one_first() -> None:
     assert ConfiguredOwners().assigned(reading("GPU-1", index=1)) is None
 
 
-def test_numbers_are_this_machines_and_an_exporters_go_by_host() -> None:
-    """Two machines have a GPU 0 each."""
+def test_gpu_numbers_mean_this_machine_and_host_numbers_an_exporters() -> None:
+    """Each machine has a GPU 0."""
     claims = configured_owners_of(["0=here", "*=here", "there/0=yonder"])
     assert claims.assigned(of_dcgm(Hostname="there")) == "yonder"
     assert claims.assigned(of_dcgm(Hostname="elsewhere")) is None
@@ -36,7 +36,7 @@ def test_a_template_makes_a_name_from_labels() -> None:
 
 
 @pytest.mark.parametrize("given", ["GPU-1", "=chat", "0=", " = "])
-def test_a_malformed_claim_says_what_is_allowed(given: str) -> None:
+def test_the_error_of_a_malformed_claim_lists_the_allowed_forms(given: str) -> None:
     with pytest.raises(ValueError, match="GPU=REPLICA, where GPU is a UUID"):
         configured_owners_of([given])
 
@@ -64,5 +64,5 @@ def test_a_template_that_cannot_be_filled_is_refused(template: str, words: str) 
     assert "GPU_I_ID, GPU_I_PROFILE, Hostname" in str(told_.value)
 
 
-def test_a_filled_template_holds_labels_as_they_are() -> None:
+def test_labels_in_a_template_are_not_expanded_again() -> None:
     assert filled("{pod}-{gpu}", {"pod": "{gpu}", "gpu": "3"}) == "{gpu}-3"

@@ -26,13 +26,13 @@ GPUS = [
         ("NoDevFiles", []),
     ],
 )
-def test_it_is_read_up_to_the_first_that_is_none(variable: str, seen: list[str]) -> None:
+def test_the_variable_is_read_up_to_the_first_invalid_entry(variable: str, seen: list[str]) -> None:
     """A unique prefix of a UUID is enough."""
     assert visible(variable, GPUS) == seen
 
 
-def test_numbers_are_not_read_among_gpus_of_several_models() -> None:
-    """CUDA orders GPUs by speed, the driver by slot."""
+def test_gpu_numbers_are_ignored_if_the_models_differ() -> None:
+    """CUDA numbers GPUs by speed, the driver by slot."""
     mixed = [*GPUS, reading("GPU-d", index=3, model_name="NVIDIA L4")]
     assert visible("0,1", mixed) == []
     assert visible("GPU-d", mixed) == ["GPU-d"]

@@ -19,7 +19,7 @@ from tests.collector.gpus.conftest import NOW_UNIX_NS
 from tests.collector.scrape.conftest import Stranger, saying
 from tests.collector.scrape.test_credentials import TOKEN, Issue, guarded
 
-# What dcgm-exporter 4 writes of an A100 in Kubernetes, in its form.
+# The output of dcgm-exporter 4 for an A100 in Kubernetes.
 ABOUT = (
     'gpu="1",UUID="GPU-a",pci_bus_id="00000000:07:00.0",device="nvidia1",'
     'modelName="NVIDIA A100-SXM4-80GB",Hostname="gpu-host",DCGM_FI_DRIVER_VERSION="580.95.05",'
@@ -49,7 +49,7 @@ TOLD = {
 
 
 def exposition(series: dict[str, str], about: str = ABOUT) -> bytes:
-    """An exporter's answer with one GPU."""
+    """Return an exporter's output with one GPU."""
     return "".join(
         f"# HELP {name} …\n# TYPE {name} gauge\n{name}{{{about}}} {value}\n"
         for name, value in series.items()
@@ -61,7 +61,7 @@ def gpus(body: bytes) -> tuple[GpuReading, ...]:
 
 
 def test_an_exporters_gpu_is_read_in_base_units() -> None:
-    """The memory copy time is not its bandwidth, and DCGM has no peak."""
+    """Memory copy time is not bandwidth, and DCGM reports no peak."""
     [gpu] = gpus(exposition(TOLD))
     assert (gpu.gpu, gpu.index, gpu.source) == ("GPU-a", 1, GpuSource.DCGM)
     assert (gpu.model_name, gpu.at_unix_ns) == ("NVIDIA A100-SXM4-80GB", NOW_UNIX_NS)
@@ -89,7 +89,7 @@ def test_an_exporters_gpu_is_read_in_base_units() -> None:
 
 
 def test_counters_that_are_not_asked_for_are_named() -> None:
-    """An exporter's default configuration has no bandwidth."""
+    """The default configuration of dcgm-exporter has no bandwidth."""
     [gpu] = gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "70"}))
     assert gpu.values == {"power_w": 70.0}
     assert {each.why for each in gpu.absent.values()} == {Why.NOT_REPORTED}
@@ -106,7 +106,7 @@ def test_counters_that_are_not_asked_for_are_named() -> None:
         ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "-1", "energy_j_total"),
     ],
 )
-def test_what_cannot_be_is_unknown(name: str, value: str, field: str) -> None:
+def test_an_impossible_value_is_unknown(name: str, value: str, field: str) -> None:
     [gpu] = gpus(exposition({name: value}))
     assert field not in gpu.values
     assert gpu.absent[field].why is Why.IMPOSSIBLE
@@ -125,7 +125,7 @@ def test_not_a_number_is_unknown() -> None:
 
 
 def test_slices_are_separate_and_have_no_power() -> None:
-    """An exporter repeats the card's power on each slice, so a sum would count it several times."""
+    """An exporter repeats the card's power for each slice, so the sum would be too high."""
     slices = b"".join(
         exposition(TOLD, f'{ABOUT},GPU_I_PROFILE="1g.10gb",GPU_I_ID="{number}"')
         for number in (3, 5)
@@ -146,7 +146,7 @@ def test_slices_are_separate_and_have_no_power() -> None:
     ],
     ids=["through a Prometheus", "old namespace", "lower case"],
 )
-def test_labels_are_known_by_their_other_names(about: str) -> None:
+def test_labels_have_alternative_names(about: str) -> None:
     [gpu] = gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "70"}, about))
     assert (gpu.gpu, gpu.labels["pod"]) == ("GPU-a", "chat-0")
 
@@ -176,7 +176,7 @@ async def _ask(discovery: Discovery) -> Reading:
         await clients.aclose()
 
 
-def test_one_exporter_that_fails_costs_itself(stranger: Stranger) -> None:
+def test_a_failing_exporter_does_not_affect_the_others(stranger: Stranger) -> None:
     async def ask() -> Reading:
         async with (
             stranger(saying(exposition(TOLD))) as good,

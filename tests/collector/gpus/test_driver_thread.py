@@ -9,7 +9,7 @@ from tests.collector.gpus.making import reading
 
 
 class Library:
-    """A library that a test controls."""
+    """A library that the test controls."""
 
     def __init__(self) -> None:
         self.threads: set[str] = set()
@@ -44,8 +44,8 @@ def test_every_call_comes_from_one_thread() -> None:
     assert all(t.daemon for t in threading.enumerate() if t.name == "gpu-library")
 
 
-def test_a_driver_that_hangs_is_not_asked_again_until_it_is_back() -> None:
-    """Otherwise one thread would hang each second."""
+def test_a_driver_that_hangs_is_not_called_again_until_it_returns() -> None:
+    """Otherwise one more thread would block every second."""
     library = Library()
     library.going.clear()
 

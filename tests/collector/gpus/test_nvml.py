@@ -30,7 +30,6 @@ ANY_CODE = sorted(CODES)
 
 
 def second(reader: NvmlReader, clock: Clock) -> Reading:
-    """Return the second of two readings."""
     reader.read()
     clock.s += 1
     return reader.read()
@@ -44,12 +43,12 @@ def only(reading: Reading) -> GpuReading:
 
 
 def test_every_code_of_the_package_has_its_meaning() -> None:
-    """A new code of NVIDIA fails here, not in the field."""
+    """If NVIDIA adds a code, this test fails."""
     assert set(CODES) == {name for name in dir(pynvml) if name.startswith("NVML_ERROR_")}
 
 
 def test_a_hopper_is_read_in_full(install: Install, reader: NvmlReader, clock: Clock) -> None:
-    """Bandwidth is the measured share of the 3.35 TB/s that follow from memory width and clock."""
+    """Bandwidth is the measured share of 3.35 TB/s, which follow from memory width and clock."""
     install(Card(processes=[42, 43], reasons=0x4 | 0x20))
     gpu = only(second(reader, clock))
     assert (gpu.gpu, gpu.index, gpu.model_name) == ("GPU-1", 0, H100)
@@ -81,7 +80,7 @@ def test_a_hopper_is_read_in_full(install: Install, reader: NvmlReader, clock: C
     [(1593, 5120, 2.04e12), (3201, 6144, 4.9e12), (6251, 192, 300e9), (9001, 384, 864e9)],
     ids=["A100 80GB", "H200", "L4", "L40S"],
 )
-def test_the_peak_is_what_nvidia_names(
+def test_the_peak_agrees_with_nvidias_data_sheets(
     install: Install, reader: NvmlReader, clock: Clock, megahertz: int, bits: int, named: float
 ) -> None:
     driver = install(Card(bus_bits=bits, gpm={DRAM: 100.0}))
@@ -106,7 +105,7 @@ def test_the_first_reading_has_no_rate(install: Install, reader: NvmlReader) -> 
 def test_after_a_pause_the_next_reading_has_no_rate(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """An average over a minute is not the rate of a second."""
+    """An average over a minute is not the rate of one second."""
     install(Card())
     second(reader, clock)
     clock.s += 60
@@ -120,7 +119,7 @@ def test_after_a_pause_the_next_reading_has_no_rate(
 def test_a_reading_that_comes_too_soon_keeps_the_previous_one(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """The driver updates its counters ten times a second."""
+    """The driver updates its counters ten times per second."""
     install(Card())
     reader.read()
     clock.s += 0.05
@@ -141,7 +140,7 @@ def test_two_buffers_a_gpu_are_held_and_freed(install: Install, clock: Clock) ->
 
 
 def test_an_older_gpu_has_all_but_rates(install: Install, reader: NvmlReader, clock: Clock) -> None:
-    """The time in which memory was used never replaces bandwidth."""
+    """The share of time in which memory was used is not bandwidth."""
     driver = install(Card(supports_gpm=False))
     gpu = only(second(reader, clock))
     assert set(gpu.absent) == RATES
@@ -151,7 +150,7 @@ def test_an_older_gpu_has_all_but_rates(install: Install, reader: NvmlReader, cl
     assert "nvmlDeviceGetUtilizationRates" not in driver.calls
 
 
-def test_a_metric_that_fails_costs_itself(
+def test_a_failing_metric_affects_only_itself(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
     install(
@@ -173,10 +172,10 @@ def test_a_metric_that_fails_costs_itself(
     }
 
 
-def test_a_hair_over_the_whole_is_the_whole(
+def test_a_share_slightly_above_one_is_one(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """Two clocks differ by this much."""
+    """The driver and the reader measure time with different clocks."""
     install(Card(gpm={DRAM: 100.4}))
     assert only(second(reader, clock)).values["dram_bandwidth_ratio"] == 1.0
 
@@ -197,7 +196,7 @@ def test_each_error_at_the_start_becomes_a_reason(
 
 
 @pytest.mark.parametrize("name", ANY_CODE)
-def test_a_gpu_that_fails_costs_itself(
+def test_a_failing_gpu_affects_only_itself(
     install: Install, reader: NvmlReader, clock: Clock, name: str
 ) -> None:
     install(
@@ -221,7 +220,7 @@ def test_a_measurement_that_fails_is_absent_with_the_reason(
         assert [each.absence.why for each in reading.failures] == [CODES[name]]
         return
     gpu = only(reading)
-    # This driver also has the older functions.
+    # The fake driver also has the functions' older names.
     older = "EventReasons" in function or "MemoryInfo" in function
     renamed = name == "NVML_ERROR_FUNCTION_NOT_FOUND" and older
     missing = set() if renamed else FIELD_OF[function]
@@ -258,11 +257,12 @@ def test_hidden_processes_are_unknown(install: Install, reader: NvmlReader) -> N
     assert only(reader.read()).processes is None
 
 
-def test_a_lost_gpu_stops_no_other_and_is_picked_up_again(
+def test_a_lost_gpu_does_not_stop_others_and_is_found_again(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """NVML must be opened again to find it, every half minute, which costs one reading of the
-    others' rates.
+    """NVML is opened again every 30 s to find a lost GPU.
+
+    Each time, the other GPUs have one reading without rates.
     """
     lost, other = Card(), Card(uuid="GPU-2")
     driver = install(lost, other)
@@ -285,10 +285,10 @@ def test_a_lost_gpu_stops_no_other_and_is_picked_up_again(
     assert driver.calls["nvmlInitWithFlags"] == begun + 1
 
 
-def test_a_gpu_that_is_forbidden_does_not_make_it_start_over(
+def test_a_forbidden_gpu_does_not_cause_a_new_start_of_nvml(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """It belongs to another container and will not come back."""
+    """The GPU belongs to another container, so opening NVML again would not help."""
     forbidden = {"nvmlDeviceGetHandleByIndex_v2": pynvml.NVML_ERROR_NO_PERMISSION}
     driver = install(Card(failing=forbidden), Card(uuid="GPU-2"))
     for _ in range(4):
@@ -298,7 +298,7 @@ def test_a_gpu_that_is_forbidden_does_not_make_it_start_over(
 
 
 def test_each_slice_is_read_by_itself(install: Install, reader: NvmlReader, clock: Clock) -> None:
-    """Power and energy belong to the card. An empty slot is no failure."""
+    """Power and energy belong to the card. An empty slot is not a failure."""
     install(Card(slices=[Slice("MIG-a", 3, processes=[7]), None, Slice("MIG-b", 5, {SM: 10.0})]))
     reading = second(reader, clock)
     assert reading.failures == ()
@@ -321,17 +321,17 @@ def test_each_slice_is_read_by_itself(install: Install, reader: NvmlReader, cloc
 def test_a_gpu_without_a_mig_mode_is_whole(
     install: Install, reader: NvmlReader, clock: Clock, name: str
 ) -> None:
-    """GPUs before Ampere have none."""
+    """GPUs before Ampere have no MIG mode."""
     install(Card(failing={"nvmlDeviceGetMigMode": getattr(pynvml, name)}))
     reading = second(reader, clock)
     if CODES[name] not in GONE:
         assert set(only(reading).values) == EVERYTHING
 
 
-def test_an_older_driver_lacks_what_it_lacks(
+def test_missing_functions_of_an_older_driver_are_unknown(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """It lacks functions and has the older name for throttle reasons."""
+    """An older driver lacks functions, and uses the older name for throttle reasons."""
     driver = install(Card(reasons=0x8))
     driver.old = {
         "nvmlDeviceGetCurrentClocksEventReasons",
@@ -371,7 +371,7 @@ def test_a_driver_without_a_gpu_is_a_reason(install: Install, reader: NvmlReader
 def test_a_missing_package_is_named_with_its_extra(
     reader: NvmlReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pip's name differs from the module's."""
+    """The package's name for pip differs from the module's name."""
     really = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -393,7 +393,7 @@ def test_a_new_code_of_nvidia_is_named_by_its_number(install: Install, reader: N
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetUUID", "nvmlDeviceGetGpuInstanceId"])
-def test_a_slice_that_fails_costs_itself(
+def test_a_failing_slice_affects_only_itself(
     install: Install, reader: NvmlReader, clock: Clock, function: str
 ) -> None:
     card = Card(slices=[Slice("MIG-a", 3), Slice("MIG-b", 5)])

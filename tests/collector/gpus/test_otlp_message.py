@@ -31,7 +31,7 @@ _samples = st.builds(
 
 
 @given(st.lists(_samples, max_size=6, unique_by=lambda s: (s.replica, s.gpu, s.at_unix_ns)))
-def test_a_sample_comes_back_as_it_was(samples: Sequence[GpuSample]) -> None:
+def test_a_sample_is_read_unchanged(samples: Sequence[GpuSample]) -> None:
     batch = normalise_points(message(samples), NOW_UNIX_NS)
     assert not batch.refused
     assert not batch.skipped

@@ -24,7 +24,7 @@ def present() -> WallClock:
 
 @pytest.fixture
 def owners(proc: FakeProc, present: WallClock) -> Owners:
-    """A machine with two servers, 60 and 80, each with a worker."""
+    """Return a machine with two servers, 60 and 80, each with a worker."""
     proc.add(60, 50)
     proc.add(61, 60)
     proc.add(80, 50)
@@ -33,7 +33,7 @@ def owners(proc: FakeProc, present: WallClock) -> Owners:
 
 
 def engine(replica: str, process: int, **about: Any) -> EngineSample:
-    """A sample of an engine that started with its process."""
+    """Return a sample of an engine that started with its process."""
     plain: dict[str, Any] = {
         "engine": 0,
         "at_unix_ns": NOW_UNIX_NS,
@@ -44,11 +44,11 @@ def engine(replica: str, process: int, **about: Any) -> EngineSample:
 
 
 def own(owners: Owners, *gpus: GpuReading) -> dict[str, tuple[str, int | None]]:
-    """Return replica and foreign processes by GPU."""
+    """Return the replica and the foreign processes by GPU."""
     return {each.gpu: (each.replica, each.foreign_processes) for each in owners.assign(gpus)}
 
 
-def test_a_gpu_is_the_replicas_whose_workers_compute_on_it(owners: Owners) -> None:
+def test_a_gpu_belongs_to_the_replica_whose_workers_use_it(owners: Owners) -> None:
     owners.on_stored([], [engine("gpu-host:8000", 60), engine("gpu-host:8001", 80)])
     first, last = owners.assign(
         [reading("GPU-1", processes=frozenset({61})), reading("GPU-2", processes=frozenset({81}))]
@@ -58,7 +58,7 @@ def test_a_gpu_is_the_replicas_whose_workers_compute_on_it(owners: Owners) -> No
     assert (last.replica, last.gpu, last.power_w) == ("gpu-host:8001", "GPU-2", 300.0)
 
 
-def test_who_else_computes_on_it_is_counted(owners: Owners, proc: FakeProc) -> None:
+def test_foreign_processes_on_a_gpu_are_counted(owners: Owners, proc: FakeProc) -> None:
     proc.add(62, 60)
     proc.add(99, 50)
     owners.on_stored([], [engine("gpu-host:8000", 60), engine("gpu-host:8001", 80)])
@@ -83,7 +83,9 @@ def test_a_gpu_without_a_replica_has_the_machines_name(owners: Owners) -> None:
     }
 
 
-def test_configured_owners_win(proc: FakeProc, present: WallClock, owners: Owners) -> None:
+def test_configured_owners_take_precedence(
+    proc: FakeProc, present: WallClock, owners: Owners
+) -> None:
     configured = Owners(HERE, proc.processes(), configured_owners_of(["GPU-1=mine"]), present)
     configured.on_stored([], [engine("gpu-host:8000", 60)])
     gpu = reading("GPU-1", processes=frozenset({61}))
@@ -93,7 +95,7 @@ def test_configured_owners_win(proc: FakeProc, present: WallClock, owners: Owner
 
 
 def test_configured_gpus_that_do_not_exist_are_listed(proc: FakeProc, present: WallClock) -> None:
-    """They are probably misspelt."""
+    """A configured GPU that does not exist is probably a spelling mistake."""
     configured = Owners(
         HERE, proc.processes(), configured_owners_of(["GPU-1=a", "7=b", "*=c"]), present
     )
@@ -146,17 +148,15 @@ def test_a_gpu_that_two_replicas_see_has_no_owner(owners: Owners, proc: FakeProc
     assert own(owners, gpu) == {"GPU-1": ("chat-1", 0)}
 
 
-def test_what_a_container_sees_is_numbered_by_itself(owners: Owners, proc: FakeProc) -> None:
-    """Its 0 may be our 5."""
+def test_a_container_has_its_own_gpu_numbers(owners: Owners, proc: FakeProc) -> None:
+    """A container numbers its GPUs itself: its GPU 0 may be the host's GPU 5."""
     proc.add(70, 50, own_pid=70, visible="0", hostname="chat-0")
     owners.on_stored([], [engine("chat-0", 70)])
     assert own(owners, reading(index=0)) == {"GPU-1": (HERE, 0)}
 
 
 @pytest.mark.parametrize("about", [{"simulated": True}, {"source": Source.SCRAPE}, {"process": 0}])
-def test_processes_that_are_none_of_this_machine_are_not_noted(
-    owners: Owners, about: dict[str, Any]
-) -> None:
+def test_processes_of_other_machines_are_ignored(owners: Owners, about: dict[str, Any]) -> None:
     process = about.pop("process", 60)
     owners.on_stored([], [engine("chat-0", process, **about)])
     assert own(owners, reading(processes=frozenset({61}))) == {"GPU-1": (HERE, 1)}
@@ -168,13 +168,13 @@ def test_an_engine_that_has_counted_nothing_is_ignored(owners: Owners) -> None:
 
 
 def test_a_silent_engine_is_forgotten(owners: Owners, present: WallClock) -> None:
-    """Its process number may belong to another process by then."""
+    """Another process may have the engine's process id by then."""
     owners.on_stored([], [engine("chat-0", 60)])
     present.unix_ns += SILENT_NS
     assert own(owners, reading(processes=frozenset({61}))) == {"GPU-1": (HERE, 1)}
 
 
-def test_made_up_engines_do_not_fill_the_memory(owners: Owners, present: WallClock) -> None:
+def test_invented_engines_do_not_fill_the_memory(owners: Owners, present: WallClock) -> None:
     owners.on_stored([], [engine(f"r{n}", 10_000 + n) for n in range(MOST_KNOWN)])
     owners.on_stored([], [engine("chat-0", 60)])
     assert len(owners._engines) == MOST_KNOWN
@@ -184,14 +184,14 @@ def test_made_up_engines_do_not_fill_the_memory(owners: Owners, present: WallClo
 
 
 def alone(proc: FakeProc) -> Owners:
-    """An agent has no engine samples."""
+    """Return the owners as an agent sees them, without engine samples."""
     return Owners(HERE, proc.processes(), configured_owners_of([]), receives_engines=False)
 
 
 def test_an_agent_names_a_gpu_by_where_its_server_listens(owners: Owners, proc: FakeProc) -> None:
     proc.listens(60, 8000)
     proc.listens(80, 8001)
-    proc.listens(61, 29_500)  # used between workers of one server
+    proc.listens(61, 29_500)  # a port between workers of one server
     proc.add(99, 50)
     gpus = [
         reading("GPU-1", processes=frozenset({61})),
@@ -214,7 +214,9 @@ def test_an_agent_names_a_container_by_its_own_name(proc: FakeProc) -> None:
 
 
 @pytest.mark.parametrize("ports", [(), (8000, 9000)], ids=["no port", "two ports"])
-def test_an_unsure_agent_uses_the_machines_name(proc: FakeProc, ports: tuple[int, ...]) -> None:
+def test_without_a_certain_replica_an_agent_uses_the_machines_name(
+    proc: FakeProc, ports: tuple[int, ...]
+) -> None:
     proc.add(60, 50)
     proc.add(61, 60)
     proc.listens(60, *ports)

@@ -14,7 +14,7 @@ def process(
     began_s: float | None = BEGAN_S,
     program: str | None = "python",
 ) -> Process:
-    """A process in a container, with its own number there."""
+    """Return a process in a container, with its id there."""
     return Process(pid, own_pid or pid, own_pid is not None, began_s, program)
 
 
@@ -24,18 +24,18 @@ WORKER = [process(90), process(80), process(70), process(50)]
 def whose(
     ancestry: list[Process], *known: EngineProcess, container: str | None = None
 ) -> str | None:
-    """Return the replica of the first of them."""
+    """Return the replica of the first process."""
     return replica_of(ancestry, by_process(known), HERE, lambda _pid: container)
 
 
 @pytest.mark.parametrize("pid", [90, 80, 70])
 def test_an_ancestor_that_an_engine_named_is_the_replicas(pid: int) -> None:
-    """Workers compute, and their API server sends the samples."""
+    """Workers use the GPU, but their API server sends the samples."""
     assert whose(WORKER, EngineProcess("gpu-host:8000", pid, COUNTS_NS)) == "gpu-host:8000"
 
 
 def test_another_machines_process_of_that_number_is_not_meant() -> None:
-    """A default name has the host; for a chosen name the start must agree."""
+    """A default name contains the host; for a configured name, the start time must match."""
     assert whose(WORKER, EngineProcess("other:8000", 70, COUNTS_NS)) is None
     assert whose(WORKER, EngineProcess("chat-0", 70, COUNTS_NS)) == "chat-0"
     long_ago = round((BEGAN_S - 60) * 1e9)
@@ -45,24 +45,24 @@ def test_another_machines_process_of_that_number_is_not_meant() -> None:
     assert whose(WORKER, EngineProcess("chat-0", 70, None)) == "chat-0"
 
 
-def test_this_machine_goes_before_a_chosen_name() -> None:
+def test_a_name_with_this_host_precedes_a_configured_name() -> None:
     known = [EngineProcess("chat-0", 70, COUNTS_NS), EngineProcess("gpu-host:8000", 70, COUNTS_NS)]
     assert whose(WORKER, *known) == "gpu-host:8000"
 
 
-def test_of_two_chosen_names_neither_is_sure() -> None:
-    """A missing owner is better than a wrong one."""
+def test_two_matching_configured_names_give_no_replica() -> None:
+    """No owner is better than a wrong owner."""
     known = [EngineProcess("chat-0", 70, COUNTS_NS), EngineProcess("chat-1", 70, COUNTS_NS)]
     assert whose(WORKER, *known) is None
 
 
 LAUNCHED = [process(90), process(80), process(60), process(50, program="bash")]
-"""A worker, its engine core, the launcher of several API servers, a shell."""
+"""A worker, its engine core, the launcher of several API servers, and a shell."""
 
 
 @pytest.mark.parametrize("own_pid", [None, 7], ids=["here", "in a container"])
-def test_an_engine_is_its_sisters_replica(own_pid: int | None) -> None:
-    """With several API servers the launcher sends no samples, and its other children do."""
+def test_an_engine_has_the_replica_of_its_sibling_api_server(own_pid: int | None) -> None:
+    """With several API servers, the launcher sends no samples, but its other children do."""
     servers = [process(70, own_pid), process(71, own_pid and 8), process(80)]
     known = by_process([EngineProcess("chat-0", own_pid or 70, COUNTS_NS)])
 
@@ -83,8 +83,8 @@ def test_an_engine_is_its_sisters_replica(own_pid: int | None) -> None:
     ],
     ids=["a shell", "hidden", "another program", "another time", "unknown time"],
 )
-def test_what_merely_has_the_same_parent_is_no_sister(launcher: Process, sister: Process) -> None:
-    """Two servers may share a shell or supervisor."""
+def test_a_shell_as_common_parent_makes_no_sibling(launcher: Process, sister: Process) -> None:
+    """Two servers may have the same parent: a shell or a supervisor."""
     known = by_process([EngineProcess("chat-0", 70, None)])
     chain = [process(90), process(80), launcher]
 
@@ -94,8 +94,8 @@ def test_what_merely_has_the_same_parent_is_no_sister(launcher: Process, sister:
     assert replica_of(chain, known, HERE, lambda _pid: None, children) is None
 
 
-def test_a_server_beside_us_in_our_container_may_be_its_first() -> None:
-    """An agent in the same pod sees the server as process 1, and the pod's name is its own."""
+def test_a_server_in_the_agents_container_may_be_process_1() -> None:
+    """In the agent's pod, the server is process 1, and the host name is the pod's name."""
     assert (
         whose([process(90), process(1)], EngineProcess("gpu-host:8000", 1, COUNTS_NS))
         == "gpu-host:8000"
@@ -104,7 +104,7 @@ def test_a_server_beside_us_in_our_container_may_be_its_first() -> None:
 
 @pytest.mark.parametrize("replica", ["chat-0", "chat-0:8000"])
 def test_a_container_is_known_by_its_name(replica: str) -> None:
-    """A pod's name is its host name, and every pod's server is process 1."""
+    """A pod's name is its host name, and the server in each pod is process 1."""
     pod = [process(900, 12), process(880, 1), process(860)]
     known = [
         EngineProcess(replica, 1, COUNTS_NS),
@@ -115,7 +115,7 @@ def test_a_container_is_known_by_its_name(replica: str) -> None:
     assert whose(pod, *known, container=None) is None
 
 
-def test_a_container_that_cannot_be_seen_into_is_the_only_one_it_can_be() -> None:
+def test_without_a_container_name_only_a_configured_name_matches() -> None:
     pod = [process(900, 12), process(880, 1)]
     assert whose(pod, EngineProcess("chat-0", 1, COUNTS_NS)) == "chat-0"
     assert whose(pod, EngineProcess("elsewhere:8000", 1, COUNTS_NS)) is None

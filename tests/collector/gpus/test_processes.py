@@ -12,7 +12,7 @@ PYTHON = "/usr/bin/python3.12"
 
 
 def test_ancestors_are_listed_up_to_the_first(proc: FakeProc) -> None:
-    """Each has its number, its number in a container, and its start."""
+    """Each ancestor has its id, its id in the container, and its start time."""
     proc.add(60, 50, started_s=BOOTED_S + 7.25)
     proc.add(70, 60, own_pid=1)
     assert list(proc.processes().ancestry(70)) == [
@@ -23,7 +23,7 @@ def test_ancestors_are_listed_up_to_the_first(proc: FakeProc) -> None:
 
 
 def test_the_first_of_a_machine_is_no_ancestor_and_that_of_a_container_is(proc: FakeProc) -> None:
-    """In a container the first process may be the server itself."""
+    """In a container, process 1 may be the server itself."""
     assert [each.pid for each in proc.processes().ancestry(50)] == [50]
     (proc.root / "2" / "status").unlink()
     assert [each.pid for each in proc.processes().ancestry(50)] == [50, 1]
@@ -36,13 +36,13 @@ def test_a_process_that_is_gone_has_no_ancestors(proc: FakeProc) -> None:
 
 
 def test_a_chain_without_end_ends(proc: FakeProc) -> None:
-    """Processes change while they are read."""
+    """Processes change while they are read, so an ancestry may contain a cycle."""
     proc.add(60, 61)
     proc.add(61, 60)
     assert len(list(proc.processes().ancestry(60))) == 64
 
 
-def test_children_are_those_that_are_still_there(proc: FakeProc) -> None:
+def test_only_running_children_are_listed(proc: FakeProc) -> None:
     proc.add(60, 50)
     proc.add(61, 50)
     assert [each.pid for each in proc.processes().children(50)] == [60, 61]
@@ -51,8 +51,8 @@ def test_children_are_those_that_are_still_there(proc: FakeProc) -> None:
     assert proc.processes().children(99) == []
 
 
-def test_one_variable_is_read_and_no_other(proc: FakeProc) -> None:
-    """Other variables may hold secrets."""
+def test_only_one_environment_variable_is_read(proc: FakeProc) -> None:
+    """Other variables may contain secrets."""
     proc.add(60, 50, visible="0,1")
     proc.add(61, 50)
     processes = proc.processes()
@@ -61,7 +61,7 @@ def test_one_variable_is_read_and_no_other(proc: FakeProc) -> None:
     assert processes.visible_devices(62) is None
 
 
-def test_what_is_forbidden_is_unknown(proc: FakeProc) -> None:
+def test_values_of_an_unreadable_process_are_unknown(proc: FakeProc) -> None:
     proc.add(60, 50, hostname="chat-0")
     assert proc.processes().hostname(60) == "chat-0"
     assert proc.processes().hostname(50) is None

@@ -16,7 +16,7 @@ Make = Callable[..., GpuSampler]
 
 
 class Answers:
-    """A reader that gives these answers in order, and repeats the last."""
+    """A reader that returns these readings in order, and repeats the last."""
 
     def __init__(self, *answers: Reading | Exception) -> None:
         self.answers = list(answers)
@@ -31,7 +31,7 @@ class Answers:
 
 
 class Kept:
-    """Takes samples, or refuses them."""
+    """A sink that stores samples, or refuses them."""
 
     def __init__(self) -> None:
         self.samples: list[GpuSample] = []
@@ -60,7 +60,7 @@ def sampler(proc: FakeProc, kept: Kept) -> Make:
 
 
 def ask(sampler: GpuSampler, *readers: GpuReader) -> None:
-    """Ask each reader once, in order."""
+    """Read each reader once, in order."""
 
     async def run() -> None:
         for reader in readers:
@@ -70,7 +70,7 @@ def ask(sampler: GpuSampler, *readers: GpuReader) -> None:
 
 
 def absent(why: Why) -> ReaderError:
-    """A reader without a GPU."""
+    """Return the error of a reader without a GPU."""
     return ReaderError(Absence(why))
 
 
@@ -133,7 +133,7 @@ def test_a_lost_gpu_and_its_return_are_logged_once(
 
 
 @pytest.mark.parametrize("defect", [RuntimeError("a bug"), KeyError("x")])
-def test_a_defect_of_a_reader_is_a_failure_like_others(
+def test_an_exception_of_a_reader_is_an_ordinary_failure(
     sampler: Make, kept: Kept, defect: Exception
 ) -> None:
     reader = GpuReader("amd_smi", Answers(defect, Reading((reading(),))))
@@ -146,7 +146,7 @@ def test_a_defect_of_a_reader_is_a_failure_like_others(
     assert len(kept.samples) == 1
 
 
-def test_a_failing_store_costs_one_reading(sampler: Make, kept: Kept) -> None:
+def test_a_failing_store_loses_only_one_reading(sampler: Make, kept: Kept) -> None:
     reader = GpuReader("nvml", Answers(Reading((reading(),))))
     made = sampler(reader)
     kept.refusal = OSError("disk full")
@@ -158,7 +158,7 @@ def test_a_failing_store_costs_one_reading(sampler: Make, kept: Kept) -> None:
     assert (state.up, len(kept.samples)) == (True, 1)
 
 
-def test_a_gpu_of_two_readers_is_passed_on_once(sampler: Make, kept: Kept) -> None:
+def test_a_gpu_of_two_readers_is_sampled_once(sampler: Make, kept: Kept) -> None:
     nvml = GpuReader("nvml", Answers(Reading((reading(values={"dram_bandwidth_ratio": 0.5}),))))
     dcgm = GpuReader("http://x", Answers(Reading((of_dcgm(),))))
     ask(sampler(nvml, dcgm), nvml, dcgm, nvml, dcgm)

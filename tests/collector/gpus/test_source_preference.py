@@ -19,7 +19,6 @@ EXPORTER = replace(of_dcgm(), values=BANDWIDTH)
 
 
 def kept(*gpus: GpuReading) -> list[bool]:
-    """Return which of the readings are used."""
     preference = SourcePreference()
     return [preference.keeps(gpu) for gpu in gpus]
 
@@ -28,8 +27,8 @@ def test_a_source_with_bandwidth_is_preferred() -> None:
     assert kept(OLD, EXPORTER, OLD, EXPORTER) == [True, True, False, True]
 
 
-def test_of_two_with_bandwidth_the_driver_is_preferred() -> None:
-    """It is read every second, and already with its first reading."""
+def test_the_driver_is_preferred_if_two_readers_have_bandwidth() -> None:
+    """The driver is read every second, and has values in its first reading."""
     assert kept(EXPORTER, FIRST, EXPORTER, HOPPER, FIRST, EXPORTER) == [
         True,
         True,

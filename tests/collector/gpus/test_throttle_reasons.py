@@ -6,7 +6,7 @@ from collector.gpus.throttle_reasons import IDLE, REASONS, reasons_of
 from telemetry.gpus import THROTTLE_REASONS
 
 
-def test_every_bit_of_the_package_has_its_word() -> None:
+def test_every_throttle_bit_of_the_package_has_a_name() -> None:
     known = {
         getattr(pynvml, name)
         for name in dir(pynvml)
@@ -27,5 +27,5 @@ def test_every_bit_of_the_package_has_its_word() -> None:
         (0x8000, "reason_0x8000"),
     ],
 )
-def test_a_mask_is_read_as_words(mask: int, words: str) -> None:
+def test_a_throttle_mask_is_decoded_to_names(mask: int, words: str) -> None:
     assert reasons_of(mask) == words

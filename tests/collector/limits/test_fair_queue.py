@@ -30,8 +30,8 @@ def test_an_expensive_sender_waits_for_a_cheap_one() -> None:
     assert order[:2] == ["dear", "cheap"]
 
 
-def test_a_new_sender_owes_nothing_and_is_owed_nothing() -> None:
-    """It begins where the last served sender began."""
+def test_a_new_sender_starts_at_the_time_of_the_last_served_one() -> None:
+    """A new sender starts with the used time of the sender that was served last."""
     clock, order = _Clock(), list[str]()
     queue = FairQueue(clock=clock)
 
@@ -54,7 +54,7 @@ def test_results_and_errors_reach_the_waiting_caller() -> None:
     queue = FairQueue()
     fine, none = queue.put("a", lambda: 1), queue.put("a", lambda: None)
     failed = queue.put("a", lambda: [][0])
-    for _ in range(4):  # once more than there is work
+    for _ in range(4):  # one more than the queue contains
         queue._run_next()
     assert fine.result(0) == 1
     assert none.result(0) is None
@@ -63,7 +63,7 @@ def test_results_and_errors_reach_the_waiting_caller() -> None:
     assert not queue._senders
 
 
-def test_what_is_refused_or_cancelled_is_not_done() -> None:
+def test_refused_or_cancelled_work_is_not_done() -> None:
     queue, done = FairQueue(), list[int]()
     cancelled = queue.put("a", lambda: done.append(1))
     assert cancelled.cancel()

@@ -34,7 +34,7 @@ def test_bytes_are_limited_by_sender_and_in_all() -> None:
 
 
 def test_messages_are_limited_by_sender_and_in_all() -> None:
-    """Also those that hold no bytes yet."""
+    """The limit includes messages that have received no bytes yet."""
     rooms = _rooms(Counters())
     held = [rooms.enter("a"), rooms.enter("a")]
     with pytest.raises(BusyError, match="2 messages from this address wait"):
@@ -47,7 +47,7 @@ def test_messages_are_limited_by_sender_and_in_all() -> None:
     assert not rooms._peers
 
 
-def test_alone_a_message_of_any_size_is_accepted() -> None:
+def test_a_message_of_any_size_is_accepted_if_the_queue_is_empty() -> None:
     counters = Counters()
     with _rooms(counters).enter("a") as room:
         room.grow(1000)

@@ -17,7 +17,7 @@ def _rates(clock: _Clock, peer: float = 10_000, total: float = 25_000) -> Rates:
 
 
 def test_a_sender_above_its_rate_gets_a_retry_time() -> None:
-    """It may send one second's worth at once, and one message more on credit."""
+    """A sender may send one second's quota at once, and one message more on credit."""
     clock = _Clock()
     rates = _rates(clock)
     rates.charge("a", 9_000)
@@ -72,8 +72,8 @@ def test_a_limit_must_be_above_zero(value: float) -> None:
         ("", ""),
     ],
 )
-def test_a_host_is_one_sender_whichever_of_its_addresses_it_uses(address: str, name: str) -> None:
-    """With IPv6 it has 2**64 of them."""
+def test_all_addresses_of_a_host_are_one_sender(address: str, name: str) -> None:
+    """A host with IPv6 has 2**64 addresses."""
     assert sender(address) == name
 
 

@@ -1,4 +1,4 @@
-"""Payloads that are almost right, altered by a seeded generator, and what sends them."""
+"""Generates malformed payloads from a seed, and sends them."""
 
 import base64
 import gzip
@@ -19,7 +19,7 @@ ALLOWED = {
     "http-protobuf": {"200", "400", "413"},
     "http-json": {"200", "400", "413"},
 }
-"""What may be answered; anything else is a defect."""
+"""The allowed responses; any other response is a defect."""
 
 _IN_FLIGHT = 32
 _ODD = (b"\x00", b"\xff", b"\x0a\x00", b"\x80" * 9, b"\xff" * 9 + b"\x01", b"\x0a\xff\xff\x03")
@@ -27,8 +27,6 @@ _ODD_JSON = (b"null", b"[]", b"{}", b'""', b"-1", b"1e999", b'"\\ud800"', b"[" *
 
 
 def json_of(message: ExportTraceServiceRequest) -> bytes:
-    """Return a message in OTLP's JSON."""
-
     def walk(given: Any) -> Any:
         if isinstance(given, list):
             return [walk(each) for each in given]
@@ -43,7 +41,7 @@ def json_of(message: ExportTraceServiceRequest) -> bytes:
 
 
 def spoilt(good: bytes, number: int, seed: int, *, text: bool) -> Iterator[bytes]:
-    """Return so many payloads, each altered in one to four places by the seed."""
+    """Return this number of payloads, each with one to four random changes."""
     chance = random.Random(seed)
     odd = _ODD_JSON if text else _ODD
     for _ in range(number):
@@ -70,7 +68,7 @@ def spoilt(good: bytes, number: int, seed: int, *, text: bool) -> Iterator[bytes
 
 
 def answers(door: str, port: int, bodies: Iterator[bytes]) -> Iterator[str]:
-    """Send each payload, and return the answers in order."""
+    """Send each payload, and yield the responses in order."""
     return _by_grpc(port, bodies) if door == "grpc" else _by_http(door, port, bodies)
 
 
@@ -91,7 +89,7 @@ def _by_http(door: str, port: int, bodies: Iterator[bytes]) -> Iterator[str]:
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     for number, body in enumerate(bodies):
         headers = {"Content-Type": kind}
-        if number % 8 == 7:  # some compressed, and one in four of those damaged
+        if number % 8 == 7:  # every eighth is compressed, and one in four of these is damaged
             body = gzip.compress(body, 1)
             headers["Content-Encoding"] = "gzip"
             if number % 32 == 31:

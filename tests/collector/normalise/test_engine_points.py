@@ -49,7 +49,7 @@ def _points(message: Message) -> int:
 
 
 def test_every_metric_of_the_vocabulary_has_its_field() -> None:
-    """A metric name without a field would be lost silently."""
+    """The collector would lose a metric that has no field, without an error."""
     assert set(FIELDS) == set(names.UNITS)
     assert {field.name for field in FIELDS.values()} <= set(EngineSample.__dataclass_fields__)
 
@@ -101,7 +101,7 @@ def test_cpu_time_of_process_engine_and_host_is_read(
     assert sample.host_cpus == 16
 
 
-def test_engines_of_one_process_make_samples_of_their_own(
+def test_engines_of_one_process_have_separate_samples(
     metrics_message: Factory, now_unix_ns: int
 ) -> None:
     message, second = metrics_message(), metrics_message(engine=1)
@@ -110,8 +110,8 @@ def test_engines_of_one_process_make_samples_of_their_own(
     assert [sample.engine for sample in samples] == [0, 1]
 
 
-def test_a_number_may_travel_as_the_other_kind(metrics_message: Factory, now_unix_ns: int) -> None:
-    """A whole double is a count and an integer a duration; the field's type decides."""
+def test_a_number_may_have_the_other_otlp_type(metrics_message: Factory, now_unix_ns: int) -> None:
+    """A whole double is a valid count, and an integer is a valid duration."""
     message = metrics_message()
     _point(message, names.STEPS).as_double = 1000.0
     _point(message, names.BUSY_TIME).as_int = 12
@@ -131,18 +131,18 @@ def test_failures_by_hook_add_up(metrics_message: Factory, now_unix_ns: int) -> 
     assert sample.hook_failures_total == 7
 
 
-def test_a_poor_fit_has_a_score_below_zero(metrics_message: Factory, now_unix_ns: int) -> None:
-    """An engine's R² may start below zero; no other measurement may be negative."""
+def test_a_poor_fit_may_have_a_negative_score(metrics_message: Factory, now_unix_ns: int) -> None:
+    """An engine's R² may be negative at first; no other value may be negative."""
     message = metrics_message(gauges={names.STEP_MODEL_R_SQUARED: -6.5})
     batch = normalise_points(message.SerializeToString(), now_unix_ns)
     [sample] = batch.samples
     assert (sample.step_model_r_squared, batch.refused.total()) == (-6.5, 0)
 
 
-def test_an_engine_that_has_counted_nothing_counts_from_now(
+def test_an_engine_without_totals_has_the_current_start(
     metrics_message: Factory, now_unix_ns: int
 ) -> None:
-    """Gauges have no start in OTLP."""
+    """Gauges have no start time in OTLP."""
     message = metrics_message(totals={})
     scoped = message.resource_metrics[0].scope_metrics[0]
     kept = [metric for metric in scoped.metrics if metric.HasField("gauge")]
@@ -271,7 +271,7 @@ _VALUE = st.one_of(
 )
 
 
-# A busy machine is no failure: neither the deadline nor the pace of generation is tested.
+# A slow machine must not fail this test, so it has no deadline.
 @settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -287,7 +287,7 @@ def test_every_mutated_message_is_accounted_for(
     instants: list[int],
     cut: tuple[int, int],
 ) -> None:
-    """Points are kept, skipped or refused, and what is kept fits a database."""
+    """Each point is stored, skipped or refused, and stored points fit into the database."""
     message = metrics_message()
     for metric in _metrics(message):
         if metric.name in values:
@@ -312,7 +312,7 @@ def test_every_mutated_message_is_accounted_for(
 
 
 def test_drops_add_up_over_their_reasons(metrics_message: Factory, now_unix_ns: int) -> None:
-    """Requests that were missing a server's client are no loss of its users' requests."""
+    """Rejected requests without credentials do not count as lost requests."""
     message = metrics_message()
     points = _metric(message, names.SPANS_DROPPED).sum.data_points
     for reason, count in (("refused", 5), ("too_large", 2), (names.UNAUTHENTICATED, 1000)):

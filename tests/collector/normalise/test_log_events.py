@@ -18,12 +18,12 @@ Message = Callable[..., ExportLogsServiceRequest]
 
 
 def record_of(message: ExportLogsServiceRequest) -> Any:
-    """The one log record of a message."""
+    """Return the only log record of a message."""
     return message.resource_logs[0].scope_logs[0].log_records[0]
 
 
 def without(message: ExportLogsServiceRequest, name: str) -> ExportLogsServiceRequest:
-    """The message without an attribute of its record or resource."""
+    """Return the message without this attribute of its record or resource."""
     for bearer in (record_of(message), message.resource_logs[0].resource):
         kept = [pair for pair in bearer.attributes if pair.key != name]
         del bearer.attributes[:]
@@ -58,10 +58,10 @@ def test_a_change_of_configuration_has_loaded_nothing(
     assert start.loading_s is None
 
 
-def test_an_event_may_bear_its_name_as_an_attribute(
+def test_the_name_of_an_event_may_be_an_attribute(
     events_message: Message, now_unix_ns: int
 ) -> None:
-    """Some senders' protocol versions have no field for it."""
+    """Older versions of the protocol have no field for the event's name."""
     message = events_message()
     record_of(message).event_name = ""
     name = AnyValue(string_value=names.ENGINE_STARTED)
@@ -127,11 +127,11 @@ def test_an_endless_text_is_cut(events_message: Message, now_unix_ns: int) -> No
         events_message(arguments={"n" * 999: "v" * 999}).SerializeToString(), now_unix_ns
     )
     assert read(batch.starts[0].arguments) == {"n" * 256: "v" * 256}
-    assert batch.truncated_texts == 1  # the instrumentation has cut the value itself
+    assert batch.truncated_texts == 1  # the instrumentation truncated the value
 
 
 @given(st.binary(max_size=200))
-def test_whatever_decodes_is_kept_skipped_or_refused(body: bytes) -> None:
+def test_every_decodable_event_is_stored_skipped_or_refused(body: bytes) -> None:
     message = ExportLogsServiceRequest()
     try:
         message.MergeFromString(body)
@@ -143,7 +143,10 @@ def test_whatever_decodes_is_kept_skipped_or_refused(body: bytes) -> None:
 
 
 def a_report(now_unix_ns: int, **about: Any) -> ExportLogsServiceRequest:
-    """A request in flight for 20 s, with the given attributes replaced; None removes one."""
+    """Return the report of a request in flight for 20 s.
+
+    The given attributes are replaced; None removes an attribute.
+    """
     given: dict[str, Any] = {
         names.SERVICE_INSTANCE_ID: "replica-1",
         names.IN_FLIGHT_AGE: 20.0,
@@ -174,7 +177,7 @@ def a_report(now_unix_ns: int, **about: Any) -> ExportLogsServiceRequest:
 
 
 def test_a_request_in_flight_is_read_with_its_ages(now_unix_ns: int) -> None:
-    """Its age when it was seen gives the time it was received."""
+    """The time of receipt is computed from the age and the time of the report."""
     batch = normalise_events(a_report(now_unix_ns).SerializeToString(), now_unix_ns)
     (report,) = batch.in_flight
     assert (batch.accepted, batch.empty) == (1, False)
@@ -217,8 +220,8 @@ def test_a_report_of_a_young_request_names_the_limit(now_unix_ns: int) -> None:
     assert batch.complaint == "1 too_young (requests are reported in flight from 5 s on)"
 
 
-def test_a_row_is_set_back_as_its_report_was(now_unix_ns: int) -> None:
-    """The sender's clock is fast, and report and row must keep one key."""
+def test_a_row_and_its_report_get_the_same_correction(now_unix_ns: int) -> None:
+    """The sender's clock is fast; the report and the row must have the same key."""
     clocks, ahead_ns = SenderClocks(), 100 * 10**9
     for turn in range(4):
         seen_unix_ns = now_unix_ns + ahead_ns + turn * 10**9

@@ -11,11 +11,13 @@ from collector.testing import MemorySink, running
 from tests.collector.normalise.malformed import ALLOWED, DOORS, answers, json_of, spoilt
 
 FEW, MANY = 1_000, int(os.environ.get("MALFORMED_PAYLOADS", "3000"))
-"""100,000 at each door take five minutes together."""
+"""100,000 payloads per protocol take five minutes in total."""
 
 GROWTH_MIB = 32
-"""Maximum growth of this process, client included, from the first tenth to the end: 1 % of a leak
-of one payload per message."""
+"""The allowed growth of this process with its client, from the first tenth to the end.
+
+If each message leaked its payload, the growth would be 100 times larger.
+"""
 
 
 def _rss_mib() -> float:
@@ -25,7 +27,7 @@ def _rss_mib() -> float:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "number",
-    # Real in number: `make test-real` sends many.
+    # `make test-real` sends more payloads.
     [FEW, pytest.param(MANY, marks=pytest.mark.real)],
 )
 @pytest.mark.parametrize("door", DOORS)
@@ -35,7 +37,7 @@ def test_malformed_payloads_are_answered_and_the_next_good_one_is_kept(
     trace_message: Callable[..., ExportTraceServiceRequest],
     now_unix_ns: int,
 ) -> None:
-    """No answer may be a failure of the server."""
+    """No payload may cause an internal error."""
     message, sink = trace_message(), MemorySink()
     good = json_of(message) if door == "http-json" else message.SerializeToString()
     collector = Collector(sink, grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns)

@@ -17,7 +17,7 @@ def _message(*spans: Span) -> bytes:
     return message.SerializeToString()
 
 
-def test_the_items_come_with_their_resource_and_scope() -> None:
+def test_the_items_have_their_resource_and_scope() -> None:
     message = ExportTraceServiceRequest()
     for name in ("a", "b"):
         group = message.resource_spans.add()
@@ -34,20 +34,20 @@ def test_the_items_come_with_their_resource_and_scope() -> None:
 @pytest.mark.parametrize("tag", [b"\x0a\x00", b"\x0a\x02\x12\x00", b"\x0a\x04\x12\x02\x12\x00"])
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
 def test_a_message_of_many_empty_items_is_refused(signal: Signal, tag: bytes) -> None:
-    """Each item has two bytes on the wire and 150 once parsed."""
+    """Each item has two bytes when received, and 150 bytes when parsed."""
     with pytest.raises(TooLargeError, match=f"more than {MAX_PARTS} items"):
         signal.read(tag * (MAX_PARTS + 1), 0)
 
 
 def test_a_span_that_is_too_large_by_itself_is_refused() -> None:
-    """A million empty attributes fit into one span."""
+    """One span can contain a million empty attributes."""
     with pytest.raises(TooLargeError, match=f"exceeds the limit of {MAX_PART_BYTES} bytes"):
         list(unfold(_message(Span(name="x" * MAX_PART_BYTES))))
 
 
 @pytest.mark.parametrize("scope", ["", names.SCOPE])
 def test_data_points_are_items_too(scope: str) -> None:
-    """Half a million empty ones fit into one metric of 1 MiB."""
+    """A metric of 1 MiB can contain half a million empty data points."""
     message = ExportMetricsServiceRequest()
     scoped = message.resource_metrics.add().scope_metrics.add()
     scoped.scope.name = scope
@@ -60,13 +60,13 @@ def test_data_points_are_items_too(scope: str) -> None:
 
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
 @pytest.mark.parametrize("body", [b"\x0a", b"\xff" * 9, b"\x0a\x02\x12\x05"])
-def test_what_is_not_whole_is_malformed(signal: Signal, body: bytes) -> None:
+def test_an_incomplete_message_is_malformed(signal: Signal, body: bytes) -> None:
     with pytest.raises(MalformedError):
         signal.read(body, 0)
 
 
 def test_too_many_attributes_are_refused() -> None:
-    """With two bytes each, half a million fit into an item."""
+    """At two bytes each, an item can contain half a million attributes."""
     span = Span()
     span.attributes.extend([KeyValue()] * (MAX_ATTRIBUTES + 1))
     with pytest.raises(TooLargeError, match=f"with {MAX_ATTRIBUTES + 1} attributes exceeds"):

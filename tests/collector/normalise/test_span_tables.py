@@ -20,7 +20,7 @@ NOW_UNIX_NS = 1_796_000_000 * 10**9
 
 
 def read(name: str) -> tuple[list[RequestTimeline], int]:
-    """Return the requests of a recorded sample, and the number of skipped spans."""
+    """Return the requests of a recorded message, and the number of skipped spans."""
     requests: list[RequestTimeline] = []
     skipped = 0
     for each in json.loads((SAMPLES / name).read_text())["messages"]:
@@ -34,7 +34,7 @@ def read(name: str) -> tuple[list[RequestTimeline], int]:
 
 
 def span(scope: Any = "vllm.tracing.otel", name: Any = "llm_request", **changes: Any) -> Any:
-    """A message of one vLLM span of 0.1 s; attributes of None are left out."""
+    """Return a message with one vLLM span of 0.1 s; attributes that are None are omitted."""
     attributes = {
         "gen_ai.latency.e2e": 0.1,
         "gen_ai.latency.time_to_first_token": 0.04,
@@ -85,7 +85,7 @@ def _value(value: Any) -> AnyValue:
 
 
 def client(**changes: Any) -> Any:
-    """A message of one client's span of 0.1 s."""
+    """Return a message with one client span of 0.1 s."""
     nothing: dict[str, Any] = dict.fromkeys(
         ("gen_ai.latency.e2e", "gen_ai.latency.time_to_first_token")
     )
@@ -95,7 +95,7 @@ def client(**changes: Any) -> Any:
 
 
 def one(message: Any) -> RequestTimeline:
-    """Return the one request of a message."""
+    """Return the only request of a message."""
     [request] = normalise_spans(message.SerializeToString(), NOW_UNIX_NS).requests
     return request
 
@@ -122,7 +122,7 @@ def test_vllms_own_spans_have_three_phases_of_five() -> None:
 
 @pytest.mark.parametrize("scope", ["vllm.llm_engine", "vllm.tracing.otel"])
 def test_either_scope_of_vllms_is_known(scope: str) -> None:
-    """vLLM 0.12 to 0.15, and from 0.16 on."""
+    """vLLM has one scope name in 0.12 to 0.15, and another since 0.16."""
     assert one(span(scope)).request_id == "chatcmpl-1"
 
 
@@ -136,7 +136,7 @@ def test_an_unknown_span_is_skipped(scope: str, name: str) -> None:
 
 
 def test_nanoseconds_are_recognised_by_their_size() -> None:
-    """Some forks send them; a short queue and a long answer can both be in nanoseconds."""
+    """Some forks send nanoseconds, for short queues and long responses."""
     request = one(
         span(
             **{
@@ -151,8 +151,8 @@ def test_nanoseconds_are_recognised_by_their_size() -> None:
     assert (request.e2e_s, request.queue_s) == pytest.approx((0.1, 9e-7))
 
 
-def test_without_a_token_there_was_no_first_one() -> None:
-    """For embeddings the span's latencies are differences from an event that did not happen."""
+def test_a_request_without_tokens_has_no_ttft() -> None:
+    """For embeddings, the span computes latencies from a first token that does not exist."""
     request = one(
         span(
             **{
@@ -167,7 +167,7 @@ def test_without_a_token_there_was_no_first_one() -> None:
     assert (request.queue_s, request.e2e_s) == (0.01, 0.1)
 
 
-def test_an_answer_that_reached_its_limit_ended_by_it() -> None:
+def test_a_response_at_the_token_limit_has_the_outcome_length() -> None:
     """vLLM's span has no finish reason."""
     assert one(span()).outcome is Outcome.STOP
     assert one(span(**{"gen_ai.request.max_tokens": 6})).outcome is Outcome.LENGTH
@@ -180,9 +180,10 @@ def test_a_failed_span_is_an_error() -> None:
     assert one(message).outcome is Outcome.ERROR
 
 
-def test_sglangs_prefill_is_left_unread_because_it_holds_the_queue() -> None:
-    """Its "prefill" begins at the hand-over to the scheduler. The names are from SGLang's source,
-    because it needs a GPU to run.
+def test_sglangs_prefill_is_not_read_because_it_contains_the_queue() -> None:
+    """The "prefill" of SGLang's span begins when the scheduler receives the request.
+
+    The names are from SGLang's source, because SGLang requires a GPU.
     """
     request = one(
         span(
@@ -215,7 +216,7 @@ CLIENTS = {
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_clients_spans_are_requests_seen_from_outside(name: str) -> None:
-    """E2E includes the network; there is no phase and no replica."""
+    """E2E includes the network; a client's span has no phases and no replica."""
     requests, _ = read(name)
     assert len(requests) == CLIENTS[name]
     for request in requests:
@@ -231,8 +232,9 @@ def test_a_clients_spans_are_requests_seen_from_outside(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CLIENTS if "opentelemetry" not in name])
 def test_a_streamed_answers_first_chunk_is_its_ttft(name: str) -> None:
-    """OpenLIT has an attribute for it, OpenLLMetry an event for each chunk; the endpoint waited 30
-    ms.
+    """OpenLIT has an attribute for the first chunk, and OpenLLMetry an event per chunk.
+
+    The endpoint waited 30 ms.
     """
     streamed = [
         request for request in read(name)[0] if request.streamed and request.operation == "chat"
@@ -252,16 +254,17 @@ def test_no_prompt_and_no_answer_is_kept(name: str) -> None:
 
 
 @pytest.mark.parametrize("operation", ["execute_tool", "invoke_agent", "embeddings", ""])
-def test_what_makes_no_tokens_is_no_request(operation: str) -> None:
-    """A tool call or an agent's turn contains requests."""
+def test_a_span_without_tokens_is_not_a_request(operation: str) -> None:
+    """A tool call or an agent's turn contains requests, but is not a request."""
     batch = normalise_spans(
         client(**{"gen_ai.operation.name": operation}).SerializeToString(), NOW_UNIX_NS
     )
-    assert batch.skipped == {Skip.NOT_A_REQUEST: 1}
+    assert not batch.requests
+    assert batch.skipped[Skip.NOT_A_REQUEST] == 1 - len(batch.operations)
 
 
 def test_a_clients_first_chunk_attribute_is_preferred() -> None:
-    """The current name of the conventions is preferred to older ones."""
+    """The current attribute of the conventions takes precedence over older ones."""
     request = one(
         client(
             **{
@@ -337,7 +340,7 @@ NAMES = st.sampled_from(
     scope=st.sampled_from(["vllm.tracing.otel", "sglang server", "x"]),
     changes=st.dictionaries(NAMES, VALUES, max_size=5),
 )
-def test_nothing_that_can_be_decoded_raises(
+def test_no_decodable_span_raises(
     make: Callable[..., Any], scope: str, changes: dict[str, Any]
 ) -> None:
     message = make(**changes)

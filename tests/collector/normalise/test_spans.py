@@ -62,8 +62,8 @@ def test_a_request_arrives_as_it_was_recorded(trace_message: Factory, now_unix_n
     assert (batch.accepted, batch.refused.total(), batch.skipped.total()) == (1, 0, 0)
 
 
-def test_phases_that_never_began_stay_unknown(trace_message: Factory, now_unix_ns: int) -> None:
-    """A client that left the queue waited, and its decode is None, not 0."""
+def test_phases_that_did_not_begin_stay_unknown(trace_message: Factory, now_unix_ns: int) -> None:
+    """If a client disconnects in the queue, decode is None, not 0."""
     message = trace_message(
         outcome="abort", scheduled=None, first_token=None, first_byte=None, last_token=None
     )
@@ -74,10 +74,10 @@ def test_phases_that_never_began_stay_unknown(trace_message: Factory, now_unix_n
 
 
 @pytest.mark.parametrize("wanted", [{"bool_value": True}, {"string_value": "true"}])
-def test_simulated_telemetry_is_never_taken_for_real(
+def test_simulated_telemetry_never_counts_as_real(
     trace_message: Factory, now_unix_ns: int, wanted: dict[str, Any]
 ) -> None:
-    """The flag is a boolean, or text from an environment variable."""
+    """The flag is a boolean, or text if an environment variable sets it."""
     message = trace_message()
     message.resource_spans[0].resource.attributes.append(
         KeyValue(key=names.SIMULATED, value=AnyValue(**wanted))
@@ -172,10 +172,10 @@ def _attribute(name: str, **value: Any) -> Callable[[Message], None]:
         (_attribute(names.TENANT), Refusal.WRONG_TYPE),
     ],
 )
-def test_a_wrong_request_is_refused_and_the_one_beside_it_kept(
+def test_only_the_wrong_request_of_a_message_is_refused(
     trace_message: Factory, now_unix_ns: int, spoil: Callable[[Message], None], reason: Refusal
 ) -> None:
-    """The sender gets the reason."""
+    """The response contains the reason."""
     message, good = trace_message(), trace_message()
     spoil(message)
     message.resource_spans[0].scope_spans[0].spans.append(_span(good))
@@ -200,7 +200,7 @@ def test_a_span_without_phases_is_kept(trace_message: Factory, now_unix_ns: int)
     assert all(getattr(request, phase) is None for phase in PHASES)
 
 
-def test_hostile_texts_are_made_harmless(trace_message: Factory, now_unix_ns: int) -> None:
+def test_hostile_texts_are_escaped(trace_message: Factory, now_unix_ns: int) -> None:
     message = trace_message()
     _set(message, names.TENANT, string_value="x" * 1_000_000)
     _set(message, names.HTTP_ROUTE, string_value="/v1\x00/chat")
@@ -251,7 +251,7 @@ def test_an_invalid_ladder_is_dropped_and_its_request_kept(
 
 
 def test_unknown_attributes_are_ignored(trace_message: Factory, now_unix_ns: int) -> None:
-    """A newer instrumentation may send more."""
+    """A newer instrumentation may send more attributes."""
     plain = trace_message()
     more = Message()
     more.CopyFrom(plain)
@@ -286,7 +286,7 @@ _ANY_VALUE = st.one_of(
 _NAMES = [value for name, value in vars(names).items() if name.isupper() and type(value) is str]
 
 
-# A busy machine is no failure: neither the deadline nor the pace of generation is tested.
+# A slow machine must not fail this test, so it has no deadline.
 @settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

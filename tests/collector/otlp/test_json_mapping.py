@@ -18,7 +18,7 @@ Message = Callable[..., ExportTraceServiceRequest]
 
 
 def _json(message: ExportTraceServiceRequest, *, snake: bool) -> Any:
-    """OTLP's JSON of a message: protobuf's, except for the ids."""
+    """Return a message in OTLP's JSON, which is protobuf's JSON except for the ids."""
     return _hexadecimal(
         MessageToDict(message, use_integers_for_enums=True, preserving_proto_field_name=snake)
     )
@@ -37,7 +37,7 @@ def _hexadecimal(given: Any) -> Any:
 
 
 @pytest.mark.parametrize("snake", [False, True], ids=["camelCase", "snake_case"])
-def test_a_message_in_json_is_read_alike(
+def test_a_json_message_gives_the_same_rows(
     trace_message: Message, now_unix_ns: int, snake: bool
 ) -> None:
     message = trace_message()
@@ -104,7 +104,7 @@ def test_an_error_repeats_no_value() -> None:
 
 
 def test_more_values_than_fit_into_memory_are_refused_unread() -> None:
-    """A span of three bytes in JSON takes two hundred once parsed."""
+    """A span of three bytes in JSON has two hundred bytes when parsed."""
     with pytest.raises(TooLargeError, match="send smaller batches"):
         from_json(ExportTraceServiceRequest, b"[" + b"{}," * MAX_VALUES + b"{}]")
 

@@ -23,14 +23,14 @@ Message = Callable[..., ExportTraceServiceRequest]
 
 @pytest.fixture
 def apart() -> Iterator[ProcessReader]:
-    """A process, started when it is first needed."""
+    """Return a reader process, which starts when it is first needed."""
     reading = ProcessReader()
     yield reading
     reading.close()
 
 
 def _mixed(trace_message: Message) -> bytes:
-    """A span to keep, one to refuse, one to skip, and a text to cut."""
+    """Return a message with a valid span, a refused one, a skipped one, and a text that is cut."""
     message = trace_message(tenant="t" * 300)
     spans = message.resource_spans[0].scope_spans[0].spans
     spans.append(spans[0])
@@ -52,7 +52,7 @@ def test_the_rows_are_those_read_here(
 
 
 def test_probes_are_those_read_here(apart: ProcessReader, trace_message: Message) -> None:
-    """Also beside requests in one message."""
+    """This is also true for probes and requests in one message."""
     now_unix_ns = EXAMPLE.at_unix_ns + 10**9
     body = message("eu-west", [EXAMPLE]) + trace_message().SerializeToString()
     here = LocalReader().read(TRACES, body, False, now_unix_ns)
@@ -60,7 +60,7 @@ def test_probes_are_those_read_here(apart: ProcessReader, trace_message: Message
     assert apart.read(TRACES, body, False, now_unix_ns) == here
 
 
-def test_errors_come_back_as_they_are(apart: ProcessReader, now_unix_ns: int) -> None:
+def test_errors_are_returned_unchanged(apart: ProcessReader, now_unix_ns: int) -> None:
     for body, json, error in (
         (b"\xff" * 9, False, MalformedError),
         (b"{", True, MalformedError),
@@ -74,7 +74,7 @@ def test_errors_come_back_as_they_are(apart: ProcessReader, now_unix_ns: int) ->
 def test_a_process_that_ends_is_replaced(
     apart: ProcessReader, trace_message: Message, now_unix_ns: int
 ) -> None:
-    """Its message is read again, because it may not be what ended the process."""
+    """The message is read again, because another message may have ended the process."""
     body = trace_message().SerializeToString()
     apart.read(TRACES, body, False, now_unix_ns)
     process = apart._process
@@ -86,7 +86,7 @@ def test_a_process_that_ends_is_replaced(
 
 
 def starting(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    """Start this program in place of the reader process."""
+    """Start this program instead of the reader process."""
     started = subprocess.Popen
 
     def start(_command: object, **about: Any) -> Any:
@@ -98,7 +98,7 @@ def starting(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 def test_a_message_that_ends_the_process_twice_is_refused_for_good(
     apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
-    """Its sender must not repeat it forever."""
+    """A retryable response would make the sender repeat the message for ever."""
     poisoned = (
         "import os, sys; from collector.otlp import message_reader as r; real = r.LocalReader.read;"
         "r.LocalReader.read = lambda *a: os.abort() if a[2] == b'poison' else real(*a);"
@@ -113,7 +113,7 @@ def test_a_message_that_ends_the_process_twice_is_refused_for_good(
     assert apart.task.problem is None
 
 
-def test_a_message_that_meets_a_defect_is_refused_without_its_content(
+def test_a_message_that_causes_an_exception_is_refused_without_its_content(
     apart: ProcessReader,
     monkeypatch: pytest.MonkeyPatch,
     now_unix_ns: int,
@@ -139,7 +139,7 @@ def test_a_message_that_meets_a_defect_is_refused_without_its_content(
 def test_a_message_that_takes_too_long_ends_the_process(
     apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
-    """The kernel ends it, and the message is refused like any other that ends the process."""
+    """The kernel ends the process, and the message is refused like any other that ends it."""
     starting(
         monkeypatch,
         "import signal, sys, time; from collector.otlp import message_reader as r; r.MOST_S = 1;"
@@ -152,7 +152,7 @@ def test_a_message_that_takes_too_long_ends_the_process(
     assert time.monotonic() - begun < 30
 
 
-def test_a_process_that_cannot_be_started_may_be_another_time(
+def test_a_failed_process_start_is_tried_again(
     apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -167,7 +167,7 @@ def test_a_process_that_cannot_be_started_may_be_another_time(
     assert apart.task.problem is None
 
 
-def test_it_ends_with_its_input(
+def test_the_reader_process_ends_with_its_input(
     apart: ProcessReader, trace_message: Message, now_unix_ns: int
 ) -> None:
     apart.read(TRACES, trace_message().SerializeToString(), False, now_unix_ns)
@@ -190,7 +190,7 @@ def test_every_signal_is_read_there(
     events_message: Callable[..., Any],
     now_unix_ns: int,
 ) -> None:
-    """Each of them can take long to read."""
+    """Messages of each signal can take long to read."""
     for each, body in (
         (METRICS, metrics_message().SerializeToString()),
         (LOGS, events_message().SerializeToString()),

@@ -21,11 +21,11 @@ DAY_NS = 86_400 * SECOND_NS
 
 
 def aged(ago_ns: int) -> RequestTimeline:
-    """A request received so long ago."""
+    """Return a request that was received this long ago."""
     return replace(request(0.0), received_unix_ns=NOW_UNIX_NS - ago_ns)
 
 
-def test_what_is_older_than_rows_are_kept_is_refused_by_itself() -> None:
+def test_only_rows_beyond_the_retention_are_refused() -> None:
     batch = Batch(
         requests=RequestRows.of([aged(9 * DAY_NS), aged(6 * DAY_NS), aged(8 * DAY_NS)]), accepted=3
     )
@@ -43,7 +43,7 @@ def test_unlimited_retention_accepts_any_age() -> None:
 
 @given(st.integers(0, 2 * DAY_NS))
 def test_a_minute_whose_rows_are_going_is_not_opened_again(ago_ns: int) -> None:
-    """Its rollup is closed as soon as the first of them is deleted."""
+    """The rollup of a minute is closed when its first row is deleted."""
     batch = Batch(requests=RequestRows.of([aged(ago_ns)]), accepted=1)
     AgeLimit(DAY_NS)(batch, NOW_UNIX_NS)
     minute = aged(ago_ns).received_unix_ns // MINUTE_NS * MINUTE_NS
@@ -51,7 +51,7 @@ def test_a_minute_whose_rows_are_going_is_not_opened_again(ago_ns: int) -> None:
 
 
 def test_each_point_of_a_sample_counts(metrics: Callable[..., Any]) -> None:
-    """OTLP counts refused data points, but all points of an instant are one sample."""
+    """OTLP counts refused data points, but the points of one instant are one sample."""
     message = encode_metrics(metrics()).SerializeToString()
     batch = normalise_points(message, NOW_UNIX_NS)
     points = batch.accepted
@@ -61,8 +61,8 @@ def test_each_point_of_a_sample_counts(metrics: Callable[..., Any]) -> None:
     assert (batch.accepted, batch.refused) == (0, {Refusal.TOO_OLD: points})
 
 
-def test_what_is_too_old_follows_what_is_deleted() -> None:
-    """A clock that is ahead deletes nothing at once, so nothing is refused for it."""
+def test_the_age_limit_follows_the_deletion() -> None:
+    """A clock that is ahead deletes nothing at first, so it also refuses nothing."""
     batch = Batch(requests=RequestRows.of([aged(8 * DAY_NS), aged(6 * DAY_NS)]), accepted=2)
     AgeLimit(7 * DAY_NS, lambda: NOW_UNIX_NS - 8 * DAY_NS)(batch, NOW_UNIX_NS)
     assert batch.accepted == 2
@@ -71,7 +71,7 @@ def test_what_is_too_old_follows_what_is_deleted() -> None:
 
 
 def test_the_far_future_is_refused_with_the_limit(span: Callable[..., Any]) -> None:
-    """A clock that is a day ahead cannot be corrected."""
+    """A clock that is ahead by a day cannot be corrected."""
     ahead = span(wall_offset_ns=NOW_UNIX_NS + 2 * DAY_NS)
     batch = normalise_spans(encode_spans([ahead]).SerializeToString(), NOW_UNIX_NS)
     SenderClocks()(batch, NOW_UNIX_NS)

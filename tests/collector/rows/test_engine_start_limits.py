@@ -18,7 +18,6 @@ HOUR_NS = 3_600 * 10**9
 
 
 def a_start(replica: str = "a", at_unix_ns: int = NOW_NS, engine: int = 0) -> EngineStart:
-    """A start."""
     return EngineStart(
         replica=replica,
         engine=engine,
@@ -30,7 +29,7 @@ def a_start(replica: str = "a", at_unix_ns: int = NOW_NS, engine: int = 0) -> En
 
 
 def kept(limits: EngineStartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -> list[EngineStart]:
-    """Return what is kept of a message."""
+    """Return the starts of a message that the limit accepts."""
     batch = Batch(starts=list(starts), accepted=len(starts))
     limits(batch, at_ns)
     refused = batch.refused[Refusal.TOO_MANY_STARTS]
@@ -39,8 +38,8 @@ def kept(limits: EngineStartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -
     return batch.starts
 
 
-def test_real_starts_are_kept() -> None:
-    """Also a repeated start, whose answer was lost, and a new configuration."""
+def test_starts_of_real_engines_are_accepted() -> None:
+    """A start that is sent again without a response, and a new configuration, are also accepted."""
     limits = EngineStartLimits()
     starts = [a_start(f"replica-{number}", engine=number % 4) for number in range(1_000)]
     assert kept(limits, *starts) == starts
@@ -52,7 +51,7 @@ def test_real_starts_are_kept() -> None:
 
 
 def test_a_repeat_at_another_instant_is_kept_once() -> None:
-    """An engine takes longer than that to start."""
+    """Two starts of one engine are further apart."""
     limits = EngineStartLimits()
     assert len(kept(limits, *(a_start(at_unix_ns=NOW_NS + number) for number in range(1_000)))) == 1
 
@@ -66,8 +65,8 @@ def test_a_replica_has_so_many_at_once_and_more_with_time() -> None:
     assert len(kept(limits, a_start("b"), at_ns=later_ns)) == 1
 
 
-def test_names_are_no_way_around() -> None:
-    """60,000 replicas in one message; an hour later new ones are accepted again."""
+def test_new_replica_names_do_not_raise_the_limit() -> None:
+    """60,000 replicas share one limit; an hour later, new replicas are accepted."""
     limits = EngineStartLimits()
     several = [a_start(f"made-up-{number}") for number in range(60_000)]
     assert len(kept(limits, *several)) == ALL_BURST
@@ -76,7 +75,7 @@ def test_names_are_no_way_around() -> None:
     assert len(kept(limits, *real, at_ns=NOW_NS + HOUR_NS)) == HOUR_NS // ALL_REFILL_NS
 
 
-def test_what_is_remembered_of_a_replica_is_bounded() -> None:
+def test_the_memory_per_replica_is_bounded() -> None:
     limits = EngineStartLimits()
     for number in range(2 * MOST_REMEMBERED):
         at_ns = NOW_NS + number * HOUR_NS
@@ -84,7 +83,7 @@ def test_what_is_remembered_of_a_replica_is_bounded() -> None:
     assert len(limits._replicas["a"].last) == MOST_REMEMBERED
 
 
-def test_a_clock_that_goes_back_gives_nothing_and_takes_nothing() -> None:
+def test_a_clock_that_goes_back_does_not_change_the_quota() -> None:
     limits = EngineStartLimits()
     kept(limits, *(a_start(engine=number) for number in range(REPLICA_BURST)))
     assert kept(limits, a_start(engine=1_000), at_ns=NOW_NS - HOUR_NS) == []

@@ -23,7 +23,7 @@ NOW_UNIX_NS = 1_790_000_000 * SECOND_NS
 
 
 def request(ended_s: float, replica: str | None = "a") -> RequestTimeline:
-    """A request of 2 s that ended so long after now by its sender's clock."""
+    """Return a request of 2 s that ended this long after now by its sender's clock."""
     return RequestTimeline(
         trace_id="1" * 32,
         span_id="2" * 16,
@@ -38,7 +38,7 @@ def request(ended_s: float, replica: str | None = "a") -> RequestTimeline:
 
 
 def sample(at_s: float) -> EngineSample:
-    """A sample of so long after now, counting since a minute before."""
+    """Return a sample from this long after now, with totals since a minute earlier."""
     at_unix_ns = NOW_UNIX_NS + int(at_s * 1e9)
     return EngineSample(
         replica="a",
@@ -52,7 +52,7 @@ def sample(at_s: float) -> EngineSample:
 def arrives(
     clocks: SenderClocks, *rows: RequestTimeline, after_s: float = 0
 ) -> list[RequestTimeline]:
-    """Return what is kept of a message that arrives so long after now."""
+    """Return the accepted rows of a message that arrives this long after now."""
     batch = Batch(requests=RequestRows.of(rows))
     clocks(batch, NOW_UNIX_NS + int(after_s * 1e9))
     return list(batch.requests)
@@ -65,8 +65,8 @@ def test_a_time_before_arrival_is_unchanged(ended_s: float) -> None:
     assert kept.clock_ahead_s is None
 
 
-def test_a_future_time_is_set_back_by_a_recorded_amount() -> None:
-    """The original time can be restored."""
+def test_a_future_time_is_corrected_by_a_recorded_amount() -> None:
+    """The correction is stored, so the original time can be restored."""
     sent = request(42.0)
     (kept,) = arrives(SenderClocks(), sent)
     assert kept.clock_ahead_s == 42.0
@@ -74,8 +74,8 @@ def test_a_future_time_is_set_back_by_a_recorded_amount() -> None:
     assert kept.e2e_s == sent.e2e_s
 
 
-def test_all_that_a_fast_sender_sends_is_set_back_by_the_same() -> None:
-    """Three messages must agree."""
+def test_all_rows_of_a_fast_sender_get_the_same_correction() -> None:
+    """The correction starts after three messages with the same error."""
     clocks = SenderClocks()
     for number in range(3):
         batch = Batch(
@@ -107,7 +107,7 @@ def test_the_first_broken_span_of_a_sender_moves_no_other_row() -> None:
 
 @pytest.mark.parametrize("broken_s", [1.5, 42.0, 80_000.0])
 @pytest.mark.parametrize("replica", [None, "a"])
-def test_a_client_corrects_no_clock(broken_s: float, replica: str | None) -> None:
+def test_a_clients_clock_is_not_corrected(broken_s: float, replica: str | None) -> None:
     clocks = SenderClocks()
     broken = replace(request(broken_s, replica), basis=Basis.CLIENT, source=Source.CLIENT)
     good = [request(-0.1 * number, place) for number in range(5) for place in (None, "a")]
@@ -117,8 +117,8 @@ def test_a_client_corrects_no_clock(broken_s: float, replica: str | None) -> Non
         assert kept == good
 
 
-def test_samples_ahead_of_those_beside_them_are_refused() -> None:
-    """Corrected one by one, they would all fall on one instant."""
+def test_samples_ahead_of_the_other_samples_are_refused() -> None:
+    """If each sample were corrected separately, all samples would have the same time."""
     batch = Batch(
         samples=[sample(-0.2), sample(-0.1), sample(5000.0), sample(5001.0)],
         sample_points=[3, 3, 4, 5],
@@ -130,7 +130,7 @@ def test_samples_ahead_of_those_beside_them_are_refused() -> None:
     assert (batch.accepted, batch.refused) == (6, {Refusal.IN_THE_FUTURE: 9})
 
 
-def test_made_up_names_do_not_evict_a_senders_clock() -> None:
+def test_invented_names_do_not_evict_a_senders_clock() -> None:
     clocks = SenderClocks()
     for after_s in range(4):
         arrives(clocks, request(after_s + 42.0, "real"), after_s=after_s)
@@ -144,7 +144,7 @@ def test_made_up_names_do_not_evict_a_senders_clock() -> None:
 
 
 @pytest.mark.parametrize("jump_s", [8 * 86_400.0, -8 * 86_400.0, 1800.0, -1800.0])
-def test_where_our_own_clock_jumps_senders_keep_their_instants(jump_s: float) -> None:
+def test_a_jump_of_our_own_clock_moves_no_senders_rows(jump_s: float) -> None:
     jump_ns, world = 0, 0
     own = CorroboratedClock(lambda: NOW_UNIX_NS + world + jump_ns, lambda: world)
     clocks = SenderClocks(own)
@@ -164,16 +164,16 @@ def test_where_our_own_clock_jumps_senders_keep_their_instants(jump_s: float) ->
 
 
 def test_a_repeated_row_is_corrected_as_the_first_time() -> None:
-    """The time is part of the key, so another correction would make a second row."""
+    """The time is part of the key, so another correction would create a second row."""
     clocks = SenderClocks()
     first = arrives(clocks, request(42.0), request(12.0))
-    # Meanwhile its sender is seen to be further ahead, or right again.
+    # Meanwhile, the sender's clock is further ahead, or correct again.
     for lead_s in (60.0, 60.0, 60.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0):
         arrives(clocks, request(lead_s))
         assert arrives(clocks, request(42.0), request(12.0), after_s=1.5) == first
 
 
-def test_what_was_set_back_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_corrections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fleet with a fast clock must not fill the memory."""
     monkeypatch.setattr("collector.rows.sender_clocks.MOST_REPEATS", 3)
     clocks = SenderClocks()
@@ -187,8 +187,8 @@ def test_other_senders_are_unchanged() -> None:
     assert right == request(-1.0, "b")
 
 
-def test_the_amount_stays_while_it_is_about_right() -> None:
-    """Samples count since an instant that must not change."""
+def test_a_correction_stays_while_it_is_approximately_right() -> None:
+    """The start of the totals must not change between samples."""
     clocks = SenderClocks()
     sent = [
         arrives(clocks, request(after + 42.0 - wait), after_s=after)[0].clock_ahead_s
@@ -198,7 +198,7 @@ def test_the_amount_stays_while_it_is_about_right() -> None:
 
 
 def test_one_broken_span_does_not_move_its_senders_clock() -> None:
-    """The median of the messages decides."""
+    """The correction is the median over several messages."""
     clocks = SenderClocks()
     for after_s in range(5):
         arrives(clocks, request(after_s - 0.2), after_s=after_s)
@@ -219,7 +219,7 @@ def test_a_message_that_was_late_does_not_hide_a_fast_clock() -> None:
     assert kept.clock_ahead_s == 42.0
 
 
-def test_a_clock_that_was_set_is_left_alone_again() -> None:
+def test_a_corrected_clock_is_no_longer_corrected() -> None:
     clocks = SenderClocks()
     for after_s in range(5):
         arrives(clocks, request(after_s + 42.0), after_s=after_s)
@@ -229,7 +229,7 @@ def test_a_clock_that_was_set_is_left_alone_again() -> None:
 
 
 def test_senders_without_a_name_are_judged_by_each_message() -> None:
-    """They may be many clients with many clocks."""
+    """Rows without a sender's name may come from clients with different clocks."""
     clocks = SenderClocks()
     (fast,) = arrives(clocks, request(42.0, None))
     (right,) = arrives(clocks, request(-1.0, None))
@@ -238,7 +238,7 @@ def test_senders_without_a_name_are_judged_by_each_message() -> None:
 
 
 def test_a_slow_clock_is_reported_and_not_corrected() -> None:
-    """It may also be a queue."""
+    """A queue in front of the collector has the same effect as a slow clock."""
     clocks = SenderClocks()
     (kept,) = arrives(clocks, request(-90.0))
     assert kept == request(-90.0)
@@ -256,7 +256,7 @@ def test_a_silent_sender_is_forgotten() -> None:
 
 
 @given(st.lists(st.lists(st.floats(-1e5, 8e4), min_size=1, max_size=5), max_size=30))
-def test_nothing_is_kept_that_ends_after_it_came(messages: list[list[float]]) -> None:
+def test_no_stored_row_ends_after_its_arrival(messages: list[list[float]]) -> None:
     clocks = SenderClocks()
     for ends in messages:
         for kept in arrives(clocks, *(request(end) for end in ends)):

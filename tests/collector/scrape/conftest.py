@@ -1,4 +1,4 @@
-"""Servers on loopback that answer as a test wants."""
+"""Servers on loopback with responses that the test sets."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -37,7 +37,7 @@ def stranger() -> Stranger:
 
 
 def saying(body: bytes, status: str = "200 OK", *headers: str) -> Manner:
-    """Return a function that sends this answer."""
+    """Return a function that sends this response."""
 
     async def manner(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]

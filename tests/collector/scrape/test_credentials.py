@@ -30,7 +30,7 @@ async def guarded(
     client_ca: Path | None = None,
     body_sent: bytes = BODY,
 ) -> AsyncIterator[int]:
-    """A server with this certificate that wants this token; yields its port."""
+    """Run a server with this certificate that requires this token, and yield its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -60,7 +60,7 @@ async def guarded(
 
 
 async def asked(port: int, access: Access, scheme: str = "https") -> bytes | Reason:
-    """Return the answer, or why there is none."""
+    """Return the response, or the reason why there is none."""
     clients = Clients()
     try:
         client = clients.of(access)
@@ -98,7 +98,7 @@ def test_a_certificate_is_trusted_by_its_own_authority(ca: Path, issue: Issue) -
     asyncio.run(ask())
 
 
-def test_a_certificate_of_another_name_needs_that_name(ca: Path, issue: Issue) -> None:
+def test_a_certificate_for_another_name_requires_that_name(ca: Path, issue: Issue) -> None:
     async def ask() -> None:
         async with guarded(party=issue("vllm.internal")) as port:
             assert await asked(port, Access(ca_file=ca)) is Reason.TLS
@@ -142,7 +142,7 @@ def test_a_server_without_tls_is_reported_as_such() -> None:
         "http://localhost.example:8000",
     ],
 )
-def test_a_token_goes_nowhere_that_others_can_read_it(given: str) -> None:
+def test_a_token_is_sent_only_over_https_or_to_loopback(given: str) -> None:
     with pytest.raises(ValueError, match="others could read the token") as raised:
         place(given, Access(token=TOKEN))
     assert TOKEN not in str(raised.value)
@@ -152,7 +152,7 @@ def test_a_token_goes_nowhere_that_others_can_read_it(given: str) -> None:
 
 
 def test_each_address_of_a_name_is_asked_for_the_names_certificate() -> None:
-    """An address has no certificate of its own."""
+    """The certificate is for the name, not for the addresses of the name."""
     (target, *_) = asyncio.run(place("dns+https://localhost:8000").targets())
     assert target.access == Access(server_name="localhost")
 
@@ -204,7 +204,7 @@ def test_a_file_of_targets_that_cannot_be_followed_is_refused_by_place(
     assert TOKEN not in str(raised.value)
 
 
-def test_a_scraper_gets_in_and_its_log_holds_no_token(
+def test_a_scraper_with_a_token_is_admitted_and_logs_no_token(
     tmp_path: Path, ca: Path, issue: Issue, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = MemorySink()
@@ -240,9 +240,11 @@ def test_wrong_credentials_are_named(tmp_path: Path) -> None:
         Access(token="two words").check()
 
 
-def test_files_that_a_file_of_targets_names_lie_in_its_folder(tmp_path: Path) -> None:
-    """An author of targets must not be able to send another file to a target: not by `..`, an
-    absolute path or a link. `secrets` sets another folder.
+def test_credential_files_of_targets_must_be_in_the_targets_folder(tmp_path: Path) -> None:
+    """The author of a targets file must not be able to send other files to a target.
+
+    A file outside the folder is refused: by `..`, an absolute path or a link. `secrets` sets
+    another folder.
     """
     for folder in ("targets", "secrets", "other"):
         (tmp_path / folder).mkdir()
@@ -282,7 +284,7 @@ def test_files_that_a_file_of_targets_names_lie_in_its_folder(tmp_path: Path) ->
         kept.headers()
 
 
-def test_a_token_goes_over_http_only_where_that_is_allowed(tmp_path: Path) -> None:
+def test_a_token_is_sent_over_http_only_if_allowed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="allow it with --insecure-credentials"):
         place("http://gpu.example/metrics", Access(token=TOKEN))
     assert place("http://gpu.example/metrics", Access(token=TOKEN, insecure=True))

@@ -20,13 +20,13 @@ def by_engine(name: str) -> dict[int, dict[str, Any]]:
 
 
 def reason(body: bytes) -> Reason:
-    """Return why an answer has no sample."""
+    """Return the reason why a response gives no sample."""
     with pytest.raises(ScrapeError) as raised:
         exposition.read(body)
     return raised.value.reason
 
 
-def test_a_vllm_is_read() -> None:
+def test_the_metrics_of_a_vllm_are_read() -> None:
     answer = exposition.read((SAMPLES / "vllm-0.32.0.txt").read_bytes())
     assert answer.software == "vLLM"
     assert answer.started_unix_s == 1795187900.06
@@ -90,7 +90,7 @@ def test_a_tgi_has_no_model_and_no_cache() -> None:
 
 
 def test_a_tritons_cache_use_is_computed_from_blocks() -> None:
-    """Its own `fraction` is another quantity."""
+    """Triton's own `fraction` is another quantity."""
     assert by_engine("triton-trtllm.txt") == {
         0: {
             "model": "tensorrt_llm",
@@ -160,7 +160,7 @@ def test_not_a_number_is_unknown() -> None:
         max_size=6,
     )
 )
-def test_no_text_makes_it_raise_anything_else(lines: list[tuple[str, str]]) -> None:
+def test_no_text_raises_another_exception(lines: list[tuple[str, str]]) -> None:
     body = "\n".join(name + rest for name, rest in lines).encode()
     with contextlib.suppress(ScrapeError):
         exposition.read(body)

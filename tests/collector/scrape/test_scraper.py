@@ -19,7 +19,7 @@ NOW_UNIX_NS = 1_796_000_000 * 10**9
 
 
 class Found:
-    """A discovery that a test changes."""
+    """A discovery that the test changes."""
 
     name = "found"
 
@@ -34,7 +34,7 @@ class Found:
 
 
 def exposed(tokens: float, started_s: float | None = None) -> Any:
-    """A server that has made so many tokens."""
+    """Return the metrics of a server that has generated this number of tokens."""
     start = f"process_start_time_seconds {started_s}\n" if started_s else ""
     return saying(f"vllm:generation_tokens_total {tokens}\n{start}".encode())
 
@@ -42,7 +42,7 @@ def exposed(tokens: float, started_s: float | None = None) -> Any:
 async def scraped(
     stranger: Stranger, manners: Sequence[Any], **about: Any
 ) -> tuple[MemorySink, Scraper]:
-    """Scrape one target once for each answer, 5 s apart."""
+    """Scrape one target every 5 s, once per response."""
     clock, sink, turn = WallClock(NOW_UNIX_NS), MemorySink(), iter(manners)
 
     async def in_turn(reader: Any, writer: Any) -> None:
@@ -69,15 +69,15 @@ def test_an_answer_becomes_a_sample_with_its_source(stranger: Stranger) -> None:
     assert (state.up, state.software, state.failures) == (True, "vLLM", {})
 
 
-def test_a_total_that_goes_back_counts_anew(stranger: Stranger) -> None:
-    """Also where the server does not report its start."""
+def test_a_total_that_decreases_restarts_the_count(stranger: Stranger) -> None:
+    """The server may not report its start time."""
     sink, _ = asyncio.run(scraped(stranger, [exposed(10), exposed(20), exposed(3), exposed(4)]))
     since = [(each.started_unix_ns - NOW_UNIX_NS) // 10**9 for each in sink.samples]
     assert since == [0, 0, 10, 10]
 
 
 def test_a_newer_process_start_begins_a_new_count(stranger: Stranger) -> None:
-    """The total may be larger than before. A start ahead of our clock is ignored."""
+    """The total may be larger than before. A start time in the future is ignored."""
     later, ahead = NOW_UNIX_NS / 1e9 - 100, NOW_UNIX_NS / 1e9 + 86_400
     sink, _ = asyncio.run(
         scraped(stranger, [exposed(10, later - 50), exposed(90, later), exposed(95, ahead)])
@@ -94,7 +94,7 @@ def test_a_failure_is_counted_and_the_next_answer_taken(stranger: Stranger) -> N
     assert len(sink.samples) == 1
 
 
-def test_a_failing_store_costs_one_answer(stranger: Stranger) -> None:
+def test_a_failing_store_fails_only_one_response(stranger: Stranger) -> None:
     async def ask() -> None:
         sink = MemorySink()
         sink.refusal = RuntimeError("full")
@@ -110,7 +110,10 @@ def test_a_failing_store_costs_one_answer(stranger: Stranger) -> None:
 
 @pytest.mark.parametrize("source", [Source.INSTRUMENTATION, Source.SCRAPE])
 def test_engines_of_the_instrumentation_are_not_scraped(stranger: Stranger, source: Source) -> None:
-    """Both together would count twice; after a minute's silence the scrape is used."""
+    """With both, each token would be counted twice.
+
+    After a minute without samples, the scrape is used.
+    """
 
     async def ask() -> None:
         clock, sink = WallClock(NOW_UNIX_NS), MemorySink()
@@ -137,7 +140,7 @@ def test_engines_of_the_instrumentation_are_not_scraped(stranger: Stranger, sour
     asyncio.run(ask())
 
 
-def test_targets_come_and_go_and_stay_when_discovery_fails() -> None:
+def test_targets_change_and_stay_when_discovery_fails() -> None:
     async def look() -> None:
         discovery = Found("http://a:1/m", "http://b:1/m")
         scraper = Scraper([discovery], MemorySink())
@@ -155,7 +158,7 @@ def test_targets_come_and_go_and_stay_when_discovery_fails() -> None:
     asyncio.run(look())
 
 
-def test_a_silent_target_holds_no_other_up(stranger: Stranger) -> None:
+def test_a_silent_target_does_not_delay_the_others(stranger: Stranger) -> None:
     async def never(reader: Any, writer: Any) -> None:
         await reader.read()
 
@@ -191,7 +194,7 @@ def test_no_value_of_any_series_ends_the_asking(stranger: Stranger, value: str) 
     assert all(0 < each.started_unix_ns <= each.at_unix_ns for each in sink.samples)
 
 
-def test_two_totals_whose_sum_no_integer_holds_are_left_unknown(stranger: Stranger) -> None:
+def test_totals_whose_sum_overflows_are_unknown(stranger: Stranger) -> None:
     """The store would refuse the whole sample."""
     lines = [f'vllm:generation_tokens_total{{model_name="{n}"}} 9e18' for n in "ab"]
     text = "\n".join([*lines, "vllm:num_requests_running 3", ""]).encode()
@@ -201,10 +204,10 @@ def test_two_totals_whose_sum_no_integer_holds_are_left_unknown(stranger: Strang
     assert scraper.report()[0].unusable_values == 1
 
 
-def test_a_defect_is_one_targets_and_is_asked_again(
+def test_a_defect_affects_one_target_which_is_scraped_again(
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged once and counted each time."""
+    """The exception is logged once, and counted each time."""
     real = exposition.read
     answers = iter([KeyError, KeyError, real])
 

@@ -30,7 +30,7 @@ FIVE_MINUTES = Span(1_440 * S, 1_740 * S)
 
 
 def queued_at(begin_s: float) -> Requests:
-    """For a hundred seconds from then on, all requests at r0 wait for a slot."""
+    """Return requests; for 100 s from a given time, those at r0 wait for a slot."""
     requests = quiet(12_000)
     at_s = requests.received_unix_ns / S
     waits = at_replica(requests, "r0") & (at_s >= begin_s) & (at_s < begin_s + 100)
@@ -58,13 +58,13 @@ def test_a_queue_without_a_start_is_not_a_starts() -> None:
     assert "cold_start" not in shares(found)
 
 
-def test_a_queue_long_after_a_start_is_not_the_starts() -> None:
+def test_a_queue_long_after_a_start_is_not_attributed_to_it() -> None:
     found = asked(queued_at(1_600), servers=servers(1_450.0), window=FIVE_MINUTES)
     assert found.verdict is Verdict.INCIDENT
     assert "cold_start" not in shares(found)
 
 
-def test_of_two_starts_the_one_that_delayed_requests_is_named() -> None:
+def test_only_the_start_that_delayed_requests_is_named() -> None:
     harmless = started(START_S + 150.0, replica="r1")
     usual = servers(START_S)
     both = replace(usual, starts=[*usual.starts, harmless])
@@ -72,8 +72,8 @@ def test_of_two_starts_the_one_that_delayed_requests_is_named() -> None:
     assert (first.id, first.where) == ("cold_start", {"replica": "r0"})
 
 
-def test_misses_that_another_server_shows_too_are_not_the_starts() -> None:
-    """r0 starts with an empty cache, but r1 misses as much and did not restart."""
+def test_cache_misses_also_at_another_server_are_not_the_starts() -> None:
+    """r0 starts with an empty cache, but r1 has as many misses and did not restart."""
     requests = well_cached(queued_at(START_S))
     own_s = 0.005 + ALPHA_S * requests.numbers["prompt_tokens"]
     missed = later(
@@ -88,8 +88,8 @@ def test_misses_that_another_server_shows_too_are_not_the_starts() -> None:
     assert found["prefix_cache_miss"] == pytest.approx(0.5, abs=0.1)
 
 
-def test_what_another_server_carries_meanwhile_is_the_starts_too() -> None:
-    """r1 gets all requests while r0 is away; that is no imbalance of the router."""
+def test_load_moved_to_another_server_is_attributed_to_the_start() -> None:
+    """r1 gets all requests while r0 restarts, so the router is not imbalanced."""
     requests = asking_for_adapters(3)
     since_s = requests.received_unix_ns / S - START_S
     away = (since_s > -25) & (since_s < 0)

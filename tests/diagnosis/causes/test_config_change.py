@@ -27,12 +27,12 @@ from tests.diagnosis.making import (
 
 
 def deployed(requests: Requests) -> Requests:
-    """All requests of the window have a new configuration."""
+    """Change the configuration of all requests in the window."""
     return labelled(requests, "config", "c0", "c1")
 
 
 def fewer_places(before: int, now: int, waiting_until_s: int = 900) -> Servers:
-    """The arguments of both replicas before and after the deploy; a queue until the window ends."""
+    """Return the arguments of both replicas before and after the deploy, and a queue."""
     starts = [
         started(at_s, config, replica, scheduler__max_num_seqs=places)
         for at_s, config, places in ((0.0, "c0", before), (890.0, "c1", now))
@@ -61,7 +61,7 @@ def test_replicas_of_new_names_are_held_against_those_they_replaced() -> None:
     assert evidence(first, "scheduler.max_num_seqs") == (256, 128)
 
 
-def test_a_queue_without_a_new_configuration_is_no_deploys() -> None:
+def test_a_queue_without_a_new_configuration_is_not_attributed_to_a_deploy() -> None:
     assert "config_change" not in shares(
         asked(later(quiet(), queue_seats_s=1.0), servers=fewer_places(256, 256))
     )
@@ -82,14 +82,14 @@ def test_a_smaller_batch_is_not_blamed_for_a_wait_for_blocks() -> None:
     assert next(iter(found)) == "kv_cache_exhausted"
 
 
-def test_a_load_that_comes_with_a_deploy_has_its_own_share() -> None:
+def test_a_load_increase_during_a_deploy_has_a_separate_share() -> None:
     slower = deployed(later(busier(quiet(), 4), queue_seats_s=1.0))
     found = shares(asked(slower, servers=fewer_places(256, 128)))
     assert next(iter(found)) == "load_exceeds_capacity"
 
 
-def test_a_deploy_that_makes_everything_a_little_slower_is_lasting() -> None:
-    """The slowest requests change little where all take longer, so the median decides."""
+def test_a_deploy_that_slows_all_requests_slightly_has_a_lasting_effect() -> None:
+    """If all requests take longer, the slowest change little, so the median is compared."""
     slower = deployed(later(quiet(), queue_step_s=lambda old: old + 0.02))
     found = asked(slower, Metric.TTFT, fewer_places(256, 128))
     assert found.causes[0].id == "config_change"
@@ -108,7 +108,7 @@ def test_a_restart_with_the_same_arguments_is_no_deploy() -> None:
     assert found["cold_start"] > 0.2
 
 
-def test_misses_beside_a_smaller_batch_keep_their_share() -> None:
+def test_cache_misses_with_a_smaller_batch_keep_their_share() -> None:
     missed = working(well_cached(quiet()), hits=0.0)
     slower = deployed(later(missed, queue_seats_s=3.0, decode_others_decode_s=0.0))
     found = shares(asked(slower, servers=fewer_places(256, 38)))

@@ -40,7 +40,7 @@ def test_three_times_the_requests_make_each_token_slower() -> None:
 
 
 def test_prefills_that_stretch_the_steps_are_no_batch_growth() -> None:
-    """Longer prompts cause them."""
+    """Longer prompts cause these prefills."""
     stretched = later(working(quiet(), prompts=4.0), decode_others_prefill_s=lambda old: old * 12)
     found = shares(asked(stretched, Metric.TPOT, fuller()))
     assert "decode_batch_growth" not in found
@@ -50,7 +50,7 @@ def test_more_requests_whose_tokens_are_as_quick_are_no_batch_growth() -> None:
     assert not asked(busier(quiet(), 3), Metric.TPOT, fuller()).causes
 
 
-def test_more_requests_bring_their_prefills_too() -> None:
+def test_more_requests_also_add_their_prefills() -> None:
     requests = busier(quiet(), 3)
     gaps = requests.numbers["output_tokens"] - 1
     slower = later(

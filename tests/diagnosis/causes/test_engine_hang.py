@@ -21,11 +21,11 @@ from tests.diagnosis.making import (
 )
 
 BEGIN_S = 1_500
-"""One replica takes no step from here to the end of the window."""
+"""From this second to the end of the window, one replica takes no step."""
 
 
 def unfinished(outcome: str = "abort") -> Requests:
-    """Requests of the hung replica have waited until the end of the window."""
+    """Return requests of the hung replica that wait until the end of the window."""
     requests = quiet()
     hung = at_replica(requests, "r0") & (requests.received_unix_ns >= BEGIN_S * S)
     numbers = dict(requests.numbers)
@@ -66,7 +66,7 @@ def test_requests_that_a_hung_engine_does_not_end(metric: Metric, outcome: str) 
 
 
 def test_requests_that_end_late_are_a_stall() -> None:
-    """The engine continued, so its requests were answered."""
+    """The engine continued, so its requests got responses."""
     requests = quiet()
     late = at_replica(requests, "r0") & (requests.received_unix_ns >= BEGIN_S * S)
     found = shares(
@@ -81,5 +81,5 @@ def test_aborted_requests_of_an_engine_that_takes_steps_are_no_hang() -> None:
     assert "engine_hang" not in shares(found)
 
 
-def test_another_replica_that_hangs_explains_nothing_here() -> None:
+def test_a_hang_of_another_replica_is_not_a_cause() -> None:
     assert "engine_hang" not in shares(asked(unfinished(), servers=standing_still("r1")))

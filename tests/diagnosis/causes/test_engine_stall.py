@@ -10,7 +10,7 @@ from tests.diagnosis.making import S, asked, evidence, fleet, later, quiet, shar
 
 
 def standing_still() -> Requests:
-    """One of ten requests meets a pause of ten seconds."""
+    """Add a pause of ten seconds to one of ten requests."""
     requests = quiet()
     meets = np.random.default_rng(6).random(len(requests)) < 0.1
     return later(requests, decode_stall_s=np.where(meets, 10.0, 0.0))
@@ -23,7 +23,7 @@ def engines_at_work(stall_per_s: Any, **now: Any) -> Servers:
 
 
 def at_times(second: int) -> float:
-    """A pause of two and a half seconds for one request in a hundred."""
+    """Add a pause of 2.5 seconds to one of a hundred requests."""
     return 0.5 if second % 100 == 0 else 0.0
 
 
@@ -39,12 +39,12 @@ def test_pauses_of_the_engine_are_a_stall(metric: Metric) -> None:
 
 
 def test_steps_that_are_all_slower_are_no_stall() -> None:
-    """The machine is slower for every step."""
+    """If every step is slower, the machine is slower."""
     found = shares(asked(standing_still(), Metric.TPOT, engines_at_work(0.45)))
     assert "engine_stall" not in found
 
 
-def test_a_queue_while_the_engine_stands_still_is_the_stalls() -> None:
+def test_a_queue_during_a_stall_is_attributed_to_the_stall() -> None:
     requests = quiet()
     meets = requests.received_unix_ns // S % 100 >= 97
     queued = later(requests, queue_step_s=np.where(meets, 2.0, 0.0))
@@ -53,6 +53,6 @@ def test_a_queue_while_the_engine_stands_still_is_the_stalls() -> None:
 
 
 @pytest.mark.parametrize("metric", [Metric.TTFT, Metric.E2E])
-def test_places_that_stalled_requests_keep_are_waited_for_by_the_stall(metric: Metric) -> None:
+def test_waits_for_slots_of_stalled_requests_are_attributed_to_the_stall(metric: Metric) -> None:
     queued = later(quiet(), decode_stall_s=20.0, queue_seats_s=8.0)
     assert shares(asked(queued, metric))["engine_stall"] > 0.9

@@ -21,12 +21,12 @@ CPU = "process_cpu_s_total"
 
 
 def by_the_token(requests: Requests) -> Requests:
-    """A front end that takes this long for each token, before and now."""
+    """Return requests whose front end takes these times per token, before and now."""
     frontend_s = 2e-6 * requests.numbers["prompt_tokens"]
     return replace(requests, numbers={**requests.numbers, "frontend_s": frontend_s})
 
 
-def test_a_front_end_that_is_slower_for_the_same_prompts_is_to_blame() -> None:
+def test_a_slower_front_end_for_the_same_prompts_is_the_cause() -> None:
     servers = fleet({CPU: 1.0}, {CPU: 0.2})
     slower = later(by_the_token(quiet()), frontend_s=lambda old: old * 300)
     first = first_cause(asked(slower, servers=servers), "frontend_cpu", 0.9)
@@ -36,8 +36,8 @@ def test_a_front_end_that_is_slower_for_the_same_prompts_is_to_blame() -> None:
     assert "--api-server-count 2" in flags(first)
 
 
-def test_a_front_end_that_more_requests_queue_at_is_not_to_blame() -> None:
-    """It takes as long for each token as before."""
+def test_a_front_end_with_more_requests_is_not_the_cause() -> None:
+    """The time per token did not change."""
     requests = busier(by_the_token(quiet()), 3)
     waits_s = np.random.default_rng(3).exponential(0.5, len(requests))
     waits_s *= waits_s > 0.1
@@ -47,6 +47,6 @@ def test_a_front_end_that_more_requests_queue_at_is_not_to_blame() -> None:
 
 
 def test_a_slow_client_is_no_slow_front_end() -> None:
-    """Time after the last token is not before the engine."""
+    """The time after the last token is not front-end time."""
     found = shares(asked(later(quiet(), delivery_s=30.0), Metric.E2E))
     assert "frontend_cpu" not in found

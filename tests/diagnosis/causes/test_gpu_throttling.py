@@ -40,21 +40,21 @@ def test_a_lower_clock_that_slows_all_work_is_throttling() -> None:
 
 @pytest.mark.parametrize("one", [{"sm_clock_hz": 1.2e9}, {"throttle_reasons": "hw_slowdown"}])
 def test_clock_or_reason_alone_are_enough(one: dict[str, Any]) -> None:
-    """Not every driver reports both."""
+    """Some drivers report only the clock or only the reasons."""
     slower = slower_where(REPLICAS, 2.0)
     assert "gpu_throttling" in shares(asked(slower, Metric.TPOT, gpus(r0=one, r1=one)))
 
 
-def test_a_slower_machine_whose_clocks_are_as_ever_is_not_throttled() -> None:
+def test_a_slower_machine_with_normal_clocks_is_not_throttled() -> None:
     assert not asked(slower_where(REPLICAS, 2.0), Metric.TPOT, gpus()).causes
 
 
-def test_a_lower_clock_without_slower_work_is_no_cause() -> None:
+def test_a_lower_clock_without_slower_work_is_not_a_cause() -> None:
     assert not asked(quiet(), Metric.TPOT, gpus(r0=HOT, r1=HOT)).causes
 
 
 def test_a_throttled_replica_beside_a_quick_one_is_found() -> None:
-    """It serves a third of the requests, so the median of both shows no slower machine."""
+    """The slow replica serves a third of the requests, so the median over both is unchanged."""
     requests = slower_where(("r1",), 1.3)
     third = ~at_replica(requests, "r1") | (np.arange(len(requests)) % 2 == 0)
     more_s = np.random.default_rng(7).exponential(0.01, len(requests))

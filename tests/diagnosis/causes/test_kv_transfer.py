@@ -19,7 +19,7 @@ from tests.diagnosis.making import (
 
 
 def fetched(requests: Requests) -> Requests:
-    """Every prompt has some keys and values from outside, before and now."""
+    """Give every prompt some external keys and values, in both ranges."""
     outside = {"external_cached_tokens": np.full(len(requests), 128.0)}
     return replace(requests, numbers={**requests.numbers, **outside})
 
@@ -30,7 +30,7 @@ def connectors(fetching: float) -> Servers:
     return fleet(now, usual)
 
 
-def test_a_wait_for_keys_and_values_is_their_transfer() -> None:
+def test_a_wait_for_keys_and_values_is_a_transfer() -> None:
     first = first_cause(
         asked(later(fetched(quiet()), queue_held_s=0.8), servers=connectors(3.0)),
         "kv_transfer",
@@ -42,7 +42,7 @@ def test_a_wait_for_keys_and_values_is_their_transfer() -> None:
     assert any("link" in lever.action for lever in first.levers)
 
 
-def test_a_held_back_request_that_fetched_nothing_is_no_transfer() -> None:
+def test_a_held_request_without_fetched_tokens_is_no_transfer() -> None:
     assert not asked(later(quiet(), queue_held_s=0.8), servers=connectors(0.0)).causes
 
 
@@ -59,7 +59,12 @@ def test_a_request_with_an_adapter_may_wait_for_a_transfer() -> None:
 
 
 def over_the_link(prompts: float, pace: float) -> Requests:
-    """All of a prompt is transferred: so many times the tokens, each so many times as slow."""
+    """Return requests whose whole prompts are transferred.
+
+    Args:
+        prompts: the factor of the prompt tokens.
+        pace: the factor of the time per token.
+    """
     requests = working(quiet(), prompts=prompts)
     tokens = requests.numbers["prompt_tokens"]
     outside = {"external_cached_tokens": tokens, "queue_held_s": 1e-5 * tokens}
@@ -74,6 +79,6 @@ def test_longer_prompts_share_the_price_of_a_slower_link() -> None:
     assert min(found["kv_transfer"], found["longer_prompts"]) > 0.3
 
 
-def test_a_slower_link_alone_has_all_of_it() -> None:
+def test_a_slower_link_alone_has_the_whole_share() -> None:
     found = shares(asked(over_the_link(1.0, 4.0), servers=connectors(3.0)))
     assert found["kv_transfer"] > 0.9

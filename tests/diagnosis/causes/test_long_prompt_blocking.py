@@ -23,7 +23,7 @@ def blocked(requests: Requests) -> Requests:
 
 
 def a_few_huge(requests: Requests | None = None) -> Requests:
-    """One prompt of fifty has 30,000 tokens; its engine reports which requests ran beside it."""
+    """Give one of fifty requests 30,000 prompt tokens, and report them to the neighbours."""
     requests = requests or quiet()
     huge = np.random.default_rng(2).random(len(requests)) < 0.02
     beside = {"others_prefill_tokens_max": np.full(len(requests), 900.0)}
@@ -38,7 +38,7 @@ def a_few_huge(requests: Requests | None = None) -> Requests:
 
 
 def test_a_few_huge_prompts_block_the_short_ones() -> None:
-    """The median prompt is unchanged, the 99th percentile is not."""
+    """The median prompt is unchanged, but the 99th percentile is not."""
     first = first_cause(asked(blocked(a_few_huge())), "long_prompt_blocking", 0.6)
     longest_before, longest_now = evidence(first, "prompt tokens, 99th percentile")
     assert longest_now == 30_000
@@ -47,6 +47,25 @@ def test_a_few_huge_prompts_block_the_short_ones() -> None:
     assert middle_now == pytest.approx(middle_before, rel=0.1)
     assert evidence(first, "most prompt tokens of other requests in one step") == (900, 8_192)
     assert "--long-prefill-token-threshold 2048" in flags(first)
+
+
+def test_transfers_of_huge_prompts_block_the_link() -> None:
+    """Their remaining prefill fits into one step, but they occupy the link."""
+    requests = later(
+        a_few_huge(),
+        cached_tokens=lambda old: np.where(old == 0, 28_000.0, old),
+    )
+    outside = {"external_cached_tokens": np.full(len(requests), 256.0)}
+    requests = replace(requests, numbers={**requests.numbers, **outside})
+    huge = requests.numbers["prompt_tokens"] == 30_000
+    requests.numbers["external_cached_tokens"][huge] = 28_000.0
+    draw = np.random.default_rng(8)
+    held_s = 1e-5 * requests.numbers["external_cached_tokens"]
+    requests = replace(requests, numbers={**requests.numbers, "queue_held_s": held_s})
+    requests = later(requests, queue_held_s=lambda old: old + draw.exponential(1.0, len(requests)))
+    found = shares(asked(requests))
+    assert "long_prompt_blocking" in found
+    assert "prefill_interference" not in found
 
 
 def test_prompts_that_are_all_longer_are_no_blocking() -> None:
@@ -59,13 +78,13 @@ def test_huge_prompts_without_a_wait_are_no_blocking() -> None:
     assert "long_prompt_blocking" not in shares(asked(a_few_huge()))
 
 
-def test_a_few_huge_ones_among_prompts_that_are_all_longer_have_their_part() -> None:
+def test_a_few_huge_prompts_among_longer_ones_have_a_separate_share() -> None:
     found = shares(asked(blocked(a_few_huge(working(quiet(), prompts=2.0)))))
     assert min(found["long_prompt_blocking"], found["longer_prompts"]) > 0.2
 
 
-def test_many_long_prompts_of_one_tenant_are_not_everybodys() -> None:
-    """They are half of the traffic, so the median prompt grew, but no other tenant's did."""
+def test_long_prompts_of_one_tenant_are_not_longer_prompts_of_all() -> None:
+    """They are half of the traffic, so the median prompt grew, but only because of one tenant."""
     requests = busier(quiet(), 4, tenant="acme")
     long = requests.label("tenant").is_value("acme")
     tokens = np.where(long, 8_000.0, requests.numbers["prompt_tokens"])

@@ -5,7 +5,7 @@ from diagnosis.question import Metric
 from tests.diagnosis.making import asked, evidence, first_cause, later, quiet, shares, working
 
 
-def test_answers_of_four_times_the_tokens_take_as_much_longer() -> None:
+def test_four_times_the_output_tokens_are_longer_outputs() -> None:
     first = first_cause(asked(working(quiet(), outputs=4.0), Metric.E2E), "longer_outputs", 0.9)
     for which in ("median", "99th percentile"):
         before, now = evidence(first, f"output tokens, {which}")

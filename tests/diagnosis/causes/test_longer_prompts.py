@@ -18,7 +18,7 @@ def four_times() -> Requests:
     return working(quiet(), prompts=4.0)
 
 
-def test_prompts_that_are_four_times_as_long_take_as_much_longer() -> None:
+def test_four_times_the_prompt_tokens_are_longer_prompts() -> None:
     first = first_cause(asked(four_times()), "longer_prompts", 0.9)
     for which in ("median", "99th percentile"):
         before, now = evidence(first, f"prompt tokens, {which}")
@@ -26,7 +26,7 @@ def test_prompts_that_are_four_times_as_long_take_as_much_longer() -> None:
     assert any("their own objective and servers" in lever.action for lever in first.levers)
 
 
-def test_what_longer_prompts_cost_each_other_is_theirs_too() -> None:
+def test_longer_prompts_that_delay_each_other_are_the_cause() -> None:
     found = shares(asked(later(four_times(), prefill_others_prefill_s=0.8)))
     assert found["longer_prompts"] > 0.9
 

@@ -13,7 +13,7 @@ from tests.diagnosis.making import (
 
 
 def loading(now: float) -> Servers:
-    """So many requests wait for an adapter; there are four slots."""
+    """Return samples in which this number of requests waits for one of four adapter slots."""
     usual = {"waiting_loras": 0.0, "deferred": 0}
     return fleet({"waiting_loras": now, "deferred": 6}, usual, lora__max_loras=4)
 
@@ -26,12 +26,12 @@ def test_more_adapters_than_places_are_swapped() -> None:
     assert "--max-cpu-loras" in flags(first)
 
 
-def test_requests_without_an_adapter_wait_for_none() -> None:
-    """They are held back for an unknown reason."""
+def test_requests_without_an_adapter_do_not_wait_for_adapters() -> None:
+    """The requests are held back for an unknown reason."""
     found = asked(later(quiet(), queue_held_s=1.0), servers=loading(3.0))
     assert "lora_swap" not in shares(found)
 
 
-def test_places_for_adapters_that_longer_answers_keep_are_theirs() -> None:
+def test_adapter_slots_held_by_longer_outputs_are_attributed_to_them() -> None:
     found = shares(asked(asking_for_adapters(3, 8.0), servers=loading(3.0)))
     assert next(iter(found)) == "longer_outputs"

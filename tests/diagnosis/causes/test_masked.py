@@ -1,4 +1,4 @@
-"""Causes masked by a larger one: their requests are slow, but less so."""
+"""Causes that a larger cause hides: their requests are slow, but less slow."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ FEW, MANY = 0.03, 0.2
 
 
 def delayed(evicted_s: float, stalled_s: float, apart: bool = True) -> Requests:
-    """Some of the window's requests are evicted; many others, or the same ones, meet a stall."""
+    """Delay some of the window's requests by evictions, and others, or the same, by a stall."""
     requests = quiet()
     chance = np.random.default_rng(8).random(len(requests))
     stalled = (chance > 1 - MANY) if apart else (chance < FEW)
@@ -27,7 +27,7 @@ def test_a_cause_whose_requests_are_not_among_the_slowest_is_named() -> None:
     found = asked(delayed(evicted_s=60.0, stalled_s=30.0), Metric.E2E)
     (first, second) = found.causes
     assert (first.id, second.id) == ("preemption", "engine_stall")
-    # Alone it would add 30 s, beside evictions of 60 s nothing: half of 30 of 60.
+    # Alone, the stall would add 30 s; with evictions of 60 s it adds 0. The mean is 15 of 60 s.
     assert second.share == pytest.approx(0.25, abs=0.05)
     assert first.share == pytest.approx(0.75, abs=0.05)
     shown = second.evidence[0]
@@ -36,7 +36,7 @@ def test_a_cause_whose_requests_are_not_among_the_slowest_is_named() -> None:
     assert found.unexplained == pytest.approx(0.0, abs=0.02)
 
 
-def test_what_the_slowest_show_is_not_hidden() -> None:
+def test_a_cause_among_the_slowest_is_not_hidden() -> None:
     found = asked(delayed(evicted_s=60.0, stalled_s=30.0, apart=False), Metric.E2E)
     assert shares(found) == {
         "preemption": pytest.approx(2 / 3, abs=0.05),
@@ -52,7 +52,7 @@ def test_a_cause_too_small_to_notice_is_not_named(stalled_s: float) -> None:
 
 
 def test_a_bad_minute_is_an_incident() -> None:
-    """Resampled minutes may leave it out, but no request of the baseline was as slow."""
+    """Resampled minutes may omit the bad minute, but no request of the baseline was as slow."""
     requests = quiet()
     since = (requests.received_unix_ns - WINDOW.from_unix_ns) / S
     met = (since > 300) & (since < 330)
@@ -61,7 +61,7 @@ def test_a_bad_minute_is_an_incident() -> None:
     assert found.causes[0].id == "engine_stall"
 
 
-def test_a_bad_second_is_none() -> None:
+def test_a_single_bad_second_is_not_an_incident() -> None:
     requests = quiet()
     since = (requests.received_unix_ns - WINDOW.from_unix_ns) / S
     met = (since > 300) & (since < 302)

@@ -2,7 +2,7 @@ from diagnosis.question import Metric
 from tests.diagnosis.making import asked, evidence, first_cause, later, quiet, shares
 
 
-def test_an_answer_that_is_ready_and_not_taken_is_the_clients() -> None:
+def test_an_unread_response_is_attributed_to_the_client() -> None:
     first = first_cause(
         asked(later(quiet(), delivery_s=30.0), Metric.E2E), "network_or_client", 0.9
     )
@@ -13,12 +13,12 @@ def test_an_answer_that_is_ready_and_not_taken_is_the_clients() -> None:
 
 
 def test_a_busy_front_end_is_no_slow_client() -> None:
-    """Where reading a request also takes longer, the server is slow, not the client."""
+    """If reading a request also takes longer, the server is slow, not the client."""
     found = shares(asked(later(quiet(), frontend_s=40.0, delivery_s=30.0), Metric.E2E))
     assert list(found) == ["frontend_cpu"]
 
 
-def test_a_client_has_no_part_in_the_first_byte() -> None:
+def test_the_clients_time_is_not_part_of_the_first_byte() -> None:
     late = later(quiet(), delivery_s=30.0)
     late.numbers["ttft_s"][:] += late.numbers["delivery_s"]
     assert "network_or_client" not in shares(asked(late, Metric.TTFT))

@@ -37,7 +37,7 @@ def host(**now: float) -> Servers:
 
 
 def test_processors_that_others_use_are_a_neighbours() -> None:
-    """The CPU time of the API server and the engine core does not count."""
+    """The CPU time of the API server and the engine core is not foreign."""
     slower = slower_where(REPLICAS, 2.0)
     first = first_cause(
         asked(slower, Metric.TPOT, host(host_cpu_busy_s_total=6.0)), "noisy_neighbour"
@@ -54,7 +54,7 @@ def test_a_server_that_is_busy_itself_has_no_neighbour() -> None:
     assert not asked(slower_where(REPLICAS, 2.0), Metric.TPOT, own).causes
 
 
-def test_a_neighbour_that_slows_nobody_is_no_cause() -> None:
+def test_a_neighbour_without_an_effect_is_no_cause() -> None:
     assert "noisy_neighbour" not in shares(
         asked(quiet(), Metric.TPOT, host(host_cpu_busy_s_total=6.0))
     )

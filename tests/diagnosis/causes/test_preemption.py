@@ -17,7 +17,7 @@ from tests.diagnosis.making import (
 
 
 @pytest.mark.parametrize("metric", [Metric.TPOT, Metric.ITL_MAX, Metric.E2E])
-def test_what_is_evicted_and_computed_again_is_preempted(metric: Metric) -> None:
+def test_evicted_and_recomputed_requests_are_preempted(metric: Metric) -> None:
     servers = fleet(
         {"preemptions_total": 0.5, "kv_usage_ratio": 1.0},
         {"preemptions_total": 0.0, "kv_usage_ratio": 0.7},
@@ -37,7 +37,7 @@ def test_a_gap_without_an_eviction_is_no_preemption(part: str) -> None:
     assert "preemption" not in found
 
 
-def test_places_that_the_evicted_keep_are_waited_for_by_preemption() -> None:
+def test_waits_for_slots_of_evicted_requests_are_attributed_to_preemption() -> None:
     evicted = later(quiet(), decode_preempted_s=20.0, queue_seats_s=2.0)
     found = shares(asked(evicted))
     assert next(iter(found)) == "preemption"
@@ -45,7 +45,7 @@ def test_places_that_the_evicted_keep_are_waited_for_by_preemption() -> None:
 
 
 def waiting_for_blocks(outputs: float) -> tuple[Requests, Servers]:
-    """A queue for KV blocks, of which a leak has left half."""
+    """Add a queue for KV blocks, after a leak of half of the blocks."""
     servers = fleet(
         {"preemptions_total": 1.0, "kv_usage_ratio": 1.0, "running": 20},
         {"preemptions_total": 0.0, "kv_usage_ratio": 0.2, "running": 20},

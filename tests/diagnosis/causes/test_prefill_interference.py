@@ -46,8 +46,8 @@ def test_misses_that_stretch_the_decodes_are_no_interference() -> None:
     assert list(shares(asked(stretched, Metric.TPOT))) == ["prefix_cache_miss"]
 
 
-def test_a_mechanism_names_the_tenant_that_drives_it() -> None:
-    """Most of the added prompt tokens are one tenant's, so limiting it is the first lever."""
+def test_a_mechanism_names_the_tenant_that_causes_it() -> None:
+    """One tenant sent most of the added prompt tokens, so its limit is the first lever."""
     requests = busier(quiet(12_000), 5, tenant="acme")
     stretched = later(requests, decode_others_prefill_s=lambda old: old * 12)
     first = asked(stretched, Metric.TPOT).causes[0]
@@ -57,14 +57,14 @@ def test_a_mechanism_names_the_tenant_that_drives_it() -> None:
     assert first.levers[0].action == "limit the rate of acme at the gateway"
 
 
-def test_what_all_tenants_bring_alike_is_driven_by_none() -> None:
+def test_equal_growth_of_all_tenants_names_no_tenant() -> None:
     stretched = later(busier(quiet(), 3), decode_others_prefill_s=lambda old: old * 12)
     first = asked(stretched, Metric.TPOT).causes[0]
     assert (first.id, first.where) == ("prefill_interference", {})
 
 
 def test_many_prompts_that_fit_into_a_step_delay_the_first_token() -> None:
-    """They fill a step each. Longer ones would block the short requests for several steps."""
+    """Each prompt fills one step. Longer prompts would block short requests for several steps."""
     requests = busier(quiet(), 2, tenant="acme")
     long = requests.label("tenant").is_value("acme")
     long &= np.random.default_rng(3).random(len(requests)) < 0.5

@@ -29,7 +29,7 @@ def test_prompts_that_are_no_longer_found_are_misses() -> None:
     assert flags(first)["--enable-prefix-caching"] == "turn the cache on"
 
 
-def test_a_cache_that_is_on_is_not_to_be_turned_on() -> None:
+def test_an_enabled_cache_is_not_recommended() -> None:
     first = asked(working(well_cached(quiet()), hits=0.0)).causes[0]
     assert "--enable-prefix-caching" not in flags(first)
     assert "--kv-offloading-size" in flags(first)
@@ -41,12 +41,12 @@ def test_longer_prompts_with_as_many_hits_are_no_misses() -> None:
     assert "prefix_cache_miss" not in found
 
 
-def test_what_others_misses_cost_is_the_misses_too() -> None:
+def test_the_prefill_of_others_misses_is_attributed_to_misses() -> None:
     missed = later(working(well_cached(quiet()), hits=0.0), prefill_others_prefill_s=0.8)
     assert shares(asked(missed))["prefix_cache_miss"] > 0.9
 
 
-def test_new_prompts_of_one_tenant_are_no_misses_of_the_others() -> None:
+def test_new_prompts_of_one_tenant_are_not_misses_of_the_others() -> None:
     requests = busier(well_cached(quiet()), 5, tenant="acme")
     new = requests.label("tenant").is_value("acme")
     uncached = later(

@@ -14,7 +14,7 @@ def test_every_detector_of_the_folder_is_asked() -> None:
 
 
 @pytest.mark.parametrize("cause", DETECTORS)
-def test_every_detector_is_named_after_its_id_and_has_tests_of_its_own(cause: str) -> None:
+def test_every_detector_is_named_after_its_id_and_has_separate_tests(cause: str) -> None:
     assert DETECTORS[cause].__module__ == f"diagnosis.causes.{cause}"
     assert (Path(__file__).parent / f"test_{cause}.py").is_file()
     assert SUMMARIES[cause]

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
@@ -24,7 +25,7 @@ AGE_S = 8.0
 def retried(
     requests: Requests, share: float = 0.5, times: int = 3, age_s: float = AGE_S, spread: float = 0
 ) -> Requests:
-    """Clients cancel some of the window's requests after a timeout, and send each of them again."""
+    """Let clients cancel some of the window's requests after a timeout, and send them again."""
     draw = np.random.default_rng(11)
     chosen = requests.received_unix_ns >= WINDOW.from_unix_ns
     chosen &= draw.random(len(requests)) < share
@@ -56,7 +57,7 @@ def test_requests_that_repeat_aborted_ones_are_a_storm() -> None:
     first = first_cause(asked(retried(queued())), "retry_storm", 0.9)
     before, now = evidence(first, "share of requests that repeat")
     assert before == 0.0
-    assert 0.5 < (now or 0) < 0.65  # three of each five requests
+    assert 0.5 < (now or 0) < 0.65  # three of every five requests
     assert evidence(first, "age at which")[1] == AGE_S
     assert evidence(first, "share of these aborts") == (0.0, 1.0)
     before, now = evidence(first, "requests/s without")
@@ -73,6 +74,20 @@ def test_the_tenant_whose_clients_retry_is_named() -> None:
     first = first_cause(asked(joined(rest, storm)), "retry_storm", 0.8)
     assert first.where == {"tenant": "acme"}
     assert "tenant_flood" not in shares(asked(joined(rest, storm)))
+
+
+def test_a_flood_beside_a_storm_is_named_too() -> None:
+    """The repeated requests come from all tenants, so they do not show who sends more."""
+    storm = retried(busier(queued(), 4, tenant="acme"), share=0.4, times=2)
+    answer = asked(storm)
+    found = shares(answer)
+    assert {"retry_storm", "tenant_flood"} <= set(found)
+    (flood,) = [each for each in answer.causes if each.id == "tenant_flood"]
+    assert flood.where == {"tenant": "acme"}
+    before, now = evidence(flood, "requests/s of acme")
+    assert now == pytest.approx(4 * (before or 0), rel=0.15)
+    before, now = evidence(flood, "requests/s of the other tenants")
+    assert now == pytest.approx(before, rel=0.15)
 
 
 def joined(one: Requests, other: Requests) -> Requests:
@@ -98,12 +113,12 @@ def test_more_new_prompts_are_no_storm() -> None:
 
 
 def test_users_who_leave_and_ask_again_have_no_timeout() -> None:
-    """They leave at any age."""
+    """The users leave after different times."""
     assert "retry_storm" not in shares(asked(retried(queued(), spread=1.0)))
 
 
-def test_a_storm_beside_a_higher_load_shares_the_growth_with_it() -> None:
-    """The storm may have begun with the load."""
+def test_a_retry_storm_and_a_higher_load_share_the_growth() -> None:
+    """The higher load may have caused the storm."""
     more = later(busier(quiet(), 2), queue_seats_s=1.0)
     found = shares(asked(retried(more, share=0.4)))
     assert found["retry_storm"] > 0.2

@@ -15,7 +15,7 @@ from tests.diagnosis.making import (
 
 
 def ranks(*active_now: float) -> Servers:
-    """GPUs of both replicas, equally busy, except r0's in the window."""
+    """Return GPU samples of both replicas, all equally busy except those of r0 in the window."""
     each = [
         sampled_each_second(
             {"r0": {"sm_active_ratio": active}},
@@ -26,7 +26,7 @@ def ranks(*active_now: float) -> Servers:
     return Servers(gpus=samples_of(pa.concat_tables(each)))
 
 
-def test_a_gpu_apart_from_its_peers_slows_its_replica() -> None:
+def test_a_gpu_that_differs_from_its_peers_slows_its_replica() -> None:
     servers = ranks(0.4, 0.4, 0.9, 0.4)
     first = first_cause(asked(slower_where(("r0",), 2.0), Metric.TPOT, servers), "slow_rank", 0.9)
     assert first.where == {"replica": "r0", "gpu": "2"}
@@ -41,6 +41,6 @@ def test_gpus_that_are_slow_together_have_no_slow_rank(active: tuple[float, ...]
     assert "slow_rank" not in shares(found)
 
 
-def test_a_rank_apart_is_not_blamed_for_another_replica() -> None:
+def test_a_slow_rank_is_not_blamed_for_another_replica() -> None:
     found = asked(slower_where(("r1",), 2.0), Metric.TPOT, ranks(0.4, 0.4, 0.9, 0.4))
     assert "slow_rank" not in shares(found)

@@ -19,8 +19,9 @@ DRAFTED, ACCEPTED = "draft_tokens_total", "accepted_tokens_total"
 
 
 def accepting(now: float) -> Servers:
-    """1,000 tokens per second are drafted. 800 of them are accepted in the baseline, and `now`
-    in the window.
+    """Return samples with 1,000 drafted tokens per second.
+
+    In the baseline 800 of them are accepted, and in the window `now`.
     """
     return fleet(
         {ACCEPTED: now}, {DRAFTED: 1e3, ACCEPTED: 800.0}, speculative__num_speculative_tokens=4

@@ -35,14 +35,14 @@ def test_one_tenant_of_five_times_its_traffic_floods_the_others() -> None:
     assert any("acme" in lever.action for lever in first.levers)
 
 
-def test_tenants_that_grow_alike_are_no_flood() -> None:
+def test_equal_growth_of_all_tenants_is_not_a_flood() -> None:
     found = shares(asked(queued(busier(quiet(), 2))))
     assert next(iter(found)) == "load_exceeds_capacity"
     assert "tenant_flood" not in found
 
 
 def test_a_tenant_that_causes_no_queue_is_no_flood() -> None:
-    """It sends more requests and all prompts are longer, but there is no queue."""
+    """One tenant sends more requests and all prompts are longer, but there is no queue."""
     found = shares(asked(working(busier(quiet(), 5, tenant="acme"), prompts=4.0)))
     assert "tenant_flood" not in found
 
@@ -63,8 +63,8 @@ def test_a_flood_and_a_higher_load_share_the_growth() -> None:
     assert found["tenant_flood"] > found["load_exceeds_capacity"] > 0.1
 
 
-def test_a_request_that_waits_behind_a_flood_may_come_after_it() -> None:
-    """The traffic is normal when the slowest requests come; the backlog began with the flood."""
+def test_a_request_after_a_flood_may_wait_because_of_it() -> None:
+    """The slowest requests arrive after the flood, and wait in its backlog."""
     requests = quiet(12_000)
     at_s = requests.received_unix_ns / S
     acme = requests.label("tenant").is_value("acme")
@@ -85,7 +85,7 @@ def test_more_requests_of_another_kind_are_no_flood() -> None:
     assert "tenant_flood" not in shares(asked(longer))
 
 
-def test_a_flood_among_tenants_that_all_grew_is_what_goes_beyond_them() -> None:
+def test_only_the_excess_over_the_growth_of_all_tenants_is_a_flood() -> None:
     among = busier(busier(quiet(), 4), 3, tenant="acme")
     found = shares(asked(queued(among)))
     assert set(found) == {"tenant_flood", "load_exceeds_capacity"}
@@ -103,7 +103,7 @@ def test_a_flood_is_no_cause_of_slower_tokens() -> None:
 
 
 def test_a_flood_may_come_with_a_few_huge_prompts() -> None:
-    """The median request stays what the tenant always sends."""
+    """The tenant's median request is unchanged."""
     requests = busier(quiet(), 5, tenant="acme")
     acme = requests.label("tenant").is_value("acme")
     huge = acme & (np.random.default_rng(2).random(len(requests)) < 0.06)

@@ -1,4 +1,4 @@
-"""Long requests that were added, and requests that became longer."""
+"""Long requests that were added, compared with requests that became longer."""
 
 from math import inf
 
@@ -16,7 +16,7 @@ def lengths(number: int, seed: int, factor: float = 1.0) -> FloatArray:
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("share", [0.3, 1.0, 2.0])
 def test_added_long_requests_are_found_with_their_length(share: float, scale: float) -> None:
-    """By chance, one in 100 samples of the same lengths looks different."""
+    """By chance, one of 100 samples with the same lengths looks different."""
     found = 0
     for seed in range(50):
         before = lengths(800, seed)
@@ -36,7 +36,7 @@ def test_longer_requests_are_not_added_ones(factor: float) -> None:
 
 @pytest.mark.parametrize("factor", [2.0, 4.0])
 def test_longer_requests_at_a_higher_rate_are_not_added_ones(factor: float) -> None:
-    """Their short ones are fewer, whatever the rate."""
+    """The number of short requests decreases, also at a higher rate."""
     found = [
         were_added(lengths(1_200, seed + 100, factor), lengths(800, seed), 1.0)
         for seed in range(50)

@@ -18,7 +18,7 @@ ENGINES = 8
 
 
 def engines(stalled: int | None) -> pa.Table:
-    """20 s of samples of a replica's engines; one of them stands still in seconds 5 to 9."""
+    """Return 20 s of samples of a replica's engines; one engine stalls in seconds 5 to 9."""
     rows = [
         {
             "at_unix_ns": second * S,
@@ -35,7 +35,7 @@ def engines(stalled: int | None) -> pa.Table:
 
 
 def waiting(served_by: list[float]) -> Requests:
-    """Requests received after four seconds, each of which waited for ten."""
+    """Return requests received after four seconds, each of which waited for ten seconds."""
     number = len(served_by)
     return Requests(
         np.full(number, 4 * S, dtype=np.int64),
@@ -49,13 +49,13 @@ def case(requests: Requests, table: pa.Table) -> Any:
 
 
 def test_a_request_waits_for_the_stalls_of_its_own_engine() -> None:
-    """Where the engine is unknown, one request in eight is expected to have waited."""
+    """If the engine is unknown, a stall of one of eight engines counts as an eighth."""
     found = stalled_while_queued_s(case(waiting([3.0, 5.0, np.nan]), engines(stalled=3)))
     assert found == pytest.approx([4.0, 0.0, 4.0 / ENGINES])
 
 
 def test_stalls_of_all_engines_do_not_add_up() -> None:
-    """Each of eight engines stands still for four seconds, and no request waits for 32."""
+    """Each of eight engines stalls for four seconds, but no request waits for 32 seconds."""
     table = pa.concat_tables(
         [
             engines(number).filter(pc.equal(engines(number)["engine"], number))
@@ -66,8 +66,8 @@ def test_stalls_of_all_engines_do_not_add_up() -> None:
     assert found == pytest.approx([4.0, 4.0, 4.0])
 
 
-def test_the_start_of_another_engine_is_not_ones_own() -> None:
-    """While another engine is away, its requests are the others' load."""
+def test_the_start_of_another_engine_is_ignored() -> None:
+    """Until the other engine has started, its requests are additional load."""
     start = EngineStart(
         replica="dp", engine=3, process=1, at_unix_ns=-600 * S, config="c", arguments="{}"
     )

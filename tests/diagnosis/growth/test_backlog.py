@@ -4,7 +4,7 @@ from diagnosis.growth.backlog import backlogged
 
 
 def since(hot: int, *waits: tuple[float, float]) -> list[int]:
-    """Return the blocks of ten that a backlog makes hot."""
+    """Return which of ten blocks are slow because of a backlog."""
     begun, ended = np.array(waits, dtype=np.float64).reshape(-1, 2).T
     blocks = np.arange(10) == hot
     return np.flatnonzero(backlogged(blocks, begun, ended)).tolist()
@@ -14,7 +14,7 @@ def test_a_backlog_begins_with_the_first_request_after_an_empty_queue() -> None:
     assert since(6, (2.2, 4.0), (3.5, 6.1), (6.0, 8.0)) == [2, 3, 4, 5, 6]
 
 
-def test_a_pause_ends_it() -> None:
+def test_a_pause_ends_a_backlog() -> None:
     assert since(6, (2.2, 4.0), (5.5, 6.1), (6.0, 8.0)) == [5, 6]
 
 

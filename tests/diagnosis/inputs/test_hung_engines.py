@@ -20,7 +20,7 @@ def samples(*rows: dict[str, Any]) -> Samples:
 
 
 def ages(begin_s: int, end_s: int, **about: Any) -> list[dict[str, Any]]:
-    """A sample each second since the last step."""
+    """Return samples, one per second, with these times since the last step."""
     return [
         {"at_unix_ns": at * S, "last_step_age_s": float(at - begin_s), **about}
         for at in range(begin_s, end_s)
@@ -39,7 +39,7 @@ def test_a_time_without_steps_and_with_requests_is_a_hang() -> None:
         [{"at_unix_ns": 100 * S, "last_step_age_s": None}],
     ],
 )
-def test_a_short_pause_and_an_idle_engine_are_none(rows: list[dict[str, Any]]) -> None:
+def test_a_short_pause_and_an_idle_engine_are_not_hangs(rows: list[dict[str, Any]]) -> None:
     assert hangs(samples(*rows)) == []
 
 
@@ -48,19 +48,19 @@ def test_samples_without_these_fields_show_no_hang() -> None:
 
 
 def test_a_step_counts_if_any_front_end_reports_it() -> None:
-    """Statistics of a step go to one of several front ends."""
+    """Only one of several front ends gets the statistics of a step."""
     other = [
         {"at_unix_ns": at * S + 5, "last_step_age_s": 0.1, "process": 2} for at in range(100, 180)
     ]
     assert hangs(samples(*ages(100, 180), *other)) == []
 
 
-def test_an_engine_hangs_while_another_of_the_replica_takes_steps() -> None:
+def test_a_hang_of_one_engine_is_reported_while_another_takes_steps() -> None:
     other = [{"at_unix_ns": at * S, "last_step_age_s": 0.1, "engine": 1} for at in range(100, 180)]
     assert hangs(samples(*ages(100, 180), *other)) == [Hang("r0", 100 * S, 179 * S)]
 
 
-def test_two_hangs_of_two_replicas_are_reported_apart() -> None:
+def test_hangs_of_two_replicas_are_reported_separately() -> None:
     found = hangs(samples(*ages(0, 70), *ages(200, 300), *ages(200, 300, replica="r1", process=7)))
     assert found == [
         Hang("r0", 0, 69 * S),
@@ -102,13 +102,13 @@ def test_answered_and_refused_requests_are_as_they_were() -> None:
     assert with_unfinished(before, samples(*ages(100, 180))) is before
 
 
-def test_requests_elsewhere_or_at_another_time_are_as_they_were() -> None:
+def test_requests_at_other_replicas_or_times_are_unchanged() -> None:
     before = requests(["abort", "abort"])
     assert with_unfinished(before, samples(*ages(300, 380))) is before
     assert with_unfinished(before, samples(*ages(100, 180, replica="r1"))) is before
 
 
-def test_the_second_time_changes_nothing() -> None:
+def test_a_repetition_has_no_effect() -> None:
     once = with_unfinished(requests(["abort", "abort"]), samples(*ages(100, 180)))
     assert with_unfinished(once, samples(*ages(100, 180))) is once
 

@@ -26,7 +26,7 @@ def _requests(number: int) -> Requests:
 
 
 def test_a_queue_that_adds_up_raises_no_doubt() -> None:
-    """Four requests per second that wait two seconds each are eight waiting requests."""
+    """Four requests per second that wait for two seconds each are eight waiting requests."""
     assert not contradictions(_requests(400), _told(8.0), WINDOW)
 
 
@@ -37,5 +37,5 @@ def test_a_queue_that_does_not_add_up_is_reported_with_its_replica(number: int) 
 
 
 def test_a_queue_below_one_request_is_not_checked() -> None:
-    """One sample per second is too coarse for it."""
+    """One sample per second is too coarse for such a queue."""
     assert not contradictions(_requests(4), _told(0.5), WINDOW)

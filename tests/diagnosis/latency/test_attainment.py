@@ -9,7 +9,7 @@ from tests.diagnosis.making import S, asked, labels, later, quiet, summed
 
 
 def everyone(requests: Requests) -> BoolArray:
-    """An objective on all requests."""
+    """Return an objective over all requests."""
     return np.ones(len(requests), dtype=np.bool_)
 
 
@@ -18,7 +18,7 @@ def chat(seconds: float = 0.5, budget: float = 0.01) -> list[Threshold]:
 
 
 def slow(before: float, now: float, number: int = 6_000, seed: int = 1) -> Requests:
-    """Let these shares of the requests wait two seconds for blocks."""
+    """Let these shares of the requests wait for blocks, for two seconds."""
     requests = quiet(number, seed)
     chance = np.random.default_rng(seed).random(number)
     late = requests.received_unix_ns >= 900 * S
@@ -31,7 +31,6 @@ def slow(before: float, now: float, number: int = 6_000, seed: int = 1) -> Reque
 
 
 def judged(requests: Requests, **objective: float) -> Explanation:
-    """Judge the attainment of TTFT."""
     return asked(requests, Metric.TTFT, thresholds=chat(**objective))
 
 
@@ -45,7 +44,7 @@ def test_attainment_that_fell_is_an_incident(before: float, now: float, seed: in
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_attainment_that_held_is_none_however_much_the_tail_grew(seed: int) -> None:
+def test_a_met_objective_is_no_incident_for_any_growth_of_the_tail(seed: int) -> None:
     requests = later(quiet(seed=seed), queue_kv_s=1.0)
     assert asked(requests).verdict is Verdict.INCIDENT
     answer = judged(requests, seconds=5.0)
@@ -61,7 +60,7 @@ def test_a_target_missed_as_often_as_before_is_no_new_incident(seed: int) -> Non
 
 
 def test_a_few_requests_more_are_chance() -> None:
-    """Two of 300 against none are no significant fall, although the target alone is missed."""
+    """Two of 300 against none is not significant, although the target is missed."""
     requests = slow(0.0, 0.0, number=600)
     waits = requests.numbers["queue_kv_s"].copy()
     waits[[400, 500]] = 2.0
@@ -76,7 +75,7 @@ def test_a_few_requests_more_are_chance() -> None:
 
 
 def test_bursts_of_the_baseline_count_for_less_than_their_requests() -> None:
-    """If every fourth minute was slow before, one more slow minute is chance."""
+    """If every fourth minute was slow in the baseline, one more slow minute is chance."""
     requests = quiet(3_000)
     minute = requests.received_unix_ns // (60 * S)
     bad = (minute % 4 == 0) | (minute == 29)
@@ -91,15 +90,15 @@ def test_bursts_of_the_baseline_count_for_less_than_their_requests() -> None:
     assert judged(spread, seconds=1.0).attainments[0].fell
 
 
-def test_a_threshold_that_usual_traffic_breaks_leaves_it_to_the_size() -> None:
+def test_a_threshold_that_usual_traffic_misses_is_ignored() -> None:
     requests = later(quiet(), queue_kv_s=0.5)
     answer = judged(requests, seconds=0.001)
     assert not answer.attainments[0].decides
     assert answer.verdict is Verdict.INCIDENT
 
 
-def test_a_client_that_left_after_the_threshold_was_hurt() -> None:
-    """It has no first token, but counts as slow."""
+def test_an_abort_after_the_threshold_counts_as_slow() -> None:
+    """The request has no first token, but counts as slow."""
     requests = quiet()
     late = requests.received_unix_ns >= 900 * S
     left = late & (np.random.default_rng(3).random(len(requests)) < 0.2)

@@ -17,7 +17,7 @@ def test_the_parts_of_every_request_sum_to_its_latency(metric: Metric, seed: int
     assert np.allclose(parts.sum(axis=1), latency_s(requests, metric), rtol=1e-9, atol=1e-12)
 
 
-def test_a_phase_that_no_ledger_split_stays_whole() -> None:
+def test_a_phase_without_a_ledger_has_no_parts() -> None:
     requests = Requests(
         np.zeros(1, dtype=np.int64),
         {
@@ -33,15 +33,15 @@ def test_a_phase_that_no_ledger_split_stays_whole() -> None:
     assert parts[PART_INDEX["delivery"]] == pytest.approx(0.1)
 
 
-def test_a_row_of_the_edge_alone_is_unsplit() -> None:
+def test_a_row_with_only_e2e_is_unsplit() -> None:
     requests = Requests(np.zeros(1, dtype=np.int64), {"e2e_s": np.array([2.0])})
     (parts,) = split_s(requests, Metric.E2E)
     assert parts[PART_INDEX["unsplit"]] == 2.0
     assert parts.sum() == 2.0
 
 
-def test_an_answer_that_was_cut_short_is_not_a_quick_one() -> None:
-    """Aborts have no E2E and no TPOT; they have a TTFT if a byte arrived."""
+def test_an_aborted_response_does_not_count_as_fast() -> None:
+    """Aborted requests have no E2E and no TPOT; they have a TTFT if a byte arrived."""
     requests = quiet(2)
     cut = Requests(
         requests.received_unix_ns,
@@ -62,7 +62,7 @@ def test_one_token_has_no_time_per_token() -> None:
 
 
 def test_an_answer_sent_whole_has_no_ttft_to_explain() -> None:
-    """Its first byte is its last."""
+    """The first byte of the response is its last."""
     requests = quiet(1)
     whole = Requests(requests.received_unix_ns, {**requests.numbers, "streamed": np.zeros(1)})
     assert np.isnan(latency_s(whole, Metric.TTFT)).all()

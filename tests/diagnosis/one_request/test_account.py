@@ -10,7 +10,7 @@ UNKNOWN = float("nan")
 
 
 def requests(columns: Mapping[str, list[float]], outcome: str = "stop") -> Requests:
-    """Requests as columns, received half a second apart."""
+    """Return requests as columns, received half a second apart."""
     number = len(next(iter(columns.values())))
     return Requests(
         np.arange(number, dtype=np.int64) * 500_000_000,
@@ -38,7 +38,7 @@ PARTS: Mapping[str, list[float]] = {
 
 
 @pytest.mark.parametrize("outcome", ["stop", "abort", "error"])
-def test_the_parts_sum_to_the_whole_however_it_ended(outcome: str) -> None:
+def test_the_parts_sum_to_the_whole_for_every_outcome(outcome: str) -> None:
     parts = account(requests(PARTS, outcome), 0).parts_s
     assert sum(parts.values()) == pytest.approx(2.01)
     assert parts == pytest.approx(
@@ -72,9 +72,11 @@ def test_delayers_are_indices_of_the_given_requests() -> None:
     assert alone.delayed_by == []
 
 
-def test_delays_by_tenant_sum_to_what_the_row_reports() -> None:
-    """Prefills count by prompt tokens and decodes by output tokens computed at the same time. A
-    neighbour on another replica causes no delay here."""
+def test_delays_by_tenant_sum_to_the_rows_value() -> None:
+    """Prefills count by prompt tokens, and decodes by output tokens computed at the same time.
+
+    A neighbour on another replica causes no delay.
+    """
     parts = {name: [values[0]] * 4 for name, values in PARTS.items()}
     parts |= {
         "prefill_others_prefill_s": [0.7] * 4,

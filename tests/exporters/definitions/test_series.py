@@ -19,8 +19,8 @@ def test_help_describes_the_measurement() -> None:
         assert "\n" not in each.help
 
 
-def test_bounds_ascend_and_hold_the_customary_thresholds() -> None:
-    """They are exact doubles, so that `le` reads as written."""
+def test_bounds_ascend_and_include_usual_thresholds() -> None:
+    """The bounds are exact doubles, so `le` is written without rounding."""
     for histogram in HISTOGRAMS:
         bounds = histogram.bounds_s
         assert list(bounds) == sorted(set(bounds))

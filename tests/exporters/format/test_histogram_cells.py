@@ -18,14 +18,14 @@ durations = st.one_of(st.floats(0, 5_000), st.sampled_from([0.0, 0.001, 0.3, 0.5
 
 
 def _index(value_s: float) -> int:
-    """The index as Prometheus' client finds it, among the bounds of [1/2, 1)."""
+    """Compute the bucket's index as Prometheus' client does, from the bounds of [1/2, 1)."""
     fraction, exponent = frexp(value_s)
     bounds = [2 ** (place / 2**SCHEMA - 1) for place in range(2**SCHEMA)]
     return bisect_left(bounds, fraction) + (exponent - 1) * 2**SCHEMA
 
 
 def _native(of: Cells, values_s: list[float]) -> dict[int, int]:
-    """The expected native buckets; the one before the first is the zero bucket."""
+    """Return the expected native buckets; the index before the first is the zero bucket."""
     last = of.first + len(of.begins) - 2
     held: dict[int, int] = {}
     for value_s in values_s:
@@ -76,7 +76,7 @@ def test_their_number_is_bounded(of: Histogram) -> None:
     assert len(made.begins) <= 190
     assert made.bounds_s[-1] >= of.bounds_s[-1]
     assert made.zero_threshold_s <= of.bounds_s[0]
-    # Native bounds are those of the schema, as near as doubles can be.
+    # Native bounds are those of the schema, rounded to doubles.
     bound_s = made.bounds_s[made.begins[1] - 1]
     assert bound_s * GROWTH ** len(made.begins[2:]) == pytest.approx(made.bounds_s[-1])
 

@@ -18,7 +18,7 @@ from tests.exporters.self_metrics.test_gpu_readers import State
 
 
 @pytest.mark.real
-def test_prometheus_finds_nothing_to_mend(
+def test_promtool_check_finds_no_error(
     clock: Any, request_row: Callable[..., RequestTimeline], sample_row: Callable[..., EngineSample]
 ) -> None:
     if shutil.which("promtool") is None:

@@ -35,7 +35,7 @@ REQUESTS = 2_000
 
 
 class Restarted(Families):
-    """An exporter that another replaces, as after a restart."""
+    """An exporter that another exporter replaces, as after a restart."""
 
     def __init__(self) -> None:
         self.now = PrometheusExporter()
@@ -46,7 +46,7 @@ class Restarted(Families):
 
 @dataclass
 class Scraped:
-    """An exporter and a Prometheus that scrapes it every 0.5 s."""
+    """An exporter, and a Prometheus that scrapes it every 0.5 s."""
 
     exporter: Restarted
     url: str
@@ -106,7 +106,7 @@ def scraped(tmp_path: Path) -> Iterator[Scraped]:
 
 
 def test_prometheus_finds_quantiles_within_a_bucket(scraped: Scraped, request_row: Factory) -> None:
-    """Prometheus counts from its second scrape on; a bucket is 9 % wide."""
+    """Prometheus counts from its second scrape, and a bucket is 9 % wide."""
     scraped.serve(request_row, [0.2])
     values_s = np.random.default_rng(6).lognormal(-1, 1.5, REQUESTS)
     scraped.serve(request_row, values_s.tolist())
@@ -124,7 +124,7 @@ def test_prometheus_finds_quantiles_within_a_bucket(scraped: Scraped, request_ro
     assert all(len(each["labels"]["trace_id"]) == 32 for each in told["exemplars"])
 
 
-def test_a_restart_is_a_reset_and_no_more(scraped: Scraped, request_row: Factory) -> None:
+def test_a_restart_is_only_a_reset(scraped: Scraped, request_row: Factory) -> None:
     scraped.serve(request_row, [0.2] * 10)
     scraped.exporter.now = PrometheusExporter()
     scraped.exporter.now.on_stored([request_row(ttft_s=3.0)] * 1, [])

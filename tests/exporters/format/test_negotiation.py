@@ -12,7 +12,7 @@ PROTOBUF = (
 @pytest.mark.parametrize(
     "accept",
     [
-        # Prometheus 2.42, 2.55 and 3 with native histograms.
+        # The headers of Prometheus 2.42, 2.55 and 3 with native histograms.
         "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily;"
         " encoding=delimited,application/openmetrics-text; version=1.0.0; q=0.8,"
         "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
@@ -25,7 +25,7 @@ PROTOBUF = (
         ' proto="io.prometheus.client.MetricFamily"',
     ],
 )
-def test_who_asks_for_protobuf_gets_it(accept: str) -> None:
+def test_protobuf_is_sent_on_request(accept: str) -> None:
     assert wanted(accept) is Format.PROTOBUF
 
 
@@ -33,12 +33,12 @@ def test_who_asks_for_protobuf_gets_it(accept: str) -> None:
     "accept",
     [
         "application/openmetrics-text; version=0.0.1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-        # It would take protobuf, and likes a text better.
+        # The client accepts protobuf, but prefers a text format.
         f"application/openmetrics-text;version=1.0.0;q=0.5,{PROTOBUF};q=0.4",
         f"{PROTOBUF};q=0,application/openmetrics-text",
     ],
 )
-def test_who_likes_openmetrics_better_gets_that(accept: str) -> None:
+def test_openmetrics_is_sent_if_preferred(accept: str) -> None:
     assert wanted(accept) is Format.OPENMETRICS
 
 
@@ -61,10 +61,10 @@ def test_who_likes_openmetrics_better_gets_that(accept: str) -> None:
         "application/vnd.google.protobuf;" * 2_000,
     ],
 )
-def test_who_does_not_ask_for_it_gets_text(accept: str) -> None:
+def test_text_is_sent_without_a_request_for_protobuf(accept: str) -> None:
     assert wanted(accept) is Format.PLAIN
 
 
 @given(st.lists(st.sampled_from([*'aq=;,*/. "01\0\N{SNOWMAN}', "q=", PROTOBUF]), max_size=40))
-def test_whatever_is_asked_is_answered(accept: list[str]) -> None:
+def test_every_accept_header_gets_a_format(accept: list[str]) -> None:
     assert wanted("".join(accept)) in Format

@@ -27,7 +27,7 @@ CREATED_UNIX_S = 1_789_000_000.5
 
 
 def _told(*of_each: list[float]) -> Any:
-    """The histograms of this many replicas, written and read."""
+    """Encode the histograms of this number of replicas, and return the decoded messages."""
     held = {}
     for replica, values_s in enumerate(of_each):
         held["llama", f"r{replica}"] = each = distribution(TTFT)
@@ -60,12 +60,12 @@ def test_each_histogram_is_complete(of_each: list[list[float]]) -> None:
         for index, count in counts.items():
             low_s, high_s = 2 ** ((index - 1) / 8), 2 ** (index / 8)
             held = [value_s for value_s in values_s if low_s < value_s <= high_s]
-            # All that is beyond the range is in the last bucket.
+            # Values above the range are in the last bucket.
             if high_s <= 16:
                 assert count == len(held)
 
 
-def test_far_apart_values_are_two_spans() -> None:
+def test_values_with_a_long_gap_are_two_spans() -> None:
     [near] = _told([1.0, 2 ** ((GAP + 1) / 8)])
     assert [(span.offset, span.length) for span in near.positive_span] == [(0, GAP + 2)]
     assert list(near.positive_delta) == [1, -1, *[0] * (GAP - 1), 1]
@@ -74,14 +74,14 @@ def test_far_apart_values_are_two_spans() -> None:
     assert list(far.positive_delta) == [1, 0]
 
 
-def test_what_has_only_short_ones_is_a_native_histogram_too() -> None:
+def test_short_durations_alone_make_a_native_histogram() -> None:
     [histogram] = _told([0.0, 0.001])
     assert (histogram.zero_count, histogram.zero_threshold) == (2, 2**-7)
     assert not histogram.positive_span
 
 
-def test_it_has_a_start_and_exemplars() -> None:
-    """Prometheus takes a bucket's exemplar for the native histogram too."""
+def test_a_native_histogram_has_a_start_and_exemplars() -> None:
+    """Prometheus also uses the exemplar of a bucket for the native histogram."""
     [histogram] = _told([0.5])
     assert histogram.created_timestamp.seconds + histogram.created_timestamp.nanos / 1e9 == (
         CREATED_UNIX_S
@@ -94,7 +94,7 @@ def test_it_has_a_start_and_exemplars() -> None:
 
 @given(st.dictionaries(st.tuples(texts, texts), values, min_size=1, max_size=5))
 def test_values_are_those_of_the_text(by_labels: dict[tuple[str, ...], float]) -> None:
-    """An empty label equals none in both formats; quantiles are gauges here."""
+    """In both formats, an empty label equals no label. The test treats quantiles as gauges."""
     families = [Scalars(ODD, "counter", by_labels), Scalars(SUMMARY, "summary", by_labels)]
     text = write(families, Format.PLAIN).decode()
     expected = sorted(

@@ -14,7 +14,7 @@ from exporters.format.histograms import Distribution, Distributions
 from exporters.format.negotiation import Format
 from exporters.format.text import Families, Family, Scalars, write
 
-OPENMETRICS: Any = parser  # its functions are not typed
+OPENMETRICS: Any = parser  # the functions have no type annotations
 WRITER: Any = exposition
 
 COUNTER = Series("tailspan_odd_total", 'What\'s "odd" \\ here.', ("model", "outcome"))
@@ -23,7 +23,7 @@ SUMMARY = Series("tailspan_recent_seconds", "Quantiles.", ("model", "quantile"))
 HISTOGRAM = Histogram("tailspan_ttft_seconds", "A latency.", "ttft_s", False, (0.1, 1.0, 10.0))
 
 values = st.one_of(st.integers(0, 2**53), st.floats(min_value=0, allow_infinity=False))
-# The collector refuses what neither format can carry: lone surrogates.
+# The collector refuses lone surrogates, because neither format can contain them.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=8)
 
 

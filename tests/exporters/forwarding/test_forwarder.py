@@ -40,7 +40,7 @@ class Time:
 
 
 def _run(backend: Backend, bodies: list[bytes], time: Time, **limits: Any) -> Forwarder:
-    """Offer messages, then start; return when each has a result."""
+    """Offer messages, start the forwarder, and return when each message has a result."""
     backoff = Backoff(lambda: 1.0, longest_requested_s=30.0)
     forwarder = Forwarder(backend, backoff=backoff, clock=time, pause=time.pause, **limits)
     for body in bodies:
@@ -147,7 +147,7 @@ def test_a_refused_connection_is_retryable() -> None:
     assert HttpPost("http://127.0.0.1:1", {})("/v1/traces", b"", "x").retryable
 
 
-def test_a_defect_costs_one_message_and_is_counted() -> None:
+def test_a_defect_fails_one_message_and_is_counted() -> None:
     backend, time = Backend(), Time()
     post = backend.__call__
 

@@ -22,8 +22,8 @@ class Own:
         return 1_790_000_000 * 10**9
 
 
-def test_each_sender_has_its_lead_and_what_was_set_right() -> None:
-    """A clock that is right has 0, because it was measured."""
+def test_each_sender_has_its_lead_and_its_correction() -> None:
+    """The value of a correct clock is 0, because it was measured."""
     senders = [Sender("a", 42.5, 42.0, 7), Sender("b", -0.5, 0.0, 0)]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ClockMetrics(lambda: senders, Own(), lambda: 3))
@@ -35,7 +35,7 @@ def test_each_sender_has_its_lead_and_what_was_set_right() -> None:
     assert read("tailspan_clock_untracked_messages_total") == 3
 
 
-def test_our_own_clock_has_its_jump_and_how_far_deleting_is_behind() -> None:
+def test_metrics_report_our_clocks_jump_and_the_lag_of_deletion() -> None:
     own = Own(ahead_ns=8 * 86_400 * 10**9, deletable_unix_ns=(1_790_000_000 - 60) * 10**9)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ClockMetrics(list, own))

@@ -21,7 +21,7 @@ def _registry(*states: State) -> CollectorRegistry:
     return registry
 
 
-def test_each_reader_is_up_or_down_with_what_was_amiss() -> None:
+def test_each_reader_is_up_or_down_with_its_problem() -> None:
     registry = _registry(
         State("nvml", True, (1, 2), {"lost": 3}, 0.004, 1_500_000_000),
         State("http://x", False, (), {"timeout": 1}),

@@ -21,7 +21,7 @@ def _registry(*targets: ScrapedTarget, **discoveries: bool) -> CollectorRegistry
     return registry
 
 
-def test_each_target_is_up_or_down_with_what_was_amiss() -> None:
+def test_each_target_is_up_or_down_with_its_problem() -> None:
     registry = _registry(
         Target("http://a/", True, {}, 0.25, 1_500_000_000, 2),
         Target("http://b/", False, {"timeout": 3}),

@@ -23,7 +23,7 @@ def billed(samples: list[EngineSample], clock: Any, usd_per_s: float | None = 0.
 def busy(
     sample_row: Sample, now: int, share: float, at: int, process: int, began: int
 ) -> EngineSample:
-    """A process, started after `began` s, that is busy this share of the time."""
+    """Return samples of a process, started after `began` s, that is busy this share of the time."""
     return sample_row(
         process=process,
         started_unix_ns=now + began * NS,
@@ -63,7 +63,7 @@ def test_a_long_silence_is_neither_billed_nor_idle(sample_row: Sample, clock: An
 
 
 def test_processes_of_one_engine_share_its_time(sample_row: Sample, clock: Any) -> None:
-    """One vLLM API server sends step totals, the other sends none."""
+    """One vLLM API server sends step totals, and the other sends none."""
     now = clock.unix_ns
     found = billed(
         [
@@ -93,7 +93,7 @@ def test_servers_of_one_name_are_each_billed(sample_row: Sample, clock: Any, pro
 
 @pytest.mark.parametrize("process", [1, 2])
 def test_a_restarted_server_is_billed_once(sample_row: Sample, clock: Any, process: int) -> None:
-    """The old process's last sample may arrive after the new one's first."""
+    """The last sample of the old process may arrive after the first sample of the new one."""
     now = clock.unix_ns
     rows = [(at, 1, 0) for at in range(30)] + [(at, process, 50) for at in range(50, 80)]
     rows[29], rows[30] = rows[30], rows[29]
@@ -115,7 +115,7 @@ def test_without_busy_time_idle_time_is_unknown(sample_row: Sample, clock: Any) 
     assert found.usd == pytest.approx(0.5)
 
 
-def test_the_price_goes_when_the_engine_falls_silent(sample_row: Sample, clock: Any) -> None:
+def test_the_price_is_removed_when_the_engine_is_silent(sample_row: Sample, clock: Any) -> None:
     bills = EngineBills(clock, lambda replica, engine: 0.5)
     bills.add(sample_row())
     assert bills.view()[KEY].usd_per_s == 0.5
@@ -126,8 +126,8 @@ def test_the_price_goes_when_the_engine_falls_silent(sample_row: Sample, clock: 
 @given(
     st.lists(st.tuples(st.floats(0.1, 90), st.floats(0, 2), st.booleans()), min_size=1, max_size=30)
 )
-def test_nothing_ever_goes_back(told: list[tuple[float, float, bool]]) -> None:
-    """Prometheus would take a decrease for a reset."""
+def test_no_counter_ever_decreases(told: list[tuple[float, float, bool]]) -> None:
+    """Prometheus would treat a decrease as a reset."""
     now = 1_790_000_000 * NS
     bills = EngineBills(lambda: now, lambda replica, engine: 0.25)
     at, started, busy_s = now, now - 3_600 * NS, 0.0
@@ -156,7 +156,7 @@ def test_a_sample_of_the_future_stops_no_bill(sample_row: Sample, clock: Any) ->
     assert found.usd == pytest.approx(5, abs=0.5)
 
 
-def test_made_up_processes_are_bounded(sample_row: Sample, clock: Any) -> None:
+def test_the_number_of_invented_processes_is_bounded(sample_row: Sample, clock: Any) -> None:
     bills = EngineBills(clock, lambda replica, engine: None)
 
     def tell(process: int, second: int) -> None:

@@ -59,7 +59,7 @@ def test_requests_in_flight_add_up_over_processes(
     assert gauges["last_step_age_s"] == 0.4
 
 
-def test_repeats_and_late_samples_do_nothing(
+def test_repeated_and_late_samples_have_no_effect(
     engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
     early = sample_row(steps_total=10, waiting=99)
@@ -73,7 +73,7 @@ def test_repeats_and_late_samples_do_nothing(
 
 
 def test_a_restart_in_place_resets(engines: EngineTotals, clock: Any, sample_row: Factory) -> None:
-    """In a container every server is process 1, so only the start differs."""
+    """In a container, every server is process 1, so only the start time differs."""
     engines.add(sample_row(steps_total=1000))
     clock.advance(40)
     engines.add(sample_row(started_unix_ns=clock() - 5 * S, steps_total=5))
@@ -90,10 +90,10 @@ def test_a_restart_with_another_process_resets(
     assert _steps(engines.view()[KEY]) == 5
 
 
-def test_a_lost_process_takes_nothing_back(
+def test_a_lost_process_does_not_decrease_the_sum(
     engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
-    """A sum that falls in part would read as a reset of the whole."""
+    """A partial decrease of a sum would look like a reset of the whole sum."""
     engines.add(sample_row(process=1, steps_total=1000))
     clock.advance(20)
     engines.add(sample_row(process=2, steps_total=500))
@@ -101,7 +101,7 @@ def test_a_lost_process_takes_nothing_back(
     assert _steps(engines.view()[KEY]) == 1505
 
 
-def test_gauges_alone_restart_nothing(
+def test_missing_totals_are_not_a_restart(
     engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
     engines.add(sample_row(steps_total=10))
@@ -128,7 +128,7 @@ def test_a_silent_engine_keeps_totals(
 def test_neither_old_samples_nor_fast_clocks_are_fresh(
     engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
-    """The earlier of sample time and arrival counts."""
+    """A sample is as old as the earlier of its time and its arrival."""
     engines.add(sample_row(replica="late", at_unix_ns=NOW - 61 * S))
     engines.add(sample_row(replica="fast", at_unix_ns=NOW + 3600 * S))
     assert engines.view()["late", 0].gauges == {}
@@ -174,7 +174,7 @@ def test_without_a_restart_no_total_goes_back(told: list[tuple[int, int, int | N
         last = now
 
 
-def test_what_all_processes_see_whole_is_not_added_up(
+def test_machine_wide_values_are_not_summed_over_processes(
     engines: EngineTotals, sample_row: Factory
 ) -> None:
     """Each API server reports the CPU time of the whole machine."""
@@ -185,7 +185,7 @@ def test_what_all_processes_see_whole_is_not_added_up(
     assert (totals["host_cpu_busy_s_total"], totals["process_cpu_s_total"]) == (50.0, 4.0)
 
 
-def test_a_sample_of_the_future_blocks_none(
+def test_a_sample_from_the_future_blocks_no_other(
     engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
     engines.add(sample_row(at_unix_ns=clock() + 8 * 86_400 * S, steps_total=10, waiting=9))

@@ -48,7 +48,7 @@ def test_unreported_values_have_no_series(exporter: PrometheusExporter, clock: A
 
 
 def test_throttle_reasons_are_counted_and_named(exporter: PrometheusExporter, clock: Any) -> None:
-    """An unknown reason is `other`: senders must not choose label values."""
+    """Senders must not be able to create label values, so an unknown reason is `other`."""
     exporter.on_gpus_stored(
         [
             sample(clock, throttle_reasons="hw_slowdown,sw_power_cap,x,y"),
@@ -69,7 +69,7 @@ def test_the_latest_sample_counts(exporter: PrometheusExporter, clock: Any) -> N
     assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) == 200
 
 
-def test_a_silent_gpu_is_gone_after_a_minute(exporter: PrometheusExporter, clock: Any) -> None:
+def test_a_silent_gpus_series_end_after_a_minute(exporter: PrometheusExporter, clock: Any) -> None:
     exporter.on_gpus_stored([sample(clock, power_w=100.0)])
     clock.advance(STALE_NS / 1e9)
     assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) == 100
@@ -80,7 +80,7 @@ def test_a_silent_gpu_is_gone_after_a_minute(exporter: PrometheusExporter, clock
 
 
 def test_a_gpu_that_changes_replica_counts_once(exporter: PrometheusExporter, clock: Any) -> None:
-    """Two replicas that keep reporting one name are two GPUs."""
+    """If two replicas continue to report the same GPU name, they count as two GPUs."""
     exporter.on_gpus_stored([sample(clock, power_w=100.0)])
     moved = {**ABOUT, "replica": "chat-1"}
     for _ in range(3):

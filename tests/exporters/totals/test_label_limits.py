@@ -11,7 +11,7 @@ def test_values_beyond_the_cap_become_other() -> None:
 
 
 def test_pairs_are_capped_too() -> None:
-    """Two labels within their caps could still multiply."""
+    """The product of two limited labels could still be large."""
     labels = Labels(combined_limit=2)
     pairs = [labels.pair("llama", f"r{n}", 0) for n in range(3)]
     assert pairs == [("llama", "r0"), ("llama", "r1"), (OTHER, OTHER)]
@@ -22,7 +22,7 @@ def test_an_unknown_label_is_empty() -> None:
     assert Labels().pair(None, None, 0) == ("", "")
 
 
-def test_a_value_long_silent_makes_way() -> None:
+def test_a_value_without_requests_loses_its_place() -> None:
     labels = Labels(limit=1)
     old = labels.pair("llama", "r1", 0)
     assert labels.pair("llama", "r2", IDLE_NS - 1) == ("llama", OTHER)
@@ -31,7 +31,7 @@ def test_a_value_long_silent_makes_way() -> None:
     assert not labels.holds_pair(old)
 
 
-def test_what_is_seen_again_stays() -> None:
+def test_a_label_value_that_returns_keeps_its_place() -> None:
     cap: LabelCap[str] = LabelCap(2)
     for value, at in (("a", 0), ("b", 1), ("a", 2)):
         assert cap.admits(value, at)
@@ -39,7 +39,7 @@ def test_what_is_seen_again_stays() -> None:
     assert ("a" in cap, "b" in cap, "c" in cap) == (True, False, True)
 
 
-def test_engines_beyond_the_cap_are_left_out() -> None:
+def test_engines_beyond_the_limit_are_omitted() -> None:
     labels = Labels(combined_limit=1)
     assert labels.engine("r1", 0, 0)
     assert not labels.engine("r1", 1, 0)
@@ -47,7 +47,7 @@ def test_engines_beyond_the_cap_are_left_out() -> None:
 
 
 def test_repeated_ids_are_found_within_the_memory() -> None:
-    """The memory holds between `capacity` and twice as many ids."""
+    """The memory contains between `capacity` and twice as many ids."""
     recent = RecentIds(capacity=3)
     ids = [f"{n:032x}" for n in range(8)]
     span = ["0" * 15 + "1"]
@@ -57,7 +57,7 @@ def test_repeated_ids_are_found_within_the_memory() -> None:
     assert len(recent._newer) + len(recent._older) <= 6
 
 
-def test_ids_that_come_twice_at_once_are_new_once() -> None:
+def test_an_id_that_appears_twice_in_a_batch_is_new_once() -> None:
     recent = RecentIds()
     recent.new_among(["a0"], ["01"])
     assert recent.new_among(["b0", "a0", "b0", "c0"], ["01"] * 4) == [0, 3]

@@ -48,8 +48,8 @@ def test_a_failure_is_0_and_a_repeat_counts_once() -> None:
     assert values["tailspan_probe_cost_usd_total", LABELS] == 0.002
 
 
-def test_a_probe_that_was_not_sent_says_nothing_about_the_endpoint() -> None:
-    """A spent budget must not look like an endpoint that fails."""
+def test_an_unsent_probe_does_not_count_for_the_endpoint() -> None:
+    """A spent budget must not look like a failing endpoint."""
     made = ProbeTotals()
     unsent = (ProbeOutcome.MISSED, ProbeOutcome.OVER_BUDGET, ProbeOutcome.ABORT)
     made.add([EXAMPLE, *(_next(n, outcome=each) for n, each in enumerate(unsent, 1))])
@@ -67,7 +67,7 @@ def test_the_gauges_of_a_silent_prober_end_and_its_counts_stay() -> None:
         "tailspan_probe_cost_usd_total",
         "tailspan_probe_unlisted_results_total",
     }
-    made.add([_next(20)])  # a rare probe: each 10 minutes
+    made.add([_next(20)])  # a probe every 10 minutes
     assert ("tailspan_probe_success", LABELS) in _values(made, _next(20).at_unix_ns + 1_500 * 10**9)
 
 

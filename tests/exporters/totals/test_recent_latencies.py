@@ -95,14 +95,14 @@ def test_old_requests_do_not_count(
         ({"queue_s": -1.0, "ttft_s": float("nan")}, {"tpot", "itl_max", "e2e"}),
     ],
 )
-def test_only_what_is_a_latency_counts(
+def test_only_valid_latencies_count(
     exporter: PrometheusExporter,
     request_row: Row,
     clock: Any,
     about: dict[str, Any],
     told: set[str],
 ) -> None:
-    """The first byte of an unstreamed answer is its last; an aborted request was not fast."""
+    """An unstreamed response has its first byte at its end, and an aborted request was not fast."""
     exporter.on_stored([request_row(**_ended(clock, **about)) for _ in range(10)], [])
     names = {each.name for each in RECENT}
     found = {family.name for family in exporter.collect()} & names
@@ -146,7 +146,7 @@ def test_a_window_is_the_sum_of_its_slices(events: list[tuple[int, int, int]]) -
         assert window.copy().numbers == expected
 
 
-def test_a_slice_of_many_requests_is_the_same_in_less_room() -> None:
+def test_a_slice_of_many_requests_has_the_same_counts_in_less_memory() -> None:
     window, bins = SlidingCounts(), np.random.default_rng(7).integers(-300, 300, 9_000)
     for part in np.split(bins.astype(np.int16), [3, 900, 1_100, 5_000]):
         window.add(part, 1)

@@ -25,7 +25,7 @@ def exporter(clock: Any) -> PrometheusExporter:
 
 
 def priced(row: Row, billed_s: float, **changes: Any) -> RequestTimeline:
-    """A request with its cost, priced by the ledger by default."""
+    """Return a request with a cost; by default, the ledger's account is priced."""
     about: dict[str, Any] = {"engine": 0, "priced_by": PricedBy.LEDGER, "wasted_s": 0.0}
     return row(billed_s=billed_s, cost_usd=billed_s * PRICE, **{**about, **changes})
 
@@ -48,13 +48,15 @@ def test_requests_differ_by_how_priced(exporter: PrometheusExporter, request_row
     assert value(exporter, "tailspan_priced_requests_total", **TOKENS) == 1
 
 
-def test_what_was_computed_again_is_apart(exporter: PrometheusExporter, request_row: Row) -> None:
+def test_recomputation_is_counted_separately(
+    exporter: PrometheusExporter, request_row: Row
+) -> None:
     exporter.on_stored([priced(request_row, 2.0, wasted_s=0.5)], [])
     assert value(exporter, "tailspan_cost_usd_total", **PAIR) == pytest.approx(0.002)
     assert value(exporter, "tailspan_wasted_cost_usd_total", **PAIR) == pytest.approx(0.0005)
 
 
-def test_a_tenant_has_costs_of_its_own(exporter: PrometheusExporter, request_row: Row) -> None:
+def test_each_tenant_has_separate_costs(exporter: PrometheusExporter, request_row: Row) -> None:
     exporter.on_stored(
         [priced(request_row, 1.0, tenant="acme", replica=each) for each in ("r1", "r2")], []
     )
@@ -63,7 +65,9 @@ def test_a_tenant_has_costs_of_its_own(exporter: PrometheusExporter, request_row
     assert value(exporter, "tailspan_tenant_priced_requests_total", **acme) == 2
 
 
-def test_what_has_no_price_has_no_series(clock: Any, request_row: Row, sample_row: Sample) -> None:
+def test_an_engine_without_a_price_has_no_cost_series(
+    clock: Any, request_row: Row, sample_row: Sample
+) -> None:
     exporter = PrometheusExporter(clock_unix_ns=clock)
     exporter.on_stored([request_row(billed_s=2.0, wasted_s=1.0)], [sample_row()])
     text = generate_latest(exporter.registry).decode()
@@ -74,7 +78,7 @@ def test_what_has_no_price_has_no_series(clock: Any, request_row: Row, sample_ro
 
 
 def test_costs_start_at_zero_with_a_price(exporter: PrometheusExporter, sample_row: Sample) -> None:
-    """Otherwise `rate` would miss the first request."""
+    """Otherwise `rate` would not include the first request."""
     exporter.on_stored([], [sample_row()])
     assert value(exporter, "tailspan_priced_requests_total", **LEDGER) == 0
     assert value(exporter, "tailspan_wasted_cost_usd_total", **PAIR) == 0

@@ -48,7 +48,7 @@ def test_the_unknown_is_not_observed(request_row: Factory) -> None:
     assert "cached_tokens" not in totals.counts.tokens
 
 
-def test_a_request_cut_short_is_not_a_fast_one(request_row: Factory) -> None:
+def test_an_aborted_request_does_not_count_as_fast(request_row: Factory) -> None:
     totals = _totals(request_row(outcome=Outcome.ABORT, ttft_s=None, decode_s=None, itl_max_s=None))
     assert set(totals.histograms) == {"tailspan_queue_seconds"}
     assert totals.counts.outcomes[Outcome.ABORT] == 1
@@ -60,15 +60,15 @@ def test_a_rejected_request_is_counted_and_not_timed(request_row: Factory) -> No
     assert totals.counts.outcomes[Outcome.REJECTED] == 1
 
 
-def test_an_expected_pair_stands_at_zero_for_every_outcome() -> None:
-    """A counter that first appears at 1 loses that event to `rate`."""
+def test_an_expected_pair_starts_at_zero_for_every_outcome() -> None:
+    """`rate` does not include the first event of a counter that first appears at 1."""
     totals = RequestTotals()
     totals.expect(PAIR)
     assert totals.copy()[PAIR].counts.outcomes == dict.fromkeys(Outcome, 0)
     assert totals.copy()[PAIR].histograms == {}
 
 
-def test_a_copy_is_of_its_moment(request_row: Factory) -> None:
+def test_a_copy_does_not_change_later(request_row: Factory) -> None:
     totals = RequestTotals()
     totals.add(_bulk(request_row()))
     copy = totals.copy()
@@ -86,7 +86,7 @@ def test_time_is_counted_by_phase_and_part(request_row: Factory) -> None:
     assert not any(phase == "decode" for phase, _ in totals.parts_s)
 
 
-def test_the_latest_request_stands_for_its_bucket(request_row: Factory) -> None:
+def test_the_latest_request_is_the_exemplar_of_its_bucket(request_row: Factory) -> None:
     rows = [request_row(ttft_s=ttft_s) for ttft_s in (0.31, 0.45, 3.0)]
     totals, last = _totals(*rows), rows[-1]
     exemplars = totals.histograms["tailspan_ttft_seconds"].exemplars
@@ -106,7 +106,7 @@ def test_each_value_is_in_one_bucket(request_row: Factory, told: list[tuple[floa
         assert abs(ttft.sum_s - sum(values)) <= 1e-9 * sum(values)
 
 
-def test_requests_of_several_labels_are_counted_apart(request_row: Factory) -> None:
+def test_requests_with_different_labels_are_counted_separately(request_row: Factory) -> None:
     rows = [
         request_row(replica=f"r{n % 3}", tenant=f"t{n % 2}", ttft_s=0.1 * n, cached_tokens=n)
         for n in range(12)

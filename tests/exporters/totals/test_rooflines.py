@@ -81,7 +81,9 @@ def test_utilisation_of_the_last_minute(clock: Any, sample_row: Factory) -> None
         {"shape": "{}", "device": None},
     ],
 )
-def test_unknown_engines_are_left(changes: dict[str, Any], clock: Any, sample_row: Factory) -> None:
+def test_engines_with_an_unknown_start_are_omitted(
+    changes: dict[str, Any], clock: Any, sample_row: Factory
+) -> None:
     told = metrics(clock, a_start(**changes))
     work(told, clock, sample_row)
     assert list(told.families()) == []
@@ -94,7 +96,7 @@ def test_an_unknown_device_has_bytes_and_no_utilisation(clock: Any, sample_row: 
     assert read(told, "mbu") is None
 
 
-def test_a_silent_engine_goes(clock: Any, sample_row: Factory) -> None:
+def test_a_silent_engines_series_end(clock: Any, sample_row: Factory) -> None:
     told = metrics(clock, a_start())
     work(told, clock, sample_row)
     clock.advance(61)
@@ -111,7 +113,7 @@ def test_an_idle_engine_is_absent(clock: Any, sample_row: Factory) -> None:
 
 
 def test_starts_are_asked_for_now_and_then(clock: Any, sample_row: Factory) -> None:
-    """A scrape must not query the store each time, nor fail with it."""
+    """A scrape must not query the store each time, or fail with the store."""
     asked: list[int] = []
 
     def starts(replicas: Collection[str]) -> Sequence[EngineStart]:
@@ -155,7 +157,7 @@ def test_one_engines_samples_are_bounded(
     assert registry.get_sample_value(left_out, {"of": "sample"}) == 40
 
 
-def test_many_engines_equal_each_alone(clock: Any, sample_row: Factory) -> None:
+def test_many_engines_give_the_same_results_as_each_alone(clock: Any, sample_row: Factory) -> None:
     begun_unix_ns = clock.unix_ns
     starts = [a_start(replica=f"r{number}") for number in range(1, 5)]
     starts[2] = a_start(replica="r3", device="NVIDIA A100-SXM4-80GB")
@@ -188,7 +190,7 @@ def test_a_wrong_clock_affects_one_engine(astray_s: int, clock: Any, sample_row:
 
 
 def _work_of(told: RooflineMetrics, clock: Any, sample_row: Factory, replicas: list[str]) -> None:
-    """Replica n starts n seconds later, and has less context to read than the one before."""
+    """Add samples of replicas; replica n starts n seconds late and reads n tenths less context."""
     for second in range(12):
         for replica in replicas:
             number = int(replica[1:])

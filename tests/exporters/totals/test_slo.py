@@ -35,7 +35,7 @@ def _excluded(exporter: PrometheusExporter, reason: str) -> float | None:
     )
 
 
-def test_counters_stand_at_zero_before_the_first_request(exporter: PrometheusExporter) -> None:
+def test_counters_are_zero_before_the_first_request(exporter: PrometheusExporter) -> None:
     assert _counts(exporter, "all") == (0, 0)
     assert _counts(exporter, "a") == (0, 0)
     assert [_excluded(exporter, r) for r in ("aborted", "client_error", "unknown", "late")] == [
@@ -75,7 +75,7 @@ def test_uncountable_requests_are_counted(exporter: PrometheusExporter, request_
 def test_late_requests_do_not_count(
     exporter: PrometheusExporter, request_row: Row, clock: Any
 ) -> None:
-    """A replay must not page."""
+    """A replay of old requests must not page."""
     clock.advance(3600)
     exporter.on_stored([request_row(ttft_s=9.0)], [])
     assert _counts(exporter, "all") == (0, 0)

@@ -17,7 +17,7 @@ Row = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def made(clock: Any) -> Callable[[], PrometheusExporter]:
-    """Make an exporter with an objective on TTFT and one on E2E."""
+    """Return a function that makes an exporter with an objective on TTFT and one on E2E."""
 
     def make() -> PrometheusExporter:
         objectives = {
@@ -48,14 +48,16 @@ def test_a_hung_request_counts_once(made: Callable[..., Any], row: RequestTimeli
     exporter.on_in_flight_stored([report_of(row, 6)])
     assert (counts(exporter, "ttft"), counts(exporter, "e2e")) == ((0, 1), (0, 0))
     exporter.on_in_flight_stored([report_of(row, 16, 6)])
-    exporter.on_in_flight_stored([report_of(row, 16, 6)])  # its answer was lost
+    exporter.on_in_flight_stored([report_of(row, 16, 6)])  # the response was lost
     assert (counts(exporter, "ttft"), counts(exporter, "e2e")) == ((0, 1), (0, 1))
     exporter.on_stored([replace(row, reported_in_flight_s=16.0)], [])
     assert (counts(exporter, "ttft"), counts(exporter, "e2e")) == ((0, 1), (0, 1))
 
 
-def test_restarts_and_copies_count_it_once(made: Callable[..., Any], row: RequestTimeline) -> None:
-    """The message alone holds what was counted before it."""
+def test_a_request_counts_once_with_restarts_and_several_collectors(
+    made: Callable[..., Any], row: RequestTimeline
+) -> None:
+    """The message contains the age at which the request was last counted."""
     before, after, other = made(), made(), made()
     before.on_in_flight_stored([report_of(row, 6)])
     after.on_in_flight_stored([report_of(row, 16, 6)])
@@ -75,14 +77,14 @@ def test_not_yet_bad_counts_at_end(made: Callable[..., Any], request_row: Row, c
 
 
 def test_a_row_before_its_report_is_counted(made: Callable[..., Any], row: RequestTimeline) -> None:
-    """Logs and traces travel separately."""
+    """Logs and traces arrive separately."""
     exporter = made()
     exporter.on_stored([replace(row, reported_in_flight_s=6.0)], [])
     exporter.on_in_flight_stored([report_of(row, 6)])
     assert counts(exporter, "ttft") == (0, 1)
 
 
-def test_a_counter_takes_nothing_back(made: Callable[..., Any], row: RequestTimeline) -> None:
+def test_a_counter_does_not_decrease(made: Callable[..., Any], row: RequestTimeline) -> None:
     exporter = made()
     exporter.on_in_flight_stored([report_of(row, 6)])
     refused = replace(row, outcome=Outcome.REJECTED, http_status=400, reported_in_flight_s=6.0)
@@ -91,7 +93,7 @@ def test_a_counter_takes_nothing_back(made: Callable[..., Any], row: RequestTime
 
 
 def test_a_report_of_long_ago_is_late(made: Callable[..., Any], row: RequestTimeline) -> None:
-    """Prometheus cannot backdate it."""
+    """Prometheus cannot store values for past times."""
     exporter = made()
     old = replace(row, received_unix_ns=row.received_unix_ns - 400 * S)
     exporter.on_in_flight_stored([report_of(old, 6)])
@@ -142,7 +144,7 @@ def test_a_request_keeps_the_group_it_was_counted_in(clock: Any, row: RequestTim
 
 
 def test_groups_by_engine_count_a_request_when_it_ends(clock: Any, row: RequestTimeline) -> None:
-    """Its engine is not known before."""
+    """The engine of a request is unknown until its end."""
     exporter, row = grouped(clock, "engine", ["0"]), replace(row, engine=0)
     exporter.on_in_flight_stored([report_of(row, 6)])
     assert events(exporter, "engine") == {"other": 0, "0": 0}
@@ -151,7 +153,7 @@ def test_groups_by_engine_count_a_request_when_it_ends(clock: Any, row: RequestT
 
 
 def grouped(clock: Any, by: str, placed: list[str]) -> PrometheusExporter:
-    """An exporter with an objective on TTFT for each value of a field."""
+    """Return an exporter with an objective on TTFT for each value of a field."""
     each = Goodput(None, parse("ttft_s <= 0.5", GOOD), (by,))
     return PrometheusExporter(
         clock_unix_ns=clock,

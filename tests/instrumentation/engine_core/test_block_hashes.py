@@ -13,7 +13,7 @@ EMPTY = b"\xee" * 32
 
 
 def request(tokens: int, **changed: Any) -> Any:
-    """A request whose n-th block has the hash n n n …"""
+    """Return a request whose n-th block has the hash n n n …"""
     hashed = [bytes([1 + number % 250]) * 32 for number in range(tokens // 16)]
     return SimpleNamespace(
         **{"request_id": "r", "num_tokens": tokens, "block_hashes": hashed, **changed}
@@ -39,7 +39,7 @@ def test_some_hashes_are_copied_in_part() -> None:
     assert len(longest.hashes) == HASH_BYTES * (1 + len(POSITIONS))
 
 
-def test_hashes_that_are_not_of_all_blocks_are_not_read() -> None:
+def test_incomplete_block_hashes_are_not_read() -> None:
     read = HashReader(SimpleNamespace(block_size=64, hash_block_size=16)).of
     assert read(request(64)) is not None
     assert read(request(64, num_tokens=80)) is None
@@ -54,7 +54,7 @@ def test_hashes_that_are_not_of_all_blocks_are_not_read() -> None:
         (SimpleNamespace(block_size=10**9), "block_size"),
     ],
 )
-def test_what_is_missing_is_named(scheduler: Any, named: str, hashing: Any) -> None:
+def test_missing_hash_attributes_are_named(scheduler: Any, named: str, hashing: Any) -> None:
     with pytest.raises(LookupError, match=named):
         HashReader(scheduler)
     del hashing.NONE_HASH

@@ -55,7 +55,7 @@ ACCOUNT = Account(
     bill=Bill(2.5, 0.125),
     block_hashes=BlockHashes(16, b"rootone.two."),
 )
-"""All of it is known, so that a field that gets lost on the way is missed."""
+"""An account with all fields, so that the tests detect a field that the link loses."""
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def ids_read(front: FrontEnd) -> list[str]:
 
 
 def flush_and_read(engine: EngineEnd, front: FrontEnd) -> list[str]:
-    """Flush until nothing is left, and read what arrives."""
+    """Flush until the queue is empty, and read what arrives."""
     ids: list[str] = []
     while True:
         engine.flush()
@@ -146,8 +146,8 @@ def test_the_engine_never_waits_and_its_memory_is_bounded(token: str, engine: En
     assert len(engine._log) == RECENT
 
 
-def test_a_front_end_that_is_slow_loses_nothing_for_a_while(token: str, engine: EngineEnd) -> None:
-    """14 s at 200 requests a second; the kernel buffers ten packets."""
+def test_a_slow_front_end_loses_nothing_for_a_while(token: str, engine: EngineEnd) -> None:
+    """The test sends for 14 s at 200 requests per second; the kernel buffers ten packets."""
     with closing(FrontEnd(token)) as slow, closing(FrontEnd(token)) as quick:
         for front in (slow, quick):
             front.discover()
@@ -157,7 +157,7 @@ def test_a_front_end_that_is_slow_loses_nothing_for_a_while(token: str, engine: 
                 engine.put(encode_account(3, f"chatcmpl-{flush}-{number}", ACCOUNT))
             engine.flush()
             taken += ids_read(quick)
-        assert len(taken) == 2800  # the slow one does not delay the fast one
+        assert len(taken) == 2800  # the slow front end does not delay the fast one
         assert flush_and_read(engine, slow) == taken
         assert engine.dropped == 0
         assert len(engine._log) <= 2 * RECENT
@@ -177,7 +177,7 @@ def test_messages_that_a_front_end_loses_are_counted(token: str, engine: EngineE
             assert engine._log_bytes <= LOG_BYTES
         got = flush_and_read(engine, stopped)
         assert engine.dropped == total - len(got) > 20_000
-        assert got[-1].startswith(f"{total - 1}-")  # the newest are kept
+        assert got[-1].startswith(f"{total - 1}-")  # the newest messages are kept
 
 
 @pytest.mark.parametrize("length", [300_000, 40_000, 257])
@@ -204,8 +204,10 @@ def test_an_unsendable_message_is_dropped_and_counted(token: str, engine: Engine
         assert ids_read(later) == ["a"]
 
 
-def test_a_packet_over_the_kernels_limit_costs_no_connection(token: str, engine: EngineEnd) -> None:
-    """A machine's limit may be lower than ours."""
+def test_a_packet_over_the_kernels_limit_does_not_close_the_connection(
+    token: str, engine: EngineEnd
+) -> None:
+    """A machine's limit may be lower than the plugin's."""
     with closing(FrontEnd(token)) as front:
         front.discover()
         engine.flush()
@@ -344,7 +346,7 @@ def test_no_bytes_at_all_break_the_reader(noise: bytes, kind: bytes) -> None:
 
 
 def test_a_ladder_needs_the_key(token: str, engine: EngineEnd) -> None:
-    """The link carries hashes of prompts, and a record keyed digests of them."""
+    """The link carries hashes of prompts; a record contains only digests with the key."""
     ladders = []
     for key in ("the key of this deployment", "the key of another one", None):
         with closing(AccountJoin(token, key)) as front:
@@ -371,7 +373,7 @@ def test_a_late_front_end_gets_recent_messages(token: str, engine: EngineEnd) ->
         assert [decode(message) for message in late.read()] == [("a", 3, ACCOUNT)]
 
 
-def test_a_front_end_outlives_its_engine(token: str, engine: EngineEnd) -> None:
+def test_a_front_end_continues_after_its_engine_ends(token: str, engine: EngineEnd) -> None:
     with closing(FrontEnd(token)) as front:
         front.discover()
         engine.flush()
@@ -388,7 +390,7 @@ def test_a_record_waits_for_its_account_once(engine: EngineEnd, join: AccountJoi
     assert (record.prefill_parts, record.engine) == (ACCOUNT.prefill, 3)
     assert ACCOUNT.waited is not None
     assert record.queue_parts == ACCOUNT.waited.parts
-    instants = {"scheduled", "first_token", "last_token"}  # the front end has its own
+    instants = {"scheduled", "first_token", "last_token"}  # the front end measures its own
     for name in {*Account._fields} & {each.name for each in fields(RequestRecord)} - instants:
         assert getattr(record, name) == getattr(ACCOUNT, name), name
 
@@ -433,8 +435,8 @@ def test_an_abort_in_the_queue_has_a_wait_and_no_bill(engine: EngineEnd, join: A
     assert record.queue_parts == ACCOUNT.waited.parts
 
 
-def test_without_an_engine_to_ask_nothing_waits(token: str) -> None:
-    """Engines on another machine have no link."""
+def test_without_an_engine_link_no_record_waits(token: str) -> None:
+    """The engines of other machines have no link."""
     assert AccountJoin(token).apply(a_record("a"))
     assert AccountJoin(None).apply(a_record("a"))
 
@@ -500,7 +502,7 @@ def test_a_record_without_a_model_gets_that_of_its_engine(token: str, engine: En
         refused = a_record("c")
         refused.engine_request_id = None
         assert front.apply(refused)
-    assert refused.model is None  # its model does not exist
+    assert refused.model is None  # the requested model does not exist
     for record in (first, unscheduled):
         assert (record.model, record.config) == ("m", "c0ffee00")
     assert (state.model, state.config, state.version) == ("m", "c0ffee00", "0.32.0")

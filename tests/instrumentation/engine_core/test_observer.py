@@ -74,7 +74,7 @@ class Server:
         self.new.append(request_id)
 
     def step(self, ending: Iterable[str] = (), leaving: Iterable[str] = ()) -> None:
-        """Run one step with every request; some end, others leave during the step."""
+        """Run one step with every request; some end, and others are aborted, during the step."""
         counts = {
             name: request.num_tokens if name in self.new else 1
             for name, request in self.requests.items()
@@ -141,8 +141,8 @@ def test_a_request_is_settled_up_to_its_own_last_step(server: Server) -> None:
     assert sum(account.decode) == pytest.approx(server.now - began - 0.01)
 
 
-def test_an_idle_engine_keeps_nothing_back(server: Server) -> None:
-    """The next step may be hours away."""
+def test_an_idle_engine_sends_all_accounts(server: Server) -> None:
+    """The next step may be hours later."""
     server.add("only", 100)
     server.step()
     server.step(ending=["only"])
@@ -170,7 +170,7 @@ def billed(server: Server) -> float:
     return sum(sum(bill) for bill in bills if bill is not None)
 
 
-def test_who_leaves_during_a_step_pays_for_it_and_did_not_live_to_see_it(server: Server) -> None:
+def test_a_request_aborted_during_a_step_is_billed_for_it_but_gets_no_token(server: Server) -> None:
     server.add("left", 100)
     server.add("stays", 100)
     began = server.now
@@ -185,7 +185,7 @@ def test_who_leaves_during_a_step_pays_for_it_and_did_not_live_to_see_it(server:
     assert billed(server) == pytest.approx(0.03)
 
 
-def test_who_leaves_during_the_first_step_has_a_bill_and_no_parts(server: Server) -> None:
+def test_a_request_aborted_in_its_first_step_has_a_bill_and_no_parts(server: Server) -> None:
     server.add("gone", 100)
     server.step(leaving=["gone"])
     account = server.front.accounts["gone"]
@@ -194,8 +194,8 @@ def test_who_leaves_during_the_first_step_has_a_bill_and_no_parts(server: Server
     assert account.bill.billed_s == pytest.approx(0.01)
 
 
-def test_a_step_scheduled_ahead_is_paid_for_by_who_was_in_it(server: Server) -> None:
-    """Asynchronous scheduling begins a step before a request's end is known."""
+def test_a_step_scheduled_ahead_is_billed_to_its_requests(server: Server) -> None:
+    """With asynchronous scheduling, the next step begins before the end of a request is known."""
     server.add("one", 100)
     server.add("other", 100)
     server.step()
@@ -228,7 +228,7 @@ def test_totals_count_every_step_once(server: Server) -> None:
     server.step(ending=["one"])
     samples = [told for told in server.front.told if isinstance(told, dict)]
     totals = samples[-1]["totals"]
-    assert totals[names.STEPS] == 301  # the last one too, however soon after the sample before
+    assert totals[names.STEPS] == 301  # including the last step, right after a sample
     assert totals[names.BUSY_TIME] == pytest.approx(3.01)
     assert totals[names.SCHEDULED_PREFILL_TOKENS] == 80
 
@@ -241,8 +241,8 @@ def test_one_look_at_the_link_serves_many_steps(server: Server) -> None:
     assert server.front.flushes - before <= 12
 
 
-def test_what_came_from_outside_the_engine_is_in_the_account() -> None:
-    """The request reports it up to vLLM 0.19, then the prefill's statistics."""
+def test_external_cached_tokens_are_in_the_account() -> None:
+    """Up to vLLM 0.19, the request has the number; later, the prefill statistics have it."""
     server = Server()
     for name in ("older", "newer", "neither"):
         server.add(name, 8)
@@ -273,7 +273,7 @@ def test_the_account_has_the_queue_causes(server: Server, monkeypatch: pytest.Mo
     waited = server.front.accounts["third"].waited
     assert waited is not None
     assert waited.parts == pytest.approx(QueueParts(0.02, 0.0, 0.0, 0.0, 0.004))
-    assert server.front.accounts["first"].waited is None  # its arrival was not seen
+    assert server.front.accounts["first"].waited is None  # the request's arrival was not observed
 
 
 def test_an_abort_in_the_queue_has_a_wait(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +306,7 @@ def test_a_continued_session_does_not_queue_again(server: Server) -> None:
     assert server.front.accounts["session"].waited is not None
 
 
-def test_a_scheduler_that_does_not_fit_costs_the_queue_alone(server: Server) -> None:
+def test_an_incompatible_scheduler_disables_only_the_queue_parts(server: Server) -> None:
     before = guard.failures["queue"]
     server.observer.queued("one")
     server.add("one", 100)
@@ -343,7 +343,7 @@ def held_by(observer: EngineObserver) -> int:
     return sum(map(len, kept)) + (0 if queue is None else len(queue) + len(queue._new))
 
 
-def test_ten_thousand_ids_leave_nothing_behind(server: Server) -> None:
+def test_ten_thousand_ids_leave_no_state(server: Server) -> None:
     server.add("stays", 100)
     server.step()
     for number in range(10_000):
@@ -356,7 +356,7 @@ def test_ten_thousand_ids_leave_nothing_behind(server: Server) -> None:
 
 
 def test_an_id_used_again_while_it_runs_is_one_track(server: Server) -> None:
-    """In older vLLM versions a client's X-Request-Id was the id."""
+    """In older vLLM versions, a client's X-Request-Id was the request id."""
     server.observer.queued("twice")
     server.add("twice", 100)
     server.step()
@@ -380,7 +380,7 @@ def test_requests_with_unseen_ends_are_dropped_and_counted(server: Server) -> No
         server.step()
         for each in range(200):
             del server.requests[f"ran-{number}-{each}"]
-        for _ in range(101):  # a second
+        for _ in range(101):  # one second
             server.step()
         assert held_by(server.observer) < 2 * (UNSEEN_ENDS + 500)
     assert server.observer._no_account > 20 * 200 - UNSEEN_ENDS - 500
@@ -429,7 +429,9 @@ def test_steps_with_unseen_ends_are_dropped(server: Server) -> None:
     assert not server.observer._planned
 
 
-def test_a_failed_request_costs_no_other(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_request_does_not_affect_the_others(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = guard.failures["settle"]
     for name in ("odd", "other"):
         server.add(name, 10)
@@ -447,7 +449,9 @@ def test_a_failed_request_costs_no_other(server: Server, monkeypatch: pytest.Mon
     assert (guard.failures["settle"], server.observer._no_account) == (before + 1, 1)
 
 
-def test_a_failed_step_costs_its_accounts(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_step_drops_the_accounts_of_its_requests(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("one", "two", "three"):
         server.add(name, 10)
     server.step()
@@ -466,7 +470,7 @@ def test_a_failed_step_costs_its_accounts(server: Server, monkeypatch: pytest.Mo
     assert set(server.front.accounts) == {"new"}
 
 
-def test_a_sample_that_fails_costs_no_account(server: Server) -> None:
+def test_a_failing_sample_loses_no_account(server: Server) -> None:
     before = guard.failures["sample"]
     server.scheduler.running = None
     server.add("one", 10)

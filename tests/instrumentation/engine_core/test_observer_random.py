@@ -10,7 +10,7 @@ STEPS = 400
 
 
 class Schedule:
-    """A scheduler that prefills in chunks, preempts, and loses requests at any moment."""
+    """A scheduler that prefills in chunks, preempts, and loses requests at any time."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -22,7 +22,7 @@ class Schedule:
         self.sent = 0
 
     def arrive(self) -> None:
-        """Add requests, some with a reused id; some leave at once."""
+        """Add requests, some with a reused id; some are aborted at once."""
         for _ in range(self.draw.choice([0, 0, 0, 1, 3])):
             self.sent += 1
             name = f"r{max(1, self.sent - self.draw.randint(0, 1))}"
@@ -43,7 +43,7 @@ class Schedule:
                 self.evicted.discard(name)
 
     def plan(self) -> SimpleNamespace:
-        """A step with most requests; a preempted one returns as resumed or as new."""
+        """Return a step with most requests; a preempted request returns as resumed or as new."""
         requests = self.server.requests
         counts: dict[str, int] = {}
         new, cached, resumed = [], [], set()
@@ -73,7 +73,7 @@ class Schedule:
         )
 
     def preempt(self) -> None:
-        """Some requests lose their blocks and are computed again from the start."""
+        """Take the blocks of some requests, which are then computed again from the start."""
         for name, request in self.server.requests.items():
             request.num_tokens = max(request.num_tokens, request.num_computed_tokens)
             waits = name in self.fresh or name in self.evicted
@@ -97,7 +97,7 @@ class Schedule:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_schedule_leaves_nothing_behind(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_schedule_leaves_tracked_requests(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailspan_vllm.engine_core.observer.fingerprint", lambda config: "c0ffee")
     before = dict(guard.failures)
     schedule = Schedule(seed)

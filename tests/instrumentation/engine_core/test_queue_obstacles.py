@@ -16,7 +16,7 @@ def request(name: str, tokens: int = 100, status: str = "WAITING") -> Any:
 
 
 def scheduler(*waiting: Any, running: int = 1, free_blocks: int = 1000, **more: Any) -> Any:
-    """A scheduler of 4 seats, 512 tokens a step and blocks of 16, with changes."""
+    """Return a scheduler with 4 slots, 512 tokens per step and blocks of 16 tokens."""
     cache = SimpleNamespace(
         kv_cache_config=SimpleNamespace(kv_cache_groups=[None]),
         block_pool=SimpleNamespace(get_num_free_blocks=lambda: free_blocks),
@@ -68,7 +68,7 @@ def test_a_step_that_had_to_preempt_lacked_blocks() -> None:
 
 
 def test_held_requests_are_found_in_every_version() -> None:
-    """vLLM keeps them in a queue since 0.18 and in a set since 0.31."""
+    """vLLM stores held requests in a queue since 0.18 and in a set since 0.31."""
     held, free = request("held"), request("free")
     newer = scheduler(held, free, running=4, deferred_waiting={"held": held}.values())
     older = scheduler(free, running=4, skipped_waiting=[held])
@@ -78,7 +78,7 @@ def test_held_requests_are_found_in_every_version() -> None:
     assert QueueObstacles(scheduler(held)).held() == set()
 
 
-def test_where_all_are_held_nothing_else_stands_in_the_way() -> None:
+def test_if_all_requests_are_held_there_is_no_other_obstacle() -> None:
     held = request("held")
     newer = scheduler(held, running=4, deferred_waiting={"held": held}.values())
     older = scheduler(running=4, skipped_waiting=[held])
@@ -89,7 +89,7 @@ def test_where_all_are_held_nothing_else_stands_in_the_way() -> None:
     assert obstacle(sent_for) is None
 
 
-def test_the_first_who_is_eligible_is_measured() -> None:
+def test_the_first_eligible_request_is_measured() -> None:
     held, large = request("held", 10), request("large", 2000)
     seen = scheduler(held, large, free_blocks=50, deferred_waiting={"held": held}.values())
     assert obstacle(seen) is Obstacle.KV

@@ -29,7 +29,7 @@ def test_obstacles_follow_one_another() -> None:
     assert queue.admitted("later", 13.5) == Waited(13.25, QueueParts(0.0, 0.0, 0.0, 0.0, 0.25))
 
 
-def test_who_is_held_does_not_wait_for_seats() -> None:
+def test_a_held_request_does_not_wait_for_a_slot() -> None:
     queue = Queue()
     queue.joined("held", 10.0)
     queue.joined("other", 10.0)
@@ -41,7 +41,7 @@ def test_who_is_held_does_not_wait_for_seats() -> None:
     assert queue.admitted("other", 16.0) == Waited(10.0, QueueParts(6.0, 0.0, 0.0, 0.0, 0.0))
 
 
-def test_who_gives_up_waited_until_then() -> None:
+def test_an_aborted_request_waited_until_its_abort() -> None:
     queue = Queue()
     for name in ("gone", "held", "stays"):
         queue.joined(name, 9.5)
@@ -54,7 +54,7 @@ def test_who_gives_up_waited_until_then() -> None:
     assert queue.admitted("stays", 11.0) == Waited(9.5, QueueParts(0.0, 1.0, 0.0, 0.0, 0.5))
 
 
-def test_who_was_never_seen_has_no_parts() -> None:
+def test_an_unseen_request_has_no_parts() -> None:
     queue = Queue()
     queue.joined("gone", 10.0)
     queue.decided(10.0, Obstacle.KV, NOBODY)
@@ -68,7 +68,7 @@ def test_who_was_never_seen_has_no_parts() -> None:
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision of the scheduler, some time after the previous one."""
+    """A decision of the scheduler; `after` is the time since the previous decision."""
 
     after: int
     coming: int
@@ -95,7 +95,7 @@ DECISIONS = st.lists(
 @given(DECISIONS)
 def test_sums_agree_with_going_through_the_decisions(decisions: list[Decision]) -> None:
     queue, now = Queue(), 0.0
-    waits: dict[str, list[float]] = {}  # seats, kv, budget, held, step; of those waiting
+    waits: dict[str, list[float]] = {}  # seconds of each waiting request, by obstacle
     in_force: tuple[Obstacle | None, frozenset[str]] = (None, NOBODY)
     came: dict[str, float] = {}
     for number, each in enumerate(decisions):

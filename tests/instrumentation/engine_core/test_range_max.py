@@ -5,7 +5,7 @@ from tailspan_vllm.engine_core.range_max import BLOCK, RangeMax
 
 
 @given(st.data())
-def test_the_greatest_of_a_stretch_is_that_of_its_values(data: st.DataObject) -> None:
+def test_the_maximum_of_a_range_is_that_of_its_values(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 400))
     values = [float(each) for each in data.draw(st.binary(min_size=size, max_size=size))]
     series = RangeMax()

@@ -83,7 +83,7 @@ class Engine:
 
 @pytest.fixture(autouse=True)
 def _vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine core reports its vLLM version and its hardware, and hashes blocks."""
+    """Set the vLLM version and hardware that an engine core reports, and enable block hashes."""
     fake.modules(monkeypatch, vllm__v1__core__kv_cache_utils={"NONE_HASH": b"none"})
     monkeypatch.setattr(observer, "machine_of", lambda *_: UNKNOWN)
 
@@ -96,7 +96,7 @@ def engine() -> Iterator[Engine]:
 
 
 def test_a_run_without_faults_counts_no_failure(engine: Engine) -> None:
-    """Otherwise the tests below would prove nothing."""
+    """Without this check, the tests below would prove nothing."""
     before = dict(guard.failures)
     engine.run()
     assert engine.missing == []
@@ -122,7 +122,7 @@ def test_whichever_of_our_functions_raises(
 
 
 def things() -> list[tuple[str, str]]:
-    """Every attribute that vLLM passes, by its owner."""
+    """Return every attribute that vLLM passes, with its owner."""
     cls = fake.scheduler_class(fake.Calls())
     of = {
         "scheduler": cls(),
@@ -153,7 +153,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(("kind", "attribute"), things())
-def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, change: str) -> None:
+def test_any_changed_attribute_of_vllm_is_harmless(kind: str, attribute: str, change: str) -> None:
     make = CHANGES[change]
 
     def alter(thing: Any) -> Any:
@@ -176,7 +176,7 @@ def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, chan
         alter(base.vllm_config)
     try:
         if kind == "scheduler":
-            # The test keeps what it needs itself under another name.
+            # The test itself also reads these attributes, so it keeps them separately.
             kept = {name: getattr(base, name) for name in ("requests", "waiting")}
             alter(base)
             engine.scheduler = _Behind(base, kept)
@@ -186,7 +186,7 @@ def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, chan
 
 
 class _Behind:
-    """A scheduler whose own attributes the test keeps apart."""
+    """A scheduler with a separate copy of the attributes that the test reads."""
 
     def __init__(self, scheduler: Any, kept: dict[str, Any]) -> None:
         self._scheduler = scheduler
@@ -197,7 +197,7 @@ class _Behind:
 
 
 @pytest.mark.parametrize("results", [None, 3, iter(()), {0: None}, [1], Hostile()])
-def test_whatever_an_update_returns_is_returned(results: Any) -> None:
+def test_the_result_of_an_update_is_returned_unchanged(results: Any) -> None:
     engine = Engine()
     try:
         engine.run(changed=lambda what, thing: results if what == "results" else thing)
@@ -205,7 +205,7 @@ def test_whatever_an_update_returns_is_returned(results: Any) -> None:
         engine.close()
 
 
-def test_what_the_scheduler_raises_is_raised(engine: Engine) -> None:
+def test_exceptions_of_the_scheduler_are_passed_on(engine: Engine) -> None:
     engine.run()
     for name, arguments in (
         ("schedule", ()),
@@ -221,10 +221,10 @@ def test_what_the_scheduler_raises_is_raised(engine: Engine) -> None:
         assert raised.value is error
         assert len(engine.calls.made) == before + 1
     engine.calls.raised.clear()
-    engine.run()  # its hooks still work
+    engine.run()  # the hooks of this engine still work
 
 
-def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
+def test_a_later_vllm_may_rename_and_reorder_parameters() -> None:
     calls = fake.Calls()
 
     class Scheduler(fake.scheduler_class(calls)):  # type: ignore[misc]  # made by a function
@@ -253,16 +253,16 @@ def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
     engine.call("update_from_output", results, 7, scheduler_output=output)
     assert engine.missing == []
     assert failures() == before
-    assert engine.observers[0]._link._log  # an account: every hook found what it reads
+    assert engine.observers[0]._link._log  # the account shows that every hook could read its data
     with pytest.raises(TypeError):
-        engine.scheduler.add_request(new=1)  # as without the plugin
+        engine.scheduler.add_request(new=1)  # the same error as without the plugin
     engine.close()
 
 
 @pytest.mark.parametrize("name", ["schedule", "update_from_output", "_free_request"])
-def test_without_a_method_that_it_needs_nothing_is_wrapped(name: str) -> None:
+def test_without_a_required_method_nothing_is_wrapped(name: str) -> None:
     async def coroutine(self: Any) -> None:
-        """Its result would be another."""
+        """Return a coroutine, which is not the result that the hook expects."""
 
     for replacement in (None, coroutine):
         cls = fake.scheduler_class(fake.Calls())
@@ -273,7 +273,7 @@ def test_without_a_method_that_it_needs_nothing_is_wrapped(name: str) -> None:
         assert dict(vars(cls)) == as_they_were
 
 
-def test_a_ledger_that_fails_on_and_on_is_switched_off(
+def test_a_ledger_that_fails_repeatedly_is_disabled(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine.run()
@@ -297,8 +297,10 @@ def test_a_ledger_that_fails_on_and_on_is_switched_off(
     guard.failures["schedule"] += before
 
 
-def test_a_failure_costs_running_accounts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An account with a hole would look like any other."""
+def test_a_failure_drops_the_accounts_of_running_requests(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An account without one step would look like any other."""
     engine.run()
     observer = engine.observers[0]
     engine.scheduler.requests["new"] = fake.request("new")
@@ -307,7 +309,7 @@ def test_a_failure_costs_running_accounts(engine: Engine, monkeypatch: pytest.Mo
     with monkeypatch.context() as patched:
         patched.setattr(observer, "_decided", fake.raising([], "_decided"))
         engine.call("schedule", fake.output({"other": 1}))
-    assert observer._no_account == dropped + 1  # "other" had a track
+    assert observer._no_account == dropped + 1  # "other" was tracked
     output = fake.output({"other": 1, "new": 8}, ("new",))
     engine.call("schedule", output)
     assert set(observer._tracks) == {"new"}

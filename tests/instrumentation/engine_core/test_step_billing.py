@@ -70,7 +70,7 @@ class Request:
 
 @given(st.integers(0, 2**32), st.integers(64, 400))
 @settings(max_examples=25, deadline=None)
-def test_what_requests_are_billed_is_what_the_steps_took(seed: int, steps: int) -> None:
+def test_the_requests_bill_equals_the_steps_duration(seed: int, steps: int) -> None:
     chance = random.Random(seed)
     run = Run(chance, Ledger())
     for number in range(steps):
@@ -90,14 +90,14 @@ def test_what_requests_are_billed_is_what_the_steps_took(seed: int, steps: int) 
 
 
 def billing(steps: int, model: tuple[float, ...] = (0.0, 1.0, 0.0, 0.0, 1.0)) -> Billing:
-    """Steps of 1 s with one prefill token and one decode each."""
+    """Return the billing of steps of 1 s, with one prefill token and one decode each."""
     made = Billing()
     for step in range(steps):
         made.enter(step, Work(1, 0.5, 100.0, 1), 2, 1.0, model)
     return made
 
 
-def test_what_is_computed_again_is_waste() -> None:
+def test_recomputed_tokens_are_waste() -> None:
     made = Billing()
     for step, tokens in enumerate((100, 100, 1, 200)):
         decodes = 1 if tokens == 1 else 0
@@ -108,7 +108,7 @@ def test_what_is_computed_again_is_waste() -> None:
 
 
 def test_a_chunk_that_goes_beyond_what_was_lost_is_waste_in_part() -> None:
-    """Evicted in mid-prefill, half of the next chunk is new."""
+    """The request was preempted in the middle of its prefill, so half of the next chunk is new."""
     made = Billing()
     for step, tokens in enumerate((100, 200)):
         made.enter(step, Work(tokens, 0, 0, 0), 1, 1.0, (0, 1, 0, 0, 1))

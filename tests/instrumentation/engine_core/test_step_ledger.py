@@ -18,11 +18,11 @@ class KnownModel(StepModel):
         self.steps = 1000
 
     def learn(self, work: Work, duration: float) -> None:
-        """Learn nothing."""
+        """Do nothing."""
 
 
 def decode_step(others: int = 0, prefill: int = 0) -> Work:
-    """A step with our request and `others` decoding at 1,000 tokens of context each."""
+    """Return a step in which our request and `others` decode, with 1,000 tokens of context each."""
     return Work(prefill, 0.0, 1000.0 * (others + 1), others + 1)
 
 
@@ -34,7 +34,7 @@ def run(ledger: Ledger, works: list[Work], extra: dict[int, float] | None = None
 
 
 def tracked(prefill: int, decodes: int) -> Track:
-    """A request scheduled at 100 s: one prefill step, then a decode in each step."""
+    """Return a request scheduled at 100 s: one prefill step, then a decode in each step."""
     return Track(
         "r",
         scheduled=100.0,
@@ -43,7 +43,7 @@ def tracked(prefill: int, decodes: int) -> Track:
     )
 
 
-def test_alone_a_request_owns_all_of_it() -> None:
+def test_a_request_alone_has_only_own_time() -> None:
     ledger = Ledger(KnownModel())
     run(ledger, [Work(1000, 5e5, 0, 0), *(Work(0, 0, 1000 + k, 1) for k in range(1, 50))])
     account = ledger.settle(tracked(1000, 49))
@@ -55,7 +55,7 @@ def test_alone_a_request_owns_all_of_it() -> None:
 
 
 def test_a_co_scheduled_prefill_is_charged_to_others_prefill() -> None:
-    """10,000 tokens in one decode step cost α·P = 100 ms."""
+    """10,000 prefill tokens in a decode step add α·P = 100 ms."""
     ledger = Ledger(KnownModel())
     works = [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))]
     works[10] = decode_step(prefill=10_000)
@@ -69,7 +69,7 @@ def test_a_co_scheduled_prefill_is_charged_to_others_prefill() -> None:
 
 
 def test_batch_growth_is_charged_to_others_decode() -> None:
-    """Ten neighbours of 1,000 tokens cost 10 × (β·1,000 + δ) a step."""
+    """Ten more requests with 1,000 tokens of context add 10 × (β·1,000 + δ) to each step."""
     ledger = Ledger(KnownModel())
     run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step(others=10) for _ in range(20))])
     account = ledger.settle(tracked(1000, 20))
@@ -103,7 +103,7 @@ def test_preemption_is_from_eviction_to_having_caught_up() -> None:
 
 
 def test_steps_in_which_a_waiting_prefill_had_no_part_are_the_others() -> None:
-    """Asynchronous scheduling admits a request while a step of others runs."""
+    """With asynchronous scheduling, a request is admitted while a step without it runs."""
     ledger = Ledger(KnownModel())
     run(ledger, [Work(10_000, 5e7, 0, 0), Work(1000, 5e5, 0, 0)])
     account = ledger.settle(

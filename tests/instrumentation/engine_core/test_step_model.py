@@ -13,7 +13,7 @@ def truth_s(work: Work) -> float:
 
 
 def some_work(draw: random.Random) -> Work:
-    """Mostly decodes, and a prefill now and then, like a serving engine."""
+    """Return a step's work as in a serving engine: mostly decodes, and sometimes a prefill."""
     decodes = draw.randint(0, 32)
     tokens = draw.choice((0, 0, 0, draw.randint(1, 2048)))
     start = draw.randint(0, 4096)
@@ -22,7 +22,7 @@ def some_work(draw: random.Random) -> Work:
 
 
 def trained(noise: float, stall_every: int = 0, steps: int = 3000) -> StepModel:
-    """A model that has seen noisy steps, and a long stall now and then."""
+    """Return a model that was fitted to noisy steps, some with a long stall."""
     draw, model = random.Random(7), StepModel()
     for number in range(steps):
         work = some_work(draw)
@@ -34,7 +34,7 @@ def trained(noise: float, stall_every: int = 0, steps: int = 3000) -> StepModel:
 
 
 @pytest.mark.parametrize("stall_every", [0, 50])
-def test_it_learns_the_coefficients_stalls_or_not(stall_every: int) -> None:
+def test_the_fit_finds_the_coefficients_with_and_without_stalls(stall_every: int) -> None:
     model = trained(noise=0.1, stall_every=stall_every)
     draw = random.Random(8)
     errors = []
@@ -48,13 +48,13 @@ def test_it_learns_the_coefficients_stalls_or_not(stall_every: int) -> None:
     assert model.r_squared > 0.98
 
 
-def test_a_stall_is_the_surplus_and_noise_is_none() -> None:
+def test_a_stall_is_the_additional_time_and_noise_is_no_stall() -> None:
     model = trained(noise=0.05)
     assert model.stall_of(0.013, 0.010) == 0.0
     assert model.stall_of(1.010, 0.010) == pytest.approx(1.0, rel=0.01)
 
 
-def test_before_it_has_seen_enough_it_predicts_nothing() -> None:
+def test_without_enough_steps_the_model_predicts_nothing() -> None:
     model = StepModel()
     assert not model.ready
     assert model.error_ratio is None
@@ -68,7 +68,7 @@ def test_coefficients_are_never_negative() -> None:
     assert min(model.coefficients) >= 0.0
 
 
-def test_it_follows_a_machine_that_became_slower() -> None:
+def test_the_fit_follows_a_machine_that_became_slower() -> None:
     model, draw = trained(noise=0.02), random.Random(9)
     for _ in range(12000):
         work = some_work(draw)
@@ -78,7 +78,7 @@ def test_it_follows_a_machine_that_became_slower() -> None:
 
 
 def slowed(times: float, steps: int) -> tuple[StepModel, list[float]]:
-    """A machine that became slower, and the stalls found in its steps."""
+    """Return a model of a machine that became slower, and the stalls found in its steps."""
     model, draw, stalls = trained(noise=0.05), random.Random(9), []
     for _ in range(steps):
         work = some_work(draw)

@@ -10,7 +10,7 @@ class Backend(Enum):
 
 
 def a_config(**changes: Any) -> SimpleNamespace:
-    """A configuration in vLLM's shape; `part__name` changes one argument."""
+    """Return a configuration with vLLM's structure; `part__name` changes one argument."""
     parts: dict[str, dict[str, Any]] = {
         "model_config": {"model": "/home/ada/models/secret-8b", "dtype": "torch.bfloat16"},
         "cache_config": {"block_size": 16, "num_gpu_blocks": 4096},
@@ -49,14 +49,14 @@ def test_a_hub_name_that_looks_like_a_path_is_a_digest_too() -> None:
 
 
 def test_the_fingerprint_follows_arguments_and_not_measurements() -> None:
-    """Free memory differs at each start."""
+    """The amount of free memory differs at each start."""
     first = fingerprint(arguments_of(a_config()))
     assert first == fingerprint(arguments_of(a_config(cache__num_gpu_blocks=4099)))
     assert first != fingerprint(arguments_of(a_config(scheduler__max_num_seqs=128)))
 
 
-def test_uncounted_blocks_are_left_out() -> None:
-    """vLLM reports 0 until it has counted them."""
+def test_uncounted_blocks_are_omitted() -> None:
+    """vLLM reports 0 until it has counted the blocks."""
     assert "cache.num_gpu_blocks" not in arguments_of(a_config(cache__num_gpu_blocks=0))
 
 

@@ -18,7 +18,7 @@ def tell(proc: Path, stat: str, core: str) -> None:
 
 
 def test_totals_count_since_the_first_look(tmp_path: Path) -> None:
-    """Idle and disk wait are not busy; the kernel's user time includes guests."""
+    """Idle time and disk waits are not busy time; the kernel's user time includes guests."""
     own_cpu_s = iter((5.0, 7.5))
     seen = Processors(tmp_path, own_cpu_s=lambda: next(own_cpu_s))
     tell(tmp_path, "cpu  1000 10 100 5000 70 1 2 30 8 0", CORE.format(user=300, system=40))
@@ -58,7 +58,7 @@ def test_the_real_files_read_as_expected() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files are Linux's")
-def test_the_age_of_a_process_is_since_the_system_started_it(tmp_path: Path) -> None:
+def test_the_age_of_a_process_starts_at_its_creation(tmp_path: Path) -> None:
     assert 0 <= (own_age_s() or -1.0) < time.clock_gettime(time.CLOCK_BOOTTIME)
     assert own_age_s(tmp_path) is None
     (tmp_path / "self").mkdir()

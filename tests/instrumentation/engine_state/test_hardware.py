@@ -38,7 +38,7 @@ def test_a_cpu_has_no_gpus(platform: SimpleNamespace) -> None:
     assert machine_of(a_config("cpu"))[:2] == ("cpu", None)
 
 
-def test_the_shape_of_the_model_goes_with_it(platform: SimpleNamespace) -> None:
+def test_the_hardware_report_contains_the_models_shape(platform: SimpleNamespace) -> None:
     assert machine_of(a_config()).shape["hidden_size"] == 4096
 
 
@@ -52,14 +52,14 @@ def test_a_failing_device_name_is_absent(platform: SimpleNamespace) -> None:
     assert found.shape
 
 
-def test_a_config_of_another_form_is_harmless(platform: SimpleNamespace) -> None:
+def test_an_unexpected_configuration_is_harmless(platform: SimpleNamespace) -> None:
     assert machine_of(SimpleNamespace())[:3] == ("NVIDIA H100 80GB HBM3", None, {})
 
 
 def test_no_platform_starts_cuda(
     platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without NVML the name costs 500 MB of GPU memory in each process."""
+    """Without NVML, reading the device name would use 500 MB of GPU memory in each process."""
 
     class NonNvmlCudaPlatform:
         def get_device_name(self) -> str:

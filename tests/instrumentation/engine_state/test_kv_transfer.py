@@ -41,12 +41,12 @@ OFFLOADING_BEFORE = {
         ),
     ],
 )
-def test_each_known_shape_is_brought_to_one(stats: Any, told: dict[str, float]) -> None:
+def test_each_known_shape_is_converted_to_one_form(stats: Any, told: dict[str, float]) -> None:
     assert transferred(stats) == told
 
 
 @pytest.mark.parametrize("stats", [None, {}, {"hits": 3}, {"bytes_transferred": "many"}, 7])
-def test_what_is_not_known_is_left_out(stats: Any) -> None:
+def test_unknown_transfer_statistics_are_omitted(stats: Any) -> None:
     assert not any(transferred(stats).values())
 
 
@@ -56,6 +56,6 @@ def test_what_is_not_known_is_left_out(stats: Any) -> None:
         lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner),
     )
 )
-def test_whatever_it_is_nothing_raises(stats: Any) -> None:
-    """`record` runs on the server's event loop."""
+def test_no_transfer_statistics_raise(stats: Any) -> None:
+    """`record` runs on the server's event loop, where an exception would do harm."""
     assert transferred(stats) == {}

@@ -41,7 +41,7 @@ def test_numbers_kinds_and_ranks_are_reported() -> None:
 
 
 def test_lists_are_counts_of_their_values() -> None:
-    """One attribute for each layer would be about a hundred."""
+    """With one attribute per layer, there would be about a hundred attributes."""
     told = shape_of(a_config({"layer_types": ["sliding_attention"] * 5 + ["full_attention"]}))
     assert told["layer_types.sliding_attention"] == 5
     assert told["layer_types.full_attention"] == 1

@@ -7,7 +7,7 @@ from tailspan_vllm.engine_state.step_statistics import add_steps, load_of
 
 
 def scheduler(running: int, **more: Any) -> SimpleNamespace:
-    """The scheduler statistics of a step that every version has."""
+    """Return the scheduler statistics of a step that every vLLM version has."""
     return SimpleNamespace(
         num_waiting_reqs=2,
         num_running_reqs=running,
@@ -67,13 +67,13 @@ def test_newer_statistics_are_read() -> None:
     assert state.totals[names.MODELLED_FLOPS] == 18
 
 
-def test_a_load_is_read_of_a_step_of_gauges_or_of_nothing() -> None:
+def test_the_load_is_read_from_a_step_or_from_gauges() -> None:
     assert load_of(scheduler(4, num_skipped_waiting_reqs=1)) == (3, 4, 0.25)
     assert load_of({names.WAITING: 1, names.RUNNING: 2}) == (1, 2, None)
     assert load_of({}) == load_of(None) == (None, None, None)
 
 
-def test_what_is_over_is_zero_again() -> None:
+def test_a_state_that_ended_is_reported_as_zero() -> None:
     state = EngineState(0, 0, arguments={"lora.max_loras": 2})
     fetching = scheduler(
         1, running_lora_adapters={"a": 1}, num_kv_fetch_reqs_by_stage={"in_progress": 1}

@@ -60,12 +60,12 @@ def test_secrets_are_not_shown() -> None:
 
 @pytest.mark.parametrize(("given", "seconds"), [("2", 2.0), ("0.5", 0.5), ("10000", 10.0)])
 def test_a_time_limit_is_in_seconds_or_milliseconds(given: str, seconds: float) -> None:
-    """OpenTelemetry's Python exporters read seconds, the specification milliseconds."""
+    """OpenTelemetry's Python exporters read seconds, but the specification has milliseconds."""
     assert traces({"OTEL_EXPORTER_OTLP_TIMEOUT": given}).timeout_s == seconds
 
 
-def test_a_signals_own_variable_wins(tmp_path: Path) -> None:
-    """Except for the protocol, which all signals share."""
+def test_a_signals_own_variable_takes_precedence(tmp_path: Path) -> None:
+    """Only the protocol is shared by all signals."""
     certificate = tmp_path / "ca.pem"
     certificate.write_text("x")
     settings = settings_from(
@@ -106,6 +106,6 @@ texts = st.one_of(
 @given(st.dictionaries(st.sampled_from(VARIABLES), texts, max_size=6))
 def test_no_variable_raises(environ: dict[str, str]) -> None:
     settings: Settings = settings_from(environ)
-    if settings.protocol == "http/protobuf":  # a gRPC channel for each example takes too long
+    if settings.protocol == "http/protobuf":  # a gRPC channel per example takes too long
         for destination in settings.destinations.values():
             post_to(destination)

@@ -36,7 +36,7 @@ def test_a_start_is_sent_once_if_accepted() -> None:
     assert f"{names.ARGUMENT}scheduler.max_num_seqs" in {pair.key for pair in record.attributes}
 
 
-def test_it_is_resent_at_growing_intervals() -> None:
+def test_a_start_is_sent_again_at_growing_intervals() -> None:
     collector = Collector(Verdict.UNREACHABLE, Verdict.UNREACHABLE)
     starts = EngineStarts(collector, backoff=Backoff(jitter=lambda: 1.0))
     for now in (0.0, 0.5 * FIRST_PAUSE_S, FIRST_PAUSE_S, 2.5 * FIRST_PAUSE_S, 3 * FIRST_PAUSE_S):
@@ -54,7 +54,7 @@ def test_a_start_that_is_refused_is_not_sent_again_and_takes_no_other_along() ->
 
 
 def test_after_an_outage_it_is_resent_unchanged() -> None:
-    """The collector that returns may have an empty database."""
+    """The collector may return with an empty database."""
     collector = Collector()
     starts = EngineStarts(collector)
     starts.send([a_state()], RESOURCE, 0.0)

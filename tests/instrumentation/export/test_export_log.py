@@ -24,7 +24,7 @@ class Log:
         return [record.getMessage() for record in self._caplog.records]
 
 
-def test_an_outage_is_two_lines_whatever_the_signals(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_logs_two_lines_for_all_signals(caplog: pytest.LogCaptureFixture) -> None:
     log = Log(caplog)
     for signal, outcome in (
         *(("traces", AWAY), ("metrics", AWAY), ("traces", AWAY)),
@@ -46,7 +46,7 @@ def test_a_busy_collector_is_not_absent(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_a_refusal_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
-    """Only the status code is compared: the text may differ each time."""
+    """Only the status code is compared, because the text may differ each time."""
     log = Log(caplog)
     for number in range(50):
         log.reports.note("traces", Outcome(Verdict.REFUSED, f"INVALID_ARGUMENT: span {number}"))

@@ -31,7 +31,7 @@ STATE = SimpleNamespace(
 
 
 class Collector:
-    """Accepts reports or not, at a time that the test sets."""
+    """A collector that accepts or refuses reports; the test sets the time."""
 
     def __init__(self, *answers: Verdict) -> None:
         self.now = time.monotonic()
@@ -48,14 +48,14 @@ class Collector:
         self.reports.send(in_flight, TELLER.in_flight, RESOURCE)
 
     def told(self) -> list[Any]:
-        ahead_ns = time.time_ns() + 86_400 * 10**9  # they are not due yet
+        ahead_ns = time.time_ns() + 86_400 * 10**9  # the reports carry future times
         batch = normalise_events(self.messages[-1].SerializeToString(), ahead_ns)
         assert not batch.refused
         return batch.in_flight
 
 
 def a_flight(age_s: float, **headers: bytes) -> Flight:
-    """A chat request that the engine has had for this long."""
+    """Return a chat request that the engine received this long ago."""
     given = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
     scope = {"method": "POST", "path": "/v1/chat/completions", "headers": given}
     exchange = Exchange(scope, {b"x-tenant-id", b"traceparent"})
@@ -73,7 +73,7 @@ def in_flight(*flights: Flight) -> InFlight:
     return made
 
 
-def test_a_report_has_what_the_row_will_have() -> None:
+def test_a_report_has_the_same_fields_as_the_row() -> None:
     collector = Collector()
     trace = b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"
     flight = a_flight(20, x_tenant_id=b"acme", traceparent=trace)
@@ -127,7 +127,7 @@ def test_each_report_has_the_age_at_the_previous_one() -> None:
     assert second.ttft_s == pytest.approx(22.0)
 
 
-def test_a_report_is_sent_until_it_is_accepted_and_no_other_meanwhile() -> None:
+def test_a_report_is_sent_until_it_is_accepted_before_the_next_one() -> None:
     collector = Collector(Verdict.UNREACHABLE, Verdict.BUSY)
     several = in_flight(a_flight(20))
     for _ in range(3):
@@ -137,7 +137,7 @@ def test_a_report_is_sent_until_it_is_accepted_and_no_other_meanwhile() -> None:
     assert len({message.SerializeToString() for message in collector.messages}) == 2
 
 
-def test_a_refused_report_was_never_made() -> None:
+def test_a_refused_report_does_not_count_as_sent() -> None:
     collector, flight = Collector(Verdict.REFUSED), a_flight(20)
     collector.send(in_flight(flight))
     assert flight.reported_at is None
@@ -148,7 +148,7 @@ def test_a_refused_report_was_never_made() -> None:
     assert report.reported_in_flight_s is None
 
 
-def test_a_request_that_ends_while_it_is_reported_is_left_out() -> None:
+def test_a_request_that_ends_during_a_report_is_omitted() -> None:
     collector, several = Collector(), in_flight(a_flight(20), a_flight(20))
 
     def tell(flight: Flight, now: float) -> Any:
@@ -159,7 +159,7 @@ def test_a_request_that_ends_while_it_is_reported_is_left_out() -> None:
     assert not collector.messages
 
 
-def test_a_hundred_thousand_requests_make_no_larger_report() -> None:
+def test_a_report_of_a_hundred_thousand_requests_is_bounded() -> None:
     collector = Collector()
     oldest = [a_flight(60) for _ in range(MAX_REQUESTS)]
     rest = a_flight(30)
@@ -175,7 +175,7 @@ def test_a_hundred_thousand_requests_make_no_larger_report() -> None:
     assert not collector.reports._before
 
 
-def test_requests_that_come_and_go_meanwhile_do_no_harm() -> None:
+def test_requests_that_start_and_end_during_a_report_do_no_harm() -> None:
     several, stop = in_flight(), threading.Event()
 
     def serve() -> None:

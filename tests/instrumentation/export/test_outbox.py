@@ -10,7 +10,7 @@ POISON = "poison"
 
 
 class Setting:
-    """An outbox for strings, with a scripted collector and a clock set by hand."""
+    """An outbox for strings, with a scripted collector and a fake clock."""
 
     def __init__(self, batch_limit: int = 512) -> None:
         self.now = 0.0
@@ -45,7 +45,7 @@ def _encode(items: Sequence[str]) -> bytes:
 
 
 @pytest.mark.parametrize("refused", [{0}, {399}, {511}, {3, 4, 5}, {0, 100, 511}])
-def test_one_refused_item_costs_no_other(refused: set[int]) -> None:
+def test_one_refused_item_does_not_affect_the_others(refused: set[int]) -> None:
     setting = Setting()
     items = [POISON if index in refused else str(index) for index in range(600)]
     queue, taken = deque(items), list[str]()
@@ -56,17 +56,17 @@ def test_one_refused_item_costs_no_other(refused: set[int]) -> None:
     assert setting.accepted == [item for item in items if item != POISON]
     assert setting.dropped == {"refused": len(refused)}
     setting.outbox.send(deque(map(str, range(600))))
-    assert len(setting.posted[-1]) >= 88  # sizes grow again
+    assert len(setting.posted[-1]) >= 88  # message sizes grow again
 
 
-def test_an_item_that_cannot_be_encoded_costs_no_other() -> None:
+def test_an_item_that_cannot_be_encoded_does_not_affect_the_others() -> None:
     setting = Setting()
     setting.outbox.send(deque(["a", "\ud800", "b"]))
     assert setting.accepted == ["a", "b"]
     assert setting.dropped == {"refused": 1}
 
 
-def test_a_collector_that_refuses_everything_is_not_asked_without_end() -> None:
+def test_a_collector_that_refuses_everything_gets_few_retries() -> None:
     setting = Setting()
     setting.answer = Outcome(Verdict.REFUSED)
     queue = deque(map(str, range(512)))
@@ -89,7 +89,7 @@ def test_a_busy_collector_gets_the_same_batch_after_its_own_pause() -> None:
     assert not setting.dropped
 
 
-def test_a_denied_sender_loses_one_batch_a_pause() -> None:
+def test_a_denied_sender_drops_one_batch_per_pause() -> None:
     setting = Setting(batch_limit=2)
     setting.answer = Outcome(Verdict.DENIED, "HTTP 401 Unauthorized")
     queue = deque("abcdef")
@@ -101,7 +101,7 @@ def test_a_denied_sender_loses_one_batch_a_pause() -> None:
     assert setting.accepted == list("cdef")
 
 
-def test_what_a_collector_rejects_of_an_accepted_batch_is_counted() -> None:
+def test_items_rejected_in_an_accepted_batch_are_counted() -> None:
     setting = Setting()
     setting.answer = Outcome(Verdict.ACCEPTED, "partial success", rejected=10**9)
     queue = deque("abc")

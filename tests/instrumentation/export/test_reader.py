@@ -44,7 +44,7 @@ def closed() -> Iterator[None]:
 
 
 class Waiting:
-    """A reader whose backlog holds a request that has just ended."""
+    """A reader whose backlog has a request that has just ended."""
 
     def __init__(self, **changes: Any) -> None:
         self.drops = Drops()
@@ -78,7 +78,7 @@ class Waiting:
         return list(self.backlog.spans)
 
 
-def test_a_request_that_ends_before_the_link_is_there_waits_for_its_account() -> None:
+def test_a_request_that_ends_before_the_link_opens_waits_for_its_account() -> None:
     """The engine opens its link at its first request."""
     waiting = Waiting()
     assert waiting.complete() == []
@@ -109,7 +109,7 @@ def test_a_request_without_an_account_does_not_wait() -> None:
     assert len(Waiting(awaits_account=False).complete()) == 1
 
 
-def test_what_cannot_be_completed_or_encoded_is_counted() -> None:
+def test_incomplete_or_unencodable_requests_are_counted() -> None:
     waiting = Waiting(delivered=float("nan"))
 
     def fails() -> RequestRecord:

@@ -9,7 +9,7 @@ PATIENCE_S = 20
 
 
 @pytest.mark.parametrize("failure", [ValueError, SystemExit, MemoryError])
-def test_a_thread_that_fails_comes_back_after_a_growing_pause(
+def test_a_failed_thread_restarts_after_a_growing_pause(
     failure: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restarting_thread, "FIRST_PAUSE_S", 0.01)
@@ -44,7 +44,7 @@ def test_a_pause_ends_with_the_program() -> None:
     assert not kept.alive
 
 
-def test_what_has_ended_is_started_at_most_once_a_second() -> None:
+def test_an_ended_thread_is_restarted_at_most_once_per_second() -> None:
     now, runs = 0.0, list[None]()
     kept = RestartingThread("kept", lambda: runs.append(None), threading.Event(), clock=lambda: now)
     for _ in range(3):

@@ -90,7 +90,7 @@ def test_records_arrive_and_closing_sends_the_rest(sending: Callable[..., Sender
 
 
 def test_grpc_takes_what_we_encode(sending: Callable[..., Sender]) -> None:
-    """The stub serialises another message class than the one it was made for."""
+    """The generated stub must accept the sender's own message class."""
     with collecting() as (sink, collector):
         sender = sending(
             f"http://127.0.0.1:{collector.grpc_port}", OTEL_EXPORTER_OTLP_PROTOCOL="grpc"
@@ -104,7 +104,7 @@ def test_grpc_takes_what_we_encode(sending: Callable[..., Sender]) -> None:
 def test_spans_do_not_follow_vllms_own(
     sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For its native spans vLLM sets a variable in its children that is also ours."""
+    """For native spans, vLLM sets a variable in its children that the plugin also reads."""
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}")
         elsewhere = f"http://127.0.0.1:{free_port()}"
@@ -121,7 +121,7 @@ def test_a_full_batch_does_not_wait_for_its_turn(sending: Callable[..., Sender])
             OTEL_BSP_MAX_EXPORT_BATCH_SIZE="4",
         )
         sender.submit(partial(a_record, 0))
-        until(lambda: sink.requests)  # the first round is at once
+        until(lambda: sink.requests)  # the first round has no delay
         for number in range(1, 5):
             sender.submit(partial(a_record, number))
         until(lambda: len(sink.requests) == 5)
@@ -139,7 +139,7 @@ def test_every_second_has_a_sample(sending: Callable[..., Sender]) -> None:
         assert len({sample.at_unix_ns for sample in sink.samples}) >= 3
     assert sink.samples[-1].process_cpu_s_total is not None
     assert sink.samples[-1].host_cpus is not None
-    assert sink.samples[-1].core_cpu_s_total is None  # no engine core is known yet
+    assert sink.samples[-1].core_cpu_s_total is None  # no engine core is connected yet
 
 
 def test_a_full_queue_drops_and_counts(
@@ -166,7 +166,7 @@ def test_a_full_queue_drops_and_counts(
 
 
 def test_a_retried_span_keeps_its_id(sending: Callable[..., Sender]) -> None:
-    """The store fails after the collector has read the batch; the repeat is one row."""
+    """The store fails after the collector read the batch; the retry must not add a second row."""
     with collecting() as (sink, collector):
         sink.failure = OSError("disk full")
         sender = sending(f"http://127.0.0.1:{collector.http_port}")
@@ -186,7 +186,7 @@ def test_the_sdk_switch_stops_spans(sending: Callable[..., Sender], switch: str)
     assert not sender._reading.alive
 
 
-def test_an_unreadable_record_costs_no_other(sending: Callable[..., Sender]) -> None:
+def test_an_unreadable_record_does_not_affect_the_others(sending: Callable[..., Sender]) -> None:
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}")
         broken, strange = a_record(1), a_record(2)
@@ -220,7 +220,7 @@ def test_a_start_is_sent_after_an_outage(sending: Callable[..., Sender], protoco
         assert len(sink.starts) == 1
         assert sink.starts[0].at_unix_ns == state.started_unix_ns
     if protocol == "grpc":
-        return  # its exporter has its own retries; one arrival is enough
+        return  # the gRPC exporter has its own retries, so one start is enough
     until(lambda: sender._reports.away)
     with collecting(port) as (again, _):
         until(lambda: again.starts)
@@ -231,7 +231,7 @@ POISON = b"poison"
 
 
 class Picky(http.server.ThreadingHTTPServer):
-    """A collector that rejects any message that holds a certain text."""
+    """A collector that rejects any message that contains a given text."""
 
     daemon_threads = True
 
@@ -272,7 +272,7 @@ def picky() -> Iterator[Picky]:
     thread.join()
 
 
-def test_a_refused_request_costs_no_other_and_is_logged(
+def test_a_refused_request_does_not_affect_the_others_and_is_logged(
     sending: Callable[..., Sender], picky: Picky, caplog: pytest.LogCaptureFixture
 ) -> None:
     sender = sending(f"http://127.0.0.1:{picky.server_port}")
@@ -332,7 +332,7 @@ def test_a_thread_that_ends_is_started_again(
 
 
 def test_the_link_is_read_during_an_export(sending: Callable[..., Sender], picky: Picky) -> None:
-    """When it waited, 2,280 of 2,800 accounts were lost in 14 s."""
+    """When the link was not read during an export, 2,280 of 2,800 accounts were lost in 14 s."""
     picky.held.clear()
     sender = sending(f"http://127.0.0.1:{picky.server_port}", OTEL_EXPORTER_OTLP_TIMEOUT="20")
     reads: list[float] = []
@@ -365,7 +365,7 @@ def test_a_replica_is_not_named_before_its_port_is_known(sending: Callable[..., 
         assert {row.replica.rpartition(":")[2] for row in sink.samples + sink.starts} == {"8300"}
 
 
-def test_a_name_that_comes_too_late_is_used_from_then_on(
+def test_a_late_replica_name_is_used_from_then_on(
     sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sender_module, "NAME_WAIT_S", 0.05)
@@ -381,7 +381,7 @@ def test_a_name_that_comes_too_late_is_used_from_then_on(
 
 
 def test_a_program_without_a_port_is_reported(sending: Callable[..., Sender]) -> None:
-    """An offline `LLM` builds no application."""
+    """An offline `LLM` builds no HTTP application."""
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", port=None)
         sender.expect()

@@ -42,8 +42,8 @@ def test_an_allowance_is_a_rate_with_a_burst() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_full_queue_is_a_reason_from_the_start(count: int) -> None:
-    """A missing total would look as if it were not measured."""
+def test_the_reason_full_queue_is_reported_from_the_start(count: int) -> None:
+    """Without the total, a reader could not distinguish 0 from "not measured"."""
     drops = Drops()
     drops.add(count, QUEUE_FULL)
     assert drops.snapshot() == {QUEUE_FULL: count}

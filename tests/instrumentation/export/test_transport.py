@@ -29,7 +29,7 @@ RETRY = RetryInfo(retry_delay=Duration(seconds=7))
 
 
 class Answers(http.server.ThreadingHTTPServer):
-    """Gives every message the same answer, and records what arrived."""
+    """A server that responds the same to every message, and records the messages."""
 
     daemon_threads = True
 
@@ -90,7 +90,7 @@ def answering(
     ],
 )
 def test_http_statuses(status: int, verdict: Verdict) -> None:
-    """Four are retryable; a redirect is not followed with our headers."""
+    """Four statuses are retryable. A redirect is not followed, because the headers are secret."""
     with answering(status, {"location": "http://127.0.0.1:9/"}) as (server, post):
         outcome = post()
         assert (outcome.verdict, len(server.received)) == (verdict, 1)
@@ -118,7 +118,7 @@ def test_http_headers_and_compression_are_sent() -> None:
 
 
 def test_a_partial_success_is_counted_and_its_words_are_one_short_line() -> None:
-    """Another program's text enters this server's log."""
+    """The text comes from another program, and is written to this server's log."""
     body = PARTIAL.SerializeToString()
     with answering(200, {"content-type": "application/x-protobuf"}, body) as (_, post):
         assert post() == Outcome(Verdict.ACCEPTED, "partial success: too old", rejected=3)
@@ -163,7 +163,7 @@ RETRYABLE = {
 
 
 def test_grpc_codes() -> None:
-    """Six are retryable; RESOURCE_EXHAUSTED only with a RetryInfo."""
+    """Six codes are retryable; RESOURCE_EXHAUSTED is retryable only with a RetryInfo."""
     answers: list[tuple[Any, tuple[tuple[str, bytes], ...]]] = []
 
     def answer(_: bytes, context: Any) -> bytes:

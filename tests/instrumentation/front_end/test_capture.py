@@ -17,7 +17,7 @@ from tailspan_vllm.settings import settings_from
 
 
 class State(SimpleNamespace):
-    """The state of a request in vLLM's output processor at its end."""
+    """The state of a request in vLLM's output processor at the request's end."""
 
 
 def a_state(**given: Any) -> State:
@@ -153,7 +153,7 @@ def test_the_load_is_that_of_the_arrival(server: Server) -> None:
 
 
 def test_vllms_own_state_is_not_kept_alive(server: Server, exchange: Exchange) -> None:
-    """It holds the prompt and the answer."""
+    """vLLM's state contains the prompt and the response."""
     gc.disable()
     try:
         flight, state = server.capture.flight_began(None), a_state()
@@ -166,7 +166,7 @@ def test_vllms_own_state_is_not_kept_alive(server: Server, exchange: Exchange) -
         del state
         assert gone() is None
         assert len(server.records) == 1
-        assert not exchange.flights  # and no reference cycle
+        assert not exchange.flights  # there is no reference cycle
     finally:
         gc.enable()
 

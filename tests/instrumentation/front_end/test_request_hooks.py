@@ -30,7 +30,7 @@ def an_event(kind: str) -> Any:
 
 
 class Server:
-    """A front end with hooks, and what was captured of it."""
+    """A front end with hooks, and the records that they captured."""
 
     def __init__(self, calls: fake.Calls | None = None, processor: Any = None) -> None:
         self.calls = calls or fake.Calls()
@@ -84,7 +84,7 @@ class Server:
             self.calls.check(self.manager, "record_admission_rejection", None, "queue full")
         finally:
             current.reset(token)
-        exchange.refused = None  # it was answered nevertheless
+        exchange.refused = None  # the request was answered in spite of the rejection
         exchange.answered({"type": "http.response.start", "status": 200, "headers": []})
         exchange.first_byte = exchange.delivered = time.monotonic()
         guard.harmless("exchange_end")(self.capture.exchange_ended)(exchange)
@@ -92,7 +92,7 @@ class Server:
 
 
 def test_a_call_without_faults_counts_no_failure() -> None:
-    """Otherwise the tests below would prove nothing."""
+    """Without this check, the tests below would prove nothing."""
     server, before = Server(), failures()
     server.serve()
     assert server.missing == []
@@ -144,13 +144,13 @@ THINGS = [
     "change", [None, lambda: None, lambda: 3, lambda: "text", lambda: iter(())]
 )
 @pytest.mark.parametrize(("kind", "attribute"), THINGS)
-def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, change: Any) -> None:
+def test_any_changed_attribute_of_vllm_is_harmless(kind: str, attribute: str, change: Any) -> None:
     def changed(what: str, thing: Any) -> None:
         if what != kind:
             return
         if change is not None:
             setattr(thing, attribute, change())
-        elif attribute != "request_id":  # the original needs it
+        elif attribute != "request_id":  # the original function needs this attribute
             vars(thing).pop(attribute, None)
 
     server = Server()
@@ -163,8 +163,8 @@ def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, chan
     assert not server.capture._lost
 
 
-def test_an_iterator_among_the_arguments_or_results_is_left_alone() -> None:
-    """It can be read only once."""
+def test_iterators_in_arguments_and_results_are_not_consumed() -> None:
+    """An iterator can be read only once."""
     server, before = Server(), failures()
     events = iter([an_event("PREEMPTED")])
     state = server.add("one")
@@ -178,7 +178,7 @@ def test_an_iterator_among_the_arguments_or_results_is_left_alone() -> None:
     assert failures() == before + 2
 
 
-def test_what_the_front_end_raises_is_raised() -> None:
+def test_exceptions_of_the_front_end_are_passed_on() -> None:
     server = Server()
     state = server.add("one")
     for owner, name, arguments in (
@@ -197,7 +197,7 @@ def test_what_the_front_end_raises_is_raised() -> None:
         assert len(server.calls.made) == before + 1
 
 
-def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
+def test_a_later_vllm_may_rename_and_reorder_parameters() -> None:
     calls = fake.Calls()
 
     class OutputProcessor(fake.output_processor_class(calls)):  # type: ignore[misc]  # made by a function
@@ -220,7 +220,7 @@ def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
 @pytest.mark.parametrize("name", ["add_request", "_update_stats_from_finished"])
 def test_without_a_method_only_the_http_edge_reports(name: str) -> None:
     async def coroutine(self: Any) -> None:
-        """Its result would be another."""
+        """Return a coroutine, which is not the result that the hook expects."""
 
     for replacement in (None, coroutine):
         calls = fake.Calls()
@@ -262,8 +262,8 @@ def test_a_failed_request_is_reported_by_the_http_edge(monkeypatch: pytest.Monke
         assert len(server.told) == 4
 
 
-def test_many_prompts_of_one_call_cost_their_number_and_not_its_square() -> None:
-    """A client chooses the number, and may leave."""
+def test_many_prompts_of_one_call_take_linear_time() -> None:
+    """A client chooses the number of prompts, and may disconnect."""
     server = Server()
     exchange = Exchange({"type": "http", "method": "POST", "path": "/v1/completions"})
     token = current.set(exchange)
@@ -280,7 +280,7 @@ def test_many_prompts_of_one_call_cost_their_number_and_not_its_square() -> None
     assert len(server.told) == len(ids)
     assert not getattr(server.processor, OPEN)
     assert not exchange.flights
-    assert time.monotonic() - begun < 20  # 0.5 s; quadratic time took minutes
+    assert time.monotonic() - begun < 20  # 0.5 s; with quadratic time, minutes
 
 
 def test_requests_with_unseen_ends_are_dropped() -> None:

@@ -64,7 +64,7 @@ def traces(message: bytes) -> ExportTraceServiceRequest:
 
 
 def in_order(message: ExportTraceServiceRequest) -> ExportTraceServiceRequest:
-    """The message with the attributes of each span sorted by key."""
+    """Return the message with the attributes of each span sorted by key."""
     for span in message.resource_spans[0].scope_spans[0].spans:
         span.attributes.sort(key=lambda attribute: attribute.key)
     return message
@@ -72,7 +72,7 @@ def in_order(message: ExportTraceServiceRequest) -> ExportTraceServiceRequest:
 
 @given(st.text(st.characters(categories=["Cs"]), min_size=1, max_size=5))
 def test_half_a_character_is_replaced(hostile: str) -> None:
-    """A client's label must not lose its batch."""
+    """A client's label must not make its batch invalid."""
     span = ReadableSpan(
         "chat",
         SpanContext(1, 2, False),
@@ -85,7 +85,7 @@ def test_half_a_character_is_replaced(hostile: str) -> None:
     assert set(told.value.string_value) == {"?"}
 
 
-def test_nothing_is_not_a_batch() -> None:
+def test_an_empty_batch_is_not_encoded() -> None:
     with pytest.raises(ValueError, match="no spans"):
         encode([])
 

@@ -16,7 +16,7 @@ RESOURCE = Resource({"service.name": "vllm"})
 
 
 def a_record(**given: object) -> RequestRecord:
-    """An answered request of 1 s that began 100 s after the clock's zero."""
+    """Return the record of a request of 1 s that began 100 s after the clock's zero."""
     fields: dict[str, object] = {
         "received": 100.0,
         "delivered": 101.0,
@@ -49,8 +49,8 @@ def test_ttft_is_from_received_to_the_first_byte() -> None:
     assert unseen[names.TTFT] == 100.4 - 100.0
 
 
-def test_an_answer_that_never_began_has_no_ttft() -> None:
-    """The bytes of an error message are no first token."""
+def test_a_response_that_did_not_begin_has_no_ttft() -> None:
+    """The first byte of an error message is not a first token."""
     refused = a_record(
         outcome="rejected", queued=None, scheduled=None, first_token=None, last_token=None
     )
@@ -68,7 +68,7 @@ def test_a_parent_is_kept_and_an_orphan_is_a_root() -> None:
     assert span_of(a_record(), RESOURCE).parent is None
 
 
-def test_what_is_encoded_is_valid_otlp() -> None:
+def test_encoded_spans_are_valid_otlp() -> None:
     span = span_of(a_record(), RESOURCE)
     ours = ExportTraceServiceRequest.FromString(encode([span]))
     theirs = encode_spans([span])
@@ -84,7 +84,7 @@ def test_what_is_encoded_is_valid_otlp() -> None:
     assert told == {names.WAITING, names.STEPS, names.SPANS_DROPPED}
 
 
-def test_samples_of_several_instants_go_out_together() -> None:
+def test_samples_of_several_instants_are_sent_together() -> None:
     state = EngineState(0, 0, gauges={names.WAITING: 0}, totals={names.STEPS: 0})
     samples = []
     for at in (1, 2, 3):

@@ -9,7 +9,7 @@ from tailspan_vllm.request.in_flight import STOPPED_S, InFlight, LastStep
 
 
 class Clock:
-    """A monotonic clock that the test moves by one second a sample."""
+    """A monotonic clock that advances by one second per sample."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -38,7 +38,11 @@ class Process:
         return flight
 
     def look(self, seconds: int = 1, stepping: int | None = None) -> dict[str, Any]:
-        """Let seconds pass; in each of them one engine takes a step, or none."""
+        """Advance the clock second by second, and return the last gauges.
+
+        Args:
+            stepping: the engine that takes a step in each second; None for no engine.
+        """
         told: dict[str, Any] = {}
         for _ in range(seconds):
             self.clock.now += 1
@@ -96,14 +100,14 @@ def test_any_source_reports_a_step(process: Process, total: str | None) -> None:
 
 
 def test_an_idle_engine_beside_a_busy_one_does_not_hang(clock: Clock) -> None:
-    """A front end does not see which engine has which request."""
+    """A front end cannot observe which engine has which request."""
     process = Process(clock, engines=2)
     process.begin()
     assert process.look(100, stepping=1)[names.LAST_STEP_AGE] == 0
     assert process.look(100)[names.LAST_STEP_AGE] == 100
 
 
-def test_a_process_that_stood_still_itself_reports_no_hang(process: Process) -> None:
+def test_a_process_that_was_stopped_reports_no_hang(process: Process) -> None:
     process.begin()
     process.look(1)
     process.clock.now += 10 * STOPPED_S

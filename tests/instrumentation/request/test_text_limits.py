@@ -24,5 +24,5 @@ def test_ids_that_differ_after_the_limit_stay_different() -> None:
     assert first[:200] == second[:200] == "x" * 200
 
 
-def test_ids_that_differ_in_what_cannot_be_encoded_stay_different() -> None:
+def test_ids_with_different_unencodable_characters_stay_different() -> None:
     assert len({bounded_id("a\ud800"), bounded_id("a\udfff"), bounded_id("a?")}) == 3

@@ -11,7 +11,7 @@ MakeTree = Callable[[dict[str, str]], SourceTree]
 
 @pytest.fixture
 def make_tree(tmp_path: Path) -> MakeTree:
-    """Write a source tree of these modules, by path."""
+    """Write these modules, by path, and return the source tree."""
 
     def make(modules: dict[str, str]) -> SourceTree:
         for path, text in modules.items():

@@ -32,7 +32,7 @@ def test_an_uncached_version_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     assert DOCS.read_bytes() == before
 
 
-def test_a_version_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_version_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["--versions", "twelve"])
     assert left.value.code == 2
@@ -40,7 +40,7 @@ def test_a_version_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.real
-def test_the_installed_vllm_keeps_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_installed_vllm_fulfils_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
     found = next(ENVIRONMENT.glob("lib/python3*/site-packages/vllm"), None)
     if found is None:
         pytest.skip("no vLLM is installed here; make vllm installs one")

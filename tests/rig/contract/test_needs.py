@@ -35,12 +35,12 @@ def _outputs(call: str, parameters: str = "self, req_state, why, stats") -> dict
     "call",
     ["self._finished(s, r, i)", "self._finished(s, reason=r)", "self._finished(*every)", "pass"],
 )
-def test_a_call_that_our_wrapper_can_take_is_fine(make_tree: MakeTree, call: str) -> None:
+def test_a_call_that_the_wrapper_accepts_is_fine(make_tree: MakeTree, call: str) -> None:
     assert FINISHED.check(make_tree(_outputs(call)), ("a.py",)).status == "ok"
 
 
 def test_a_call_by_a_keyword_that_our_wrapper_lacks_is_found(make_tree: MakeTree) -> None:
-    """Such a call would raise in vLLM's process."""
+    """Such a call would raise an exception in vLLM's process."""
     tree = make_tree(_outputs("self._finished(req_state=s, why=r)"))
     finding = FINISHED.check(tree, ("a.py",))
     assert finding.status == "different"
@@ -52,7 +52,7 @@ def test_the_calls_of_another_class_do_not_count(make_tree: MakeTree) -> None:
     assert FINISHED.check(tree, ("a.py",)).status == "ok"
 
 
-def test_a_method_that_takes_less_than_we_pass_is_found(make_tree: MakeTree) -> None:
+def test_a_method_with_too_few_parameters_is_found(make_tree: MakeTree) -> None:
     finding = FINISHED.check(make_tree(_outputs("pass", "self, state")), ("a.py",))
     assert finding.status == "different"
     assert "(state)" in finding.detail
@@ -66,7 +66,7 @@ def test_a_missing_method_or_class_is_missing(make_tree: MakeTree, text: str) ->
 
 
 def test_a_return_annotation_is_compared(make_tree: MakeTree) -> None:
-    """`list[str]` became `None`: what we read is gone."""
+    """With `None` instead of `list[str]`, the plugin would have nothing to read."""
     need = Method("A", "abort", returns="list[str]")
     tree = make_tree({"a.py": "class A:\n    def abort(self) -> None: ..."})
     assert need.check(tree, ("a.py",)).status == "different"
@@ -76,7 +76,7 @@ def test_a_return_annotation_is_compared(make_tree: MakeTree) -> None:
     ("body", "status"), [("return 1", "different"), ("return super().schedule()", "ok")]
 )
 def test_an_override_must_call_what_we_wrap(make_tree: MakeTree, body: str, status: str) -> None:
-    """A vLLM subclass that replaces the method would bypass our wrapper."""
+    """A vLLM subclass that replaces the method would bypass the plugin's wrapper."""
     tree = make_tree(
         {
             "s/base.py": "class Scheduler:\n    def schedule(self): ...",
@@ -92,7 +92,7 @@ def test_an_override_must_call_what_we_wrap(make_tree: MakeTree, body: str, stat
     assert need.check(tree, ("s/base.py",)).status == status
 
 
-def test_a_class_is_found_where_it_lay_before(make_tree: MakeTree) -> None:
+def test_a_class_is_found_at_its_earlier_path(make_tree: MakeTree) -> None:
     tree = make_tree({"old.py": "class A:\n    x: int", "new.py": ""})
     assert Attributes("A", ("x",)).check(tree, ("new.py", "old.py")).status == "ok"
 
@@ -105,7 +105,7 @@ def test_missing_attributes_are_named(make_tree: MakeTree) -> None:
     assert finding.detail == "A has no x, z"
 
 
-def test_a_class_that_closes_itself_is_different(make_tree: MakeTree) -> None:
+def test_a_class_with_slots_differs(make_tree: MakeTree) -> None:
     need = Attributes("A", ("x",), settable=True)
     tree = make_tree({"a.py": "@dataclass(slots=True)\nclass A:\n    x: int"})
     assert need.check(tree, ("a.py",)).status == "different"
@@ -122,7 +122,7 @@ def test_a_class_that_closes_itself_is_different(make_tree: MakeTree) -> None:
     ],
 )
 def test_a_constant_holds_only_expected_values(make_tree: MakeTree, text: str, status: str) -> None:
-    """Fewer values are fine; a new one needs a look."""
+    """Fewer values are accepted; a new value must be reviewed."""
     need = Constant("REASONS", ("stop", "length"))
     assert need.check(make_tree({"a.py": text}), ("a.py",)).status == status
 
@@ -147,12 +147,14 @@ def test_a_renamed_process_is_reported(make_tree: MakeTree) -> None:
         (Contains("A.g", ("load()",), never=True), "ok"),
     ],
 )
-def test_what_a_function_does_inside(make_tree: MakeTree, need: Need, status: str) -> None:
+def test_a_functions_source_is_checked_for_texts(
+    make_tree: MakeTree, need: Need, status: str
+) -> None:
     tree = make_tree({"a.py": "class A:\n    def f(self):\n        load()"})
     assert need.check(tree, ("a.py",)).status == status
 
 
-def test_a_text_is_looked_for_in_a_class_or_in_a_module(make_tree: MakeTree) -> None:
+def test_a_text_is_searched_in_a_class_or_a_module(make_tree: MakeTree) -> None:
     tree = make_tree({"vllm/a.py": "class Names:\n    X = 'gen_ai.x'\nY = 'vllm:y_total'\n"})
     where = ("vllm/a.py",)
     assert Attribute("Names", "gen_ai.x").check(tree, where).status == "ok"

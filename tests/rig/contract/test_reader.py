@@ -41,7 +41,7 @@ def test_attributes_come_from_fields_methods_and_self(make_tree: MakeTree) -> No
     assert "local" not in found
 
 
-def test_what_is_inherited_from_another_module_counts(make_tree: MakeTree) -> None:
+def test_inherited_methods_from_another_module_count(make_tree: MakeTree) -> None:
     tree = make_tree(
         {
             "v/interface/__init__.py": "class Base:\n    def has_work(self): ...",
@@ -70,8 +70,8 @@ def test_a_class_that_inherits_from_itself_ends(make_tree: MakeTree) -> None:
         "class S(msgspec.Struct, array_like=True):\n    a: int",
     ],
 )
-def test_instances_that_take_no_attributes_are_known(make_tree: MakeTree, text: str) -> None:
-    """The plugin attaches its flight to vLLM's objects."""
+def test_classes_without_instance_attributes_are_detected(make_tree: MakeTree, text: str) -> None:
+    """The plugin sets an attribute on vLLM's objects."""
     assert not _class(make_tree({"a.py": text}), "a.py", "S").takes_new_attributes
 
 
@@ -80,7 +80,7 @@ def test_a_plain_dataclass_takes_attributes(make_tree: MakeTree) -> None:
     assert _class(tree, "a.py", "S").takes_new_attributes
 
 
-def test_parameters_leave_self_and_keyword_only_ones_out(make_tree: MakeTree) -> None:
+def test_parameters_exclude_self_and_keyword_only_ones(make_tree: MakeTree) -> None:
     tree = make_tree({"a.py": "class A:\n    def f(self, a, b=1, *, c): ..."})
     method = _class(tree, "a.py", "A").method("f")
     assert method is not None
@@ -88,7 +88,7 @@ def test_parameters_leave_self_and_keyword_only_ones_out(make_tree: MakeTree) ->
 
 
 def test_process_names_are_read_from_both_branches(make_tree: MakeTree) -> None:
-    """Computed parts show as {}."""
+    """A computed part of a name is written as {}."""
     module = make_tree(
         {"a.py": 'Process(target=f, name=f"Engine_DP{i}" if dp else "Engine")\nThread(name=n)'}
     ).module("a.py")
@@ -107,11 +107,11 @@ def test_comments_and_spacing_are_ignored(make_tree: MakeTree) -> None:
     assert "g()" not in normalised_text(function)
 
 
-def test_a_module_that_is_not_there_is_none(make_tree: MakeTree) -> None:
+def test_a_missing_module_is_none(make_tree: MakeTree) -> None:
     assert make_tree({}).module("gone.py") is None
 
 
-def test_what_is_no_python_is_named(make_tree: MakeTree) -> None:
+def test_a_file_that_is_not_python_is_named(make_tree: MakeTree) -> None:
     tree = make_tree({"bad.py": "class :"})
     with pytest.raises(ValueError, match=r"bad\.py: cannot be read"):
         tree.module("bad.py")

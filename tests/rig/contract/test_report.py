@@ -23,14 +23,14 @@ def test_only_a_required_hook_breaks_a_version() -> None:
     assert broken(_findings()) == []
 
 
-def test_the_terminal_shows_what_differs() -> None:
+def test_the_terminal_shows_the_differences() -> None:
     told = list(lines("0.12.0", _lacking(OPTIONAL.what)))
     assert told[0] == f"vLLM 0.12.0: {len(HOOKS) - 1} of {len(HOOKS)} hooks as required"
     assert told[1:] == [f"  missing: {OPTIONAL.what} (no such thing): {OPTIONAL.otherwise}"]
     assert "BROKEN" in list(lines("0.12.0", _lacking(REQUIRED.what)))[1]
 
 
-def test_neighbouring_versions_that_differ_alike_share_a_line() -> None:
+def test_neighbouring_versions_with_equal_findings_share_a_line() -> None:
     lacking, whole = _lacking(REQUIRED.what), _findings()
     page = markdown({"0.12.0": lacking, "0.13.0": lacking, "0.14.0": whole, "0.15.0": lacking}, {})
     differences = page.partition("## Differences by version")[2]

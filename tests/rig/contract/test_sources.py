@@ -94,12 +94,12 @@ def test_a_source_is_preferred_to_a_wheel(order: int) -> None:
 
 
 def test_an_empty_index_is_no_answer() -> None:
-    """pip reports an unreachable index as an empty one."""
+    """pip reports an unreachable index as an empty index."""
     with pytest.raises(NoSourceError, match="is reachable"):
         _index().releases()
 
 
-def test_only_wanted_python_is_kept(tmp_path: Path) -> None:
+def test_only_the_required_python_files_are_stored(tmp_path: Path) -> None:
     archive = tmp_path / "a.tar.gz"
     archive.write_bytes(
         _tar(
@@ -140,10 +140,10 @@ def test_a_fetched_version_is_not_fetched_again(tmp_path: Path) -> None:
         (b"no archive", "was not read"),
         (_tar({"vllm-0.12.0/vllm/v1/request.py": MODULE * 99})[:70], "was not read"),
     ],
-    # An archive holds its creation time, and a test's id must be equal in all workers.
+    # An archive contains its creation time, but all test workers need the same test ids.
     ids=["another's", "none", "cut short"],
 )
-def test_an_archive_that_is_none_leaves_nothing(tmp_path: Path, content: bytes, why: str) -> None:
+def test_an_invalid_archive_is_not_stored(tmp_path: Path, content: bytes, why: str) -> None:
     cache = Cache(tmp_path)
     with pytest.raises(NoSourceError, match=why):
         cache.fetch(Index(Session(content), None), _release(content), lambda _: None)
@@ -159,7 +159,7 @@ def test_an_archive_of_another_digest_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_error_names_no_host(tmp_path: Path) -> None:
-    """The docs may quote the reason of a failure."""
+    """The docs may quote the reason for a failure."""
 
     class Broken:
         def get(self, url: str, **_: Any) -> None:
@@ -189,7 +189,7 @@ def test_a_wheel_is_read_without_a_source(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("text", ["", "0", "zero.twelve", "v0.12"])
-def test_a_version_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_version_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="begins with two numbers"):
         minor_of(text)
 

@@ -22,7 +22,7 @@ def _parsed(hook: Hook) -> ast.Module:
 
 
 def _looked_for(module: ast.Module) -> set[str]:
-    """Attributes that are checked before they are read, or read with a default."""
+    """Return the attributes that the code checks before it reads them, or reads with a default."""
     return {
         argument.value
         for node in ast.walk(module)
@@ -71,8 +71,8 @@ ATTRIBUTES = [
 
 
 @pytest.mark.parametrize("hook", ATTRIBUTES, ids=lambda hook: hook.what)
-def test_what_may_be_missing_is_looked_for_first(hook: Hook) -> None:
-    """An attribute that is read without a check is required."""
+def test_an_optional_attribute_is_checked_before_it_is_read(hook: Hook) -> None:
+    """An attribute that the plugin reads without a check is required."""
     assert isinstance(hook.need, Attributes)
     module = _parsed(hook)
     assert set(hook.need.names) <= _mentioned(module), "a row that nothing reads"
@@ -119,20 +119,20 @@ _OURS = {
     "update_from_events": "events",
     "record_admission_rejection": "refused",
 }
-"""What our function is called that wraps one of another name."""
+"""The name of the plugin's function that wraps the vLLM function, if the names differ."""
 
 
 def test_the_plugin_lists_the_versions_that_were_read() -> None:
     assert TESTED == (FIRST, LAST)
 
 
-def test_the_fingerprints_arguments_are_those_of_the_fingerprint() -> None:
+def test_the_reported_arguments_are_those_of_the_fingerprint() -> None:
     ours = {part.removesuffix("_config"): names for part, names in _ARGUMENTS.items()}
     assert {part: names for part, (_, names) in ARGUMENTS.items()} == ours
 
 
-def test_what_is_scraped_and_traced_is_in_the_contract() -> None:
-    """Except names before 0.12, which no supported vLLM has."""
+def test_scraped_and_traced_names_are_in_the_contract() -> None:
+    """Names from before 0.12 are not included, because no supported vLLM has them."""
     held = {hook.what.partition(": ")[2].removesuffix("_total") for hook in HOOKS}
     scraped = {name for name in NAMES if name.startswith("vllm:") and "gpu_" not in name[:9]}
     assert {name.removesuffix("_total") for name in scraped} <= held

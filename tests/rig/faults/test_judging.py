@@ -16,7 +16,7 @@ TRUTH = {
 
 
 def answering(folder: Path, answer: str, status: int) -> Path:
-    """A `tailspan` that prints this, and records its arguments."""
+    """Write a fake `tailspan` that prints this text and records its arguments."""
     command = folder / "tailspan"
     command.write_text(f"#!/bin/sh\necho \"$@\" > {folder}/asked\necho '{answer}'\nexit {status}\n")
     command.chmod(0o755)
@@ -49,8 +49,8 @@ def test_second_is_wrong(tmp_path: Path) -> None:
     assert not ask(tmp_path, an_answer("preemption", "engine_stall")).right
 
 
-def test_of_no_fault_only_silence_is_right(tmp_path: Path) -> None:
-    """An incident is a false alarm, and so is doubt."""
+def test_without_a_fault_only_no_incident_is_right(tmp_path: Path) -> None:
+    """An incident and insufficient data are both wrong for a range without a fault."""
     quiet = an_answer(verdict="no_incident")
     assert ask(tmp_path, quiet, 0, cause="no_incident").right
     assert not ask(tmp_path, an_answer(), cause="no_incident").right

@@ -5,7 +5,7 @@ from rig.faults.open_loop import send_on_time
 from rig.load import Call
 
 
-def test_a_slow_answer_holds_no_later_request_back() -> None:
+def test_a_slow_response_does_not_delay_later_requests() -> None:
     together = threading.Barrier(5)
 
     def wait(_: Asked) -> Reply:

@@ -7,7 +7,7 @@ STAT = "4242 (a (strange) name) S 17 4242 4242 0 -1 4194304 2 0 0 0 150 50 7 8 2
 
 
 def test_a_name_with_parentheses_is_no_obstacle() -> None:
-    """Fields are counted after the process name."""
+    """The fields begin after the process name."""
     assert parent_of(STAT) == 17
     assert worked_s(STAT) == 2.0
 
@@ -16,7 +16,7 @@ def test_ours_are_all_that_descend_from_us() -> None:
     assert family({2: 1, 3: 2, 4: 3, 5: 1, 6: 9}, 2) == {2, 3, 4}
 
 
-def test_what_our_children_work_is_not_others_doing() -> None:
+def test_cpu_time_of_own_children_is_not_foreign() -> None:
     from rig.faults.others import _read
 
     child = subprocess.Popen(

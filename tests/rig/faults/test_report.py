@@ -43,7 +43,7 @@ def test_the_sum_separates_false_alarms() -> None:
     assert "1 of 2 false alarms" in told
 
 
-def test_recorded_cases_are_found_wherever_they_lie(tmp_path: Path) -> None:
+def test_recorded_cases_are_found_in_any_folder(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "truth.json").write_text(json.dumps({}))

@@ -19,14 +19,14 @@ def test_the_same_seed_sends_the_same(seed: str, rate_per_s: float) -> None:
     assert all(0 < at_s < 5.0 for at_s in instants)
 
 
-def test_a_tenants_prompts_begin_alike_in_every_stretch() -> None:
+def test_a_tenants_prompts_share_a_prefix_in_every_period() -> None:
     calls = [call for seed in "ab" for _, call in USUAL.arrivals(seed, 10.0)]
     of = {call.headers["x-tenant-id"]: call.prompt[: USUAL.prefix_tokens] for call in calls}
     assert len(set(of.values())) == len(USUAL.tenants)
     assert all(call.prompt.startswith(of[call.headers["x-tenant-id"]]) for call in calls)
 
 
-def test_without_sharing_no_two_prompts_begin_alike() -> None:
+def test_without_sharing_no_two_prompts_have_a_common_prefix() -> None:
     calls = [call for _, call in replace(USUAL, shared=False).arrivals("a", 10.0)]
     assert len({call.prompt[:64] for call in calls}) == len(calls)
 

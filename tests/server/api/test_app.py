@@ -11,7 +11,7 @@ from tests.served_api import ServedApi, served
 TOKEN = "a-token-of-this-test"
 
 
-def test_the_answer_is_what_the_command_prints(
+def test_the_result_equals_the_commands_output(
     api: ServedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = int(time.time())

@@ -1,4 +1,4 @@
-"""A scripted client of the official SDK asks as a language model would."""
+"""A scripted client with the official SDK, which asks as a language model would."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ async def _answer(client: Client, tool: str, **given: Any) -> tuple[bool, dict[s
 
 
 async def _on_call(client: Client) -> dict[str, Any]:
-    """Is something wrong, why, for whom, and what would help?"""
+    """Ask whether something is wrong, why, for whom, and what would help."""
     tools = (await client.list_tools()).tools
     assert all(each.annotations and each.annotations.read_only_hint for each in tools)
     _, slo = await _answer(client, "slo")
@@ -115,7 +115,8 @@ def _check_mistakes(found: list[tuple[bool, dict[str, Any]]]) -> None:
 
 
 def _check_on_call(found: dict[str, Any]) -> None:
-    assert found["tools"] == ["stats", "explain", "requests", "cost", "slo", "compare", "what_if"]
+    answers = ["stats", "explain", "requests", "cost", "slo", "compare", "what_if", "budget"]
+    assert found["tools"] == answers
     assert found["prompts"] is None
     assert found["cause"]["id"] == "tenant_flood"
     assert found["page"].startswith(f"{EXPLORER}/?page=root-cause&incident=chat")

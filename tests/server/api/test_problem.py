@@ -16,7 +16,7 @@ def _get(app: ASGIApp, path: str) -> httpx.Response:
     return asyncio.run(get())
 
 
-def test_members_without_a_value_are_left_out() -> None:
+def test_members_without_a_value_are_omitted() -> None:
     assert problem(404, "nothing", parameter=None, value="") == {
         "type": "about:blank",
         "title": "Not Found",

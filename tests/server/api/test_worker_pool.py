@@ -15,7 +15,7 @@ from server.api import worker_pool
 from server.api.limits import ApiLimits
 from server.api.worker_pool import BusyError, TooLongError, WorkerEndedError, WorkerPool
 
-# A process that answers as `cli.questions.worker` does, without its imports.
+# A process that responds like `cli.questions.worker`, without its imports.
 STAND_IN = """
 import json, os, sys, time
 for line in sys.stdin:
@@ -108,7 +108,7 @@ def test_a_question_that_takes_too_long_is_ended_with_its_process() -> None:
     assert _gone(asyncio.run(ask()))
 
 
-def test_a_question_that_only_waited_is_to_be_repeated() -> None:
+def test_a_question_that_only_waited_gets_a_retryable_response() -> None:
     async def ask() -> list[int | BaseException]:
         async with pool_of(questions=1, seconds=1.0) as pool:
             asking = (_pid(pool, sleep=60) for _ in range(2))
@@ -157,7 +157,7 @@ def test_a_question_that_ends_its_process_fails_and_the_next_is_answered() -> No
 
 
 def test_no_process_starts_after_the_end() -> None:
-    """Questions that wait for their turn when Tailspan stops would start one."""
+    """Otherwise a waiting question would start a process after Tailspan has stopped."""
 
     async def ask() -> tuple[list[int | BaseException], int]:
         pool = WorkerPool({}, ApiLimits(questions=1))

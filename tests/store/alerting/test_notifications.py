@@ -22,7 +22,7 @@ BEGUN = Notification("chat", "page", 100, FIRING, "team", "{}", 100, next_unix_s
 OVER = replace(BEGUN, transition=RESOLVED, created_unix_s=200, next_unix_s=200)
 
 
-def test_a_row_is_kept_as_it_is_now(engine: Engine) -> None:
+def test_a_row_is_stored_in_its_current_form(engine: Engine) -> None:
     keep_notifications(engine, [])
     keep_notifications(engine, [BEGUN])
     later = replace(BEGUN, message="later", problem="busy")
@@ -31,7 +31,7 @@ def test_a_row_is_kept_as_it_is_now(engine: Engine) -> None:
     assert read_notifications(engine, "other") == []
 
 
-def test_what_is_due_is_given_in_order(engine: Engine) -> None:
+def test_due_notifications_are_returned_in_order(engine: Engine) -> None:
     older = replace(BEGUN, fired_unix_s=90, created_unix_s=90)
     keep_notifications(engine, [OVER, BEGUN, older])
     assert due_notifications(engine, "team", 99) == []
@@ -42,14 +42,14 @@ def test_what_is_due_is_given_in_order(engine: Engine) -> None:
     assert due_notifications(engine, "team", 300) == [older, OVER]
 
 
-def test_what_a_clock_that_was_ahead_put_there_is_due_at_once(engine: Engine) -> None:
+def test_notifications_from_a_clock_that_was_ahead_are_due_at_once(engine: Engine) -> None:
     waits = replace(BEGUN, created_unix_s=2_000, failures=3, next_unix_s=2_100)
     repeated = replace(waits, fired_unix_s=101, state=Delivery.DELIVERED)
     keep_notifications(engine, [waits, repeated])
     assert due_notifications(engine, "team", 300) == [waits]
 
 
-def test_with_its_beginning_an_end_is_given_up(engine: Engine) -> None:
+def test_an_end_is_dropped_if_its_start_was_dropped(engine: Engine) -> None:
     elsewhere = [replace(BEGUN, channel="other"), replace(OVER, channel="other")]
     dead = replace(BEGUN, state=Delivery.DEAD, next_unix_s=None)
     keep_notifications(engine, [dead, OVER, *elsewhere])
@@ -71,7 +71,7 @@ def test_a_locked_database_is_an_error(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_notifications_of_an_old_incident_go_together(engine: Engine) -> None:
+def test_notifications_of_an_old_incident_are_deleted_together(engine: Engine) -> None:
     ended = {1: 150, 2: 150, 3: None, 4: 950}
     incidents = [
         IncidentRow("chat", "page", fired, 0, 150, over, 100, "6", None)

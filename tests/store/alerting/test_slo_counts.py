@@ -22,12 +22,12 @@ from telemetry.requests import Source
 FIRST, SECOND = SloCount(60, 9, 1, 0, 0, 0), SloCount(120, 8, 0, 1, 2, 3)
 
 
-def test_nothing_was_counted_before_it_was(engine: Engine) -> None:
+def test_an_uncounted_objective_has_no_range(engine: Engine) -> None:
     assert counted(engine, "a") is None
     assert read_counts(engine, "a", 0, 1000) == []
 
 
-def test_what_is_kept_is_read_back_by_definition_and_stretch(engine: Engine) -> None:
+def test_counts_are_read_by_definition_and_range(engine: Engine) -> None:
     keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
     keep_counts(engine, "b", [], Counted(0, 60))
     assert counted(engine, "a") == Counted(0, 120)
@@ -80,7 +80,7 @@ def test_deleting_a_simulation_leaves_real_counts_and_incidents(
 
 
 def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(engine: Engine) -> None:
-    """What only a simulation covered was not watched."""
+    """Steps with only simulated requests do not count as covered."""
     keep_counts(engine, "a", [replace(FIRST, simulated=True), SECOND], Counted(0, 180))
     keep_counts(engine, "b", [replace(FIRST, simulated=True)], Counted(0, 180))
     keep_counts(engine, "c", [FIRST], Counted(0, 180))
@@ -91,7 +91,7 @@ def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(engi
 
 
 def test_counts_of_a_changed_stretch_are_not_kept(engine: Engine) -> None:
-    """They may lack requests whose marks another evaluator removed."""
+    """The counts may lack requests whose marks another evaluator removed."""
     keep_counts(engine, "a", [FIRST], Counted(0, 120))
     count_again(engine, 60, [])
     assert counted(engine, "a") == Counted(0, 60)
@@ -102,7 +102,7 @@ def test_counts_of_a_changed_stretch_are_not_kept(engine: Engine) -> None:
 
 
 def test_a_step_that_is_empty_when_counted_again_is_deleted(engine: Engine) -> None:
-    """A better source may have moved its request to another step."""
+    """A better source may have moved the request to another step."""
     keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
     count_again(engine, 60, [])
     assert keep_counts(engine, "a", [], Counted(0, 120), since=Counted(0, 60))

@@ -74,7 +74,7 @@ def test_hours_with_requests_are_counted_not_requests(engine: Engine) -> None:
     assert active_hours(engine, "a", [ACME], HOUR_S) == {ACME: 2}
 
 
-def test_a_group_without_a_place_leaves_its_counts_to_the_others(engine: Engine) -> None:
+def test_a_group_that_loses_its_place_is_merged_into_other(engine: Engine) -> None:
     place_groups(engine, "a", {OTHER: Counted(0, 0), ACME: Counted(0, 0)})
     counts = [count(15, ACME, 3), count(15, OTHER, 4), count(30, ACME, 5), count(45, OTHER, 6)]
     keep(engine, [*counts, replace(count(30, ACME, 1), simulated=True)], 0, 60, ACME)

@@ -51,7 +51,9 @@ def test_marks_commit_with_their_rows(engine: Engine, writer: Writer, request_ro
     assert len(read_marks(engine, 1)) == 1
 
 
-def test_marks_go_with_their_stretch(engine: Engine, writer: Writer, request_row: Row) -> None:
+def test_marks_are_removed_with_their_steps(
+    engine: Engine, writer: Writer, request_row: Row
+) -> None:
     keep_counts(engine, "a", [], Counted(0, START_S + 60))
     writer.submit([request_row(received_unix_ns=START_S * S, e2e_s=1.0)], []).result(10)
     marks = read_marks(engine, 10)
@@ -63,7 +65,7 @@ def test_marks_go_with_their_stretch(engine: Engine, writer: Writer, request_row
     assert left[0].token != marks[0].token
 
 
-def test_a_recount_that_fails_half_way_keeps_the_marks(sqlite: Engine, request_row: Row) -> None:
+def test_a_recount_that_fails_keeps_the_marks(sqlite: Engine, request_row: Row) -> None:
     keep_counts(sqlite, "a", [], Counted(0, START_S + 60))
     with Writer(sqlite) as writer:
         writer.submit([request_row(received_unix_ns=START_S * S, e2e_s=1.0)], []).result(10)

@@ -25,7 +25,7 @@ from telemetry.requests import RequestTimeline
 Requests = Callable[..., RequestTimeline]
 NS = 10**9
 HOUR_S = 490_000 * 3_600
-"""A whole hour."""
+"""The start of an hour."""
 H100 = parse_prices("replicas: [{match: 'r', usd_per_hour: 3.6}]", "mine")
 
 
@@ -46,7 +46,7 @@ def seconds(engine: Engine, from_s: int, to_s: int) -> dict[int, float]:
 
 @pytest.mark.parametrize("rolled", [True, False])
 def test_two_hours_share_a_request(engine: Engine, request_row: Requests, rolled: bool) -> None:
-    """10 s before the hour's end and 30 s after it: 1/4 and 3/4."""
+    """The request runs 10 s before the hour's end and 30 s after it: shares of 1/4 and 3/4."""
     keep(
         engine,
         request_row(
@@ -89,9 +89,7 @@ def test_a_label_without_rollups_is_refused(engine: Engine) -> None:
 
 
 def fleets_bill(engine: Engine, cause: str) -> Bill:
-    """The bill of a minute of two replicas under a fault, from the first request to the last
-    sample.
-    """
+    """Return the bill of a minute of two replicas under a fault, up to the last sample."""
     fault = Fault(cause=cause, start_s=20.0, end_s=45.0, severity=1.0)
     case = run(FleetConfig(duration_s=60.0, replicas=2, faults=(fault,), seed=11))
     with Writer(engine) as writer:
@@ -116,8 +114,8 @@ def test_a_fleet_is_billed_to_the_last_second(sqlite: Engine, cause: str, gpus: 
         assert line.bill_usd == pytest.approx(line.wall_s * gpus * 3.99 / 3_600, rel=1e-9)
 
 
-def test_work_for_requests_that_died_with_their_engine_is_nobodys(sqlite: Engine) -> None:
-    """A restart loses their accounts: busy time that is not billed."""
+def test_work_for_requests_lost_with_their_engine_is_unbilled(sqlite: Engine) -> None:
+    """A restart loses the accounts of running requests, so their busy time is unbilled."""
     total = fleets_bill(sqlite, "config_change").total
     assert total is not None
     assert 0 < total.unbilled_usd < 0.15 * total.bill_usd
@@ -129,11 +127,11 @@ HOURS: tuple[tuple[int, float, int, int], ...] = (
     (25, 2.0, 200, 400),
     (62, 0.5, 4_000, 200),
 )
-"""Begun so many hours after HOUR_S: requests a second for 20 minutes, tokens in, tokens out."""
+"""Each hour: (hours after HOUR_S, requests per second for 20 minutes, tokens in, tokens out)."""
 
 
 def three_days(request_row: Requests, sample_row: Callable[..., EngineSample]) -> tuple[Any, Any]:
-    """Three stretches of different traffic, by an engine that restarts in between."""
+    """Return three hours with different traffic, of an engine that restarts in between."""
     requests: list[RequestTimeline] = []
     samples: list[EngineSample] = []
     for hour, rate, prompt, output in HOURS:
@@ -208,13 +206,13 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
         assert getattr(of_hours, name) == pytest.approx(whole, rel=1e-9)
         assert sum(getattr(each, name) for each in of_minutes) == pytest.approx(whole, rel=1e-9)
     assert of_hours.usd_per_1k_in == pytest.approx(of_rows.usd_per_1k_in, rel=1e-9)
-    # The traffic differs by hour, so that equal rates mean something.
+    # The traffic differs by hour, so equal rates are not trivial.
     shares = [each.in_usd / ((each.in_usd + each.out_usd) or 1.0) for each in of_minutes]
     assert max(shares) > 2 * min(shares)
 
 
 def test_two_fleets_of_one_name_have_no_negative_idle_time(sqlite: Engine) -> None:
-    """Two simulations 1.5 s apart are four engines."""
+    """Two simulations that start 1.5 s apart are four engines."""
     one, other = (
         run(
             FleetConfig(duration_s=60.0, replicas=2, seed=seed, started_unix_ns=round(began_s * NS))
@@ -236,7 +234,7 @@ def test_two_fleets_of_one_name_have_no_negative_idle_time(sqlite: Engine) -> No
 
 
 def test_minutes_have_no_negative_idle_time_and_sum_to_the_whole(sqlite: Engine) -> None:
-    """A step that ends in the next minute is busy time of both, so the bill reads a minute more."""
+    """A step that ends in the next minute is busy time of both; the bill reads a minute more."""
     case = run(FleetConfig(duration_s=300.0, replicas=4, seed=5, started_unix_ns=HOUR_S * NS))
     with Writer(sqlite) as writer:
         writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)

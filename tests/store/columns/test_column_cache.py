@@ -16,14 +16,14 @@ from telemetry.requests import RequestTimeline, Source
 
 COLUMNS = ("received_unix_ns", "tenant", "ttft_s", "output_tokens", "streamed")
 AT = 2_939_390
-"""A stretch; others are counted from here."""
+"""The chunk from which the tests number the other chunks."""
 
 Write = Callable[..., None]
 Row = Callable[..., RequestTimeline]
 
 
 class Reading:
-    """Reads a database's requests, and counts the windows it was asked for."""
+    """A reader of a database's requests that records the windows it reads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -85,7 +85,7 @@ def test_any_window_is_answered_as_the_database_does(
         assert found.equals(plain), window
 
 
-def test_what_was_read_is_not_read_again(
+def test_cached_columns_are_not_read_again(
     engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
     write(*(row(number) for number in range(30)))
@@ -96,7 +96,7 @@ def test_what_was_read_is_not_read_again(
     assert reading.asked == [(2, 5), (0, 2), (5, 8)]
 
 
-def test_a_late_row_has_its_stretch_reread(
+def test_a_late_row_invalidates_its_chunk(
     engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
     write(*(row(number) for number in range(12)))
@@ -112,8 +112,10 @@ def test_a_late_row_has_its_stretch_reread(
     assert reading.asked == [(0, 4), (1, 2), (2, 3)]
 
 
-def test_a_better_source_elsewhere_wins(engine: Engine, write: Write, row: Row) -> None:
-    """The server's row replaces a client's, also from another stretch."""
+def test_a_better_source_in_another_chunk_takes_precedence(
+    engine: Engine, write: Write, row: Row
+) -> None:
+    """The server's row replaces a client's row, even in another chunk."""
     write(row(0), row(1, source=Source.CLIENT, request_id="chatcmpl-x"))
     found = EvidenceCache(engine, COLUMNS)
     assert numbers(found.read(stretches(0, 1), {}).requests) == [0, 1]
@@ -121,7 +123,7 @@ def test_a_better_source_elsewhere_wins(engine: Engine, write: Write, row: Row) 
     assert numbers(found.read(stretches(0, 1), {}).requests) == [0]
 
 
-def test_no_more_is_kept_than_is_allowed(
+def test_the_amount_of_cached_data_is_limited(
     engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
     write(*(row(number) for number in range(30)))
@@ -137,7 +139,7 @@ def test_no_more_is_kept_than_is_allowed(
     assert columns.table(Window(0, 2**63 - 1)) is None
 
 
-def test_what_is_kept_holds_on_to_nothing_else(
+def test_a_cached_chunk_keeps_no_other_memory_alive(
     engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
     write(*(row(number) for number in range(30)))
@@ -148,7 +150,7 @@ def test_what_is_kept_holds_on_to_nothing_else(
     assert one.get_total_buffer_size() < 1_000 + reading(stretches(0, 1)).get_total_buffer_size()
 
 
-def test_kept_evidence_is_the_evidence(
+def test_cached_evidence_equals_the_evidence(
     engine: Engine,
     write: Write,
     row: Row,

@@ -32,7 +32,7 @@ def test_few_rows_are_all_read(engine: Engine, sample_row: Callable[..., EngineS
 
 
 def test_many_rows_are_sampled(engine: Engine, sample_row: Callable[..., EngineSample]) -> None:
-    """Slots keep neighbours, so that differences of totals stay exact."""
+    """Each slot keeps neighbouring rows, so the differences of totals stay exact."""
     rows = [sample_row(number, steps_total=number) for number in range(1200)]
     with Writer(engine) as writer:
         writer.submit([], rows).result()
@@ -48,7 +48,7 @@ def test_many_rows_are_sampled(engine: Engine, sample_row: Callable[..., EngineS
     assert steps[-1] >= 1200 - every_s
 
 
-def test_requests_and_gpus_are_thinned_alike(
+def test_requests_and_gpus_are_sampled_equally(
     engine: Engine, request_row: Callable[..., RequestTimeline], gpu_row: Callable[..., GpuSample]
 ) -> None:
     requests = [request_row(number, tenant=("a", "b")[number % 2]) for number in range(600)]

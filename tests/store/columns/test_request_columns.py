@@ -26,7 +26,7 @@ Write = Callable[..., None]
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read few rows the fast way too, and raise its failures."""
+    """Use the fast reader also for few rows, and fail if the slow reader is used."""
     monkeypatch.setattr(request_columns_module, "FEW_ROWS", 2)
 
     def slow(*_: object, **__: object) -> pa.Table:
@@ -43,7 +43,7 @@ def same(engine: Engine, window: Window = EVER, **asked: object) -> pa.Table:
     return found
 
 
-def test_columns_are_what_the_rows_are(
+def test_columns_equal_the_rows(
     engine: Engine, write: Write, request_row: Requests, quick: None
 ) -> None:
     write(
@@ -51,7 +51,7 @@ def test_columns_are_what_the_rows_are(
         request_row(4, queue_s=0.25, output_tokens=7, streamed=True, tenant="", decode_s=1.5),
         request_row(5, tenant="Zürich'; --\\ %s ?", streamed=False, prefill_own_s=0.5),
         request_row(6, tenant="Zürich'; --\\ %s ?", lora="a", decode_stall_s=0.0, engine=2**40),
-        # The better source of a request may lie in another part.
+        # The row from the better source may be in another part.
         request_row(7, request_id="chatcmpl-0", source=Source.CLIENT, tenant="a"),
     )
     found = same(engine)
@@ -66,7 +66,7 @@ def test_columns_are_what_the_rows_are(
 def test_a_label_is_one_dictionary_in_all_parts(
     engine: Engine, write: Write, request_row: Requests, quick: None
 ) -> None:
-    """Codes can then be compared from the first row to the last."""
+    """With one dictionary, codes can be compared in all rows."""
     write(*(request_row(number, tenant="ab"[number % 2]) for number in range(9)))
     tenants = request_columns(engine, EVER, ["tenant"])["tenant"]
     words = {tuple(chunk.dictionary.to_pylist()) for chunk in tenants.chunks}
@@ -81,7 +81,7 @@ def test_an_unknown_column_is_refused(engine: Engine) -> None:
         request_columns(engine, EVER, ["ttft_s"], {"price": "1"})
 
 
-def test_without_the_quick_way_the_answer_is_the_same(
+def test_without_the_fast_reader_the_result_is_the_same(
     sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert slow_because(sqlite) is None
@@ -104,7 +104,7 @@ def test_an_ended_reader_is_restarted(sqlite: Engine, request_row: Requests, qui
 
 
 def test_readers_and_writer_share_locks(tmp_path: Path, request_row: Requests, quick: None) -> None:
-    """Two SQLite libraries use one file, each in its own process."""
+    """The reader and the writer are processes with separate SQLite libraries."""
     engine = open_database(f"sqlite:///{tmp_path}/a #1 100%.db")
     with Writer(engine) as writer:
         writer.submit([request_row(number) for number in range(50)], []).result(10)

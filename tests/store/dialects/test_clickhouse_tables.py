@@ -9,19 +9,19 @@ from store.schema import REQUESTS, SAMPLES
 
 
 def test_a_table_is_sorted_by_the_instant_of_its_questions_then_by_its_key() -> None:
-    """A query of 15 min must not read a month; repeats must be neighbours."""
+    """A query of 15 min must not read a month, and repeated rows must be neighbours."""
     assert order(REQUESTS) == ["received_unix_ns", "trace_id", "span_id"]
     assert order(SAMPLES) == ["at_unix_ns", "replica", "engine", "process"]
     assert order(COUNTS) == ["definition", "until_unix_s"]
 
 
 def test_the_first_request_and_the_last_count_win() -> None:
-    """The largest `row_version` wins, so it counts down where the first row must win."""
+    """The largest `row_version` is kept; it decreases with time if the first row must be kept."""
     assert "row_version UInt64 MATERIALIZED bitNot(" in statements(REQUESTS, None)[0]
     assert "row_version UInt64 MATERIALIZED toUInt64(" in statements(COUNTS, None)[0]
 
 
-def test_a_clusters_name_is_all_it_takes_to_replicate_and_to_spread() -> None:
+def test_a_cluster_name_replicates_and_distributes_the_tables() -> None:
     made, over, added, added_over = statements(REQUESTS, "fleet")
     assert made.startswith("CREATE TABLE IF NOT EXISTS requests_local ON CLUSTER fleet (")
     assert (

@@ -20,7 +20,7 @@ Requests = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def away(postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
-    """A server that the test may stop; it runs again afterwards."""
+    """Stop the server for a test, and start it again afterwards."""
     yield postgresql
     postgresql.stop("immediate")
     postgresql.start()
@@ -55,7 +55,7 @@ def test_the_url_that_is_shown_has_neither_password_nor_options(engine: Engine) 
     assert shown(engine).endswith("/postgres")
 
 
-def test_a_schema_with_anothers_tables_is_refused(new_url: Callable[[], str]) -> None:
+def test_a_schema_with_foreign_tables_is_refused(new_url: Callable[[], str]) -> None:
     url = new_url()
     schema = url.rpartition("%3D")[2]
     with psycopg.connect(url.partition("?")[0].replace("+psycopg", "")) as connection:

@@ -58,7 +58,7 @@ def set_revision(path: Path, revision: str) -> None:
 
 @pytest.fixture
 def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """A Tailspan with one more revision, which ends with this statement."""
+    """Return a function that makes a Tailspan with one more revision that ends with a statement."""
 
     def make(then: str) -> Path:
         folder = tmp_path / "migrations"
@@ -79,8 +79,8 @@ def contents(path: Path) -> list[str]:
         connection.close()
 
 
-def test_new_databases_have_what_the_revisions_make(new_sql_url: Callable[[], str]) -> None:
-    """If it fails, run: python -m store.migrations "What you changed"."""
+def test_new_databases_equal_migrated_ones(new_sql_url: Callable[[], str]) -> None:
+    """If this test fails, run python -m store.migrations "What you changed"."""
     made = open_database(new_sql_url())
     grown = create_engine(new_sql_url())
     folder(grown).mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def test_new_databases_have_what_the_revisions_make(new_sql_url: Callable[[], st
     for each in (made, grown):
         with each.connect() as connection:
             assert drift(connection) == []
-        for table in METADATA.tables:  # Alembic compares no keys
+        for table in METADATA.tables:  # Alembic does not compare keys
             key = inspect(each).get_pk_constraint(table)["constrained_columns"]
             assert key == [column.name for column in METADATA.tables[table].primary_key], table
         # Random ids would spread the rows over all pages.
@@ -100,7 +100,7 @@ def test_new_databases_have_what_the_revisions_make(new_sql_url: Callable[[], st
 
 
 def test_the_revisions_form_one_line_of_whole_numbers() -> None:
-    """If two were written in parallel, renumber one."""
+    """If two revisions were written in parallel, renumber one."""
     with create_engine("sqlite://").connect() as connection:
         script = ScriptDirectory.from_config(alembic_config.config(connection))
         line = [each.revision for each in script.walk_revisions()]
@@ -110,7 +110,7 @@ def test_the_revisions_form_one_line_of_whole_numbers() -> None:
 
 
 def test_only_an_upgrade_is_reported(file: Path, newer: Callable[[str], Path]) -> None:
-    """Minutes without a message look like a hang."""
+    """Without a message, a migration of several minutes looks like a hang."""
     told: list[str] = []
     first = migrations.head()
     open_database(f"sqlite:///{file}", report=told.append).dispose()
@@ -133,7 +133,7 @@ def test_a_reader_does_not_upgrade(file: Path, newer: Callable[[str], Path]) -> 
 
 
 def test_an_empty_file_is_no_database_to_a_reader(tmp_path: Path) -> None:
-    """`tailspan up` leaves one if it is killed at its start."""
+    """`tailspan up` leaves an empty file if it is killed at its start."""
     (tmp_path / "tailspan.db").touch()
     with pytest.raises(DatabaseMissing, match="is empty; `tailspan up` creates a database"):
         open_database(f"sqlite:///{tmp_path}/tailspan.db", create=False)
@@ -141,7 +141,7 @@ def test_an_empty_file_is_no_database_to_a_reader(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_newer_database_is_refused_and_left_alone(file: Path, create: bool) -> None:
+def test_a_newer_database_is_refused_and_not_changed(file: Path, create: bool) -> None:
     set_revision(file, "9999")
     before = contents(file)
     with pytest.raises(StoreError, match=r"newer Tailspan \(schema 9999; this version has"):
@@ -152,7 +152,7 @@ def test_a_newer_database_is_refused_and_left_alone(file: Path, create: bool) ->
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("found", ["0015", "version 2"])
 def test_an_unreleased_version_is_refused(file: Path, found: str, create: bool) -> None:
-    if found == "version 2":  # which came before the revisions
+    if found == "version 2":  # the format before revisions
         connection = sqlite3.connect(file)
         connection.executescript("ALTER TABLE tailspan_revision RENAME TO tailspan_schema")
         connection.close()
@@ -165,7 +165,7 @@ def test_an_unreleased_version_is_refused(file: Path, found: str, create: bool) 
 
 
 def test_the_next_revision_keeps_the_data(file: Path, newer: Callable[[str], Path]) -> None:
-    """Also one for which SQLite must rewrite a table."""
+    """The data is also kept if SQLite must rewrite a table."""
     newer("pass")
     engine = open_database(f"sqlite:///{file}")
     with engine.connect() as connection:
@@ -243,12 +243,12 @@ def test_many_may_upgrade_at_once(file: Path, newer: Callable[[str], Path]) -> N
 
 
 @pytest.mark.real
-def test_clickhouse_is_given_the_columns_it_lacks_and_keeps_its_rows(
+def test_clickhouse_gets_missing_columns_and_keeps_its_rows(
     clickhouses: ClickHouses,
     newer: Callable[[str], Path],
     request_row: Callable[..., RequestTimeline],
 ) -> None:
-    """Without transactions, revisions only add, and are idempotent."""
+    """ClickHouse has no transactions, so revisions only add columns, and can run twice."""
     url = clickhouses.new()
     engine = open_database(url)
     with Writer(engine) as writer:
@@ -269,8 +269,8 @@ def test_clickhouse_is_given_the_columns_it_lacks_and_keeps_its_rows(
 
 
 @pytest.mark.real
-def test_clickhouse_is_made_whole_where_its_making_was_stopped(clickhouses: ClickHouses) -> None:
-    """Without transactions, the revision's row is written last."""
+def test_an_interrupted_creation_in_clickhouse_is_completed(clickhouses: ClickHouses) -> None:
+    """ClickHouse has no transactions, so the revision number is written last."""
     url = clickhouses.new()
     open_database(url).dispose()
     engine = create_engine(url)

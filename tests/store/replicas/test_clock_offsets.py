@@ -21,8 +21,9 @@ Requests = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def told(engine: Engine, request_row: Requests) -> Iterator[Callable[..., None]]:
-    """A request reported by both sides: 2 s at the client, of which 1.5 s at the server, after
-    0.3 s.
+    """Return a function that stores a request from both sides.
+
+    The request takes 2 s at the client; after 0.3 s it reaches the server, where it takes 1.5 s.
     """
     with ExitStack() as stack:
         writer = stack.enter_context(Writer(engine))
@@ -97,6 +98,6 @@ def test_the_truth_lies_between_the_bounds(
     }
     found = _bounds_s(Reports([("t", report)]), row)
     if found is None:
-        return  # by rounding, the server's time is the longer one
+        return  # because of rounding, the server's time is longer
     low_s, high_s = found
     assert low_s - 1e-6 <= ahead_s <= high_s + 1e-6

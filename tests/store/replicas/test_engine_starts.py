@@ -83,12 +83,14 @@ def test_simulated_gpus_are_forgotten_with_the_rest(
     assert gpu_table(engine, Window(0, 2**63 - 1))["simulated"].to_pylist() == [False]
 
 
-def test_a_start_that_cannot_be_kept_is_refused(keep: Callable[..., None]) -> None:
+def test_an_unstorable_start_is_refused(keep: Callable[..., None]) -> None:
     with pytest.raises(RowRefused, match="config"):
         keep(a_start(config="\ud800"))
 
 
-def test_what_some_replicas_were_started_with(engine: Engine, keep: Callable[..., None]) -> None:
+def test_the_starts_of_some_replicas_are_selected(
+    engine: Engine, keep: Callable[..., None]
+) -> None:
     keep(a_start(), *(a_start(replica=f"made-up-{number}") for number in range(20)))
     assert in_force(engine, replicas={"a", "b"}) == [a_start()]
     assert in_force(engine, replicas=()) == []
@@ -107,28 +109,28 @@ def ago(ns: int, replica: str = "a", engine: int = 0) -> StartKey:
     return StartKey(replica, engine, 7, NOW_NS - ns)
 
 
-def test_a_start_of_an_engine_that_was_never_sampled_goes_after_an_hour() -> None:
+def test_the_start_of_an_engine_without_samples_is_deleted_after_an_hour() -> None:
     """A real engine reports its state every second."""
     young, made_up, ended = ago(UNSEEN_NS - 1), ago(UNSEEN_NS + 1), ago(30 * DAY_NS)
     assert gone(young, made_up, ended) == [made_up]
     assert gone(young, made_up, ended, seen="a") == []
 
 
-def test_a_start_goes_once_no_bill_rests_on_it() -> None:
+def test_a_start_is_deleted_when_no_bill_needs_it() -> None:
     first, newest, other = ago(450 * DAY_NS), ago(401 * DAY_NS), ago(410 * DAY_NS, engine=1)
     assert gone(first, newest, other, seen="a") == [first]
     assert gone(first, newest, other) == [first, other, newest]
     assert gone(first, newest, other, hours_ns=None) == []
 
 
-def test_starts_are_bounded_whatever_is_made_up() -> None:
+def test_the_number_of_starts_is_bounded_for_any_names() -> None:
     loop = [ago(number * HOUR_NS) for number in range(MOST_OF_REPLICA + 5, 0, -1)]
     assert gone(*loop, seen="a") == loop[:5]
     old = [ago(30 * DAY_NS + number, f"x{number}") for number in range(MOST_UNSEEN + 5, 0, -1)]
     assert gone(*old, ago(30 * DAY_NS, "b"), seen="b") == old[:5]
 
 
-def test_made_up_starts_are_deleted_and_those_of_sampled_engines_stay(
+def test_starts_of_invented_engines_are_deleted(
     engine: Engine,
     keep: Callable[..., None],
     write: Callable[..., None],

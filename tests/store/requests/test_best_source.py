@@ -27,7 +27,7 @@ def network(engine: Engine) -> list[float | None]:
 
 
 @pytest.mark.parametrize("ours_first", [True, False])
-def test_the_instrumentations_word_comes_first(
+def test_the_instrumentations_row_takes_precedence(
     engine: Engine, write: Write, request_row: Row, ours_first: bool
 ) -> None:
     told = [
@@ -51,7 +51,7 @@ def test_engine_rows_come_second(engine: Engine, write: Write, request_row: Row)
 
 
 def test_requests_of_one_trace_differ(engine: Engine, write: Write, request_row: Row) -> None:
-    """An agent calls two servers, of which one is instrumented."""
+    """An agent calls two servers, of which one has the instrumentation."""
     trace = {"trace_id": "ab" * 16}
     write(
         request_row(1, request_id="here", **trace),
@@ -62,7 +62,7 @@ def test_requests_of_one_trace_differ(engine: Engine, write: Write, request_row:
 
 
 def test_rows_without_ids_join_by_trace(engine: Engine, write: Write, request_row: Row) -> None:
-    """Older clients do not read the id in the answer."""
+    """Older clients do not read the request id from the response."""
     trace = {"trace_id": "ab" * 16}
     write(
         request_row(1, **trace),
@@ -74,7 +74,7 @@ def test_rows_without_ids_join_by_trace(engine: Engine, write: Write, request_ro
 
 
 def test_prompts_join_one_call(engine: Engine, write: Write, request_row: Row) -> None:
-    """vLLM numbers them: cmpl-x-0, cmpl-x-1."""
+    """vLLM numbers the prompts of a call: cmpl-x-0, cmpl-x-1."""
     write(
         request_row(1, request_id="cmpl-x-0"),
         request_row(2, request_id="cmpl-x-1"),
@@ -109,7 +109,7 @@ def test_a_client_without_ids_joins_once(engine: Engine, write: Write, request_r
 
 
 def test_no_network_without_http_edge(engine: Engine, write: Write, request_row: Row) -> None:
-    """The front end lies between the engine and the client."""
+    """Without the HTTP edge, the difference to the client's time includes the front end."""
     write(
         request_row(1, e2e_s=1.0, **NATIVE), request_row(1, span_id="f" * 16, e2e_s=1.5, **CLIENT)
     )
@@ -122,7 +122,7 @@ def test_no_network_is_negative(engine: Engine, write: Write, request_row: Row) 
 
 
 def test_client_clocks_may_be_wrong(engine: Engine, write: Write, request_row: Row) -> None:
-    """Ids are matched up to an hour beyond the window."""
+    """Request ids are matched up to an hour outside the window."""
     late = START_NS + 3_000 * 10**9
     write(
         request_row(1, e2e_s=1.0),

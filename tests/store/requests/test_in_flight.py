@@ -21,7 +21,7 @@ Row = Callable[..., RequestTimeline]
 
 
 def report(number: int = 1, seen_s: int = 20, **about: Any) -> InFlightRequest:
-    """A request received at the start that has run for so many seconds."""
+    """Return a report about a request received at the start, at this age in seconds."""
     plain: dict[str, Any] = {
         "span_id": f"{number:016x}",
         "trace_id": f"{number:032x}",
@@ -43,14 +43,14 @@ def keep(engine: Engine, *reports: InFlightRequest, rows: Sequence[RequestTimeli
 
 
 def seen(engine: Engine) -> list[int]:
-    """When the requests in flight were last seen, in seconds from the start."""
+    """Return when the requests in flight were last reported, in seconds from the start."""
     tables = in_flight_tables(engine, ["seen_unix_ns"], 0, 2**62)
     found = [each for table in tables for each in table["seen_unix_ns"].to_pylist()]
     return sorted((each - START_S * S) // S for each in found)
 
 
 def marked(engine: Engine) -> set[int]:
-    """The marked steps, in seconds from the start."""
+    """Return the marked steps, in seconds from the start."""
     return {each.until_unix_s - START_S for each in read_marks(engine, 100)}
 
 
@@ -71,7 +71,7 @@ def test_a_row_ends_it_in_any_order(engine: Engine, request_row: Row, order: str
         keep(engine, report(), other)
         before = len(read_marks(engine, 100))
         keep(engine, rows=[row])
-        # Of the row, and of the report that it replaces.
+        # The marks of the row and of the report that the row replaces.
         assert len(read_marks(engine, 100)) == before + 2
     else:
         keep(engine, rows=[row])
@@ -95,7 +95,7 @@ def test_many_reports_and_rows_in_one_transaction(
     assert len(seen(engine)) == 100
 
 
-def test_a_report_that_cannot_be_kept_is_refused_alone(engine: Engine) -> None:
+def test_an_unstorable_report_is_refused_without_the_others(engine: Engine) -> None:
     with Writer(engine) as writer:
         writer.submit([], [], in_flight=[report()]).result(10)
         with pytest.raises(RowRefused, match="ttft_s = nan: not a finite number"):
@@ -103,7 +103,7 @@ def test_a_report_that_cannot_be_kept_is_refused_alone(engine: Engine) -> None:
     assert seen(engine) == [20]
 
 
-def test_simulated_reports_go_with_the_simulation(engine: Engine) -> None:
+def test_simulated_reports_are_deleted_with_the_simulation(engine: Engine) -> None:
     keep(engine, report(), report(2, seen_s=30, source=Source.SIMULATOR))
     assert delete_simulation(engine) == 1
     assert seen(engine) == [20]

@@ -13,8 +13,8 @@ ALL = Window(START_NS, START_NS + 100 * 10**9)
 Row = Callable[..., RequestTimeline]
 
 
-def test_a_value_stands_among_those_that_have_one(engine: Engine, request_row: Row) -> None:
-    """TTFT counts streamed answers only; ties are neither quicker nor slower."""
+def test_a_value_is_ranked_among_known_values(engine: Engine, request_row: Row) -> None:
+    """Only streamed responses have a rank by TTFT; equal values are neither lower nor higher."""
     rows = [
         request_row(
             number,
@@ -40,6 +40,6 @@ def test_a_value_stands_among_those_that_have_one(engine: Engine, request_row: R
     assert nobody == {"e2e_s": LatencyRank(0, 0, 0)}
 
 
-def test_another_latency_has_no_standing(engine: Engine) -> None:
+def test_another_latency_cannot_be_ranked(engine: Engine) -> None:
     with pytest.raises(ValueError, match=r"cannot rank 'queue_s'; allowed: ttft_s, e2e_s"):
         latency_ranks(engine, ALL, {}, {"queue_s": 1.0})

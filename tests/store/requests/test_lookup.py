@@ -64,8 +64,8 @@ def test_old_requests_are_found(engine: Engine, request_row: Row, ago_h: float) 
     assert spans(engine, f"{trace}/{3:016x}") == [f"{3:016x}"]
 
 
-def test_a_trace_is_looked_for_in_the_index_alone(tmp_path: Path, request_row: Row) -> None:
-    """A million rows would take seconds, a million keys take 0.1 s."""
+def test_a_trace_is_searched_only_in_the_index(tmp_path: Path, request_row: Row) -> None:
+    """Reading a million rows takes seconds; reading a million keys takes 0.1 s."""
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     fill(engine, [request_row(1, trace_id="ab" * 16)])
     asked: list[tuple[str, Any]] = []
@@ -87,7 +87,7 @@ def test_a_trace_is_looked_for_in_the_index_alone(tmp_path: Path, request_row: R
     assert not any("SCAN" in plan for plan in plans)
 
 
-def test_of_two_sources_the_better_is_found(engine: Engine, request_row: Row) -> None:
+def test_the_row_of_the_better_source_is_found(engine: Engine, request_row: Row) -> None:
     trace = "ab" * 16
     fill(
         engine,
@@ -105,7 +105,7 @@ def test_of_two_sources_the_better_is_found(engine: Engine, request_row: Row) ->
 @pytest.mark.parametrize(
     "words", ["", "  ", "nobody", "%", "_", "x" * (LONGEST + 1), "'; --", "\0"]
 )
-def test_words_that_name_nothing_find_nothing(engine: Engine, request_row: Row, words: str) -> None:
+def test_unknown_words_find_no_request(engine: Engine, request_row: Row, words: str) -> None:
     fill(engine, [request_row(1)])
     assert find_requests(engine, words).num_rows == 0
 

@@ -30,14 +30,14 @@ from telemetry.gpus import GpuSample
 
 S = 10**9
 START_S = 1_763_632_800
-"""A whole hour."""
+"""The start of an hour."""
 DAY_S = 86_400
 LATER_S = START_S + 30 * DAY_S
 EVER = Window(START_S * S, (START_S + 3 * HOUR_S) * S)
 INSIDE = Window((START_S + 3_480) * S, (START_S + 7_260) * S)
 PRICES = parse_prices("", "none")
 QUIET_S = ((480, 3_360), (3_780, 6_960), (7_500, 9_900))
-"""No samples arrive then, so that few minutes are rolled up."""
+"""Periods without samples, so that few minutes have rollups."""
 
 Samples = Callable[..., EngineSample]
 Gpus = Callable[..., GpuSample]
@@ -49,7 +49,7 @@ def awake(at_s: float) -> float:
 
 
 def heard(sample_row: Samples, replica: str, seed: int, every_s: float = 7.0) -> list[EngineSample]:
-    """Three hours of an engine with silences, restarts and missing totals."""
+    """Return three hours of an engine with gaps, restarts and missing totals."""
     drawn = random.Random(seed)
     rows, at_s, started_s, process = [], 20.0, 5.0, 1
     totals = dict.fromkeys(WORK, 0.0)
@@ -84,7 +84,7 @@ def heard(sample_row: Samples, replica: str, seed: int, every_s: float = 7.0) ->
 
 
 def powered(gpu_row: Gpus, replica: str, seed: int) -> list[GpuSample]:
-    """Three hours of a GPU, whose counter restarts with a new driver."""
+    """Return three hours of a GPU, whose counter restarts with a new driver."""
     drawn = random.Random(seed)
     rows, at_s, joules = [], 3.0, 1e6
     while at_s < 3 * HOUR_S - 700:
@@ -107,7 +107,7 @@ def fleet(sample_row: Samples, gpu_row: Gpus) -> list[EngineSample | GpuSample]:
 
 
 def told(engine: Engine, window: Window = EVER) -> tuple[Any, ...]:
-    """Everything a bill reads of samples: engine hours, GPU energy, names."""
+    """Return every result that a bill reads from samples: engine hours, GPU energy, names."""
     found = accounts(engine, window)
     times = uptime_of(found.engines, found.from_unix_ns, found.to_unix_ns)
     drawn = energy(found, PRICES, times)
@@ -153,7 +153,7 @@ def test_rollups_and_pending_rows_equal_all_rows(
     begin(engine)
     for window, expected in of_rows.items():
         same(told(engine, window), expected)
-    assert settle(engine, START_S + 3_700).made > 5  # some of its first hour
+    assert settle(engine, START_S + 3_700).made > 5  # some minutes of the first hour
     assert pending(engine, MINUTE_S, 0, LATER_S, SAMPLED)
     for window, expected in of_rows.items():
         same(told(engine, window), expected)
@@ -206,7 +206,7 @@ def kept(engine: Engine, width_s: int) -> int:
     return int(found or 0)
 
 
-def test_a_bill_outlives_the_samples_and_then_the_minutes(
+def test_a_bill_is_kept_after_samples_and_minutes_are_deleted(
     engine: Engine, write: Write, sample_row: Samples, gpu_row: Gpus
 ) -> None:
     write(*fleet(sample_row, gpu_row))
@@ -214,7 +214,7 @@ def test_a_bill_outlives_the_samples_and_then_the_minutes(
     delete_older(engine, 7 * DAY_S * S, LATER_S * S, pause=lambda: None)
     same(told(engine), of_rows)
     assert accounts(engine, EVER).engines_from_unix_ns == 0
-    write(sample_row(replica="a", at_unix_ns=(START_S + 60) * S))  # too late: it is refused
+    write(sample_row(replica="a", at_unix_ns=(START_S + 60) * S))  # refused as too late
     settle(engine, LATER_S)
     assert marked(engine, MINUTE_S, SAMPLED) == {}
     same(told(engine), of_rows)
@@ -243,7 +243,7 @@ def test_simulated_rollups_are_deleted(engine: Engine, write: Write, sample_row:
 
 
 def test_long_windows_use_hours(engine: Engine, write: Write, sample_row: Samples) -> None:
-    """A month of minutes is much to read; idle energy needs minutes."""
+    """A month of minutes would be many rows; only idle energy needs minutes."""
     write(*heard(sample_row, "a", 4))
     settle(engine, LATER_S)
     (day,) = stretches(engine, Window(START_S * S, (START_S + DAY_S) * S), [ENGINES])
@@ -259,7 +259,7 @@ PART = st.tuples(
 
 
 def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> Stretches:
-    """Consecutive spans: key, silence before, length, total and its growth."""
+    """Return consecutive spans from (key, gap before, length, total, growth of the total)."""
     at_s, first_s, last_s = 0.0, [], []
     for _, silence_s, length_s, _, _ in rows:
         first_s.append(at_s + silence_s)
@@ -282,7 +282,7 @@ def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> Stret
 
 
 def growth(some: Stretches) -> dict[int, float]:
-    """The growth of each total, within spans and between near ones."""
+    """Return the growth of each total, within spans and between neighbouring spans."""
     found: dict[int, float] = {}
     some = some.only(np.lexsort((some.first_unix_ns, some.which)))
     for place, which in enumerate(some.which.tolist()):
@@ -297,7 +297,7 @@ def growth(some: Stretches) -> dict[int, float]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(PART, min_size=1, max_size=30))
-def test_joining_loses_nothing(rows: list[tuple[int, float, float, float | None, float]]) -> None:
+def test_joining_loses_no_growth(rows: list[tuple[int, float, float, float | None, float]]) -> None:
     parts = parts_of(rows)
     whole = joined(parts, 0)
     assert whole.which.size <= parts.which.size

@@ -31,7 +31,7 @@ from telemetry.requests import LATENCIES, Outcome, RequestTimeline, Source
 
 S = 1_000_000_000
 START_S = 1_763_632_800
-"""A whole hour."""
+"""The start of an hour."""
 LATER_S = START_S + 30 * 86_400
 EVER = Window(START_S * S, (START_S + 3 * 3_600) * S)
 SHARES = (0.5, 0.9, 0.99, 0.999)
@@ -41,7 +41,7 @@ Write = Callable[..., None]
 
 
 def fleet(request_row: Requests, number: int, hours: float = 0.7) -> list[RequestTimeline]:
-    """Requests in ten minutes of some hours, with some labels unknown."""
+    """Return requests in ten minutes of some hours; some labels are unknown."""
     drawn = random.Random(11)
     minutes = [round(tenth * hours * 6) for tenth in range(10)]
     rows = []
@@ -75,7 +75,7 @@ def asked(engine: Engine, window: Window = EVER, **about: Any) -> Rollups:
 
 
 def counts(engine: Engine, window: Window = EVER, **about: Any) -> dict[tuple[Any, ...], int]:
-    """The number of requests by label group and step."""
+    """Return the number of requests by label group and step."""
     question = asked(engine, window, **about)
     sums = question.sums(())
     steps = question.steps.number
@@ -127,7 +127,7 @@ def test_rollups_equal_the_rows(engine: Engine, write: Write, request_row: Reque
     assert plan.hours
 
 
-def test_a_busy_minute_is_made_in_parts(
+def test_a_busy_minute_is_rolled_up_in_parts(
     engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     largest = 0
@@ -149,7 +149,7 @@ def test_older_rows_are_rolled_up(engine: Engine, write: Write, request_row: Req
     write(*fleet(request_row, 60))
     with writing(engine) as connection:
         dialects.of(engine).remove(connection, MARKS, true())
-    assert rollups(engine, EVER) is None  # no rollup can be wrong yet
+    assert rollups(engine, EVER) is None  # there are no rollups yet
     first = settle(engine, LATER_S, most=5)
     assert first.made == 5
     assert first.left > 0
@@ -181,10 +181,10 @@ def test_a_bucket_waits_for_its_end(engine: Engine, write: Write, request_row: R
     assert counts(engine) == {(0,): 1}
 
 
-def test_who_was_overtaken_leaves_the_other_s_work(
+def test_a_slower_writer_does_not_overwrite_a_newer_rollup(
     sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two writers roll up one minute; the slower one read less."""
+    """Two writers roll up one minute; the slower one read fewer rows."""
     once = [True]
 
     with Writer(sqlite) as writer:
@@ -284,7 +284,7 @@ DURATION = st.one_of(
 
 
 def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """Requests as columns: model, tenant, outcome and two durations."""
+    """Return requests as columns: model, tenant, outcome and two durations."""
     plain = {
         name: pa.nulls(len(rows), pa.string() if name in ("lora", "route") else pa.float64())
         for name in COLUMNS
@@ -336,8 +336,8 @@ def test_sharded_rollups_merged_equal_the_whole(shards: list[list[tuple[Any, ...
                 )
 
 
-def test_a_label_has_room_for_so_many_values_and_the_rest_is_counted() -> None:
-    """A value keeps its place until a day of silence."""
+def test_label_values_beyond_the_limit_are_counted_together() -> None:
+    """A value keeps its place until it has no requests for a day."""
     sets = LabelSets(values=3)
     many = [("a", tenant, 1.0, 1.0) for tenant in "vvvvwwwxxyz"]
     buckets, meaning = buckets_of(table_of(many), sets, 0)
@@ -351,8 +351,8 @@ def test_a_label_has_room_for_so_many_values_and_the_rest_is_counted() -> None:
     assert buckets[False].overflowed == 0
 
 
-def test_label_sets_have_room_for_so_many_and_the_rest_keeps_its_model() -> None:
-    """Labels of few values each can still make many sets."""
+def test_label_sets_beyond_the_limit_keep_only_their_model() -> None:
+    """Several labels with few values each can still form many sets."""
     sets = LabelSets(sets=2)
     many = [("a", "x", 1.0, 1.0)] * 3 + [("b", "x", 1.0, 1.0)] * 2 + [("b", "y", 1.0, 1.0)]
     buckets, meaning = buckets_of(table_of(many), sets, 0)

@@ -10,7 +10,7 @@ from store.queries import Window
 from store.requests.lookup import LONGEST
 from ui.frame import address
 from ui.frame.pages import BY_KEY
-from ui.frame.view import DECIDERS, LABELS, LATENCIES, PAYERS, RANGES_S, STEPS, View
+from ui.frame.view import BUDGETS, DECIDERS, LABELS, LATENCIES, PAYERS, RANGES_S, STEPS, View
 from ui.kit.replica_measures import MEASURES
 from ui.kit.request_key import RequestKey
 from ui.kit.time_bins import SECOND_NS
@@ -41,6 +41,7 @@ def the_views(draw: Any) -> View:
         by=draw(st.sampled_from(STEPS)),
         measure=draw(st.sampled_from(list(MEASURES))),
         per=draw(st.sampled_from(PAYERS)),
+        budget=draw(st.sampled_from(BUDGETS)),
         sweep=draw(st.sampled_from(["", "max_num_seqs=16..512", "rate=1x,1.5x"])),
     )
     start = draw(Instants)
@@ -143,7 +144,7 @@ def test_a_live_window_follows_the_clock_and_a_paused_one_does_not() -> None:
     ],
 )
 def test_old_links_open_the_same_pages(parameters: dict[str, str], page: str) -> None:
-    """Dashboards and sent messages hold such links."""
+    """Dashboards and sent messages contain such links."""
     assert address.parse(parameters)[0].page == page
     moved = address.moved(urlencode(parameters))
     assert (moved or "overview").partition("?")[0] == page
@@ -168,11 +169,11 @@ KEY = RequestKey(None, "ab" * 16, "cd" * 8)
         ("  ", None),
     ],
 )
-def test_what_is_pasted_is_a_link_a_key_or_words(text: str, meant: RequestKey | str | None) -> None:
+def test_pasted_text_is_a_link_a_key_or_words(text: str, meant: RequestKey | str | None) -> None:
     assert address.pasted(text) == meant
 
 
-def test_words_stand_for_a_request_on_its_own_page_alone() -> None:
+def test_a_request_id_is_used_only_on_the_request_page() -> None:
     asked = {"request": "chatcmpl-1", "page": "request"}
     view, notices = address.parse(asked)
     assert (view.request, notices) == ("chatcmpl-1", [])
@@ -183,7 +184,7 @@ def test_words_stand_for_a_request_on_its_own_page_alone() -> None:
     assert "request is “chatcmpl-1”" in notices[0]
 
 
-def test_a_link_opens_the_view_and_leaves_out_what_is_too_long() -> None:
+def test_a_link_opens_the_view_and_omits_long_values() -> None:
     view = View(page="request", request=KEY, equals={"tenant": "a&b", "model": "w" * 10_000})
     link = address.link(view)
     assert len(link) < 200

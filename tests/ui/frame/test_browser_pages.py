@@ -31,7 +31,7 @@ def settle(tab: Any) -> None:
 
 
 def test_every_page_escapes_labels_and_fits(browse: Any, incident: Any, fleet: Any) -> None:
-    """Also the pages that the names link to."""
+    """The linked pages of a label are tested too."""
     names = ("tenant", "route", "model", "replica", "request_id", "error_type")
     start_s = int(time.time()) - 1_800
     rows = incident(
@@ -49,7 +49,7 @@ def test_every_page_escapes_labels_and_fits(browse: Any, incident: Any, fleet: A
         page.locator(".headline").first.wait_for()
         settle(page)
         assert page.locator("[data-testid=stException]").count() == 0, title
-        # A table is wider until its own style arrives.
+        # A table is wider before its style has loaded.
         page.wait_for_function("document.querySelector('.stMain').scrollWidth <= 400")
         assert page.title() == f"{title} · Tailspan"
         assert page.locator("img[src=x]").count() == 0
@@ -78,7 +78,7 @@ def test_every_page_opens_without_data_or_store(browse: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(300)
-def test_a_store_that_goes_away_is_waited_for(
+def test_an_unavailable_store_is_waited_for(
     explorer: Any, tab: Any, fleet: Any, postgresql: Any
 ) -> None:
     with psycopg.connect(postgresql.dsn, autocommit=True) as connection:
@@ -109,7 +109,7 @@ def test_a_store_that_goes_away_is_waited_for(
         assert page.get_by_text("Filters · 1").count() == 1
 
 
-def test_a_messages_link_and_what_decides_survive_a_reload(
+def test_the_incident_of_a_link_survives_a_reload(
     explorer: Any,
     tab: Any,
     database: Any,

@@ -1,4 +1,4 @@
-"""A page's command gives the page's range in a terminal."""
+"""The command on a page shows the same range in a terminal."""
 
 import shlex
 from typing import Any
@@ -73,7 +73,7 @@ def test_a_page_has_its_command(view: View, wanted: str | None) -> None:
     assert command(view, WINDOW) == wanted
 
 
-def test_a_label_is_one_quoted_word_without_control_characters() -> None:
+def test_a_label_is_one_quoted_argument_without_control_characters() -> None:
     found = command(View(equals={"tenant": f"\x1b[31m\n{HOSTILE}"}), WINDOW)
     assert found is not None
     assert found.isprintable()
@@ -90,12 +90,12 @@ def test_an_instant_is_read_as_it_was_written() -> None:
 def test_the_command_has_the_pages_range(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
-    """The page names the browser's zone, the command UTC."""
+    """The page shows times in the browser's zone, and the command in UTC."""
     monkeypatch.setattr("ui.frame.app._zone", lambda: ZoneInfo("Asia/Kolkata"))
     test = page(database(incident((START_S - 600) * S)), page=key, tenant="acme", **RANGE)
     said = markup(test)
     assert "times in Asia/Kolkata, UTC+05:30" in said
-    if key == "what-if":  # without a change there is no command
+    if key == "what-if":  # a page without a change shows no command
         return
     words = shlex.split(test.code[-1].value)
     assert "with times in UTC" in said
@@ -109,7 +109,7 @@ def test_the_command_has_the_pages_range(
     else:
         ends = [instant_ns(words[words.index(each) + 1]) for each in ("--from", "--to")]
     assert Window(*ends) == WINDOW
-    if key == "root-cause":  # the command prints no range, but both count its requests
+    if key == "root-cause":  # prints no range; the numbers of requests must agree
         assert "400 requests now" in said
         assert "400 requests against 400" in done.output
         return

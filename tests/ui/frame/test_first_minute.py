@@ -1,4 +1,4 @@
-"""While a simulated past arrives, a page shows how far it is, and nothing that contradicts it."""
+"""While a simulated past arrives, a page shows only the progress."""
 
 import time
 from collections.abc import Callable
@@ -16,16 +16,16 @@ Database = Callable[..., str]
 
 
 @pytest.mark.parametrize("page_key", ["overview", "root-cause", "requests", "cost"])
-def test_progress_stands_in_place_of_half_a_page(
+def test_progress_is_shown_instead_of_an_incomplete_page(
     page: Open,
     database: Database,
     incident: Any,
     monkeypatch: pytest.MonkeyPatch,
     page_key: str,
 ) -> None:
-    """No SLO, no incident, no "no requests" until all of it is stored and evaluated."""
+    """Until the past is stored and evaluated, a page shows no SLO, incident or "no requests"."""
     now_s = time.time_ns() // 10**9
-    url = database(incident((now_s - 2_400) * 10**9))  # the last of it is from 20 minutes ago
+    url = database(incident((now_s - 2_400) * 10**9))  # the last request is 20 minutes old
     monkeypatch.setenv(ENVIRONMENT_KEY, f"{now_s - 2_400}/{now_s}")
     said = markup(page(url, page=page_key))
     assert "The simulated fleet is starting." in said
@@ -38,7 +38,7 @@ def test_progress_stands_in_place_of_half_a_page(
 def test_the_page_follows_when_the_past_is_evaluated(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the reader doing anything."""
+    """The reader does not need to reload the page."""
     now_s = time.time_ns() // 10**9
     url = database(incident((now_s - 1_200) * 10**9))
     monkeypatch.setenv(ENVIRONMENT_KEY, f"{now_s - 1_200}/{now_s}")

@@ -26,7 +26,7 @@ BEGAN_S = START_S + 600
 
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Two objectives; every request meets the second one."""
+    """Write two objectives, of which every request meets the second one."""
     folder = tmp_path / "objectives"
     folder.mkdir()
     (folder / "chat.yaml").write_text(chat_openslo("ttft_s <= 0.5 and e2e_s <= 1"))
@@ -42,7 +42,7 @@ def followed(page: Open, url: str, slo: str, fired_s: int) -> AppTest:
 
 
 def shown(test: AppTest) -> dict[str, str]:
-    """The range, the filters and the comparison that the page shows."""
+    """Return the range, the filters and the comparison that the page shows."""
     view: View = test.session_state["view"]
     return {"page": view.page, **address.parameters(view)}
 
@@ -73,7 +73,7 @@ def test_a_link_equals_explain(page: Open, database: Database, incident: Any, fi
     said = markup(test)
     assert html.escape(told["verdict_sentence"]) in said
     assert f"{told['requests']:,} requests now" in said
-    # A copy of the address shows the same, and so does a link that names all of it.
+    # A copy of the address, and a link with the full query, show the same page.
     assert markup(followed(page, url, "chat", BEGAN_S + 60)) == said
     assert markup(page(url, **shown(test))) == said
 
@@ -115,7 +115,9 @@ def test_open_incidents_end_now(page: Open, database: Database, incident: Any, f
     assert asked["baseline"] == f"{began_s - 1_800}/{began_s}"
 
 
-def test_the_named_one_is_first(page: Open, database: Database, incident: Any, files: Path) -> None:
+def test_the_named_incident_is_first(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (BEGAN_S, START_S + 1_200))
     burned(url, "loose", (BEGAN_S - 300, START_S + 1_200))

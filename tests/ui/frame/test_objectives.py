@@ -7,7 +7,7 @@ from ui.frame.objectives import read_objectives, short
 from ui.views.overview.words import EXAMPLE
 
 
-def test_without_a_word_those_that_come_along_are_read_objectives() -> None:
+def test_without_an_option_the_shipped_objectives_are_read() -> None:
     found = read_objectives({})
     assert [each.name for each in found.parsed] == ["chat"]
     assert not found.errors

@@ -11,7 +11,7 @@ from ui.frame.pages import BY_KEY, FIRST, PAGES, Page
 from ui.frame.view import RANGES_S
 
 
-def test_every_page_has_a_body_and_a_name_of_its_own() -> None:
+def test_every_page_has_a_body_and_a_unique_name() -> None:
     assert all(callable(getattr(module_of(page), "show", None)) for page in PAGES)
     for told in ("key", "name"):
         assert len({getattr(page, told) for page in PAGES}) == len(PAGES)

@@ -1,4 +1,4 @@
-"""Test the choices that a drag over a chart offers."""
+"""Tests of the actions that the page offers after a drag over a chart."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -18,8 +18,8 @@ LINK = {"page": "overview", "from": str(START), "to": str(START + 1_200)}
 Database = Callable[..., str]
 
 
-def test_a_box_is_a_stretch_of_time() -> None:
-    """In the zone that the chart was drawn in, from whichever end it was dragged."""
+def test_a_dragged_box_is_a_time_range() -> None:
+    """The range is in the zone of the chart, and the direction of the drag does not matter."""
     zone = timezone(timedelta(hours=2))
     box = {"x": ["2025-11-20 12:25:00.4", "2025-11-20 12:20"], "y": [0.1, 1.0]}
     found = selection.dragged_over({"selection": {"box": [box]}}, zone)
@@ -38,8 +38,8 @@ def test_a_box_is_a_stretch_of_time() -> None:
         {"selection": {"box": [{"x": [1, None]}]}},
     ],
 )
-def test_what_is_no_stretch_changes_nothing(event: dict[str, Any]) -> None:
-    """A slip of the hand, or what no chart of ours would say."""
+def test_an_invalid_selection_changes_nothing(event: dict[str, Any]) -> None:
+    """A short accidental drag, and events that no chart sends, are ignored."""
     assert selection.dragged_over(event, UTC) is None
 
 
@@ -47,7 +47,7 @@ def test_what_is_no_stretch_changes_nothing(event: dict[str, Any]) -> None:
 def dragged(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
 ) -> AppTest:
-    """The Overview of twenty minutes, five of which were dragged over in a chart."""
+    """Return an Overview of twenty minutes after a drag over five minutes of a chart."""
     url = database(incident(START * S))
     box = {
         "x": [
@@ -70,7 +70,7 @@ def dragged(
 
 
 def test_a_drag_changes_nothing_by_itself(dragged: AppTest) -> None:
-    """It says what was selected, and can be dismissed."""
+    """The page shows the selected range, and the reader can dismiss it."""
     assert not dragged.exception
     assert address(dragged) == LINK
     assert "Selected <b>10:31:40 to 10:36:40</b> (5 min):" in markup(dragged)
@@ -91,10 +91,10 @@ def test_a_drag_changes_nothing_by_itself(dragged: AppTest) -> None:
         ),
     ],
 )
-def test_each_offer_leads_to_a_view_of_its_own(
+def test_each_offer_leads_to_its_view(
     dragged: AppTest, button: str, wanted: dict[str, str]
 ) -> None:
-    """The address says so, and the offer is gone with the view that it was made in."""
+    """The address contains the choice, and the new page no longer shows the offer."""
     dragged.button(f"offer_{button}").click().run()
     assert not dragged.exception
     assert address(dragged) == wanted

@@ -1,7 +1,7 @@
 """A walk through the explorer in Chromium, as a person uses it.
 
 All tests share one explorer and one simulated fleet, whose rows arrive until `test_ten_minutes…`
-stops it. Later tests read a frozen range, and the last one the stale pages.
+stops the fleet. Later tests read a frozen range, and the last one reads stale pages.
 """
 
 import base64
@@ -29,7 +29,7 @@ ZONE: Final = "Asia/Tokyo"
 WIDE: Final = {"width": 1280, "height": 900}
 NARROW: Final = {"width": 400, "height": 850}
 DRAWN_ELSEWHERE: Final = ("region",)
-"""What Streamlit's own frame decides: which parts of the page are landmarks."""
+"""Rules that Streamlit's own frame breaks: which parts of the page are landmarks."""
 GUIDE: Final = Path(__file__).parents[3] / "docs" / "explorer.md"
 MOST_CLICKS: Final = 4
 
@@ -44,7 +44,7 @@ CORNER: Final = """async encoded => {
     const title = chart.layout.title?.text ?? null;
     return [[...surface.getImageData(1, 1, 1, 1).data], title];
 }"""
-"""The colour in a picture's corner, and the title of the chart it was taken from."""
+"""The colour in a picture's corner, and the title of the picture's chart."""
 
 Open = Callable[..., Reader]
 
@@ -63,13 +63,13 @@ def address(live: LiveFleet, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def frozen(live: LiveFleet) -> str:
-    """The query of fifteen minutes that do not change, with the beginning of the incident."""
+    """Return the query of a fixed range of fifteen minutes that contains the incident's start."""
     return f"last=15m&to={live.began_unix_s + 290}"
 
 
 @pytest.fixture
 def reader(tab: Callable[..., Any], address: str, tmp_path: Path) -> Open:
-    """Open a tab of a fresh browser."""
+    """Return a function that opens a tab with a new browser profile."""
 
     def open_tab(**options: Any) -> Reader:
         about = {"viewport": WIDE, "timezone_id": ZONE, **options}
@@ -79,7 +79,7 @@ def reader(tab: Callable[..., Any], address: str, tmp_path: Path) -> Open:
 
 
 def accessible(reader: Reader, where: str) -> dict[str, list[Any]]:
-    """Return what axe-core finds wrong on the page."""
+    """Return the accessibility errors that axe-core finds on the page."""
     found = axe.Axe().run(reader.tab).response["violations"]
     return {
         f"{where}: {each['id']}": [node["target"] for node in each["nodes"][:3]]
@@ -98,7 +98,7 @@ def _quiet(live: LiveFleet) -> str:
     return f"last=5m&to={live.began_unix_s}"
 
 
-# Ten tasks of an engineer on call. Each starts on the Overview.
+# Ten tasks of an engineer on call. Each task starts on the Overview.
 
 
 def _cause(reader: Reader, live: LiveFleet) -> None:
@@ -186,7 +186,7 @@ TASKS: Final = {
 
 
 def test_ten_tasks_take_at_most_four_clicks(reader: Open, live: LiveFleet) -> None:
-    """As many as the guide says."""
+    """The guide states the same number of clicks."""
     person = reader()
     person.tab.add_init_script("navigator.clipboard.writeText = async text => {}")
     counted = {}
@@ -205,8 +205,11 @@ def test_ten_tasks_take_at_most_four_clicks(reader: Open, live: LiveFleet) -> No
 def test_ten_minutes_of_live_move_nothing_and_lose_no_input(
     reader: Open, live: LiveFleet, frozen: str
 ) -> None:
-    """Ten minutes of the browser's clock, which Playwright runs in seconds. The server's clock is
-    the real one, so the pages refresh as often as in ten minutes, with the data of some seconds."""
+    """Playwright runs ten minutes of the browser's clock within seconds.
+
+    The server uses the real time, so the pages refresh as often as in ten minutes, but with the
+    data of some seconds.
+    """
     person = reader()
     person.tab.clock.install()
     connections: list[Any] = []
@@ -251,7 +254,7 @@ def test_ten_minutes_of_live_move_nothing_and_lose_no_input(
     assert person.tab.locator("*").count() < 1.1 * elements
     person.undisturbed()
 
-    # A page that has lost its connection does not look current.
+    # A page without a connection must not look current.
     person.tab.route_web_socket(STREAM, lambda each: each.close())
     for each in connections:
         each.close()
@@ -297,7 +300,7 @@ def test_every_page_by_mouse_back_forward_and_reload(reader: Open, frozen: str) 
     shows("Requests", "1h")
     person.tab.reload()
     shows("Requests", "1h")
-    # Faster than the server answers.
+    # The reader goes back and forward before the server has responded.
     for _ in range(2):
         person.tab.go_back(wait_until="commit")
     shows("Fleet", "15m")
@@ -315,7 +318,7 @@ def test_every_page_by_mouse_back_forward_and_reload(reader: Open, frozen: str) 
     assert name in headline(person)
     person.tab.go_back()
     shows("Requests", "1h")
-    # One step back leads out of a link to an incident that does not exist.
+    # From a link to an unknown incident, one step back returns to the previous page.
     person.open("?page=why&incident=unknown@1", "Root cause")
     person.tab.go_back()
     shows("Requests", "1h")
@@ -329,7 +332,7 @@ def test_every_page_by_keyboard_alone(reader: Open, frozen: str) -> None:
         person.tab_to(person.link(each.name))
         person.tab.keyboard.press("Enter")
         person.ready(each.name)
-    # A field has its focus after Enter, so that a mistyped id can be corrected.
+    # After Enter, the field keeps the focus, so that the reader can correct an id.
     person.open("request", "Request")
     field = person.tab.get_by_role("textbox", name="Request")
     person.tab_to(field)
@@ -338,7 +341,7 @@ def test_every_page_by_keyboard_alone(reader: Open, frozen: str) -> None:
     person.tab.locator(".headline", has_text="No request has the id").wait_for()
     person.ready()
     assert field.evaluate("each => each === document.activeElement")
-    # A picture and a table of a chart.
+    # Download a picture and a table of a chart.
     person.open(f"requests?{frozen}", "Requests")
     person.tab_to(person.tab.locator("[data-picture=percentiles]"))
     files = {}
@@ -352,7 +355,7 @@ def test_every_page_by_keyboard_alone(reader: Open, frozen: str) -> None:
     corner, title = person.tab.evaluate(CORNER, base64.b64encode(files["png"]).decode())
     assert corner == [255, 255, 255, 255], "a picture is opaque"
     assert title is None, "the page's own chart has no title"
-    # A filter, set and removed.
+    # Set a filter, then remove it.
     person.tab_to(person.tab.get_by_role("button", name="Filters"))
     person.tab.keyboard.press("Enter")
     person.tab_to(person.tab.get_by_role("combobox", name=re.compile("Tenant")))
@@ -418,8 +421,8 @@ DRAGGED: Final = (
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_drag_offers_what_to_do(reader: Open, frozen: str, scheme: str) -> None:
-    """On every page with a chart over time, in the same words."""
+def test_a_drag_offers_actions(reader: Open, frozen: str, scheme: str) -> None:
+    """Every page with a chart over time offers the same actions."""
     person = reader(color_scheme=scheme)
     charts = DRAGGED if scheme == "light" else DRAGGED[-1:]
     for page, chart in charts:
@@ -463,7 +466,7 @@ def test_every_page_dark_on_a_telephone(reader: Open, frozen: str, live: LiveFle
     assert not wrong
 
 
-def test_nothing_stale_is_green(reader: Open, live: LiveFleet) -> None:
+def test_no_stale_page_is_green(reader: Open, live: LiveFleet) -> None:
     live.stop()
     person = reader()
     person.open("?last=5m", "Overview")

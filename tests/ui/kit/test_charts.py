@@ -74,12 +74,12 @@ def test_the_stack_is_as_high_as_the_mean(fleet_table: pa.Table) -> None:
 
 
 def test_figures_hold_no_nan(fleet_table: pa.Table) -> None:
-    """NaN is not JSON."""
+    """JSON does not support NaN."""
     for figure in over_time(fleet_table):
         json.loads(figure.to_json(), parse_constant=pytest.fail)
 
 
-def test_points_are_drawn_where_a_line_would_not_be_seen_alone() -> None:
+def test_isolated_points_are_drawn_as_markers() -> None:
     """Markers for all bins would triple the drawing time."""
     bins = time_bins.bins_of_width(START, START + 5 * 60 * 10**9, 60 * 10**9)
     for values_s, lone in (
@@ -103,7 +103,7 @@ def test_points_are_drawn_where_a_line_would_not_be_seen_alone() -> None:
         assert figure.data[3].mode == "lines"
 
 
-def test_nothing_to_draw_is_still_a_figure(request_rows: Callable[..., pa.Table]) -> None:
+def test_an_empty_chart_is_still_a_figure(request_rows: Callable[..., pa.Table]) -> None:
     for figure in over_time(request_rows([])):
         json.loads(figure.to_json(), parse_constant=pytest.fail)
 
@@ -134,7 +134,7 @@ def test_linear_ticks_reach_from_zero_to_near_the_top(largest: float) -> None:
 
 
 def test_a_hostile_engine_name_is_text_in_its_chart() -> None:
-    """Plotly reads tags, links and TeX in names."""
+    """Plotly interprets tags, links and TeX in names."""
     name = '<a href="javascript:alert(1)">x</a>$\\frac$' + "z" * 10_000
     table = pa.table(
         {
@@ -151,6 +151,6 @@ def test_a_hostile_engine_name_is_text_in_its_chart() -> None:
 
 
 def test_times_are_drawn_in_the_readers_zone() -> None:
-    """Plotly draws times as given."""
+    """Plotly draws times unchanged."""
     (shown,) = charts.local([START], ZoneInfo("Asia/Kolkata"))
     assert (shown.isoformat(), shown.tzinfo) == ("2025-11-20T06:23:20", None)

@@ -9,7 +9,7 @@ from ui.kit.phases import LAYERS
 WHITE, DARK = "#ffffff", "#171614"
 NAMED = {layer.key: layer.colour for layer in LAYERS if layer.colour.startswith("#")}
 
-# Machado, Oliveira, Fernandes 2009, severity 1.0; applied to linear RGB.
+# Source: Machado, Oliveira, Fernandes 2009, severity 1.0; applied to linear RGB.
 VISIONS = {
     "common": np.eye(3),
     "protanopia": np.array(
@@ -58,7 +58,7 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("named", [NAMED, colours.ENDINGS], ids=["phases", "outcomes"])
 @pytest.mark.parametrize("vision", VISIONS)
 def test_colours_are_distinct(named: dict[str, str], vision: str) -> None:
-    """ΔE ≥ 20 in CIELAB for every kind of colour vision; 2.3 is just noticeable."""
+    """ΔE is at least 20 in CIELAB for every kind of colour vision; 2.3 is just noticeable."""
     seen = {key: lab(VISIONS[vision] @ linear(colour)) for key, colour in named.items()}
     nearest = min(
         (float(np.linalg.norm(seen[a] - seen[b])), a, b) for a, b in combinations(seen, 2)
@@ -71,14 +71,14 @@ def test_phases_stand_out_from_the_background(background: str) -> None:
     for key, colour in NAMED.items():
         if key not in ("stall", "delivery"):
             assert contrast(colour, background) >= 2, (key, background)
-    assert contrast("#8c8c8c", background) >= 3  # OUTLINE, nearly opaque
+    assert contrast("#8c8c8c", background) >= 3  # OUTLINE, almost opaque
 
 
 @pytest.mark.parametrize(
     ("theme", "background"), [("light", WHITE), ("dark", DARK), (None, WHITE), (None, DARK)]
 )
 def test_lines_are_readable_on_their_background(theme: str | None, background: str) -> None:
-    """Also before the browser has reported its theme."""
+    """The colours are also readable before the browser has reported its theme."""
     ink = colours.ink(theme)
     assert contrast(ink.strong, background) >= 3
     assert contrast(ink.middle, background) >= 3

@@ -26,14 +26,14 @@ def test_each_point_is_a_line_with_its_label() -> None:
 
 
 def test_no_cell_is_a_formula() -> None:
-    """Spreadsheets run cells that begin with these characters."""
+    """Spreadsheets execute cells that begin with these characters."""
     names = ["=1+1", "+x", "-x", "@x", "fine"]
     figure = go.Figure([go.Bar(x=["a"], y=[1.0], name=name) for name in names])
     lines = list(csv.reader(csv_of(figure).splitlines()))[1:]
     assert [line[0] for line in lines] == ["'=1+1", "'+x", "'-x", "'@x", "fine"]
 
 
-def test_a_heatmap_is_a_line_for_each_cell_that_is_known() -> None:
+def test_a_heatmaps_table_has_one_line_per_cell() -> None:
     figure = go.Figure(
         go.Heatmap(
             x=["10:00", "10:01"],
@@ -52,14 +52,14 @@ def test_a_heatmap_is_a_line_for_each_cell_that_is_known() -> None:
 @pytest.mark.parametrize(
     "text", ["=cmd|'/C calc'!A0", " =1+1", "\n=1+1", "\t=1+1", "+1", "-1+1", "@SUM(A1)", "＝1+1"]
 )
-def test_what_begins_as_a_formula_is_text(text: str) -> None:
-    """Also behind blanks and line ends, and in full width."""
+def test_a_cell_that_begins_like_a_formula_is_text(text: str) -> None:
+    """The check also applies after spaces and line ends, and to full-width characters."""
     assert cell(text) == f"'{text}"
     assert cell(f"a{text}") == f"a{text}"
 
 
 def test_the_head_names_the_time_zone() -> None:
-    """The times are wall-clock times, which mean nothing without one."""
+    """The times are wall-clock times, which need a time zone."""
     figure = go.Figure([go.Scatter(x=["2026-01-01"], y=[0.25], name="P50")])
     drawn = over_time(figure, Window(0, 10**9), ZoneInfo("Europe/Berlin"), height=200)
     head, _ = csv.reader(csv_of(drawn).splitlines())

@@ -10,7 +10,7 @@ from ui.kit.time_bins import bins_of_width
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 1500), st.integers(1, 5))
-def test_a_bin_equals_its_requests_alone(seed: int, number: int, bins: int) -> None:
+def test_percentiles_per_bin_equal_those_of_its_values(seed: int, number: int, bins: int) -> None:
     rng = np.random.default_rng(seed)
     values, index = rng.lognormal(size=number), rng.integers(0, bins, number)
     found = percentiles.per_bin(values, index, bins)

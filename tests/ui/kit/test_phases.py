@@ -15,7 +15,7 @@ Seconds = st.one_of(st.none(), st.floats(0, 1e4))
 
 
 def table(**columns: Sequence[float | None]) -> pa.Table:
-    """A table of the columns that `layers` reads; missing ones are null."""
+    """Return a table of the columns that `layers` reads; missing values are null."""
     length = len(next(iter(columns.values())))
     return pa.table(
         {
@@ -46,7 +46,7 @@ def test_the_layers_sum_to_the_end_to_end_time(rows: list[tuple[Any, ...]]) -> N
     assert matrix.sum(axis=1) == pytest.approx(np.array(e2e), rel=1e-9, abs=2e-6)
 
 
-def test_parts_are_taken_from_the_phase_they_lie_in() -> None:
+def test_parts_belong_to_their_phase() -> None:
     matrix = phases.layers(
         table(
             e2e_s=[4.0],
@@ -100,7 +100,7 @@ def test_the_largest_phase_is_that_of_the_slowest() -> None:
     assert first.share == 1.0
 
 
-def test_where_nothing_is_known_nothing_is_largest() -> None:
+def test_without_known_phases_no_phase_is_largest() -> None:
     made = table(e2e_s=[1.0, 2.0])
     assert phases.largest_of_slowest(made, phases.layers(made), "ttft_s") is None
 

@@ -25,7 +25,7 @@ WINDOW = Window(START_S * S, (START_S + 1_800) * S)
 
 @pytest.fixture(scope="module")
 def rolled_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Half an hour of requests, and their rollups."""
+    """Return a database with half an hour of requests and their rollups."""
     path = tmp_path_factory.mktemp("rolled-up") / "tailspan.db"
     url = f"sqlite:///{path}"
     fill(url, *make_fleet(6_000, START_S * S, 1_800))
@@ -37,7 +37,7 @@ def rolled_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def engine(rolled_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    """A copy of it, of which a page would read 100 requests."""
+    """Return a copy of the database, from which a page reads at most 100 requests."""
     shutil.copy(rolled_up, tmp_path / "tailspan.db")
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     monkeypatch.setattr(rollup_reads, "MOST_READ", 100)
@@ -46,7 +46,7 @@ def engine(rolled_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("equals", [{}, {"tenant": "acme"}, {"replica": "r2", "outcome": "stop"}])
-def test_rollups_show_what_the_requests_would(engine: Engine, equals: dict[str, str]) -> None:
+def test_rollups_give_the_same_charts_as_requests(engine: Engine, equals: dict[str, str]) -> None:
     found = read_requests(engine, WINDOW, equals).rolled
     assert found is not None
     table = request_table(engine, WINDOW, equals=equals)
@@ -77,7 +77,7 @@ def test_the_slowest_are_the_slowest_of_all(engine: Engine, latency: str) -> Non
     assert found.num_rows < 6_000
 
 
-def test_what_is_gone_is_shown_without_its_requests(engine: Engine) -> None:
+def test_a_range_without_stored_requests_is_shown_from_rollups(engine: Engine) -> None:
     delete_older(engine, 86_400 * S, (START_S + 3 * 86_400) * S, pause=lambda: None)
     found = read_requests(engine, WINDOW, {})
     assert found.rolled is not None

@@ -15,7 +15,7 @@ from ui.kit.slo_text import criterion, where
         ('outcome == "stop"', 'outcome == "stop"'),
     ],
 )
-def test_limits_on_latencies_are_words_and_all_else_is_as_written(written: str, said: str) -> None:
+def test_limits_on_latencies_are_written_as_text(written: str, said: str) -> None:
     assert criterion(parse(written, GOOD)) == said
 
 

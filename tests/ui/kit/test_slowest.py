@@ -17,7 +17,9 @@ def shown(table: pa.Table, latency: str = "ttft_s") -> list[dict[str, Any]]:
     return slowest.shown_rows(table, phases.layers(table), latency, str, UTC, 900)
 
 
-def test_the_slowest_come_first(request_rows: Rows, one_request: Callable[..., Any]) -> None:
+def test_the_slowest_requests_are_first(
+    request_rows: Rows, one_request: Callable[..., Any]
+) -> None:
     rows = [one_request(i, ttft_s=None if i % 3 == 0 else i / 100) for i in range(90)]
     found = shown(request_rows(rows))
     assert len(found) == slowest.ROWS

@@ -42,7 +42,7 @@ def test_a_duration_is_rounded_by_less_than_one_percent(value_s: float) -> None:
     ("ratio", "shown"),
     [(None, "–"), (0, "0 %"), (0.004, "< 1 %"), (0.5, "50 %"), (0.999, "> 99 %"), (1, "100 %")],
 )
-def test_a_small_share_is_not_rounded_to_none(ratio: float | None, shown: str) -> None:
+def test_a_small_share_is_not_rounded_to_zero(ratio: float | None, shown: str) -> None:
     assert wording.percent(ratio) == shown
 
 
@@ -90,13 +90,13 @@ def test_no_text_ends_an_attribute(text: str) -> None:
 
 
 @given(st.text(max_size=10_000))
-def test_a_label_is_one_short_line_with_nothing_unseen(text: str) -> None:
+def test_a_label_is_one_short_line_without_invisible_characters(text: str) -> None:
     shown = wording.plain(text)
     assert len(shown) <= wording.LABEL_LENGTH
     assert not any(ord(character) < 32 or character in "\u202e\u200b\x7f" for character in shown)
 
 
-def test_a_hostile_label_is_shown_as_it_is() -> None:
+def test_a_hostile_label_is_shown_as_text() -> None:
     assert wording.for_html("<b>x</b>") == "&lt;b&gt;x&lt;/b&gt;"
     assert "$" not in wording.for_plotly("$x^2$")
     assert wording.plain("a" * 10_000).endswith("…")
@@ -131,7 +131,7 @@ def test_foreign_text_is_no_markdown(text: str) -> None:
     assert not set(bare) & set(string.punctuation)
 
 
-def test_what_stands_between_backticks_is_code() -> None:
+def test_text_between_backticks_is_code() -> None:
     """Commands print the same texts."""
     assert wording.code_html("run `a < b`, then") == "run <code>a &lt; b</code>, then"
     assert wording.code_html("a ` alone") == "a ` alone"

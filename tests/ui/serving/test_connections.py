@@ -69,7 +69,7 @@ def test_a_connection_without_a_request_is_closed() -> None:
     assert transport.closed
 
 
-def test_a_request_takes_as_long_as_it_takes_and_another_is_waited_for_as_long() -> None:
+def test_a_request_in_progress_has_no_time_limit() -> None:
     protocol, transport, loop = connected(ServerState())
     cycle: Any = Cycle()
     protocol.cycle = cycle

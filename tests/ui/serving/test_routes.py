@@ -48,7 +48,7 @@ def ask(routes: Routes, path: str, method: str = "GET") -> int:
 
 
 def test_every_route_of_streamlit_is_decided() -> None:
-    """A new route of Streamlit fails here, and answers 404 until it is listed."""
+    """If Streamlit adds a route, this test fails; until listed here, the route returns 404."""
     code = (
         "from streamlit.starlette import App; from ui.serving.process import _APP;"
         "app = App(_APP)._build_starlette_app();"
@@ -72,18 +72,18 @@ def test_a_route_is_open_or_not_there(path: str, status: int, base_path: str) ->
 
 
 @pytest.mark.parametrize("path", ["/.git/config", "/static", "/_stcore/", "/a/index.html"])
-def test_what_is_not_listed_is_not_there(path: str) -> None:
+def test_an_unlisted_route_is_not_found(path: str) -> None:
     assert ask(Routes(streamlit), path) == 404
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_nothing_is_sent_to_the_explorer(method: str) -> None:
+def test_uploads_and_other_methods_are_refused(method: str) -> None:
     assert ask(Routes(streamlit), "/", method) == 405
     assert ask(Routes(streamlit), "/media/a", method) == 405
     assert ask(Routes(streamlit), "/_stcore/upload_file/a/b", method) == 404
 
 
-def test_who_has_not_signed_in_reaches_health_and_the_way_in() -> None:
+def test_without_a_sign_in_only_health_and_sign_in_respond() -> None:
     def nobody(_scope: Scope, _path: str) -> Response:
         return PlainTextResponse("sign in", 401)
 
@@ -145,7 +145,7 @@ def test_pages_are_limited_for_one_address_and_for_all() -> None:
 
 
 def test_streamlit_sees_the_host_that_the_browser_sees() -> None:
-    """Otherwise Streamlit asks a server on the internet for its address."""
+    """Otherwise Streamlit asks a server on the internet for its own address."""
     seen: list[bytes] = []
 
     async def app(scope: Scope, _receive: Receive, _send: Send) -> None:

@@ -1,6 +1,6 @@
-"""A stand-in OpenID Connect provider on loopback that signs in whomever the test chooses.
+"""A fake OpenID Connect provider on loopback that signs in a user of the test's choice.
 
-It implements discovery, the code flow with PKCE, signed tokens and end of session.
+The provider implements discovery, the code flow with PKCE, signed tokens and end of session.
 """
 
 import base64
@@ -27,19 +27,19 @@ CLIENT, CLIENT_SECRET = "tailspan", "a-secret-of-the-client-0123456789"
 
 
 class Provider:
-    """The provider's next answers, and the requests that it has received."""
+    """The provider's next responses, and the requests that it has received."""
 
     def __init__(self) -> None:
         self.port = free_port()
         self.issuer = f"http://127.0.0.1:{self.port}"
         self.who: dict[str, Any] = {"email": "jane@example.org", "email_verified": True}
-        """The claims of whoever signs in next."""
+        """The claims of the next user."""
         self.refuses = False
         """Whether the user refuses."""
         self.age_s = 0
         """The age of the next token, in seconds."""
         self.codes: dict[str, dict[str, str]] = {}
-        """What was asked for, by the codes given for it."""
+        """The authorisation requests, by their codes."""
         self._key = RSAKey.generate_key(2048, {"kid": "one"})
 
     def app(self) -> Starlette:

@@ -50,7 +50,7 @@ def guarded(
     return start
 
 
-def test_who_signs_in_sees_the_page_of_the_link_and_can_leave(
+def test_a_signed_in_reader_sees_the_linked_page_and_can_sign_out(
     guarded: Callable[[], str],
     provider: providers.Provider,
     tab: Callable[..., Any],

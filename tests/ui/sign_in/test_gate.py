@@ -54,7 +54,7 @@ def asked(*allow: str, **about: Any) -> SignIn:
         ({"is_logged_in": "true"}, Verdict.UNKNOWN),
     ],
 )
-def test_who_may_look(claims: dict[str, Any], verdict: Verdict) -> None:
+def test_only_allowed_addresses_are_admitted(claims: dict[str, Any], verdict: Verdict) -> None:
     assert judge({**JANE, **claims}, asked(), NOW_S) is verdict
 
 
@@ -70,7 +70,7 @@ def test_a_provider_that_verifies_no_address_can_be_trusted() -> None:
     assert judge(claims, asked(trusts_unverified=True), NOW_S) is Verdict.WELCOME
 
 
-def test_whoever_has_not_signed_in_is_shown_nothing(
+def test_without_a_sign_in_no_data_is_shown(
     page: Open, database: Any, fleet: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ui.sign_in.gate.in_force", asked)
@@ -99,7 +99,7 @@ LEFT = {"referer": f"{URL}/?page=root-cause&tenant=a%20b&sign_in=failed"}
 KNOWN = "_streamlit_user=x; Path=/tail; Max-Age=9"
 
 
-def test_the_query_of_the_page_that_was_left_comes_back() -> None:
+def test_sign_in_returns_to_the_query_of_the_page() -> None:
     client = answers(302, KNOWN)
     kept = client.get("/tail/auth/login", headers=LEFT)
     assert all("Secure" in each for each in kept.headers.get_list("set-cookie"))
@@ -108,7 +108,7 @@ def test_the_query_of_the_page_that_was_left_comes_back() -> None:
     assert client.get("/tail/oauth2callback").headers["location"] == f"{URL}/"
 
 
-def test_who_signs_out_keeps_the_address() -> None:
+def test_signing_out_keeps_the_address() -> None:
     out = answers(302, to="/tail/").get("/tail/auth/logout", headers=LEFT)
     assert out.headers["location"] == f"{URL}/?page=root-cause&tenant=a%20b"
     provider = "https://login.example.org/logout"
@@ -125,13 +125,13 @@ def test_who_signs_out_keeps_the_address() -> None:
         "https://[/?page=root-cause",
     ],
 )
-def test_only_our_own_pages_are_come_back_to(referer: str) -> None:
+def test_sign_in_returns_only_to_tailspans_pages(referer: str) -> None:
     client = answers(302, KNOWN)
     client.get("/tail/auth/login", headers={"referer": referer})
     assert client.get("/tail/oauth2callback?code=1").headers["location"] == f"{URL}/"
 
 
-def test_a_cookie_that_somebody_else_set_leads_nowhere_else() -> None:
+def test_a_foreign_cookie_cannot_redirect_to_another_site() -> None:
     client = answers(302, KNOWN)
     client.cookies.set(COOKIE, "%0d%0aX: y//evil.example/?a=b", path="/tail")
     location = client.get("/tail/oauth2callback?code=1").headers["location"]

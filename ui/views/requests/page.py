@@ -25,7 +25,7 @@ from ui.kit import (
 from ui.kit.columns import floats, instants
 from ui.kit.sections import chapter
 from ui.kit.terms import LATENCY_NAMES, TERMS, term
-from ui.views.requests import charts, engines, words
+from ui.views.requests import budget, charts, engines, words
 from ui.views.requests.read import Reading, read_requests
 
 
@@ -86,6 +86,7 @@ def _requests(context: Context, found: Reading) -> None:
     with chapter("Time by phase", PHASES_HELP):
         figure = charts.phases(means, number, bins, window, zone)
         selection.time_chart(context, figure, "phases")
+    budget.show(context, too_many=rolled is not None)
     _engines(context, found)
     with chapter(f"Slowest by {name}", "Choose a request to see its timeline."):
         slowest_table.show(

@@ -14,13 +14,13 @@ BEFORE = f"{START_S}/{START_S + SECONDS}"
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A database with two windows; the second server is 20 % slower."""
+    """Return a database with two windows; in the second, the server is 20 % slower."""
     found = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
     store(found)
     return found
 
 
-def test_the_finding_comes_first_and_its_parts_follow(page: Open, url: str) -> None:
+def test_the_finding_precedes_its_parts(page: Open, url: str) -> None:
     said = markup(page(url, **AFTER, baseline=BEFORE))
     assert "TPOT P95 is 20 % worse [" in said
     for part in ("mix: other requests", "load: other work", "change at the same mix and load"):
@@ -40,7 +40,7 @@ def test_the_percentile_is_part_of_the_address(page: Open, url: str) -> None:
     assert again.segmented_control(key="quantile").value == "p50"
 
 
-def test_without_requests_before_the_page_says_what_to_do(page: Open, url: str) -> None:
+def test_without_earlier_requests_the_page_shows_what_to_do(page: Open, url: str) -> None:
     said = markup(page(url, **AFTER))
     assert "Undecided: 0 requests before" in said
     assert "Choose “vs. a custom range” above" in said

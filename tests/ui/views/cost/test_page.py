@@ -18,7 +18,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 
 def samples(replica: str, busy_share: float = 0.6, seconds: int = 600) -> list[EngineSample]:
-    """An engine that is busy this share of the time, sampled every 5 s."""
+    """Return samples, 5 s apart, of an engine that is busy this share of the time."""
     return [
         EngineSample(
             replica=replica,
@@ -34,7 +34,7 @@ def samples(replica: str, busy_share: float = 0.6, seconds: int = 600) -> list[E
 
 
 def charged(one_request: Any, number: int = 100, **common: Any) -> list[RequestTimeline]:
-    """Requests billed 3 s each, of two tenants and two replicas."""
+    """Return requests that are billed for 3 s each, of two tenants and two replicas."""
     return [
         one_request(
             place,
@@ -53,7 +53,7 @@ def charged(one_request: Any, number: int = 100, **common: Any) -> list[RequestT
 
 @pytest.fixture
 def priced(database: Database, one_request: Any) -> Callable[..., str]:
-    """A database of two engines on this device, with requests."""
+    """Return a database with requests, and two engines on this device."""
 
     def make(device: str | None = H100, **common: Any) -> str:
         url = database(charged(one_request, **common), [*samples("r1"), *samples("r2")])
@@ -68,7 +68,7 @@ def priced(database: Database, one_request: Any) -> Callable[..., str]:
 
 
 def test_the_bill_is_one_sentence_and_charts(page: Open, priced: Any) -> None:
-    """20 engine-minutes of an H100 at its list price."""
+    """The bill is 20 engine-minutes of an H100 at its list price."""
     test = page(priced(), **RANGE)
     assert test.title[0].value == "Cost"
     said = markup(test)
@@ -101,7 +101,7 @@ def test_filters_select_a_part_of_the_bill(page: Open, priced: Any) -> None:
     assert "1 engine at a time," in alone
 
 
-def test_what_has_no_price_is_never_free(page: Open, priced: Any) -> None:
+def test_an_engine_without_a_price_is_not_free(page: Open, priced: Any) -> None:
     test = page(priced("Abacus <b>9000"), **RANGE)
     said = markup(test)
     assert "The cost is unknown" in said
@@ -118,7 +118,7 @@ def test_a_model_without_a_managed_price_has_an_example(page: Open, priced: Any)
     assert len(test.get("plotly_chart")) == 3
 
 
-def test_prices_of_ones_own_go_first(
+def test_the_users_prices_take_precedence(
     page: Open, priced: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "prices.yaml"

@@ -43,7 +43,7 @@ groups = st.lists(
 
 
 @given(groups, st.sampled_from(DIMENSIONS))
-def test_merging_loses_nothing(found: list[Group], label: str) -> None:
+def test_merging_loses_no_data(found: list[Group], label: str) -> None:
     by_label = merged(found, DIMENSIONS, (label,))
     assert isclose(
         sum(each.usd or 0.0 for each in by_label), sum(each.usd or 0.0 for each in found),
@@ -58,7 +58,7 @@ def test_merging_loses_nothing(found: list[Group], label: str) -> None:
 
 
 @given(groups)
-def test_a_filter_and_its_rest_are_all(found: list[Group]) -> None:
+def test_a_filter_and_its_complement_are_all_requests(found: list[Group]) -> None:
     some = matching(found, {"tenant": "a"}, DIMENSIONS)
     assert all(each.labels[0] == "a" for each in some)
     assert len(some) + sum(each.labels[0] != "a" for each in found) == len(found)

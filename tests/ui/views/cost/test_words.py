@@ -26,11 +26,11 @@ from ui.views.cost.read import Step
 
 HOUR_NS = 3_600 * 10**9
 HOUR: Any = SimpleNamespace(uptime=SimpleNamespace(up_s=1_800.0))
-"""A bill of half an hour in which an engine was up."""
+"""A bill in which an engine was up for half an hour."""
 
 
 def line(**changes: float | None) -> Line:
-    """An hour of one engine: half of it for requests, of which a tenth was lost."""
+    """Return an hour of one engine: half is for requests, and a tenth of these were lost."""
     plain = Line(
         replica="", hour_unix_s=0, engines=1, requests=100, wall_s=3_600, busy_s=2_700,
         bill_usd=4.0, requests_usd=2.0, lost_usd=0.2, wasted_usd=0.4, idle_usd=1.0,
@@ -60,14 +60,14 @@ def test_the_parts_drawn_sum_to_the_bill(
         assert isclose(part.from_usd, before.from_usd + before.usd, abs_tol=unseen)
 
 
-def test_the_chart_of_the_bill_can_be_taken_away() -> None:
+def test_the_chart_of_the_bill_can_be_downloaded() -> None:
     told = csv_of(charts.waterfall(line())).splitlines()
     assert len(told) == 7
     assert any(row.startswith("idle,") and ",1.0," in row for row in told)
     assert any(row.startswith("bill,") and ",4.0," in row for row in told)
 
 
-def test_over_time_it_is_dollars_an_hour() -> None:
+def test_the_chart_over_time_is_in_dollars_per_hour() -> None:
     """Six minutes that cost $1 are $10 an hour."""
     step = Step(0, HOUR_NS // 10, line(bill_usd=1.0, requests_usd=1.0, lost_usd=0.0, wasted_usd=0.0,
                                        idle_usd=0.0, unbilled_usd=0.0), [])  # fmt: skip
@@ -77,7 +77,7 @@ def test_over_time_it_is_dollars_an_hour() -> None:
     assert trace.y[0] == pytest.approx(10.0)
 
 
-def test_the_dearest_have_colours_of_their_own_and_the_rest_is_one() -> None:
+def test_the_most_expensive_groups_have_colours_and_the_rest_is_merged() -> None:
     groups = [
         Group((f"t{n}", "m", "r", "r1", "stop"), requests=1, usd=float(20 - n)) for n in range(20)
     ]
@@ -89,7 +89,7 @@ def test_the_dearest_have_colours_of_their_own_and_the_rest_is_one() -> None:
 
 
 def test_partly_unpriced_requests_have_no_token_price() -> None:
-    """It would be too low."""
+    """The token price would be too low."""
     group = Group(("acme",), requests=10, usd=1.0, prompt_tokens=1_000, in_usd=0.5, out_usd=0.5)
     whole = words.payers([group], "tenant", View(page="cost"), HOUR, {("acme",): 0.7})
     partly = words.payers([replace(group, unpriced=4)], "tenant", View(page="cost"), HOUR, {})
@@ -100,7 +100,7 @@ def test_partly_unpriced_requests_have_no_token_price() -> None:
     assert "<td>$0.167</td>" in partly
 
 
-def test_an_unknown_cost_is_a_dash_and_never_nothing() -> None:
+def test_an_unknown_cost_is_a_dash_and_never_zero() -> None:
     told = words.payers([Group((None,), requests=3, unpriced=3)], "tenant", View(), HOUR, {})
     assert "$" not in told
     assert words.NOT_TOLD in told
@@ -114,11 +114,11 @@ def test_an_unknown_cost_is_a_dash_and_never_nothing() -> None:
         ({"wasted_usd": 0.0, "lost_usd": 0.3}, "not delivered"),
     ],
 )
-def test_what_stands_out_has_a_word_of_advice(changes: dict[str, float], word: str) -> None:
+def test_an_unusual_part_of_the_bill_has_advice(changes: dict[str, float], word: str) -> None:
     assert word in (words.advice(line(**changes)) or "")
 
 
-def test_nothing_stands_out_of_a_plain_bill() -> None:
+def test_a_usual_bill_has_no_advice() -> None:
     assert words.advice(line(wasted_usd=0.0, lost_usd=0.0)) is None
 
 
@@ -175,7 +175,7 @@ def test_loading_is_a_part_of_the_sentence_and_of_the_chart() -> None:
 
 
 def test_the_table_of_groups_has_dollars_an_hour_and_the_managed_price() -> None:
-    """Empty where unknown."""
+    """Unknown values are empty cells."""
     groups = [Group(("acme",), requests=2, usd=1.0), Group(("blue",), requests=1)]
     head, acme, blue = charts.table_rows(groups, "tenant", HOUR, {("acme",): 0.7})
     assert head[-2:] == ["usd_per_hour", "managed_usd"]

@@ -8,7 +8,7 @@ S = 1_000_000_000
 
 
 def start(replica: str, config: str, **about: Any) -> EngineStart:
-    """One engine's start; its only argument has the configuration's name as value."""
+    """Return an engine's start; the value of its only argument is the configuration's name."""
     return EngineStart(
         **{
             "replica": replica,
@@ -23,7 +23,7 @@ def start(replica: str, config: str, **about: Any) -> EngineStart:
     )
 
 
-def test_replicas_of_one_model_are_held_against_what_most_have() -> None:
+def test_replicas_of_one_model_are_compared_with_the_majority() -> None:
     found = groups(
         [
             *(start(name, "64") for name in ("a", "b", "gone")),
@@ -43,7 +43,7 @@ def test_replicas_of_one_model_are_held_against_what_most_have() -> None:
     assert "No engine reported" in words.configurations([])
 
 
-def test_a_beginning_is_a_restart_where_it_ran_before() -> None:
+def test_a_new_start_of_a_known_engine_is_a_restart() -> None:
     began = {
         "old": [5 * S, 1_000 * S, 1_000 * S + APART_NS // 2],
         "known": [1_000 * S],

@@ -76,7 +76,7 @@ def test_rates_are_rises_over_the_time_between_samples() -> None:
     assert found["tokens"].tolist() == [[200.0, 100.0]]
 
 
-def test_a_rate_misses_nothing_where_seconds_were_not_read() -> None:
+def test_a_rate_is_correct_across_unread_seconds() -> None:
     rows = [
         {"replica": "a", "at_unix_ns": second * S, "decode_tokens_total": 30 * second}
         for second in (0, 1, 16, 17, 19)
@@ -85,7 +85,7 @@ def test_a_rate_misses_nothing_where_seconds_were_not_read() -> None:
     np.testing.assert_allclose(found["tokens"], [[30.0, 30.0]])
 
 
-def test_shares_are_of_what_rose_together() -> None:
+def test_shares_are_ratios_of_simultaneous_increases() -> None:
     rows = [
         {
             "replica": "a",
@@ -105,7 +105,7 @@ def test_shares_are_of_what_rose_together() -> None:
 
 
 def test_gpus_have_mean_bandwidth_and_lowest_clock() -> None:
-    """One throttled card is what the reader looks for."""
+    """The reader looks for a single throttled card."""
     rows = [
         {
             "replica": "a",

@@ -35,7 +35,7 @@ def table_of(test: AppTest) -> str:
 
 
 def samples(*replicas: str, from_unix_ns: int = START_NS) -> list[EngineSample]:
-    """Five minutes of engines, sampled every 5 s; the last one has a queue."""
+    """Return five minutes of engine samples, 5 s apart; the last engine has a queue."""
     return [
         EngineSample(
             replica=name,
@@ -116,7 +116,7 @@ def test_gpus_have_columns_if_reported(page: Open, database: Database) -> None:
     assert "hw thermal slowdown" in table_of(test)
 
 
-def test_the_address_holds_the_measure(page: Open, database: Database) -> None:
+def test_the_address_contains_the_measure(page: Open, database: Database) -> None:
     url = database([], samples("r1", "r2"))
     test = page(url, **LINK)
     test.selectbox("measure").select("kv").run()
@@ -153,7 +153,7 @@ def test_an_empty_page_has_a_next_step(page: Open, database: Database, one_reque
     assert "No requests" not in markup(test)
 
 
-def test_filters_hold_where_they_can(page: Open, database: Database) -> None:
+def test_filters_apply_where_possible(page: Open, database: Database) -> None:
     url = database([], samples("r1", "r2"))
     test = page(url, replica="r1", tenant="acme", **LINK)
     assert "<b>1 replica</b>, no problem found" in markup(test)
@@ -182,7 +182,7 @@ def test_hostile_names_are_text(page: Open, database: Database) -> None:
     assert "<script" not in markup(test)
 
 
-def test_all_measures_can_be_taken_along_as_csv(database: Database) -> None:
+def test_all_measures_can_be_downloaded_as_csv(database: Database) -> None:
     url = database([], samples("r1", "=cmd()"))
     engine = open_database(url)
     window = Window(START_NS, START_NS + 300 * S)

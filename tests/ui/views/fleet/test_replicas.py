@@ -34,7 +34,7 @@ def problems(found: Fleet) -> dict[str, list[str]]:
     return {each.name: [problem.what for problem in each.problems] for each in found.replicas}
 
 
-def test_a_calm_fleet_is_in_the_order_of_its_tail() -> None:
+def test_without_problems_replicas_are_sorted_by_tail() -> None:
     found = made({"queue": [[0, 0, 0, 1]] * 3}, {"kv": [0.5] * 3, "preemptions": [0.0] * 3})
     assert [each.name for each in found.replicas] == ["b", "c", "a"]
     assert words.sentence(found) == "<b>3 replicas</b>, no problem found."
@@ -88,7 +88,7 @@ def test_unknown_values_are_no_problem() -> None:
 
 
 def requests(slow_on_b: float, number: int = 3_000) -> tuple[Labels, np.ndarray]:
-    """Requests of two replicas; on b a share of them takes ten times as long."""
+    """Return requests of two replicas; on b, a share of them takes ten times as long."""
     draw = np.random.default_rng(5)
     codes = (np.arange(number) % 2).astype(np.int32)
     ttft_s = draw.lognormal(-2.0, 0.3, number)
@@ -116,15 +116,15 @@ def test_an_even_load_is_reported() -> None:
     assert str(words.imbalance(found, 2)).startswith("Latency is even: no replica’s requests")
 
 
-def test_a_little_more_often_is_nobodys_trouble() -> None:
+def test_a_slightly_higher_share_of_slow_requests_is_not_reported() -> None:
     """With 100,000 requests, a ratio of 1.1× is significant, but too small to report."""
     found = imbalance_of(*requests(0.006, 100_000))
     assert found is not None
     assert found.hits == []
 
 
-def test_a_tail_that_is_slower_by_little_is_nobodys_trouble() -> None:
-    """1.8 times as often among the slowest, with an equal P99, is no growth."""
+def test_a_slightly_slower_tail_is_not_reported() -> None:
+    """A replica is not reported for 1.8 times as many slow requests if its P99 is equal."""
     draw = np.random.default_rng(5)
     codes = (np.arange(6_000) % 2).astype(np.int32)
     ttft_s = draw.lognormal(-2.0, 0.3, 6_000)
@@ -152,7 +152,7 @@ def test_an_unequal_load_is_reported() -> None:
     )
 
 
-def test_the_tail_of_each_replica_comes_with_its_interval_where_there_are_enough() -> None:
+def test_the_tail_of_each_replica_has_an_interval_if_possible() -> None:
     codes = np.array([0] * 500 + [1] * 5 + [2] * 3, dtype=np.int32)
     ttft_s = np.concatenate([np.linspace(0.1, 1.0, 500), np.full(5, 0.2), np.full(3, np.nan)])
     found = traffic_of(Labels(codes, ("a", "b", "c", "d")), ttft_s)
@@ -163,7 +163,7 @@ def test_the_tail_of_each_replica_comes_with_its_interval_where_there_are_enough
     assert "d" not in found
 
 
-def test_what_was_not_read_is_noted() -> None:
+def test_the_unread_share_is_noted() -> None:
     assert data_sources.thinned_samples(None) is words.thinned_requests(1) is None
     assert "read for 16 s in every 5 min 52 s" in str(data_sources.thinned_samples(352))
     assert "1 in 4 requests" in str(words.thinned_requests(4))

@@ -37,7 +37,7 @@ def sample(now_ns: int, step_age_s: float) -> EngineSample:
     )
 
 
-def test_the_overview_shows_it_while_a_replica_hangs(page: Open, tmp_path: Path) -> None:
+def test_the_overview_shows_a_current_hang(page: Open, tmp_path: Path) -> None:
     shown: Callable[[float], str] = lambda age_s: markup(page(_kept(tmp_path, age_s)))  # noqa: E731
     assert (
         "Replica X has <b>12 requests</b> running, but its engine has taken no step for"

@@ -95,7 +95,7 @@ def test_without_an_objective_there_is_an_example(
     assert any("tailspan slo check" in each.value for each in test.markdown)
 
 
-def test_objectives_that_are_gone_are_a_sentence(
+def test_missing_objectives_are_a_sentence(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(OBJECTIVES_KEY, "/nowhere/chat.yaml")
@@ -104,7 +104,7 @@ def test_objectives_that_are_gone_are_a_sentence(
     assert len(test.get("plotly_chart")) == 5
 
 
-def test_several_viewers_of_one_stretch_read_it_once(
+def test_several_viewers_of_one_range_read_it_once(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ui.views.overview import trends

@@ -82,7 +82,7 @@ def test_the_baseline_is_yesterday(opened: Callable[..., Engine], one_request: A
     assert found.window == Window(START_NS - 900 * NS, START_NS - 300 * NS)
 
 
-def test_what_is_usual_needs_enough_bins(opened: Callable[..., Engine], fleet: Any) -> None:
+def test_the_usual_band_needs_enough_bins(opened: Callable[..., Engine], fleet: Any) -> None:
     engine = opened(fleet(3000, START_NS, 600)[0])
     usual = trends.read(engine, WINDOW, {}, 60 * NS).usual("ttft_s", "p50")
     assert usual is not None
@@ -113,7 +113,7 @@ def test_charts_show_usual_target_and_burn(opened: Callable[..., Engine], fleet:
 
 
 def test_the_newest_bins_wait(opened: Callable[..., Engine], one_request: Any) -> None:
-    """A refusal arrives at once: alone it would be 100 % of its bin."""
+    """A refused request is reported at once, so in the newest bin it would be 100 %."""
     rows = [one_request(n, received_unix_ns=START_NS + n * 5 * NS) for n in range(100)]
     last = START_NS + 590 * NS
     rows.append(one_request(200, received_unix_ns=last, outcome=Outcome.REJECTED))

@@ -42,7 +42,7 @@ def standing(
     since_s: int = NOW_S - 40 * DAY_S,
     hourly: int = 6_000,
 ) -> SloState:
-    """A month of steady traffic, except stretches of (seconds ago, bad, events)."""
+    """Return the status after a month of steady traffic, except (seconds ago, bad, events)."""
     buckets = [
         Bucket(at, Counts(0, hourly)) for at in range(NOW_S - 30 * DAY_S + 3_600, NOW_S + 1, 3_600)
     ]
@@ -191,7 +191,7 @@ def test_a_burn_comes_before_blindness() -> None:
     assert "paging</span>" in card(burning)
 
 
-def test_an_incident_leads_to_its_cause() -> None:
+def test_an_incident_links_to_its_cause() -> None:
     told = incidents([standing(burns=(burn(row()),))], UTC)
     assert f"<a href='root-cause?incident=chat%40{row().fired_unix_s}'>Find the cause</a>" in told
 
@@ -239,7 +239,7 @@ def test_hostile_names_are_text() -> None:
     ],
 )
 def test_a_burn_is_not_usual(length_s: int, ended_s: int | None, since_s: int | None) -> None:
-    """Unless the burn began in the range itself."""
+    """A burn that began before the range is not usual traffic; one that began within it may be."""
     found = standing(burns=(burn(row(ended_s=ended_s), None),))
     window = Window((NOW_S - length_s) * 10**9, NOW_S * 10**9)
     began_ns = burning_since_ns([found], window)

@@ -11,7 +11,7 @@ START_NS = 1_763_600_000 * S
 
 
 def engine_samples(**columns: list[Any]) -> pa.Table:
-    """Samples 1 s apart, from 1 s before a request."""
+    """Return samples 1 s apart, from 1 s before a request."""
     number = len(next(iter(columns.values())))
     return pa.table(
         {
@@ -30,7 +30,7 @@ def engine_samples(**columns: list[Any]) -> pa.Table:
 
 
 def gpu_samples(reasons: list[str | None], gpus: int = 1) -> pa.Table:
-    """Samples of GPUs 1 s apart; the last GPU has these throttle reasons."""
+    """Return GPU samples 1 s apart; the last GPU has these throttle reasons."""
     number = len(reasons)
     return pa.table(
         {

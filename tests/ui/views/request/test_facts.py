@@ -30,7 +30,7 @@ def test_an_error_has_status_and_type(request_rows: Rows, one_request: Request) 
 
 
 def test_a_corrected_clock_is_noted(request_rows: Rows, one_request: Request) -> None:
-    """The server's own log shows another instant."""
+    """The server's own log has another time."""
     fast = one_request(clock_ahead_s=42.0)
     known = {what: value for what, value, _ in facts(row_of(request_rows, fast))}
     assert known["Clock"] == "42.0 s ahead; corrected"

@@ -24,7 +24,7 @@ def found(request_rows: Rows, requests: list[Any]) -> Neighbours:
 
 
 def victim(request: Request, **changes: Any) -> Any:
-    """A request of 2 s that others' prefills delayed by 0.6 s."""
+    """Return a request of 2 s that others' prefills delayed by 0.6 s."""
     return request(
         0,
         **{
@@ -76,7 +76,9 @@ def test_the_costliest_neighbour_comes_first(request_rows: Rows, one_request: Re
     )
 
 
-def test_all_are_drawn_on_its_own_axis(request_rows: Rows, one_request: Request) -> None:
+def test_neighbours_are_drawn_on_the_requests_time_axis(
+    request_rows: Rows, one_request: Request
+) -> None:
     told = found(
         request_rows,
         [
@@ -103,7 +105,7 @@ def test_a_large_batch_is_drawn_in_part(request_rows: Rows, one_request: Request
     assert f"The chart shows {neighbours.MOST}" in neighbours.sentence(told)
 
 
-def test_a_request_alone_is_noted(request_rows: Rows, one_request: Request) -> None:
+def test_a_request_without_neighbours_is_noted(request_rows: Rows, one_request: Request) -> None:
     told = found(request_rows, [victim(one_request)])
     assert neighbours.sentence(told) == "No other request shared its engine."
     quiet = found(

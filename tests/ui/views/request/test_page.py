@@ -105,7 +105,9 @@ def test_an_id_may_be_pasted(page: Open, database: Database, one_request: Any) -
     assert "request" not in test.query_params
 
 
-def test_several_of_one_name_are_offered(page: Open, database: Database, one_request: Any) -> None:
+def test_several_requests_with_one_id_are_listed(
+    page: Open, database: Database, one_request: Any
+) -> None:
     rows = [one_request(number, trace_id="ab" * 16) for number in (1, 2)]
     test = page(database(rows), request="ab" * 16)
     assert "<b>2 requests</b> have the id" in markup(test)
@@ -182,7 +184,7 @@ def test_hostile_labels_are_text(page: Open, database: Database, one_request: An
     assert "<script" not in markup(test)
 
 
-def test_a_wrong_setting_names_what_is_allowed(
+def test_a_wrong_setting_is_reported_with_the_allowed_values(
     page: Open, database: Database, one_request: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TAILSPAN_TRACE_URL", "javascript:{trace_id}<b>")

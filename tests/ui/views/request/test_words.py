@@ -48,7 +48,7 @@ def test_the_sentence_has_the_outcome(
     assert said in words.sentence(row, its, UTC)
 
 
-def test_the_sentence_names_what_took_most(request_rows: Rows, one_request: Request) -> None:
+def test_the_sentence_names_the_largest_part(request_rows: Rows, one_request: Request) -> None:
     row, its = told(request_rows, one_request())
     assert "Most of it: decode <b>1.50 s</b> (93 %)." in (words.sentence(row, its, UTC))
     row, its = told(request_rows, one_request(**NO_PHASES, e2e_s=1.0, source="client"))
@@ -64,7 +64,7 @@ def test_the_sentence_names_what_took_most(request_rows: Rows, one_request: Requ
         (LatencyRank(8, 7, 0), "too few similar requests to compare its"),
     ],
 )
-def test_it_is_placed_among_its_like(
+def test_the_request_is_ranked_among_similar_requests(
     request_rows: Rows, one_request: Request, place: LatencyRank, said: str
 ) -> None:
     row, _ = told(request_rows, one_request())
@@ -93,17 +93,19 @@ def test_unknown_parts_are_noted(
     assert found is said is None or (found is not None and said is not None and said in found)
 
 
-def test_its_parts_sum_to_the_whole_in_the_table(request_rows: Rows, one_request: Request) -> None:
+def test_the_parts_in_the_table_sum_to_the_latency(
+    request_rows: Rows, one_request: Request
+) -> None:
     row, its = told(request_rows, one_request())
     table = words.parts_table(its, row["e2e_s"])
     assert table.count("<tr>") == 1 + len(its.parts_s) + 1
     assert "<b>1.61 s</b>" in table
 
 
-def test_delays_are_told_by_tenant() -> None:
-    """Prefills and decodes apart and in all; a tenant's name is foreign; the rest is summed."""
+def test_delays_are_listed_by_tenant() -> None:
+    """The table has prefill, decode and their sum; names are escaped; small tenants are summed."""
     many = [TenantDelay(f"t{number}", 1, 0.01, 0.0) for number in range(9)]
     said = words.tenant_delays([TenantDelay("<b>acme", 3, 0.4, 0.2), *many])
     assert "&lt;b&gt;acme</td><td>3</td><td>+400 ms</td><td>+200 ms</td><td><b>+600 ms" in said
-    assert "<td>–</td>" in said  # their decodes delayed nothing
+    assert "<td>–</td>" in said  # the decodes caused no delay
     assert "2 more tenants delayed it by 20.0 ms in all." in said

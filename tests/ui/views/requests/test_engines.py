@@ -10,7 +10,7 @@ SECOND_NS = 1_000_000_000
 
 
 def samples(*rows: tuple[str, int, int, int | None, int | None, float | None]) -> pa.Table:
-    """Samples: replica, engine, second, waiting, running, KV usage."""
+    """Return samples from (replica, engine, second, waiting, running, KV usage)."""
     types = (pa.string(), pa.int64(), pa.int64(), pa.int64(), pa.int64(), pa.float64())
     columns = list(zip(*rows, strict=True)) if rows else [()] * 6
     values = [list(column) for column in columns]

@@ -37,7 +37,7 @@ def test_no_database_shows_how_to_connect(page: Open, tmp_path: Path) -> None:
     assert not (tmp_path / "none.db").exists()
 
 
-def test_a_fleet_is_shown_whole(page: Open, database: Database, fleet: Any) -> None:
+def test_the_whole_fleet_is_shown(page: Open, database: Database, fleet: Any) -> None:
     test = page(database(*fleet(3000, recent(), 600)))
     assert test.title[0].value == "Requests"
     assert "3,000 requests" in markup(test)
@@ -170,7 +170,9 @@ def test_an_unsupported_database_is_a_sentence(page: Open) -> None:
     assert "secret" not in markup(test)
 
 
-def test_a_file_that_is_no_database_is_a_sentence(page: Open, tmp_path: Path) -> None:
+def test_the_error_of_a_file_that_is_not_a_database_is_a_sentence(
+    page: Open, tmp_path: Path
+) -> None:
     (tmp_path / "notes.db").write_text("not a database, but long enough to look like one" * 50)
     test = page(f"sqlite:///{tmp_path / 'notes.db'}")
     assert "cannot be read" in markup(test)

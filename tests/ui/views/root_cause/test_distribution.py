@@ -23,7 +23,7 @@ def test_every_request_of_the_stretch_is_counted_once(told: list[tuple[int, floa
     assert (0 if found is None else found.counts.sum()) == inside
 
 
-def test_a_request_stands_where_and_when_it_was() -> None:
+def test_a_request_is_counted_at_its_time_and_latency() -> None:
     at = np.array([FROM + 300 * S, FROM + 600 * S])
     found = distribution(at, np.array([2.0, 0.02]), FROM, TO)
     assert found is not None

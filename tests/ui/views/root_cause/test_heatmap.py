@@ -65,13 +65,13 @@ def test_onset_starts_and_targets_are_marked() -> None:
 
 
 @pytest.mark.parametrize(("at_s", "side"), [(START + 30, "left"), (START + 590, "right")])
-def test_a_mark_is_named_where_there_is_room(at_s: int, side: str) -> None:
+def test_a_mark_is_labelled_if_there_is_space(at_s: int, side: str) -> None:
     named = drawn(onset_unix_ns=at_s * S).layout.annotations
     assert [each.xanchor for each in named if each.text == "increase begins"] == [side]
 
 
-def test_the_baseline_is_shaded_as_far_as_it_is_drawn() -> None:
-    """With its name; one that lies elsewhere has no place on the chart."""
+def test_the_drawn_part_of_the_baseline_is_shaded() -> None:
+    """The shaded baseline has a label. A baseline outside the chart is not drawn."""
     figure = drawn()
     assert "baseline" in {each.text for each in figure.layout.annotations}
     elsewhere = drawn(baseline=Window(0, S))

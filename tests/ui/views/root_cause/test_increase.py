@@ -23,7 +23,7 @@ def test_the_steps_sum_to_the_growth(told: list[tuple[float, float]]) -> None:
     assert len(increase.figure(steps).data) == len(steps) + 1
 
 
-def test_every_part_has_a_name_of_its_own_and_its_phases_colour() -> None:
+def test_every_part_has_a_unique_name_and_its_phases_colour() -> None:
     named = [part_name(part) for part in PARTS]
     assert len({name for name, _, _ in named}) == len(PARTS)
     assert part_name("queue_kv")[1] == colours.QUEUE
@@ -31,7 +31,7 @@ def test_every_part_has_a_name_of_its_own_and_its_phases_colour() -> None:
     assert part_name("prefill_others_prefill")[1] == colours.OTHERS
 
 
-def test_small_parts_are_one_step_together() -> None:
+def test_small_parts_are_drawn_as_one_step() -> None:
     parts = [
         PartGrowth("frontend", 0.004, 0.005),
         PartGrowth("queue_kv", 0.0, 2.0),
@@ -44,6 +44,6 @@ def test_small_parts_are_one_step_together() -> None:
     assert increase.figure(steps).data[1].text == ("−9.00 ms",)
 
 
-def test_nothing_at_all_is_drawn_as_nothing() -> None:
+def test_an_empty_increase_is_drawn_empty() -> None:
     assert increase.steps([PartGrowth(part, 0.0, 0.0) for part in PARTS]) == []
     assert increase.figure([]).data[0].text == ("+0 ms",)

@@ -24,7 +24,7 @@ LINK = {"page": "root-cause", "from": str(START_S + 600), "to": str(START_S + 12
 
 @pytest.fixture
 def loose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An objective that all of these requests meet."""
+    """Write an objective that all of these requests meet."""
     file = tmp_path / "loose.yaml"
     file.write_text(
         EXAMPLE.replace("ttft_s <= 0.5 and tpot_s <= 0.05", "ttft_s <= 60").replace(
@@ -50,7 +50,7 @@ def test_an_incident_is_explained(page: Open, database: Database, incident: Any)
     assert "Simulated data: these numbers" in said
 
 
-def test_the_address_keeps_the_question(page: Open, database: Database, incident: Any) -> None:
+def test_the_address_contains_the_question(page: Open, database: Database, incident: Any) -> None:
     url = database(incident(START_S * 10**9))
     test = page(url, **LINK)
     test.selectbox("latency").select("queue_s").run()
@@ -84,7 +84,7 @@ def test_size_decides_if_chosen(page: Open, database: Database, incident: Any, l
     assert "No incident" in markup(again)
 
 
-def test_another_latency_is_asked_of_what_was_read(
+def test_another_latency_uses_the_same_rows(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = database(incident(START_S * 10**9))
@@ -135,7 +135,9 @@ def test_links_keep_range_and_filters(page: Open, database: Database, incident: 
     assert "rose from" in markup(back)
 
 
-def test_no_change_names_what_was_compared(page: Open, database: Database, incident: Any) -> None:
+def test_no_change_is_reported_with_the_compared_ranges(
+    page: Open, database: Database, incident: Any
+) -> None:
     test = page(database(incident(START_S * 10**9, waited_s=0.0)), **LINK)
     assert "No change from the previous" in markup(test)
     assert "400 requests now, 400 before." in markup(test)
@@ -228,7 +230,9 @@ def test_no_change_may_be_still_slow(page: Open, database: Database, incident: A
     assert "Nothing" not in said
 
 
-def test_a_filter_leaves_the_evidence_whole(page: Open, database: Database, incident: Any) -> None:
+def test_a_filter_does_not_restrict_the_evidence(
+    page: Open, database: Database, incident: Any
+) -> None:
     url = database(incident(START_S * 10**9))
     everybody, nobody = page(url, **LINK), page(url, **LINK, tenant="nobody")
     assert "400 requests now, 400 before." in markup(everybody)
@@ -261,7 +265,7 @@ def test_a_strange_address_gives_no_traceback(
 
 
 @pytest.mark.parametrize("in_an_incident", [False, True])
-def test_a_stretch_that_is_dragged_over_is_asked_about(
+def test_the_dragged_range_is_explained(
     page: Open,
     database: Database,
     incident: Any,
@@ -295,10 +299,10 @@ def test_a_stretch_that_is_dragged_over_is_asked_about(
     assert asked.get("baseline") == (None if in_an_incident else f"{START_S}/{begun}")
 
 
-def test_the_question_of_the_incident_itself_is_one_press_away(
+def test_the_page_links_to_the_incident_itself(
     page: Open, database: Database, incident: Any
 ) -> None:
-    """Where the range begins before the incident; not where it shows the incident already."""
+    """The link appears if the range begins before the incident, but not within the incident."""
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (START_S + 600, None))
     wider = {**LINK, "from": str(START_S + 300), "to": str(START_S + 1_200)}

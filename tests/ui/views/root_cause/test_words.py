@@ -15,7 +15,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e & $x$" + "w" * 500
 
 
 def told(**changes: Any) -> Explanation:
-    """An hour that was worse than the one before, because the KV cache was full."""
+    """Return the explanation of an hour with a full KV cache, compared with the hour before."""
     cause = Cause(
         "kv_cache_exhausted",
         0.78,
@@ -72,7 +72,7 @@ def test_too_little_data_names_the_minimum() -> None:
     assert "at least 30 in each" in said
 
 
-def test_the_first_cause_comes_with_its_share_and_its_levers() -> None:
+def test_the_first_cause_has_a_share_and_levers() -> None:
     first = told().causes[0]
     other = replace(first, id="preemption", share=0.1, where={})
     said = words.reason(told(causes=[first, other]))
@@ -108,7 +108,7 @@ def test_evidence_is_a_table_of_before_and_now() -> None:
     assert "no server reported a number" in words.evidence(bare, with_levers=False)
 
 
-def test_who_was_hit_comes_with_ratio_interval_and_n() -> None:
+def test_affected_groups_have_ratio_interval_and_number() -> None:
     said = words.hits(told())
     assert "requests on <b>r2</b>" in said
     assert "<b>4.1×</b>" in said
@@ -132,7 +132,7 @@ def test_who_was_hit_comes_with_ratio_interval_and_n() -> None:
         ("tenant & replica", "a & b & r1", "tenant &amp; replica <b>a &amp; b &amp; r1</b>"),
     ],
 )
-def test_a_kind_of_request_has_words(dimension: str, value: str, shown: str) -> None:
+def test_each_kind_of_request_has_a_text(dimension: str, value: str, shown: str) -> None:
     hit = RiskRatio(dimension, value, 2.0, 1.5, 2.5, 10)
     assert shown in words.hits(told(dimensions=[hit]))
 

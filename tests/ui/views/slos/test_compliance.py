@@ -20,7 +20,7 @@ MIDNIGHT_S = int(datetime(2026, 3, 29, tzinfo=UTC).timestamp())
 
 
 def test_days_are_in_the_readers_zone(database: Callable[..., str], one_request: Any) -> None:
-    """The day on which clocks go forward has 23 hours."""
+    """The day on which the clocks go forward has 23 hours."""
     rows = [
         one_request(
             n,

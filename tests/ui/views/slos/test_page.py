@@ -55,7 +55,7 @@ def test_time_slices_are_counted(page: Open, database: Database, incident: Any, 
 def test_a_blind_objective_has_a_reason_and_a_remedy(
     page: Open, database: Database, one_request: Any, mine: Path, key: str
 ) -> None:
-    """vLLM's native spans do not record whether an answer was streamed."""
+    """vLLM's native spans do not contain whether a response was streamed."""
     rows = [one_request(n, streamed=None) for n in range(200)]
     start_s = rows[0].received_unix_ns // 10**9
     asked = {"page": key, "from": str(start_s), "to": str(start_s + 1_200)}

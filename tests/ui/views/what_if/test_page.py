@@ -31,7 +31,7 @@ def data() -> Dataset:
 
 @pytest.fixture
 def url(database: Database) -> str:
-    """A database with a simulated replica."""
+    """Return a database with a simulated replica."""
     found = database()
     fill(found, data().requests, data().samples, data().starts)
     return found
@@ -73,7 +73,7 @@ def test_a_huge_batch_takes_no_memory(page: Open, url: str) -> None:
     assert "P99 of TTFT would be" in markup(page(url, **RANGE, change=most))
 
 
-def test_too_few_seats_are_called_saturated(page: Open, url: str) -> None:
+def test_too_few_slots_are_called_saturated(page: Open, url: str) -> None:
     assert "cannot keep up" in markup(page(url, **RANGE, change="max_num_seqs=1"))
 
 

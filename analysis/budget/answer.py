@@ -1,0 +1,122 @@
+"""Answer how the slow requests spent a latency budget."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sqlalchemy import Engine
+
+from analysis.budget.budget import AROUND, Budget
+from analysis.budget.measured_parts import COLUMNS, Extent, Measured, layers_of, measure
+from analysis.budget.spending import Spending, least_requests, spend
+from store.queries import Window, request_table, simulated
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetQuestion:
+    """A budget, and the requests that it is for."""
+
+    budget: Budget
+    window: Window
+    equals: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class BudgetVerdict(StrEnum):
+    """Whether the percentile keeps to the budget."""
+
+    WITHIN = "within"
+    OVER = "over"
+    INSUFFICIENT_DATA = "insufficient_data"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetAnswer:
+    """How the slow requests spent the budget.
+
+    Attributes:
+        question: the question.
+        requests: the number of requests received.
+        measured: the number of requests whose latency is divided, by extent.
+        left_out: the number of requests that are not counted, by reason.
+        extent: how much of the latency the answer covers.
+        spending: the layers, or None if there are too few requests.
+        needed: the least number of requests for this percentile.
+        replicas: the number of replicas that served the requests.
+        simulated: whether data comes from the simulator.
+    """
+
+    question: BudgetQuestion
+    requests: int
+    measured: Mapping[Extent, int]
+    left_out: Mapping[str, int]
+    extent: Extent
+    spending: Spending | None
+    needed: int
+    replicas: int
+    simulated: bool
+
+    @property
+    def verdict(self) -> BudgetVerdict:
+        """Whether the percentile keeps to the budget of the known layers."""
+        if self.spending is None:
+            return BudgetVerdict.INSUFFICIENT_DATA
+        over = self.spending.percentile_s > self.spending.total_s
+        return BudgetVerdict.OVER if over else BudgetVerdict.WITHIN
+
+
+def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
+    """Answer the question.
+
+    If the budget has layers outside the server, only requests with a client's span count, as long
+    as there are enough of them. Otherwise these layers are unknown.
+
+    Args:
+        engine: from `open_database`.
+        question: the question.
+    """
+    budget, window = question.budget, question.window
+    requests = request_table(engine, window, equals=question.equals, columns=COLUMNS)
+    found = measure(engine, window, requests, budget.latency)
+    numbers = {extent: int((found.extents >= extent).sum()) for extent in Extent}
+    needed = least_requests(budget.percentile)
+    wanted = _wanted(budget)
+    extent = next(
+        (each for each in reversed(Extent) if each <= wanted and numbers[each] >= needed),
+        Extent.SERVER,
+    )
+    return BudgetAnswer(
+        question=question,
+        requests=requests.num_rows,
+        measured=numbers,
+        left_out=_left_out(found, numbers[extent]),
+        extent=extent,
+        spending=_spending(budget, found, extent, numbers[extent], needed),
+        needed=needed,
+        replicas=found.replicas,
+        simulated=simulated(engine, window),
+    )
+
+
+def _wanted(budget: Budget) -> Extent:
+    layers = {line.partition(".")[0] for line in budget.layers_ns}
+    if layers & set(AROUND):
+        return Extent.APPLICATION
+    return Extent.NETWORK if "network" in layers else Extent.SERVER
+
+
+def _spending(
+    budget: Budget, found: Measured, extent: Extent, number: int, needed: int
+) -> Spending | None:
+    if number < needed:
+        return None
+    return spend(budget, found.seconds[found.extents >= extent], layers_of(extent, budget.latency))
+
+
+def _left_out(found: Measured, counted: int) -> dict[str, int]:
+    reasons = {
+        "not_streamed": found.not_streamed,
+        "unanswered": found.unanswered,
+        "without_phases": found.without_phases,
+        "without_client_span": len(found) - counted,
+    }
+    return {reason: number for reason, number in reasons.items() if number}

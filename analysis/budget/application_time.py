@@ -1,0 +1,91 @@
+"""The time that an application spent before and after a call to a model, by operation.
+
+Pure. Only spans of the process that made the call are used, so all instants come from one clock.
+Each nanosecond belongs to one operation: the innermost, and among parallel operations the one that
+began last. Time that only an agent or a workflow covers, and time between two operations, is
+`other`.
+"""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The nanoseconds before and after a call, by operation."""
+
+    before_ns: Mapping[Operation, int]
+    after_ns: Mapping[Operation, int]
+
+
+def around(span_id: str, trace: Sequence[ApplicationOperation]) -> Around | None:
+    """Return the time around one call of a trace.
+
+    The time before begins at the trace's first operation, or at the end of the call before. Time
+    between two calls is before the second one. The time after ends with the trace's last operation.
+
+    Args:
+        span_id: the client's span of the call.
+        trace: all operations of the trace, in any order. Repeated spans count once.
+
+    Returns: None if the call has no span here, if there is no other operation, or if there are so
+    many that some were not stored.
+    """
+    spans = {each.span_id: _Span.of(each) for each in trace}
+    call = spans.pop(span_id, None)
+    if call is None or len(spans) + 1 >= MOST_PER_TRACE:
+        return None
+    mine = [each for each in spans.values() if each.process == call.process]
+    if all(each.operation is Operation.CALL for each in mine):
+        return None
+    calls = [each for each in mine if each.operation is Operation.CALL]
+    earlier = max((each.end_ns for each in calls if each.end_ns <= call.start_ns), default=0)
+    earliest = min((each.start_ns for each in mine if each.end_ns > earlier), default=call.start_ns)
+    before = _split(mine, max(earlier, earliest), call.start_ns)
+    if any(each.start_ns >= call.end_ns for each in calls):
+        return Around(before, {})
+    latest = max(each.end_ns for each in mine)
+    return Around(before, _split(mine, call.end_ns, latest))
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    operation: Operation
+    start_ns: int
+    end_ns: int
+    process: str
+
+    @classmethod
+    def of(cls, each: ApplicationOperation) -> "_Span":
+        start_ns = each.sent_unix_ns
+        return cls(each.operation, start_ns, start_ns + round(each.length_s * 1e9), each.process)
+
+
+def _split(spans: Sequence[_Span], from_ns: int, to_ns: int) -> dict[Operation, int]:
+    """Divide a range among the spans."""
+    inside = sorted(
+        (each for each in spans if each.start_ns < to_ns and each.end_ns > from_ns),
+        key=lambda each: each.start_ns,
+    )
+    cuts = {from_ns, to_ns}
+    for each in inside:
+        cuts |= {max(from_ns, each.start_ns), min(to_ns, each.end_ns)}
+    found: dict[Operation, int] = {}
+    running: list[tuple[bool, int, int, Operation]] = []
+    place = 0
+    for start_ns, end_ns in pairwise(sorted(cuts) if from_ns < to_ns else ()):
+        while place < len(inside) and inside[place].start_ns <= start_ns:
+            each = inside[place]
+            encloses = each.operation is Operation.ENCLOSING
+            heapq.heappush(running, (encloses, -each.start_ns, each.end_ns, each.operation))
+            place += 1
+        while running and running[0][2] <= start_ns:
+            heapq.heappop(running)
+        on_top = running[0][3] if running else Operation.OTHER
+        operation = Operation.OTHER if on_top is Operation.ENCLOSING else on_top
+        found[operation] = found.get(operation, 0) + end_ns - start_ns
+    return found

@@ -1,0 +1,121 @@
+"""Reads a budget from YAML. An error names the line, the key, the value and what is allowed."""
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from alerts.errors import DocumentError, shown
+from alerts.strict_yaml import MAX_CHARACTERS, Fields, Reader, Text, read_documents
+from analysis.budget.budget import (
+    AROUND,
+    BEYOND_TTFT,
+    LATENCIES,
+    LAYERS,
+    OPERATIONS,
+    PERCENTILES,
+    Budget,
+)
+from telemetry import durations
+
+PRESETS: Final = ("voice", "chat", "code")
+"""The built-in budgets, in `presets/`."""
+MOST_NS: Final = 86_400 * 10**9
+_FOLDER: Final = Path(__file__).with_name("presets")
+_KEYS: Final = ("latency", "percentile", "total", "layers", "source")
+
+
+@cache
+def preset(name: str) -> Budget:
+    """Return a built-in budget.
+
+    Raises:
+        DocumentError: there is no preset of this name.
+    """
+    if name not in PRESETS:
+        raise DocumentError("preset", 1, "", f"{shown(name)}; allowed: {', '.join(PRESETS)}")
+    return read_budget(_FOLDER / f"{name}.yaml")
+
+
+def read_budget(path: Path) -> Budget:
+    """Read a file.
+
+    Raises:
+        DocumentError: the file cannot be used.
+    """
+    try:
+        with path.open("rb") as file:
+            # A character has at most four bytes.
+            written = file.read(4 * MAX_CHARACTERS + 1)
+        text = written.decode()
+    except OSError as error:
+        raise DocumentError(str(path), 1, "", f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DocumentError(str(path), 1, "", "not a text in UTF-8") from error
+    return parse_budget(text, str(path), path.stem)
+
+
+def parse_budget(text: str, file: str, name: str) -> Budget:
+    """Parse a budget.
+
+    Args:
+        text: the YAML.
+        file: the file's name, for errors.
+        name: the budget's name.
+
+    Raises:
+        DocumentError: the text is not a budget, or its layers exceed its total.
+    """
+    documents = read_documents(text, file)
+    if len(documents) != 1:
+        raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: one budget")
+    top = Reader(documents[0], file, "", _KEYS)
+    latency = top.choice("latency", LATENCIES)
+    percentile = top.choice("percentile", tuple(PERCENTILES)) if "percentile" in top else "p95"
+    total_ns = _duration_ns(top, "total")
+    layers_ns = dict(_layers(top, latency)) if "layers" in top else {}
+    if (assigned := sum(layers_ns.values())) > total_ns:
+        raise top.error(
+            "layers",
+            f"{assigned / 1e6:g} ms in all layers; allowed: at most the total of"
+            f" {total_ns / 1e6:g} ms",
+        )
+    source = top.text("source") if "source" in top else None
+    return Budget(name, latency, percentile, total_ns, layers_ns, source)
+
+
+def _layers(top: Reader, latency: str) -> list[tuple[str, int]]:
+    layers = top.inner("layers", LAYERS)
+    found: list[tuple[str, int]] = []
+    for layer in LAYERS:
+        if layer not in layers:
+            continue
+        if latency == "ttft" and layer in BEYOND_TTFT:
+            allowed = ", ".join(each for each in LAYERS if each not in BEYOND_TTFT)
+            raise layers.error(
+                layer,
+                f"comes after the first token; allowed with latency: ttft: {allowed}; or set"
+                " latency: e2e",
+            )
+        if layer in AROUND and isinstance(layers.node(layer), Fields):
+            names = tuple(map(str, OPERATIONS))
+            inner = layers.inner(layer, names)
+            found += [
+                (f"{layer}.{each}", _duration_ns(inner, each)) for each in names if each in inner
+            ]
+        else:
+            found.append((layer, _duration_ns(layers, layer)))
+    return found
+
+
+def _duration_ns(reader: Reader, key: str) -> int:
+    allowed = "a duration above 0 and up to 24h, such as 40ms or 1.5s"
+    if not isinstance(reader.node(key), Text):
+        raise reader.error(key, f"a list or a mapping; allowed: {allowed}")
+    written = reader.text(key)
+    try:
+        ns = durations.parse_ns(written)
+    except ValueError as error:
+        raise reader.error(key, f"{shown(written)}; allowed: {allowed}") from error
+    if ns > MOST_NS:
+        raise reader.error(key, f"{shown(written)}; allowed: {allowed}")
+    return ns

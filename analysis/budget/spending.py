@@ -1,0 +1,145 @@
+"""Compare the parts of the slow requests with a budget.
+
+Pure. The tail is the slowest share of the requests, as in `diagnosis/latency/tail.py`. Its mean is
+the sum of the means of its parts; percentiles of parts would not sum.
+
+Source: expected-shortfall allocation, Tasche 1999.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from analysis.budget.budget import AROUND, LAYERS, PARTS, PERCENTILES, UNASSIGNED, Budget, parts_of
+from analysis.budget.measured_parts import parts_in
+from diagnosis.latency.tail import MIN_TAIL_REQUESTS
+from telemetry.quantiles import FloatArray, nearest_rank, quantile
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One layer of the budget, or one operation of a layer (`before.tool`).
+
+    Attributes:
+        layer: the layer, or `unassigned`.
+        budget_s: its budget, or None if the budget does not name it.
+        spent_s: the mean of the tail, or None if it is unknown.
+        operations: the mean seconds of each operation, for a layer of the application.
+        within_s: the percentile if this layer had kept to its budget in each request and everything
+            else had stayed the same. None if the layer does not overspend.
+    """
+
+    layer: str
+    budget_s: float | None
+    spent_s: float | None
+    operations: Mapping[str, float]
+    within_s: float | None = None
+
+    @property
+    def over_s(self) -> float | None:
+        """By how much the layer overspends; None if it has no budget or is unknown."""
+        if self.budget_s is None or self.spent_s is None:
+            return None
+        return max(0.0, self.spent_s - self.budget_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The tail's spending. The lines with a budget sum to `mean_s`.
+
+    Attributes:
+        lines: the layers, and last `unassigned`, which is the sum of the layers without a budget.
+        requests: the number of requests.
+        tail_requests: the number of requests in the tail.
+        total_s: the budget without the layers that are unknown.
+        percentile_s: the percentile of the latency.
+        mean_s: the mean latency of the tail.
+        within_ratio: the share of requests within `total_s`.
+    """
+
+    lines: Sequence[Line]
+    requests: int
+    tail_requests: int
+    total_s: float
+    percentile_s: float
+    mean_s: float
+    within_ratio: float
+
+    @property
+    def worst(self) -> Line | None:
+        """The line that overspends most; None if none overspends."""
+        over = [line for line in self.lines if line.over_s and line.layer != UNASSIGNED]
+        over = over or [line for line in self.lines if line.over_s]
+        return max(over, key=lambda line: line.over_s or 0.0, default=None)
+
+
+def least_requests(percentile: str) -> int:
+    """Return the least number of requests with enough requests beyond a percentile."""
+    share = _share(percentile)
+    return next(
+        number for number in range(1, 10**6) if ceil(number * share - 1e-9) >= MIN_TAIL_REQUESTS
+    )
+
+
+def spend(budget: Budget, seconds: FloatArray, known: Sequence[str]) -> Spending:
+    """Return how the tail spent the budget.
+
+    Args:
+        budget: the budget.
+        seconds: (n, parts) the parts of each request, n at least 1.
+        known: the layers that were measured.
+    """
+    latency_s = seconds[:, parts_in(known)].sum(axis=1)
+    number = ceil(latency_s.size * _share(budget.percentile) - 1e-9)
+    tail = np.argsort(-latency_s, kind="stable")[:number]
+    means = seconds[tail].mean(axis=0)
+    q = PERCENTILES[budget.percentile]
+
+    def line(name: str, parts: Sequence[int], budget_s: float | None) -> Line:
+        spent_s = float(means[parts].sum())
+        within_s = None
+        if budget_s is not None and spent_s > budget_s:
+            over = np.maximum(seconds[:, parts].sum(axis=1) - budget_s, 0.0)
+            within_s = quantile(latency_s - over, q)
+        operations = {
+            PARTS[place].partition(".")[2]: float(means[place])
+            for place in parts
+            if name in AROUND and means[place] > 0
+        }
+        return Line(name, budget_s, spent_s, operations, within_s)
+
+    lines, assigned, rest = [], set[int](), list[int]()
+    unknown_ns = 0
+    for layer in LAYERS:
+        named = {
+            name: ns for name, ns in budget.layers_ns.items() if name.partition(".")[0] == layer
+        }
+        if layer not in known:
+            unknown_ns += sum(named.values())
+            lines += [Line(name, ns / 1e9, None, {}) for name, ns in named.items()]
+            continue
+        for name, ns in named.items():
+            places = [PARTS.index(part) for part in parts_of(name)]
+            assigned |= set(places)
+            lines.append(line(name, places, ns / 1e9))
+        left = [place for place in parts_in([layer]) if place not in assigned]
+        if left and (layer not in AROUND or means[left].any()):
+            lines.append(line(layer, left, None))
+        rest += left
+    lines.append(line(UNASSIGNED, rest, budget.unassigned_ns / 1e9))
+    total_s = (budget.total_ns - unknown_ns) / 1e9
+    return Spending(
+        lines=lines,
+        requests=int(latency_s.size),
+        tail_requests=number,
+        total_s=total_s,
+        percentile_s=float(np.sort(latency_s)[nearest_rank(latency_s.size, q) - 1]),
+        mean_s=float(latency_s[tail].mean()),
+        within_ratio=float((latency_s <= total_s).mean()),
+    )
+
+
+def _share(percentile: str) -> float:
+    return 1.0 - PERCENTILES[percentile]

@@ -1,0 +1,68 @@
+"""`tailspan budget`: show how the slow requests spent a latency budget, per layer."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from analysis.budget.budget_file import PRESETS
+from cli.options.question import ask, question_options
+
+OVER: Final = 1
+"""Exit status if the budget is exceeded, so that a pipeline stops."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan budget --preset chat
+  tailspan budget budget.yaml --last 1h --where tenant=acme
+  tailspan budget --preset code --format json
+"""
+)
+@click.argument(
+    "file", required=False, type=click.Path(path_type=Path, dir_okay=False), metavar="[FILE]"
+)
+@click.option(
+    "--preset",
+    type=click.Choice(PRESETS),
+    help="A built-in budget instead of a file.  [default: chat]",
+)
+@question_options
+def budget(form: str, file: Path | None, preset: str | None, **asked: Any) -> None:
+    """Show how the slow requests spent a latency budget, per layer.
+
+    A budget file states a total for a latency and how much of it each layer may use: the
+    application before the model, the network, front end, queue, prefill, decode, delivery, and the
+    application after the model. The command prints what each layer used in the slowest requests,
+    beyond the budget's percentile, and the reduction that each layer needs. The values are means
+    over these requests, so that they sum to their mean latency.
+
+    The network is known for requests with a client's span, and the application for requests whose
+    application sends spans of OpenTelemetry's GenAI conventions. A layer that is not known is named
+    unknown, and its budget is not compared.
+
+    Exit status 1: the percentile exceeds the budget.
+    """
+    from alerts.errors import DocumentError
+    from analysis.budget.answer import BudgetQuestion, BudgetVerdict, answer_budget
+    from analysis.budget.as_json import as_json
+    from analysis.budget.budget_file import preset as preset_of
+    from analysis.budget.budget_file import read_budget
+    from cli.render.budget import lines
+
+    if file is not None and preset is not None:
+        raise click.UsageError("FILE and --preset exclude each other: use one of them")
+    try:
+        planned = preset_of(preset or "chat") if file is None else read_budget(file)
+    except DocumentError as error:
+        raise click.UsageError(str(error)) from error
+    about = ask(**asked)
+    answer = answer_budget(about.engine, BudgetQuestion(planned, about.window, about.equals))
+    if form == "json":
+        click.echo(json.dumps(as_json(answer), allow_nan=False))
+    else:
+        click.echo("\n".join(lines(answer)))
+    if answer.verdict is BudgetVerdict.OVER:
+        click.get_current_context().exit(OVER)

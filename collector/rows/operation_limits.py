@@ -1,0 +1,48 @@
+"""Limits the stored operations of one trace, so that no trace can fill the table.
+
+The memory is limited too: only the newest spans of all traces are remembered. A repeated span is
+not counted again, so a retry of a message is accepted as the first time.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+from collector.drop_reasons import Refusal
+from collector.normalise.batch import Batch
+from telemetry.application_operations import MOST_PER_TRACE, Operation
+
+MOST_REMEMBERED: Final = 100_000
+"""Maximum number of remembered spans, of all traces. A span id takes about 100 bytes, so they take
+about 10 MB."""
+
+
+class OperationLimits:
+    """Removes operations beyond the limit of their trace from a message."""
+
+    def __init__(self) -> None:
+        self._traces: OrderedDict[str, set[str]] = OrderedDict()
+        self._remembered = 0
+
+    def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
+        """Keep the operations that are within the limit."""
+        kept = []
+        for each in batch.operations:
+            spans = self._traces.setdefault(each.trace_id, set())
+            self._traces.move_to_end(each.trace_id)
+            if each.span_id not in spans:
+                if len(spans) >= MOST_PER_TRACE:
+                    # The span of a call is also a request, and the request is stored.
+                    if each.operation is not Operation.CALL:
+                        batch.accepted -= 1
+                        batch.refused[Refusal.TOO_MANY_OPERATIONS] += 1
+                        batch.why[Refusal.TOO_MANY_OPERATIONS] = (
+                            f"at most {MOST_PER_TRACE} of one trace"
+                        )
+                    continue
+                spans.add(each.span_id)
+                self._remembered += 1
+            kept.append(each)
+        batch.operations = kept
+        while self._remembered > MOST_REMEMBERED:
+            _, oldest = self._traces.popitem(last=False)
+            self._remembered -= len(oldest)

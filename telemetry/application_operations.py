@@ -1,0 +1,72 @@
+"""What an application did around its calls to a model, as its own spans report it.
+
+A row is one operation of OpenTelemetry's GenAI conventions: its name from a closed list, its start
+and its length. It has no other attribute of the span, so it has no prompt and no name of a tool.
+The rows of a trace are stored apart from requests, and a budget reads them
+(`analysis/budget/`). Times of two rows are compared only if they have the same `process`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Operation(StrEnum):
+    """What an application did. The values are the names in answers."""
+
+    CALL = "call"
+    """A call to a model that generates tokens. The same span is also a client's request."""
+    ENCLOSING = "enclosing"
+    """An agent or a workflow, which contains other operations."""
+    VALIDATION = "validation"
+    EMBEDDINGS = "embeddings"
+    RETRIEVAL = "retrieval"
+    TOOL = "tool"
+    FORMATTING = "formatting"
+    OTHER = "other"
+    """Any other name."""
+
+
+NAMED: Final = {
+    "create_agent": Operation.OTHER,
+    "embeddings": Operation.EMBEDDINGS,
+    "execute_tool": Operation.TOOL,
+    "formatting": Operation.FORMATTING,
+    "invoke_agent": Operation.ENCLOSING,
+    "invoke_workflow": Operation.ENCLOSING,
+    "retrieval": Operation.RETRIEVAL,
+    "validation": Operation.VALIDATION,
+}
+"""The operation of each `gen_ai.operation.name`. The conventions have no name for validation and
+formatting and allow other names; these two are Tailspan's.
+
+Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
+"""
+
+MOST_PER_TRACE: Final = 256
+"""Maximum number of stored operations of a trace. A trace with this many rows may have had more, so
+its time around the model is unknown. The rows have about 200 bytes, so a trace uses at most 50 kB.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationOperation:
+    """One operation of an application.
+
+    `process` is a digest of the resource of the sender. The row's start is corrected as the
+    client's request of the same span is (`clock_ahead_s`).
+    """
+
+    trace_id: str
+    span_id: str
+    at_unix_ns: int
+    operation: Operation
+    length_s: float
+    process: str
+    simulated: bool = False
+    clock_ahead_s: float | None = None
+
+    @property
+    def sent_unix_ns(self) -> int:
+        """Return the start by the sender's clock."""
+        return self.at_unix_ns + round((self.clock_ahead_s or 0.0) * 1e9)

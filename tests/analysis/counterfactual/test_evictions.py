@@ -1,0 +1,69 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from analysis.counterfactual.evictions import Evictions, evictions
+from analysis.counterfactual.factors import Factor, Kind
+from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic
+from analysis.prefix_ladders import repeated_tokens
+from analysis.recorded_traffic import Recorded, recorded_of
+from analysis.window_replay import traffic_of
+from tests.analysis.counterfactual.test_shares import ranges, simulated
+
+KEPT = 0.25
+BLOCKS, HITS, PACE = Factor(Kind.BLOCKS), Factor(Kind.CACHE_HITS), Factor(Kind.PACE)
+
+
+def evicting(kept: float = KEPT) -> tuple[Recorded, Recorded]:
+    """Return a window whose cache has kept only this share of its tokens, and a baseline."""
+    window, baseline = ranges("longer_outputs")
+    place = window.requests.column_names.index("cached_tokens")
+    fewer = np.floor(np.nan_to_num(window.column("cached_tokens")) * kept)
+    table = window.requests.set_column(place, "cached_tokens", pa.array(fewer.astype(np.int64)))
+    data = simulated("longer_outputs")
+    return recorded_of(table, data.sample_table(), data.starts, window.window), baseline
+
+
+def test_tokens_that_an_earlier_request_had_are_repeated() -> None:
+    window, _ = ranges("longer_outputs")
+    cached = np.nan_to_num(window.column("cached_tokens"))
+    repeated = repeated_tokens(window)
+    assert repeated.sum() == pytest.approx(cached.sum(), rel=0.1)
+    assert repeated[0] == 0
+    assert (repeated <= window.column("prompt_tokens")).all()
+
+
+def test_a_cache_that_contains_less_of_the_repeated_tokens_has_evicted_them() -> None:
+    found = evictions(*evicting(), [PACE, HITS, Factor(Kind.RATE), BLOCKS])
+    assert found is not None
+    assert found.factor == 3  # lost blocks before more requests
+    assert found.kept == pytest.approx(KEPT, abs=0.05)
+
+
+def test_without_a_factor_that_takes_blocks_nothing_is_evicted() -> None:
+    assert evictions(*evicting(), [PACE, HITS]) is None
+
+
+def test_a_cache_that_contains_as_much_as_before_has_evicted_nothing() -> None:
+    assert evictions(*ranges("longer_outputs"), [BLOCKS, HITS]) is None
+
+
+def cached_tokens(found: Evictions | None, *to_reset: int) -> int:
+    window, baseline = evicting()
+    mixed = MixedWindow(
+        RangeTraffic(window, traffic_of(window)),
+        RangeTraffic(baseline, traffic_of(baseline)),
+        [BLOCKS, HITS],
+        np.random.default_rng(1),
+        found,
+    )
+    requests = mixed._mixed(to_reset)
+    return int(requests.cached_tokens[requests.at_s >= 0].sum())
+
+
+def test_evicted_tokens_return_with_the_blocks_and_other_hits_with_the_prompts() -> None:
+    found = evictions(*evicting(), [BLOCKS, HITS])
+    none, blocks, hits, both = (cached_tokens(found, *each) for each in ((), (0,), (1,), (0, 1)))
+    assert blocks == pytest.approx(none / KEPT, rel=0.1)
+    assert hits == pytest.approx(both * KEPT, rel=0.2)  # the small cache evicts the same share
+    assert cached_tokens(None, 1) == pytest.approx(both, rel=0.1)

@@ -1,0 +1,50 @@
+from dataclasses import replace
+
+from sqlalchemy import Engine
+
+from store.queries import Window
+from store.requests.operations import operations_of
+from store.retention import delete_older
+from store.simulation_removal import delete_simulation
+from store.writer import Writer
+from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
+
+AT_NS = 1_763_634_000_000_000_000
+WINDOW = Window(AT_NS, AT_NS + 10**9)
+ROW = ApplicationOperation(
+    trace_id="a" * 32,
+    span_id="b" * 16,
+    at_unix_ns=AT_NS,
+    operation=Operation.RETRIEVAL,
+    length_s=0.25,
+    process="c" * 16,
+)
+
+
+def put(engine: Engine, *rows: ApplicationOperation) -> None:
+    with Writer(engine) as writer:
+        writer.submit([], [], operations=rows).result(10)
+
+
+def test_operations_are_stored_once_and_found_by_trace(engine: Engine) -> None:
+    other = replace(ROW, trace_id="d" * 32, clock_ahead_s=1.5)
+    put(engine, ROW, other)
+    put(engine, ROW)
+    assert operations_of(engine, WINDOW, {ROW.trace_id}) == {ROW.trace_id: [ROW]}
+    assert operations_of(engine, WINDOW, {other.trace_id})[other.trace_id] == [other]
+    assert operations_of(engine, WINDOW, set()) == {}
+    far = Window(AT_NS + 10**13, AT_NS + 10**13 + 1)
+    assert operations_of(engine, far, {ROW.trace_id}) == {}
+
+
+def test_a_trace_that_is_too_long_is_read_only_up_to_the_limit(engine: Engine) -> None:
+    put(engine, *(replace(ROW, span_id=f"{number:016x}") for number in range(1_000)))
+    assert len(operations_of(engine, WINDOW, {ROW.trace_id})[ROW.trace_id]) == MOST_PER_TRACE
+
+
+def test_old_operations_and_simulated_ones_are_deleted(engine: Engine) -> None:
+    late = replace(ROW, at_unix_ns=AT_NS + 10**9)
+    put(engine, ROW, late, replace(late, span_id="e" * 16, simulated=True))
+    delete_older(engine, 10**9, AT_NS + 3 * 10**9 // 2 + 5 * 10**8)
+    assert delete_simulation(engine) == 1
+    assert operations_of(engine, WINDOW, {ROW.trace_id}) == {ROW.trace_id: [late]}

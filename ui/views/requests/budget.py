@@ -1,0 +1,79 @@
+"""The Requests page's section about a latency budget: the reader chooses a budget, and sees how the
+slow requests spent it.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import streamlit as st
+
+from alerts.errors import DocumentError
+from analysis.budget.answer import BudgetQuestion, answer_budget
+from analysis.budget.budget import Budget
+from analysis.budget.budget_file import preset, read_budget
+from ui.frame import navigation
+from ui.frame.context import Context
+from ui.frame.navigation import choice
+from ui.frame.view import BUDGETS, NO_BUDGET, OWN_BUDGET
+from ui.kit import wording
+from ui.kit.sections import chapter
+from ui.views.requests.budget_table import html_of
+
+KEY: Final = "TAILSPAN_BUDGET"
+"""The variable with the path of the reader's own budget."""
+HELP: Final = (
+    "A budget states how a latency is meant to be spent. The table compares it with the slowest "
+    "requests of the range, beyond the budget's percentile."
+)
+NAMES: Final = {NO_BUDGET: "no budget", OWN_BUDGET: "your file"}
+TOO_MANY: Final = "The range has too many requests to divide each of them. Choose a shorter range."
+
+
+def show(context: Context, *, too_many: bool) -> None:
+    """Draw the choice of a budget, and how the slow requests spent it.
+
+    Args:
+        context: the page's context.
+        too_many: whether the range has too many requests to read each.
+    """
+    with chapter("Latency budget", HELP):
+        st.session_state["budget"] = context.view.budget
+        st.segmented_control(
+            "Latency budget",
+            BUDGETS,
+            key="budget",
+            required=True,
+            format_func=lambda name: NAMES.get(name, name),
+            label_visibility="collapsed",
+            on_change=_chosen,
+        )
+        if context.view.budget == NO_BUDGET:
+            return
+        try:
+            budget = _budget(context.view.budget)
+        except DocumentError as error:
+            st.html(f"<p class='notice'>{wording.for_html(str(error), 500)}</p>")
+            return
+        if budget is None:
+            st.html(f"<p class='note'>Set {KEY} to the path of a budget file.</p>")
+        elif too_many:
+            st.html(f"<p class='note'>{TOO_MANY}</p>")
+        else:
+            question = BudgetQuestion(budget, context.window, context.view.equals)
+            answer = context.shared(lambda: answer_budget(context.engine, question), repr(budget))
+            st.html(html_of(answer))
+
+
+def _budget(name: str) -> Budget | None:
+    if name != OWN_BUDGET:
+        return preset(name)
+    path = os.environ.get(KEY, "").strip()
+    return read_budget(Path(path)) if path else None
+
+
+@choice
+def _chosen() -> None:
+    chosen = st.session_state["budget"]
+    navigation.change(replace(navigation.current(), budget=chosen))

@@ -1,0 +1,78 @@
+"""Write how the slow requests spent a budget as HTML. Pure; all external text is escaped."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from analysis.budget.answer import BudgetAnswer, BudgetVerdict
+from analysis.budget.budget import UNASSIGNED
+from analysis.budget.levers import command
+from analysis.budget.sentences import finding, layer_name, notes, way_out
+from analysis.budget.spending import Line, Spending
+from ui.kit import wording
+from ui.kit.wide_table import wide_table
+
+HEAD: Final = ("layer", "budget", "slowest requests", "over")
+_LONGEST: Final = 600
+
+
+def html_of(answer: BudgetAnswer) -> str:
+    """Return the finding, the table and the way out."""
+    spending, budget = answer.spending, answer.question.budget
+    source = f"Budget: {budget.source}." if budget.source else ""
+    said = [finding(answer, wording.seconds), *notes(answer, wording.seconds)]
+    parts = [f"<p>{wording.for_html(said[0], _LONGEST)}</p>"]
+    if spending is not None:
+        parts.append(_table(spending))
+        said.append(
+            f"Each value is a mean over the slowest {spending.tail_requests:,} requests, so that"
+            " the layers sum to their mean latency."
+        )
+    parts += [f"<p class='note'>{wording.for_html(each, _LONGEST)}</p>" for each in said[1:]]
+    parts += _way_out(answer)
+    if source:
+        parts.append(f"<p class='note'>{wording.for_html(source, _LONGEST)}</p>")
+    return "".join(parts)
+
+
+def _table(spending: Spending) -> str:
+    rows = [cells for line in spending.lines for cells in _rows(line)]
+    rows.append(
+        (
+            "sum",
+            wording.seconds(spending.total_s),
+            wording.seconds(spending.mean_s),
+            _over(spending.mean_s - spending.total_s),
+        )
+    )
+    head = "".join(f"<th>{each}</th>" for each in HEAD)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{wording.for_html(cell)}</td>' for cell in cells)}</tr>"
+        for cells in rows
+    )
+    return wide_table(f"<table class='told short'><thead><tr>{head}</tr></thead>{body}</table>")
+
+
+def _rows(line: Line) -> Iterator[tuple[str, str, str, str]]:
+    name = layer_name(line.layer)
+    if line.budget_s is None:
+        name = f"{name} (in {UNASSIGNED})"
+    spent = "unknown" if line.spent_s is None else wording.seconds(line.spent_s)
+    yield name, wording.seconds(line.budget_s), spent, _over(line.over_s)
+    for operation, spent_s in line.operations.items():
+        yield f"– {operation}", "", wording.seconds(spent_s), ""
+
+
+def _over(over_s: float | None) -> str:
+    return wording.growth(over_s) if over_s is not None and over_s > 0 else ""
+
+
+def _way_out(answer: BudgetAnswer) -> Iterator[str]:
+    if answer.verdict is not BudgetVerdict.OVER:
+        return
+    for layer, sentence in way_out(answer, wording.seconds):
+        yield f"<p>{wording.for_html(sentence, _LONGEST)}</p>"
+        if predicts := command(layer, answer.question, answer.replicas):
+            yield (
+                "<p class='note'>Predict a change:"
+                f" <code>{wording.for_html(predicts, _LONGEST)}</code></p>"
+            )
