@@ -9,6 +9,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import IO, Final
 
@@ -92,13 +93,12 @@ def _from_child(
     timer = threading.Timer(MOST_S, end)
     timer.start()
     try:
-        child.stdin.write(pickle.dumps((url, explanation, nice)))
-        child.stdin.flush()
+        with suppress(BrokenPipeError):  # it ended before it had read the question
+            child.stdin.write(pickle.dumps((url, explanation, nice)))
+            child.stdin.flush()
         found = _answer(child.stdout, progress, compiling)
         if found is not None:
             return found
-        status = child.wait()
-    except BrokenPipeError:
         status = child.wait()
     finally:
         timer.cancel()
