@@ -11,6 +11,7 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from dashboards.annotations import Annotation, annotations
 from dashboards.panels import Board, Kind, Panel, Query, Unit
 from dashboards.variables import EXPLORER, EXPLORER_URL, SOURCE, VARIABLES
 
@@ -56,6 +57,9 @@ def build(board: Board) -> dict[str, Any]:
         .default_value(EXPLORER_URL)
         .current(models.VariableOption(text=EXPLORER_URL, value=EXPLORER_URL))
     )
+    marks = annotations(board)
+    for mark in marks:
+        built.annotation(_annotation(mark))
     number = 0
     for row in board.rows:
         built.with_row(dashboard.Row(row.title))
@@ -63,6 +67,13 @@ def build(board: Board) -> dict[str, Any]:
             number += 1
             built.with_panel(_panel(panel).id(number))
     document: dict[str, Any] = json.loads(json.dumps(built.build(), cls=JSONEncoder))
+    for mark, written in zip(marks, document["annotations"]["list"], strict=True):
+        # The builder has no fields for what the Prometheus data source shows.
+        written |= {
+            "titleFormat": mark.title,
+            "textFormat": mark.text,
+            "tagKeys": ",".join(mark.tags),
+        }
     return document
 
 
@@ -73,6 +84,17 @@ def text(board: Board) -> str:
 
 def _source() -> models.DataSourceRef:
     return models.DataSourceRef(type_val="prometheus", uid=f"${{{SOURCE}}}")
+
+
+def _annotation(mark: Annotation) -> dashboard.AnnotationQuery:
+    return (
+        dashboard.AnnotationQuery()
+        .name(mark.name)
+        .datasource(_source())
+        .enable(True)
+        .icon_color(mark.colour)
+        .expr(mark.expr)
+    )
 
 
 def _variable(name: str) -> dashboard.QueryVariable:

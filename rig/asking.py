@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from dashboards.annotations import SHOWN, annotations
 from dashboards.panels import Board, Kind, Panel, Query
 from dashboards.variables import VARIABLES
 from rig.watching import Watched
@@ -57,6 +58,27 @@ def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> 
                 data = here.ask("query_range", query=expr, start=start, end=end, step=step_s)
             found.append(Answer(panel, query, expr, _series(query, data)))
     return found
+
+
+def marked(here: Watched, board: Board, shown: str = SHOWN) -> dict[str, list[dict[str, str]]]:
+    """Return the labels of the current marks of a dashboard, by the kind of mark.
+
+    Args:
+        here: the running Prometheus.
+        board: the dashboard.
+        shown: how long a deploy is marked. A test does not wait as long as a user.
+    """
+    values = _values(here, board, one=False)
+    return {
+        each.name: [
+            found["metric"]
+            for found in here.ask(
+                "query",
+                query=_filled(each.expr, values).replace(f"offset {SHOWN}", f"offset {shown}"),
+            )["result"]
+        ]
+        for each in annotations(board)
+    }
 
 
 def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:

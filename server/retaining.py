@@ -8,6 +8,7 @@ import click
 from sqlalchemy import Engine
 
 from store.alerting.notifications import delete_old_notifications
+from store.predictions import delete_old_predictions
 from store.replicas.engine_starts import delete_starts
 from store.retention import (
     KEEP_HOURS_NS,
@@ -26,7 +27,7 @@ from telemetry.corroborated_time import CorroboratedClock
 EVERY_S = 60.0
 
 KEEP_TOLD_S = 90 * 86_400
-"""Retention of the notifications of resolved incidents, in seconds."""
+"""Retention of the notifications of resolved incidents and of predictions, in seconds."""
 
 AT_ONCE = 20
 """Number of rollups to compute before the next check whether to stop."""
@@ -111,6 +112,7 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
         await asyncio.to_thread(delete_starts, engine, keep.rows_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_TOLD_S)
+    await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_TOLD_S * 10**9)
     await asyncio.to_thread(keep_deleted_until, engine, now)
     return forgotten
 

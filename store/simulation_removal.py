@@ -11,6 +11,7 @@ from store.alerting.incidents import remove_simulated
 from store.alerting.notifications import remove_notifications
 from store.alerting.slo_counts import remove_simulated_counts
 from store.connections import writing
+from store.predictions import PREDICTIONS
 from store.rollups.sample_tables import KINDS
 from store.rollups.tables import BINS, ROLLUPS
 from store.schema import GPUS, IN_FLIGHT, OPERATIONS, REQUESTS, SAMPLES, STARTS
@@ -18,7 +19,8 @@ from telemetry.requests import Source
 
 
 def delete_simulation(engine: Engine) -> int:
-    """Delete all simulated rows, and the rollups, counts and incidents computed from them.
+    """Delete all simulated rows, and the rollups, counts, incidents and predictions
+    computed from them.
 
     The rows are requests, requests in flight, operations of applications, engine samples, GPU
     samples and engine starts. Marks are kept, so that the affected steps are counted again without
@@ -36,7 +38,7 @@ def delete_simulation(engine: Engine) -> int:
         samples = remove(connection, SAMPLES, SAMPLES.c.simulated == true())
         starts = remove(connection, STARTS, STARTS.c.simulated == true())
         gpus = remove(connection, GPUS, GPUS.c.simulated == true())
-        for table in (ROLLUPS, BINS, *(kind.kept for kind in KINDS)):
+        for table in (ROLLUPS, BINS, PREDICTIONS, *(kind.kept for kind in KINDS)):
             remove(connection, table, table.c.simulated == true())
         remove_simulated_counts(connection)
         for incident in remove_simulated(connection):

@@ -57,6 +57,13 @@ class Difference(NamedTuple):
     after: Argument | None
 
 
+def loading_from(start: EngineStart) -> int:
+    """Return when an engine began to load, in unix nanoseconds. An engine that is replaced answers
+    no request from then on.
+    """
+    return start.at_unix_ns - int((start.loading_s or 0.0) * 10**9)
+
+
 def written(arguments: dict[str, Argument]) -> str:
     """Convert arguments to the JSON text that `EngineStart` stores."""
     return json.dumps(arguments, sort_keys=True, allow_nan=False)

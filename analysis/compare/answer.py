@@ -15,10 +15,12 @@ from analysis.compare.question import CompareError, CompareQuestion, Side
 from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
 from analysis.compare.step_coefficients import Coefficients, coefficients_of, stretches_of
 from analysis.compare.total_change import TotalChange, total_change
+from analysis.kept_predictions import Expected, deployed, expected, replicas_of
 from analysis.recorded_traffic import LEAD_S
 from analysis.what_if import matching
 from diagnosis.inputs.arrow import samples_of
 from replay.arrivals import BoolArray
+from store.predictions import predictions
 from store.queries import Window, newest_unix_ns, request_count, request_table, sample_table
 from telemetry.requests import Source
 
@@ -30,18 +32,26 @@ _NS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class CompareAnswer:
-    """The decision on a question, with independent witnesses of a changed server."""
+class Decided:
+    """The decision on a question."""
 
     question: CompareQuestion
     decision: Decision
     requests_before: int
     requests_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompareAnswer(Decided):
+    """The decision on a question, with independent witnesses of a changed server."""
+
     coefficients: Coefficients | None
     total: TotalChange
     objectives: Sequence[AttainmentParts]
     notes: Sequence[str]
     simulated: bool
+    expected: Expected | None = None
+    """What what-if predicted for this change before it was made."""
 
 
 def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:
@@ -55,6 +65,33 @@ def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = Tru
     Raises:
         CompareError: a side has too many requests, or both sides have the same request.
     """
+    sides, notes = read_sides(engine, question)
+    found = decided(sides, question)
+    objectives = [attainment_of(each, *sides) for each in question.objectives]
+    total = total_change(engine, question) if replay else TotalChange(None, NOT_REPLAYED)
+    return CompareAnswer(
+        question=question,
+        decision=found.decision,
+        requests_before=found.requests_before,
+        requests_after=found.requests_after,
+        coefficients=_coefficients(engine, question, sides),
+        total=total,
+        objectives=[each for each in objectives if each is not None],
+        notes=notes,
+        simulated=_simulated(*(each.requests for each in sides)),
+        expected=_expected(engine, question, sides, found.decision),
+    )
+
+
+def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen], list[str]]:
+    """Read the requests before and after the change.
+
+    Returns:
+        Both sides, and notes about requests that are left out.
+
+    Raises:
+        CompareError: a side has too many requests, or both sides have the same request.
+    """
     before, after = (_read(engine, side, question) for side in (question.before, question.after))
     groups = group_numbers([before.table, after.table], without=question.labels)
     chosen = [
@@ -63,41 +100,31 @@ def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = Tru
     ]
     if question.overlap:
         _refuse_common(before, after, chosen)
-    notes = []
     ended, note = _settled(engine, question, before, chosen)
     chosen[1] &= after.received_unix_ns < ended
-    notes += [note] if note and question.after.window.to_unix_ns > ended else []
+    notes = [note] if note and question.after.window.to_unix_ns > ended else []
     sides = [
         Chosen(each, numbers, rows)
         for each, numbers, rows in zip((before, after), groups, chosen, strict=True)
     ]
+    return sides, notes
+
+
+def decided(sides: Sequence[Chosen], question: CompareQuestion) -> Decided:
+    """Decide whether the latency of a question is worse. Pure."""
     asked = Asked(
         QUANTILES[question.quantile], question.margin, question.looks, floor_of(question.metric)
     )
-    observed = [
+    before, after = (
         each.requests.observed(question.metric, each.groups, each.rows)[0] for each in sides
-    ]
-    decision = decide(observed[0], observed[1], asked)
-    found = [attainment_of(each, *sides) for each in question.objectives]
-    total = total_change(engine, question) if replay else TotalChange(None, NOT_REPLAYED)
-    return CompareAnswer(
-        question=question,
-        decision=decision,
-        requests_before=observed[0].at_s.size,
-        requests_after=observed[1].at_s.size,
-        coefficients=_coefficients(engine, question, sides),
-        total=total,
-        objectives=[each for each in found if each is not None],
-        notes=notes,
-        simulated=_simulated(before, after),
     )
+    return Decided(question, decide(before, after, asked), before.at_s.size, after.at_s.size)
 
 
 def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
     """Read all requests of a side's range and of the time before it."""
-    window = side.window
-    lead = Window(max(0, window.from_unix_ns - LEAD_S * _NS), window.to_unix_ns)
-    if (number := request_count(engine, lead)) > MOST_READ:
+    lead = _with_lead(side.window)
+    if number := too_many(engine, side.window, MOST_READ):
         raise CompareError(
             f"{number:,} requests in one range; allowed: at most {MOST_READ:,}. Choose a shorter"
             " range"
@@ -108,6 +135,16 @@ def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
             columns += columns_of(each.indicator.where, each.indicator.good)
     table = request_table(engine, lead, columns=list(dict.fromkeys(columns)))
     return requests_of(table)
+
+
+def too_many(engine: Engine, window: Window, most: int) -> int | None:
+    """Return the number of requests to read for a range, or None if there are at most `most`."""
+    number = request_count(engine, _with_lead(window))
+    return number if number > most else None
+
+
+def _with_lead(window: Window) -> Window:
+    return Window(max(0, window.from_unix_ns - LEAD_S * _NS), window.to_unix_ns)
 
 
 def _chosen(of: Requests, side: Side) -> BoolArray:
@@ -159,6 +196,20 @@ def _coefficients(
         mine = samples.replica.is_any(names)
         stretches.append(stretches_of(samples, mine, of.window.from_unix_ns, of.window.to_unix_ns))
     return coefficients_of(*stretches)
+
+
+def _expected(
+    engine: Engine, question: CompareQuestion, sides: Sequence[Chosen], found: Decision
+) -> Expected | None:
+    """Return the prediction of the change between two ranges of all requests."""
+    known = [] if question.overlap or question.labels else predictions(engine)
+    if not known:
+        return None
+    served = [
+        replicas_of(each.requests.table["replica"].filter(pa.array(each.rows))) for each in sides
+    ]
+    deploy = deployed(engine, question.before.window, question.after.window, served)
+    return expected(known, deploy, question.metric, question.quantile, found.parts)
 
 
 def _simulated(*sides: Requests) -> bool:

@@ -35,6 +35,7 @@ def as_json(answer: CompareAnswer) -> dict[str, Any]:
         "change_high_ratio": None if found.ratio is None else found.ratio.high,
         "total_change_s": answer.total.total_change_s,
         "total_change_reason": answer.total.reason,
+        "predicted": _predicted(answer),
         "compared_ratio": found.compared_ratio,
         "uncompared_s": None if parts is None else parts.uncompared_s,
         "effective_requests": found.effective,
@@ -66,4 +67,20 @@ def _coefficients(answer: CompareAnswer) -> dict[str, Any] | None:
             for name in found.before
         },
         "pace": asdict(found.pace),
+    }
+
+
+def _predicted(answer: CompareAnswer) -> dict[str, Any] | None:
+    """Return what what-if predicted for the change, as ratios of the percentile before it."""
+    found = answer.expected
+    if found is None:
+        return None
+    return {
+        "asked": found.asked_unix_ns / 1e9,
+        "change": found.change,
+        "ratio": found.ratio.value,
+        "low_ratio": found.ratio.low,
+        "high_ratio": found.ratio.high,
+        "measured_ratio": found.measured,
+        "contained": found.contained,
     }

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from analysis.cause_sentences import NAMES
-from analysis.compare.answer import NOT_REPLAYED, CompareAnswer
+from analysis.compare.answer import NOT_REPLAYED, CompareAnswer, Decided
 from analysis.compare.decision import Decision
 from analysis.compare.intervals import Interval
 from analysis.compare.total_change import TotalChange
@@ -19,7 +19,7 @@ _WORDS: Final = {
 }
 
 
-def finding(answer: CompareAnswer, seconds: Callable[[float | None], str]) -> str:
+def finding(answer: Decided, seconds: Callable[[float | None], str]) -> str:
     """Return the verdict as a sentence with its numbers.
 
     Args:
@@ -27,7 +27,7 @@ def finding(answer: CompareAnswer, seconds: Callable[[float | None], str]) -> st
         seconds: formats a duration.
     """
     asked, found = answer.question, answer.decision
-    latency = f"{NAMES[asked.metric]} {asked.quantile.upper()}"
+    latency = name_of(answer)
     parts, ratio, change = found.parts, found.ratio, found.change_ratio
     if parts is None:
         return f"Undecided: {first(found.reasons)}."
@@ -37,14 +37,33 @@ def finding(answer: CompareAnswer, seconds: Callable[[float | None], str]) -> st
     margin = f"the margin is {100 * asked.margin:.3g} %"
     match found.verdict:
         case CompareVerdict.WORSE | CompareVerdict.BETTER:
-            word = found.verdict.value
-            size = f"{100 * abs(change):.0f} % {word} {_interval(ratio, abs_of=change)}"
-            return f"{latency} is {size} {AT_EQUAL}: {numbers}."
+            return f"{latency} is {_size(answer)} {AT_EQUAL}: {numbers}."
         case CompareVerdict.NO_WORSE:
             size = f"changed by {100 * change:+.1f} % {_interval(ratio)}"
             return f"{latency} is no worse: it {size} {AT_EQUAL}; {margin}."
     size = f"{100 * change:+.1f} % {_interval(ratio)}"
     return f"Undecided: {latency} changed by {size} {AT_EQUAL}; {margin}."
+
+
+def short_finding(answer: Decided) -> str:
+    """Return the verdict as a clause, such as "TPOT P99 is 18 % worse [12, 25] at …"."""
+    asked, found = answer.question, answer.decision
+    latency, margin = name_of(answer), f"{100 * asked.margin:.3g} %"
+    if found.parts is None:
+        return f"{latency} is undecided, because {first(found.reasons)}"
+    if found.ratio is None or found.change_ratio is None:
+        return f"{latency} is {_WORDS[found.verdict]} {AT_EQUAL}"
+    if found.verdict is CompareVerdict.NO_WORSE:
+        return f"{latency} is no worse within {margin} {_interval(found.ratio)} {AT_EQUAL}"
+    if found.verdict is CompareVerdict.UNDECIDED:
+        size = f"{100 * found.change_ratio:+.1f} % {_interval(found.ratio)}"
+        return f"the change of {latency} is undecided: {size} {AT_EQUAL}; the margin is {margin}"
+    return f"{latency} is {_size(answer)} {AT_EQUAL}"
+
+
+def name_of(answer: Decided) -> str:
+    """Return the latency and the percentile, such as "TPOT P99"."""
+    return f"{NAMES[answer.question.metric]} {answer.question.quantile.upper()}"
 
 
 def compared(found: Decision) -> str:
@@ -70,9 +89,39 @@ def total_change(total: TotalChange, growth: Callable[[float], str]) -> str | No
     return f"Total change: unknown, {total.reason.rstrip('.')}."
 
 
+def predicted(answer: CompareAnswer, clock: Callable[[int], str]) -> str | None:
+    """Return what what-if predicted and what was measured as a sentence, or None.
+
+    Args:
+        answer: the answer.
+        clock: formats an instant in unix nanoseconds.
+    """
+    found = answer.expected
+    if found is None:
+        return None
+    place = "inside" if found.contained else "outside"
+    between = _interval(Interval(found.ratio.low, found.ratio.high))
+    return (
+        f"What-if predicted {100 * found.ratio.value:+.1f} % {between} for {name_of(answer)} with"
+        f" {found.change}, asked {clock(found.asked_unix_ns)}; measured, with the load:"
+        f" {100 * found.measured:+.1f} %, {place} the interval."
+    )
+
+
 def first(reasons: Sequence[str]) -> str:
     """Return the first reason."""
     return reasons[0] if reasons else "there is too little data"
+
+
+def _size(answer: Decided) -> str:
+    """Return a change that is worse or better, with its interval."""
+    found = answer.decision
+    assert found.ratio is not None
+    assert found.change_ratio is not None
+    change = found.change_ratio
+    return (
+        f"{100 * abs(change):.0f} % {found.verdict.value} {_interval(found.ratio, abs_of=change)}"
+    )
 
 
 def _interval(ratio: Interval, abs_of: float | None = None) -> str:

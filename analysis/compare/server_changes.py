@@ -2,18 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Engine
 
 from store.queries import Window
 from store.replicas.engine_starts import in_force, starts_between
-from telemetry.starts import EngineStart
+from telemetry.starts import EngineStart, loading_from
+
+ROLLING_NS: Final = 600 * 10**9
+"""Maximum time between two starts of one rolling deployment.
+
+Kubernetes considers a Deployment without progress for 600 s as failed (progressDeadlineSeconds).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerChange:
-    """A change of the servers. A rolling deployment is one change from its first to its last
-    start."""
+    """A change of the servers. A rolling deployment is one change from the time when its first
+    engine began to load until its last start."""
 
     what: str
     """What changed, as the subject of a sentence."""
@@ -22,7 +29,7 @@ class ServerChange:
 
 
 def server_change(engine: Engine, window: Window) -> ServerChange | None:
-    """Return the change of the servers in a range, or None. It reads only engine starts."""
+    """Return the latest change of the servers in a range, or None. It reads only engine starts."""
     return change_of(
         in_force(engine, window.from_unix_ns),
         starts_between(engine, window.from_unix_ns + 1, window.to_unix_ns),
@@ -30,7 +37,7 @@ def server_change(engine: Engine, window: Window) -> ServerChange | None:
 
 
 def change_of(before: Sequence[EngineStart], during: Sequence[EngineStart]) -> ServerChange | None:
-    """Return the change that the starts of a range make. Pure.
+    """Return the latest change that the starts of a range make. Pure.
 
     If no engine started before the range, there is no earlier state, and so no change.
 
@@ -42,18 +49,27 @@ def change_of(before: Sequence[EngineStart], during: Sequence[EngineStart]) -> S
         return None
     latest = {(each.replica, each.engine): each for each in before}
     replicas = {each.replica for each in before}
-    found: dict[str, list[int]] = {}
+    found: list[tuple[str, EngineStart]] = []
     for each in during:
         was = latest.get((each.replica, each.engine))
+        what = None
         if was is None and each.replica not in replicas:
-            found.setdefault("The number of replicas", []).append(each.at_unix_ns)
+            what = "The number of replicas"
         elif was is not None and was.config != each.config:
-            found.setdefault("The configuration", []).append(each.at_unix_ns)
+            what = "The configuration"
         elif was is not None and was.version != each.version:
-            found.setdefault("The version of vLLM", []).append(each.at_unix_ns)
+            what = "The version of vLLM"
+        if what is not None:
+            if found and each.at_unix_ns - found[-1][1].at_unix_ns > ROLLING_NS:
+                found.clear()
+            found.append((what, each))
         latest[each.replica, each.engine] = each
         replicas.add(each.replica)
     if not found:
         return None
-    what = max(found, key=lambda name: len(found[name]))
-    return ServerChange(what, min(found[what]), max(found[what]))
+    names = [what for what, _ in found]
+    return ServerChange(
+        max(names, key=names.count),
+        min(loading_from(each) for _, each in found),
+        max(each.at_unix_ns for _, each in found),
+    )

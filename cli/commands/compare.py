@@ -113,6 +113,9 @@ def compare(
     total change. The total change includes the load that the change itself caused. It is computed
     by replaying the requests after the change on a model of the server before it; --fast omits it.
 
+    If tailspan what-if predicted the change before it was made, the output has the prediction
+    beside what was measured.
+
     Exit status 1: the latency is worse.
     """
     from alerts.errors import AlertsError

@@ -1,12 +1,15 @@
 """`tailspan what-if`: predict the effect of a change on the recorded traffic."""
 
 import json
+import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from cli.options.kept_prediction import keep_answer
 from cli.options.question import ask, question_options
 from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import block_size_option, objectives_option, prices_option
@@ -114,6 +117,10 @@ def what_if(
     Each prediction has a 95 % interval. If the edited servers cannot keep up with the load, the
     output has a warning, because the latencies then depend on how long the load lasts.
 
+    A prediction of engine arguments or replicas is kept in the database, except with --where. After
+    a deploy makes this change, tailspan compare shows the prediction beside what was measured, and
+    the output counts how many predictions contained it.
+
     With --trace, the command predicts the latencies of the requests of a trace. No latency of them
     is measured. The output lists lengths and rates that the range does not have.
 
@@ -122,6 +129,7 @@ def what_if(
     """
     from analysis.recorded_traffic import MOST_REQUESTS, NotReplayableError
     from analysis.trace_prediction import predict_trace
+    from analysis.track_record import track_record
     from analysis.what_if import RESAMPLED, predict, read_for
     from analysis.what_if_search import find, sweep, sweep_of
     from cli.render import what_if as render
@@ -183,7 +191,12 @@ def what_if(
             else:
                 answer = predict(recorded, question, progress=step)
                 refused = answer.refused
-                found = render.as_json(answer), render.lines(answer)
+                keep_answer(asked_about, answer)
+                record = track_record(asked_about.engine, time.time_ns())
+                found = (
+                    {**render.as_json(answer), "track_record": record and asdict(record)},
+                    [*render.lines(answer), *([] if record is None else ["", record.sentence])],
+                )
     except EditError as error:
         raise click.UsageError(str(error)) from error
     except NotReplayableError as error:

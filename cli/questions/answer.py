@@ -10,6 +10,7 @@ from typing import Final
 import click
 from click.exceptions import Exit
 
+from cli.options.kept_prediction import READS_ONLY
 from cli.questions.command_line import arguments
 from cli.questions.declared import MOST_LINES, as_parameters, questions
 from cli.questions.refusal import Refused, refusal_of
@@ -101,7 +102,7 @@ def answered(name: str, given: Sequence[tuple[str, str]]) -> Answer:
 
 
 def _run(name: str, command: click.Command, words: list[str]) -> None:
-    with command.make_context(name, words) as context:
+    with command.make_context(name, words, obj=READS_ONLY) as context:
         check_rows(name, context.params)
         with suppress(Exit):  # a finding, such as an incident: the answer contains it
             command.invoke(context)

@@ -3,7 +3,7 @@
 from analysis.cause_sentences import NAMES
 from analysis.compare.answer import CompareAnswer
 from analysis.compare.question import Side
-from analysis.compare.sentences import compared, finding, total_change
+from analysis.compare.sentences import compared, finding, predicted, total_change
 from analysis.compare.step_coefficients import MEANINGS
 from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
 from cli.render import text
@@ -22,6 +22,8 @@ def lines(answer: CompareAnswer) -> list[str]:
         printed.append("simulated data")
     printed += [*answer.notes, *(f"because {each}" for each in found.reasons), ""]
     printed += _parts(answer, name)
+    if said := predicted(answer, text.instant):
+        printed += ["", said]
     if found.curve:
         header = ["running at arrival", f"{name} before", "after", "95 % interval", "requests"]
         rows = [

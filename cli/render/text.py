@@ -67,6 +67,11 @@ def span(window: "Window") -> str:
     return f"{start} to {end} UTC ({length(window.to_unix_ns - window.from_unix_ns)})"
 
 
+def instant(unix_ns: int) -> str:
+    """Format an instant."""
+    return f"{moment(unix_ns)} UTC"
+
+
 def label(value: str | int | bool | None) -> str:
     """Return a label that is safe to print, without control characters and with limited length."""
     if value is None:

@@ -4,6 +4,7 @@ If a module is missing here, new databases do not have its tables. `tests/store/
 the declared tables with the revisions.
 """
 
+from store import predictions
 from store.alerting import incidents, notifications, slo_counts, slo_marks
 from store.rollups import sample_tables, tables
 from store.schema import METADATA
@@ -12,6 +13,7 @@ __all__ = [
     "METADATA",
     "incidents",
     "notifications",
+    "predictions",
     "sample_tables",
     "slo_counts",
     "slo_marks",

@@ -1,12 +1,15 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import tailspan
-from tests.analysis.compare.two_windows import SECONDS, START_S, store
+from store.database import open_database
+from store.predictions import Prediction, keep_prediction
+from tests.analysis.compare.two_windows import SECONDS, START_S, store, store_deploy
 
 BEFORE = f"{START_S}/{START_S + SECONDS}"
 AFTER = f"{START_S + 600}/{START_S + 600 + SECONDS}"
@@ -118,3 +121,31 @@ def test_wrong_usage_prints_the_allowed_values(
     result = ask(*words)
     assert result.exit_code == 2
     assert reason in result.output
+
+
+def test_a_prediction_of_the_change_is_beside_what_came(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'tailspan.db'}"
+    store_deploy(url)
+    engine = open_database(url)
+    asked_ns = (START_S + 100) * 10**9
+    predicted = '{"tpot": {"p95": [0.0, -0.01, 0.01]}}'
+    keep_prediction(
+        engine, Prediction(asked_ns, "max_num_seqs=64", 0, 1, predicted, simulated=True)
+    )
+    engine.dispose()
+    words = ["compare", *SIDES, "--metric", "tpot", "--fast", "--database", url]
+    text = CliRunner().invoke(tailspan, words, catch_exceptions=False).stdout
+    assert (
+        "What-if predicted +0.0 % [-1.0, +1.0] for TPOT P95 with max_num_seqs=64, asked"
+        " 2025-11-20 10:21:40 UTC; measured, with the load: +"
+    ) in text
+    assert "outside the interval." in text
+    printed = CliRunner().invoke(tailspan, [*words, "--format", "json"], catch_exceptions=False)
+    found = json.loads(printed.stdout)["predicted"]
+    assert found["measured_ratio"] > 0.1
+    assert (found["change"], found["contained"]) == ("max_num_seqs=64", False)
+
+
+def test_without_a_prediction_there_is_no_sentence_about_one(ask: Callable[..., Result]) -> None:
+    assert "predicted" not in ask(*SIDES, "--fast").stdout
+    assert json.loads(ask(*SIDES, "--fast", "--format", "json").stdout)["predicted"] is None

@@ -10,10 +10,13 @@ from click.testing import CliRunner, Result
 from analysis.what_if import POINTS
 from analysis.window_replay import METRICS
 from cli.main import tailspan
+from cli.questions.answer import answered
 from simulator.dataset import run as simulate
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.database import open_database
+from store.errors import StoreUnavailable
+from store.predictions import predictions
 from store.writer import Writer
 
 SECONDS = 150
@@ -206,3 +209,45 @@ def test_a_trace_that_cannot_be_asked_about_is_refused(
     result = ask("--trace", str(path), *words)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def _kept(url: str) -> list[str]:
+    engine = open_database(url)
+    found = [each.change for each in predictions(engine)]
+    engine.dispose()
+    return found
+
+
+def test_a_prediction_that_a_deploy_can_confirm_is_kept(
+    ask: Callable[..., Result], url: str
+) -> None:
+    found = ask("--set", "max_num_seqs=64", "--format", "json")
+    assert json.loads(found.stdout)["track_record"] is None
+    ask("--set", "max_num_seqs=63", "--rate", "1.1x")
+    ask("--set", "max_num_seqs=62", "--where", "replica=sim-0")
+    ask("--sweep", "max_num_seqs=60,61")
+    assert _kept(url) == ["max_num_seqs=64"]
+
+
+def test_the_json_api_keeps_no_prediction(
+    ask: Callable[..., Result], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It only reads."""
+    monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
+    ends = [("from", str(START_S)), ("to", str(START_S + SECONDS))]
+    found = answered("what-if", [("set", "max_num_seqs=64"), *ends])
+    assert json.loads(found.text)["predicted"] is not None
+    assert _kept(url) == []
+
+
+def test_a_database_that_cannot_be_written_gives_a_prediction_all_the_same(
+    ask: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreUnavailable("the database cannot be written: read-only")
+
+    monkeypatch.setattr("analysis.kept_predictions.keep_prediction", refuse)
+    found = ask("--set", "max_num_seqs=64")
+    assert found.exit_code == 0
+    assert "95 % interval" in found.stdout
+    assert "The prediction is not kept: the database cannot be written" in found.stderr

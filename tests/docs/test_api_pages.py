@@ -75,19 +75,45 @@ def test_each_question_has_an_example() -> None:
     assert shown == set(questions())
 
 
-def test_the_panel_finds_its_columns(fleets: Fleets) -> None:
-    (query,) = map(json.loads, _blocks("json", "api.md"))
-    now = int(time.time())
-    url = query["url"].replace(SERVER, fleets.slow.address)
-    for name, second in (("__from", now - 900), ("__to", now)):
-        url = url.replace(f"${{{name}:date:seconds}}", str(second))
-    answer = httpx.get(url, timeout=300)
-    assert answer.status_code == 200, answer.text
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_panel_finds_its_columns(fleets: Fleets, number: int) -> None:
+    query = [json.loads(each) for each in _blocks("json", "api.md")][number]
+    rows = _panel_rows(query, fleets.slow)
+    assert len(rows) > (1 if number == 0 else 0)
     for column in query["columns"]:
         kind = str if column["type"] == "string" else (int, float)
-        values = [each.value for each in parse(f"$[*].{column['selector']}").find(answer.json())]
-        assert len(values) == len(answer.json()) > 1
-        assert all(isinstance(each, kind) for each in values)
+        values = [found.value for row in rows for found in parse(column["selector"]).find(row)]
+        assert len(values) == len(rows)
+        assert all(isinstance(each, kind) for each in values), column
+
+
+def test_the_panel_finds_the_change_over_the_load(fleets: Fleets) -> None:
+    query = [json.loads(each) for each in _blocks("json", "api.md")][1]
+    rows = _panel_rows({**query, "root_selector": "curve"}, fleets.slow)
+    sentence = _page("api.md").partition("set `root_selector` to `curve`, and select ")[2]
+    columns = re.findall(r"`(\w+)`", sentence.partition(".")[0])
+    assert len(columns) == 5
+    assert rows
+    assert all(isinstance(row[name], int | float) for row in rows for name in columns)
+
+
+def _panel_rows(query: dict[str, Any], api: ServedApi) -> list[dict[str, Any]]:
+    """Ask as the data source does: the rows below the root; an object is one row."""
+    now = int(time.time())
+    url = query["url"].replace(SERVER, api.address)
+    for name, value in (
+        ("${__from:date:seconds}", str(now - 900)),
+        ("${__to:date:seconds}", str(now)),
+        ("blue-0", "sim-0"),
+        ("green-0", "sim-1"),
+    ):
+        url = url.replace(name, value)
+    answer = httpx.get(url, timeout=300)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    root = query["root_selector"]
+    rows = found[root] if root else found
+    return rows if isinstance(rows, list) else [rows]
 
 
 def _blocks(language: str, page: str = "gates.md") -> list[str]:

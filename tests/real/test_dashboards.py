@@ -9,7 +9,7 @@ import pytest
 from alerts import vocabulary
 from dashboards.boards import BOARDS
 from dashboards.panels import HIGHEST, Kind
-from rig.asking import Answer, answers
+from rig.asking import Answer, answers, marked
 from rig.watching import NotHereError, Watched, wait_for, watched
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
@@ -167,3 +167,18 @@ def test_a_restart_leaves_no_panel_without_data(fleet: Watched) -> None:
     one = f"count(resets(tailspan_engine_steps_total[{RESTART_S // 2}s]) > 0) == 1"
     wait_for("one restart", lambda: fleet.ask("query", query=one)["result"])
     _complete_answers(fleet)
+
+
+def test_a_deploy_is_marked_on_every_dashboard(fleet: Watched) -> None:
+    fleet.end_simulation()
+    changing = ("--fault", "config_change@15s")
+    fleet.simulate("--backfill", "0", "--rate", "10", "--seed", "3", *changing)
+
+    def everywhere() -> bool:
+        return all(marked(fleet, board, shown="20s")["Deploys"] for board in BOARDS)
+
+    wait_for("a mark of the deploy", everywhere, 90)
+    for board in BOARDS:
+        found = marked(fleet, board, shown="20s")
+        assert all(each.keys() == {"replica", "config"} for each in found["Deploys"])
+        assert all(each.keys() == {"slo", "severity"} for each in found["Incidents"])

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from analysis.compare.server_changes import change_of
 from telemetry.starts import EngineStart
 
@@ -37,3 +39,16 @@ def test_a_restart_and_a_first_start_are_no_change() -> None:
     assert change_of(BEFORE, [start("r0", 100)]) is None
     assert change_of([], [start("r0", 100), start("r1", 101)]) is None
     assert change_of(BEFORE, []) is None
+
+
+def test_two_deployments_far_apart_are_two_changes() -> None:
+    """The latest one counts."""
+    found = change_of(BEFORE, [start("r0", 100, "b"), start("r1", 160, "b"), start("r0", 800, "c")])
+    assert found is not None
+    assert (found.from_unix_ns, found.to_unix_ns) == (800 * 10**9, 800 * 10**9)
+
+
+def test_a_change_begins_when_its_first_engine_begins_to_load() -> None:
+    found = change_of(BEFORE, [replace(start("r0", 100, "b"), loading_s=40.0)])
+    assert found is not None
+    assert (found.from_unix_ns, found.to_unix_ns) == (60 * 10**9, 100 * 10**9)

@@ -12,6 +12,7 @@ from simulator.workload import Workload
 from store.database import open_database
 from store.queries import Window
 from store.writer import Writer
+from telemetry.starts import read, written
 
 START_S = 1_763_634_000
 SECONDS = 180
@@ -44,3 +45,17 @@ def put(url: str, windows: Sequence[Dataset]) -> None:
         for each in windows:
             writer.submit(each.requests, each.samples, starts=each.starts).result(60)
     engine.dispose()
+
+
+def store_deploy(url: str, slower: float = 1.2) -> None:
+    """Store two windows as `store` does, and `max_num_seqs=64` in the second window."""
+    before, after = simulated(START_S, 5, 1.0), simulated(START_S + 600, 6, slower)
+    starts = [
+        replace(
+            each,
+            config="beef",
+            arguments=written({**read(each.arguments), "scheduler.max_num_seqs": 64}),
+        )
+        for each in after.starts
+    ]
+    put(url, [before, replace(after, starts=starts)])

@@ -82,7 +82,7 @@ def show(context: Context, found: Asked) -> None:
             figure = charts.waterfall(decision.parts, decision.change_s, name)
             chart(figure, "compare_parts", f"{name} before and after, with mix, load and change")
             st.html(words.parts(answer))
-        for note in words.notes(answer):
+        for note in words.notes(answer, context.zone):
             st.html(f"<p class='note'>{note}</p>")
         if context.view.live:
             st.html(f"<p class='note'>{PAUSED}</p>")

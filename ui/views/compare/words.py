@@ -6,7 +6,7 @@ from datetime import tzinfo
 from typing import Final
 
 from analysis.compare.answer import CompareAnswer
-from analysis.compare.sentences import compared, finding, total_change
+from analysis.compare.sentences import compared, finding, predicted, total_change
 from analysis.compare.step_coefficients import MEANINGS
 from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
 from store.queries import Window
@@ -36,8 +36,8 @@ def _range(window: Window, zone: tzinfo) -> str:
     return " to ".join(wording.clock(each, zone, date=True) for each in ends)
 
 
-def notes(answer: CompareAnswer) -> list[str]:
-    """Return what limits the result, as HTML."""
+def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
+    """Return what limits the result, and what was predicted, as HTML."""
     found = answer.decision
     # Without parts, the headline has the first reason.
     said = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
@@ -46,6 +46,8 @@ def notes(answer: CompareAnswer) -> list[str]:
         said.append(compared(found))
     if total := total_change(answer.total, wording.growth):
         said.append(html.escape(total))
+    if before := predicted(answer, lambda at_ns: wording.clock(at_ns, zone, date=True)):
+        said.append(html.escape(before))
     return said
 
 

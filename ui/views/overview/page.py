@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
 from alerts.objectives import Goodput, Objective
-from analysis.compare.server_changes import ServerChange, server_change
+from analysis.compare.deploys import Deploy, latest_deploy
 from analysis.slo_states import SloState, burning_since_ns, foremost, instant_s, slo_states
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
@@ -27,7 +27,7 @@ from ui.kit.judged_requests import judged, judged_window, narrowed
 from ui.kit.sections import chapter
 from ui.kit.terms import LATENCY_NAMES, TERMS
 from ui.kit.time_bins import SECOND_NS
-from ui.views.overview import charts, hung_engines, incidents, trends, words
+from ui.views.overview import charts, deploys, hung_engines, incidents, trends, words
 from ui.views.overview.cause import current_cause
 from ui.views.overview.hourly_cost import HourlyCost, hourly_cost
 from ui.views.overview.trends import Trend
@@ -58,8 +58,8 @@ class Seen:
     """Counts of the requests that match the filters, by objective. Empty without filters."""
     cause: Cause | None
     """The cause of the open incident."""
-    change: ServerChange | None
-    """The change of the servers in the range."""
+    deploy: Deploy | None
+    """The latest deploy in the range."""
 
     @property
     def simulated(self) -> bool:
@@ -87,7 +87,7 @@ def read(context: Context) -> Seen:
             hourly_cost(engine, window, equals, prices),
             _filtered(engine, objectives, window, equals) if equals else (),
             current_cause(engine, states),
-            server_change(engine, window),
+            latest_deploy(engine, window),
         )
 
     more = (baseline, at_s, context.objectives.key, repr(prices))
@@ -121,10 +121,7 @@ def show(context: Context, found: Seen) -> None:
         _answer(context, found, silent_s)
     elif not found.states:
         _no_objective(context.objectives)
-    if found.change is not None and (
-        changed := words.changed(found.change, context.view, found.window, context.zone)
-    ):
-        st.html(f"<p class='note'>{changed}</p>")
+    sentence = None if found.deploy is None else deploys.show(context, found.deploy)
     if found.hourly is not None:
         st.html(f"<p class='note'>{words.costs(found.hourly, context.view)}</p>")
     if found.states:
@@ -133,6 +130,8 @@ def show(context: Context, found: Seen) -> None:
         _trends(context, found)
     else:
         no_data.nothing_in_view(context)
+    if sentence is not None:
+        deploys.complete(context, sentence)
 
 
 def _answer(context: Context, found: Seen, silent_s: float | None) -> None:

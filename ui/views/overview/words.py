@@ -12,16 +12,13 @@ from typing import Final
 from alerts.blindness import REASONS
 from alerts.burnrate import Counts, Pair
 from alerts.objectives import Objective
-from analysis.compare.server_changes import ServerChange
 from analysis.slo_states import SloState
-from store.queries import Window
 from telemetry import durations
 from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import wording
 from ui.kit.slo_cards import SAYS
 from ui.kit.terms import term
-from ui.kit.time_bins import SECOND_NS
 from ui.views.overview.hourly_cost import HourlyCost
 from ui.views.overview.trends import DAY_NS, Trend
 
@@ -270,21 +267,6 @@ def costs(found: HourlyCost, view: View) -> str:
     return (
         f"Serving costs <b>{wording.usd(found.usd)} per hour</b> ({engines}{none})."
         f" <a href='{href}'>Show costs</a>"
-    )
-
-
-def changed(change: ServerChange, view: View, window: Window, zone: tzinfo) -> str | None:
-    """Return a sentence about a change of the servers, with a link to the comparison of the time
-    before and after it. None if the range has less than a minute of one of them."""
-    before = Window(window.from_unix_ns, change.from_unix_ns)
-    after = Window(change.to_unix_ns, window.to_unix_ns)
-    if min(each.to_unix_ns - each.from_unix_ns for each in (before, after)) < 60 * SECOND_NS:
-        return None
-    compared = replace(view, page="compare", baseline=before)
-    href = html.escape(link(compared.between(after.from_unix_ns, after.to_unix_ns)))
-    return (
-        f"{change.what} changed at {wording.clock(change.from_unix_ns, zone)}."
-        f" <a href='{href}'>Compare before and after</a>"
     )
 
 

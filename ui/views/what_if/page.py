@@ -69,6 +69,7 @@ def read(context: Context) -> Asked:
             view.latency,
             objectives.parsed,
             prices,
+            context.now_unix_ns,
         )
 
     return context.shared(
@@ -123,6 +124,8 @@ def show(context: Context, found: Asked) -> None:
             st.html(words.table(answer))
             for note in words.notes(answer):
                 st.html(f"<p class='note'>{note}</p>")
+            if found.record is not None:
+                st.html(f"<p class='note'>{found.record.sentence}</p>")
 
 
 def _controls(present: Present, change: str, sweep: str) -> None:

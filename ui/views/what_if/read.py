@@ -1,5 +1,6 @@
 """Read the present configuration, and predict the effect of a change."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -9,14 +10,18 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from analysis.advice import Advised, advise
 from analysis.cost import engines_usd_per_hour
+from analysis.kept_predictions import keep
 from analysis.recorded_traffic import NotReplayableError, Recorded
+from analysis.track_record import TrackRecord, track_record
 from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, read_for
 from analysis.what_if_search import SweepPoint, sweep, sweep_of
 from cost.prices import PriceList
 from replay.edits import EditError, Edits, edits_of
+from store.errors import StoreError
 from store.queries import Window, newest_unix_ns
 from ui.kit.store_reads import is_simulated
 
+_log: Final = logging.getLogger(__name__)
 MOST_REPLAYED: Final = 500_000
 """Maximum number of requests that the draws of a sweep replay, which takes about 5 s of CPU time. A
 sweep over more requests has fewer draws."""
@@ -60,6 +65,8 @@ class Asked:
     problem: str | None
     newest_unix_ns: int | None
     simulated: bool
+    record: TrackRecord | None = None
+    """How many predictions contained what came."""
 
 
 def read_what_if(
@@ -71,6 +78,7 @@ def read_what_if(
     latency: str,
     objectives: Sequence[Objective],
     prices: PriceList,
+    now_unix_ns: int,
 ) -> Asked:
     """Fit the engines of a range, and predict the effect of the change or of each value of a sweep.
 
@@ -87,6 +95,7 @@ def read_what_if(
             applies to each value of the sweep.
         objectives: the current objectives.
         prices: the current prices.
+        now_unix_ns: the current time, at which a prediction is kept.
     """
     present, answer, found, advised, problem = None, None, None, None, None
     usd = engines_usd_per_hour(engine, window, prices)
@@ -100,6 +109,7 @@ def read_what_if(
             found = _swept(recorded, question, sweep_text)
         elif change:
             answer = predict(recorded, question)
+            _keep(engine, answer, equals, now_unix_ns)
         else:
             # No draws are needed, because the link to a change shows the intervals.
             advised = advise(recorded, question, latency, draws=0)
@@ -108,7 +118,17 @@ def read_what_if(
     return Asked(
         *(present, answer, found, advised, problem),
         *(newest_unix_ns(engine), is_simulated(engine, window)),
+        track_record(engine, now_unix_ns) if answer is not None else None,
     )
+
+
+def _keep(
+    engine: Engine, answer: WhatIfAnswer, equals: Mapping[str, str], now_unix_ns: int
+) -> None:
+    try:
+        keep(engine, answer, equals, now_unix_ns)
+    except StoreError as error:
+        _log.warning("a prediction is not kept: %s", error)
 
 
 def _swept(recorded: Recorded, question: WhatIfQuestion, text: str) -> Swept:

@@ -1,6 +1,8 @@
 import pytest
 
-from tests.analysis.compare.two_windows import SECONDS, START_S, store
+from store.database import open_database
+from store.predictions import Prediction, keep_prediction
+from tests.analysis.compare.two_windows import SECONDS, START_S, store, store_deploy
 from tests.ui.opening import HOSTILE, Open, address, markup
 
 AFTER = {
@@ -64,3 +66,20 @@ def test_a_live_page_is_not_replayed(page: Open, url: str) -> None:
 def test_a_hostile_address_is_text(page: Open, url: str, name: str) -> None:
     said = markup(page(url, **{**AFTER, "baseline": BEFORE, name: HOSTILE}))
     assert "<script>" not in said
+
+
+def test_a_prediction_of_the_change_is_beside_what_came(
+    page: Open, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    predicted = f"sqlite:///{tmp_path_factory.mktemp('predicted') / 'tailspan.db'}"
+    store_deploy(predicted)
+    engine = open_database(predicted)
+    asked_ns, found = (START_S + 100) * 10**9, '{"tpot": {"p95": [0.2, 0.0, 0.5]}}'
+    keep_prediction(engine, Prediction(asked_ns, "max_num_seqs=64", 0, 1, found, simulated=True))
+    engine.dispose()
+    said = markup(page(predicted, **AFTER, baseline=BEFORE))
+    assert (
+        "What-if predicted +20.0 % [+0.0, +50.0] for TPOT P95 with max_num_seqs=64, asked" in said
+    )
+    assert "inside the interval." in said
+    assert "What-if predicted" not in markup(page(predicted, **AFTER, baseline=BEFORE, tenant="a"))

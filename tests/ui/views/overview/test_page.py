@@ -1,19 +1,15 @@
-import html
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pytest
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
-from telemetry.starts import EngineStart
-from tests.ui.conftest import fill
 from tests.ui.opening import HOSTILE, Database, Open, markup, navigation
 from ui.frame.pages import BY_KEY
 
@@ -147,30 +143,3 @@ def test_a_live_page_shows_whole_steps(page: Open, database: Database, fleet: An
     test = page(database(*fleet(500, start, 600)))
     assert ">live<" in markup(test)
     assert len(test.get("plotly_chart")) == 5
-
-
-def test_a_changed_configuration_links_to_its_comparison(
-    page: Open, database: Database, incident: Any
-) -> None:
-    starts = [
-        EngineStart(
-            replica="r1",
-            engine=0,
-            process=1,
-            at_unix_ns=at_s * 10**9,
-            config=config,
-            arguments="{}",
-        )
-        for at_s, config in ((START_S - 900, "c0ffee"), (START_S + 500, "beef"))
-    ]
-    url = database(incident(START_S * 10**9))
-    fill(url, [], [], starts)
-    said = markup(page(url, **RANGE))
-    assert "The configuration changed at" in said
-    (link,) = re.findall(r"href='(compare[^']+)'", said)
-    asked = dict(parse_qsl(html.unescape(link).partition("?")[2]))
-    assert asked["baseline"] == f"{START_S}/{START_S + 500}"
-    assert (asked["from"], asked["to"]) == (str(START_S + 500), str(START_S + 1200))
-    unchanged = database(incident(START_S * 10**9))
-    fill(unchanged, [], [], starts[:1])
-    assert "changed at" not in markup(page(unchanged, **RANGE))

@@ -4,10 +4,14 @@ from functools import cache
 
 import pytest
 
+from analysis.track_record import TrackRecord
 from simulator.dataset import Dataset
 from simulator.dataset import run as simulate
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
+from store.database import open_database
+from store.errors import StoreUnavailable
+from store.predictions import predictions
 from tests.ui.conftest import fill
 from tests.ui.opening import HOSTILE, Database, Open, address, markup
 from ui.views.what_if import read
@@ -182,3 +186,26 @@ def test_markup_of_the_store_is_escaped(
     fill(found, data().requests, data().samples, data().starts)
     said = markup(page(found, **RANGE, tenant="<script>x</script>", change="prompt=2x"))
     assert "<script>x" not in said
+
+
+def test_a_prediction_is_kept_and_the_page_has_the_track_record(
+    page: Open, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {**RANGE, "change": "max_num_seqs=64"}
+    assert "contained what came" not in markup(page(url, **asked))
+    engine = open_database(url)
+    assert [each.change for each in predictions(engine)] == ["max_num_seqs=64"]
+    engine.dispose()
+    monkeypatch.setattr(read, "track_record", lambda *_: TrackRecord(2, 6, 5))
+    said = markup(page(url, **asked, latency="tpot"))
+    assert "5 of 6 predictions contained what came" in said
+
+
+def test_a_database_that_cannot_be_written_gives_a_prediction_all_the_same(
+    page: Open, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreUnavailable("read-only")
+
+    monkeypatch.setattr("analysis.kept_predictions.keep_prediction", refuse)
+    assert "With max_num_seqs=64" in markup(page(url, **RANGE, change="max_num_seqs=64"))

@@ -1,0 +1,126 @@
+"""Compare the latencies before and after the latest deploy, without a question from a user.
+
+The range before a deploy is fixed. The range after it grows in a few steps, so that a page that is
+always open computes each comparison once. The intervals hold for any number of looks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Engine
+
+from alerts.objectives import Goodput, Objective
+from analysis.compare.answer import Decided, decided, read_sides, too_many
+from analysis.compare.decision import LEAST_REQUESTS, QUANTILES
+from analysis.compare.question import CompareQuestion, Side
+from analysis.compare.server_changes import ServerChange, server_change
+from analysis.compare.verdict import CompareVerdict
+from analysis.thresholds import metrics_of
+from store.queries import Window
+from telemetry.quantiles import least_number
+
+STEPS_S: Final = (60, 120, 240, 480, 960, 1_920, 3_600)
+"""The lengths of the range after a deploy. Each step doubles the number of requests, so the
+interval becomes narrower by a factor of 1.4, and all steps take about twice as long as the last."""
+LONGEST_S: Final = STEPS_S[-1]
+MOST_REQUESTS: Final = 50_000
+"""Maximum number of requests to read on each side. A comparison uses 10,000 of them. Two latencies
+of 50,000 requests take about 4 s of CPU time."""
+QUANTILE: Final = "p99"
+"""The percentile that the pages and the burn rates of a usual objective are about."""
+DEFAULT_METRICS: Final = ("ttft", "tpot")
+_NS: Final = 10**9
+_ORDER: Final = (
+    CompareVerdict.WORSE,
+    CompareVerdict.UNDECIDED,
+    CompareVerdict.NO_WORSE,
+    CompareVerdict.BETTER,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Deploy:
+    """A change of the servers, and the range before it to compare with."""
+
+    change: ServerChange
+    before: Window
+
+    def after(self, to_unix_ns: int) -> Window | None:
+        """Return the range after the deploy that ends at or before an instant, or None if less
+        than the first step has passed."""
+        begun_ns = self.change.to_unix_ns
+        passed = [each for each in STEPS_S if each * _NS <= to_unix_ns - begun_ns]
+        return Window(begun_ns, begun_ns + passed[-1] * _NS) if passed else None
+
+
+@dataclass(frozen=True, slots=True)
+class DeployAnswer:
+    """The decision on each latency, the worst first, with the ranges that were compared."""
+
+    deploy: Deploy
+    before: Window
+    after: Window
+    found: Sequence[Decided]
+
+
+def latest_deploy(engine: Engine, window: Window) -> Deploy | None:
+    """Return the latest deploy in a range, or None. It reads only engine starts."""
+    change = server_change(engine, window)
+    if change is None:
+        return None
+    hour = Window(max(0, change.from_unix_ns - LONGEST_S * _NS), change.from_unix_ns)
+    earlier = server_change(engine, hour)
+    begun_ns = hour.from_unix_ns if earlier is None else earlier.to_unix_ns
+    return Deploy(change, Window(begun_ns, change.from_unix_ns))
+
+
+def metrics_of_interest(objectives: Sequence[Objective]) -> tuple[str, ...]:
+    """Return the latencies that the objectives judge, or TTFT and TPOT if they judge none."""
+    goodputs = [each.indicator for each in objectives if isinstance(each.indicator, Goodput)]
+    found = dict.fromkeys(each.value for goodput in goodputs for each in metrics_of(goodput))
+    return tuple(found) or DEFAULT_METRICS
+
+
+def compare_deploy(
+    engine: Engine, deploy: Deploy, after: Window, metrics: Sequence[str]
+) -> DeployAnswer:
+    """Compare latencies before and after a deploy.
+
+    Args:
+        engine: from `open_database`.
+        deploy: from `latest_deploy`.
+        after: from `Deploy.after`.
+        metrics: the latencies, such as ttft.
+
+    Raises:
+        CompareError: the ranges cannot be compared.
+    """
+    before, least_ns = deploy.before, STEPS_S[0] * _NS
+    while _length_ns(before) > least_ns and too_many(engine, before, MOST_REQUESTS):
+        before = Window(before.to_unix_ns - _length_ns(before) // 2, before.to_unix_ns)
+    while _length_ns(after) > least_ns and too_many(engine, after, MOST_REQUESTS):
+        after = Window(after.from_unix_ns, after.from_unix_ns + _length_ns(after) // 2)
+    questions = [CompareQuestion(Side(before), Side(after), each, QUANTILE) for each in metrics]
+    sides, _ = read_sides(engine, questions[0])
+    found = sorted((decided(sides, each) for each in questions), key=_rank)
+    return DeployAnswer(deploy, before, after, found)
+
+
+def missing(found: Decided) -> int:
+    """Return how many more requests after the deploy a verdict needs at least."""
+    return max(0, least_requests(found.question.quantile) - found.requests_after)
+
+
+def least_requests(quantile: str) -> int:
+    """Return the minimum number of requests on each side, for a percentile such as p99."""
+    return max(LEAST_REQUESTS, least_number(QUANTILES[quantile]))
+
+
+def _length_ns(window: Window) -> int:
+    return window.to_unix_ns - window.from_unix_ns
+
+
+def _rank(found: Decided) -> tuple[int, float]:
+    """Return the place in the order: the worst verdict first, and then the largest increase."""
+    return _ORDER.index(found.decision.verdict), -(found.decision.change_ratio or 0.0)

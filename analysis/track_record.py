@@ -1,0 +1,88 @@
+"""Count how many kept predictions contain what was measured after the deploy that they predicted.
+
+It reads the requests around the deploys again, so it covers deploys whose requests are still
+stored.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Engine
+
+from analysis.compare.deploys import QUANTILE, Deploy, compare_deploy, latest_deploy
+from analysis.compare.question import CompareError
+from analysis.kept_predictions import deployed, expected, of_change, replicas_of
+from store.predictions import Prediction, predictions
+from store.queries import Window, request_table
+
+METRICS: Final = ("ttft", "tpot", "e2e")
+MOST_DEPLOYS: Final = 10
+"""Maximum number of deploys, the latest ones. A comparison takes a second or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackRecord:
+    """The predicted percentiles of deploys, and how many intervals contain the measured change."""
+
+    deploys: int
+    percentiles: int
+    contained: int
+
+    @property
+    def sentence(self) -> str:
+        """The numbers as a sentence."""
+        deploys = "1 deploy" if self.deploys == 1 else f"{self.deploys} deploys"
+        return (
+            f"{self.contained} of {self.percentiles} predictions contained what came (P99 of TTFT,"
+            f" TPOT and E2E; {deploys})."
+        )
+
+
+def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
+    """Return the track record, or None if no deploy was predicted.
+
+    Args:
+        engine: from `open_database`.
+        now_unix_ns: the current time.
+    """
+    known = predictions(engine)
+    if not known:
+        return None
+    window = Window(min(each.asked_unix_ns for each in known), now_unix_ns)
+    deploys = percentiles = contained = 0
+    for _ in range(MOST_DEPLOYS):
+        deploy = latest_deploy(engine, window)
+        if deploy is None or deploy.change.from_unix_ns <= window.from_unix_ns:
+            break
+        found = _contained(engine, deploy, known, now_unix_ns)
+        deploys += bool(found)
+        percentiles += len(found)
+        contained += sum(found)
+        window = Window(window.from_unix_ns, deploy.change.from_unix_ns)
+    return TrackRecord(deploys, percentiles, contained) if deploys else None
+
+
+def _contained(
+    engine: Engine, deploy: Deploy, known: Sequence[Prediction], now_unix_ns: int
+) -> list[bool]:
+    """Return for each predicted percentile of a deploy whether its interval contains the change."""
+    after = deploy.after(now_unix_ns)
+    if after is None:
+        return []
+    served = [
+        replicas_of(request_table(engine, each, columns=["replica"])["replica"])
+        for each in (deploy.before, after)
+    ]
+    made = deployed(engine, deploy.before, after, served)
+    if not of_change(known, made):
+        return []
+    try:
+        answer = compare_deploy(engine, deploy, after, METRICS)
+    except CompareError:
+        return []
+    beside = (
+        expected(known, made, each.question.metric, QUANTILE, each.decision.parts)
+        for each in answer.found
+    )
+    return [each.contained for each in beside if each is not None]

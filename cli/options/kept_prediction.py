@@ -1,0 +1,27 @@
+"""Keep a prediction after `tailspan what-if` has made it."""
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cli.options.question import Question
+from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from analysis.what_if import WhatIfAnswer
+
+READS_ONLY: Final = "reads only"
+"""The object of a command's context if the command must not write, as for the JSON API."""
+
+
+def keep_answer(asked: Question, answer: "WhatIfAnswer") -> None:
+    """Keep a prediction. If the database cannot be written, print why, and go on."""
+    from analysis.kept_predictions import keep
+
+    if click.get_current_context().obj == READS_ONLY:
+        return
+    try:
+        keep(asked.engine, answer, asked.equals, time.time_ns())
+    except StoreError as error:
+        click.echo(f"The prediction is not kept: {error}", err=True)

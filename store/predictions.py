@@ -1,0 +1,75 @@
+"""Predictions of what a change would do, kept so that they can be compared with what came.
+
+Any process that predicts adds a row, also one that otherwise only reads. Rows are never changed,
+and only the collector deletes them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from sqlalchemy import BigInteger, Boolean, Column, Engine, Table, Text, func, select
+
+from store import dialects
+from store.connections import reading, writing
+from store.schema import METADATA
+
+MOST_KEPT: Final = 1_000
+"""Maximum number of predictions after a deletion. The newest are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The predicted effect of a change, as asked at `asked_unix_ns` about a window."""
+
+    asked_unix_ns: int
+    change: str
+    """The edits in canonical form, such as `max_num_seqs=64,replicas=2`."""
+    from_unix_ns: int
+    to_unix_ns: int
+    predicted: str
+    """JSON: by latency and percentile, the relative change with its interval:
+    `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}`."""
+    simulated: bool
+
+
+PREDICTIONS = Table(
+    "predictions",
+    METADATA,
+    Column("asked_unix_ns", BigInteger, primary_key=True, autoincrement=False),
+    Column("change", Text, primary_key=True),
+    Column("from_unix_ns", BigInteger, nullable=False),
+    Column("to_unix_ns", BigInteger, nullable=False),
+    Column("predicted", Text, nullable=False),
+    Column("simulated", Boolean, nullable=False),
+)
+
+
+def keep_prediction(engine: Engine, row: Prediction) -> None:
+    """Add a prediction.
+
+    Raises: StoreUnavailable: the database cannot be written.
+    """
+    with writing(engine) as connection:
+        dialects.of(engine).put(connection, PREDICTIONS, [asdict(row)])
+
+
+def predictions(engine: Engine) -> Sequence[Prediction]:
+    """Return the newest `MOST_KEPT` predictions, the newest first."""
+    newest = PREDICTIONS.c.asked_unix_ns.desc()
+    statement = select(PREDICTIONS).order_by(newest, PREDICTIONS.c.change).limit(MOST_KEPT)
+    with reading(engine) as connection:
+        return [Prediction(**row._mapping) for row in connection.execute(statement)]
+
+
+def delete_old_predictions(engine: Engine, before_unix_ns: int) -> None:
+    """Delete the predictions that were asked before a time, and all but the newest `MOST_KEPT`."""
+    newest = PREDICTIONS.c.asked_unix_ns.desc()
+    beyond = select(PREDICTIONS.c.asked_unix_ns).order_by(newest).offset(MOST_KEPT).limit(1)
+    with reading(engine) as connection:
+        last = connection.scalar(beyond)
+        oldest = connection.scalar(select(func.min(PREDICTIONS.c.asked_unix_ns)))
+    ends = before_unix_ns if last is None else max(before_unix_ns, last + 1)
+    if oldest is not None and oldest < ends:
+        with writing(engine) as connection:
+            dialects.of(engine).remove(connection, PREDICTIONS, PREDICTIONS.c.asked_unix_ns < ends)

@@ -1,0 +1,101 @@
+"""Compute slow answers of live pages in a thread, once for all viewers.
+
+A page draws the newest answer that is known, and starts the computation of a newer one after it has
+drawn everything else. The next refresh shows the result.
+"""
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import streamlit as st
+from sqlalchemy import Engine
+
+from store.errors import StoreError
+
+MOST_KEPT: Final = 50
+"""Maximum number of answers. An answer has no row per request."""
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Kept:
+    answer: Any = None
+    version: Hashable = None
+    running: Future[None] | None = None
+
+
+@dataclass(slots=True)
+class Background:
+    """Answers by subject, and one thread that computes them one after the other."""
+
+    _kept: OrderedDict[Hashable, _Kept] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _pool: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="answers")
+    )
+
+    def newest(self, subject: Hashable) -> Any:
+        """Return the newest answer on a subject, or None before the first one."""
+        with self._lock:
+            kept = self._kept.get(subject)
+            return None if kept is None else kept.answer
+
+    def start(
+        self, subject: Hashable, version: Hashable, compute: Callable[[], Any]
+    ) -> Future[None] | None:
+        """Start to compute an answer, unless this version is known or an answer is computed now.
+
+        A computation that fails is logged. The same version is computed again only if the store
+        did not respond.
+
+        Args:
+            subject: what the answer is about.
+            version: all else that the answer depends on.
+            compute: returns the answer. It runs in the thread.
+
+        Returns:
+            A future that ends when the answer is known, or None if it is known already.
+        """
+        with self._lock:
+            kept = self._kept.setdefault(subject, _Kept())
+            self._kept.move_to_end(subject)
+            if kept.running is not None and not kept.running.done():
+                return kept.running
+            if kept.version == version:
+                return None
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+            kept.version = version
+            kept.running = self._pool.submit(self._compute, kept, compute)
+            return kept.running
+
+    def _compute(self, kept: _Kept, compute: Callable[[], Any]) -> None:
+        try:
+            answer = compute()
+        except StoreError as error:
+            _log.warning("an answer of a page could not be computed: %s", error)
+            with self._lock:
+                kept.version = None
+            return
+        except Exception:
+            _log.warning("an answer of a page could not be computed", exc_info=True)
+            return
+        with self._lock:
+            kept.answer = answer
+
+
+def background(engine: Engine) -> Background:
+    """Return the answers of one database, which all viewers share."""
+    found: Background = _of(str(engine.url))
+    return found
+
+
+@st.cache_resource(show_spinner=False)
+def _of(url: str) -> Background:
+    del url  # part of Streamlit's cache key
+    return Background()

@@ -1,0 +1,149 @@
+"""Compare the latencies before and after the latest deploy, and show the result in a sentence.
+
+The comparison takes about a second, so it is computed in the background, once for each deploy and
+for each step by which the range after it grows.
+"""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+from typing import Any, Final
+
+import streamlit as st
+
+from analysis.compare.answer import Decided
+from analysis.compare.deploys import (
+    QUANTILE,
+    Deploy,
+    DeployAnswer,
+    compare_deploy,
+    least_requests,
+    metrics_of_interest,
+    missing,
+)
+from analysis.compare.question import CompareError
+from analysis.compare.sentences import name_of, short_finding
+from store.queries import Window
+from ui.frame.address import link
+from ui.frame.background import background
+from ui.frame.context import Context
+from ui.frame.view import LATENCIES, View
+from ui.kit import wording
+from ui.kit.terms import LATENCY_NAMES
+
+MOST_SENTENCES: Final = 2
+LINK: Final = "Compare before and after"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of the sentence on the page, and what it is about."""
+
+    element: Any
+    deploy: Deploy
+
+
+def show(context: Context, deploy: Deploy) -> Place:
+    """Draw the sentence with the newest known comparison."""
+    place = Place(st.empty(), deploy)
+    _draw(context, place)
+    return place
+
+
+def complete(context: Context, place: Place) -> None:
+    """Start the comparison, if a newer one is possible. Call it after all else is drawn.
+
+    A live page shows the result at its next refresh. Any other page waits for the result.
+    """
+    engine, deploy = context.engine, place.deploy
+    after = deploy.after(context.window.to_unix_ns)
+    if after is None:
+        return
+    metrics = metrics_of_interest(context.objectives.counted)
+
+    def compute() -> DeployAnswer | str:
+        try:
+            return compare_deploy(engine, deploy, after, metrics)
+        except CompareError as error:
+            return str(error)
+
+    running = background(engine).start(_subject(context, deploy), (after, metrics), compute)
+    if running is not None and not context.view.live:
+        running.result()
+        _draw(context, place)
+
+
+def _subject(context: Context, deploy: Deploy) -> tuple[object, ...]:
+    # A page of the past must not show an answer about a later range.
+    past = None if context.view.live else deploy.after(context.window.to_unix_ns)
+    return ("deploy", deploy, past)
+
+
+def _draw(context: Context, place: Place) -> None:
+    found = background(context.engine).newest(_subject(context, place.deploy))
+    said = sentence(place.deploy, found, context.view, context.window, context.zone)
+    place.element.html(f"<p class='note'>{said}</p>")
+
+
+def sentence(
+    deploy: Deploy,
+    found: DeployAnswer | str | None,
+    view: View,
+    window: Window,
+    zone: tzinfo,
+) -> str:
+    """Return one or two sentences about a deploy as HTML, with a link to the Compare page. Pure.
+
+    Args:
+        deploy: the change, and the range before it.
+        found: the comparison, the reason why there is none, or None before it is known.
+        view: the reader's selection.
+        window: the range of the page.
+        zone: the reader's time zone.
+    """
+    change = deploy.change
+    at = wording.clock(change.from_unix_ns, zone)[:5]
+    what = f"{change.what} changed at {at}."
+    if found is None:
+        after = deploy.after(window.to_unix_ns)
+        ends = (deploy.before, after or Window(change.to_unix_ns, window.to_unix_ns))
+        return what if after is None else f"{what} {_link(view, *ends)}"
+    if isinstance(found, str):
+        return f"{what} No comparison: {html.escape(found)}."
+    since = f"Since the deploy at {at} ({_kind(change.what)}), "
+    said = _findings(found.found)
+    metric = found.found[0].question.metric
+    where = _link(replace(view, latency=LATENCIES[metric]), found.before, found.after)
+    whom = "<b>All requests:</b> " if view.equals else ""
+    return f"{whom}{since}{html.escape(' '.join(said))} {where}"
+
+
+def _findings(found: Sequence[Decided]) -> list[str]:
+    """Return at most two sentences, the worst latency first."""
+    few = [each for each in found if missing(each)]
+    decided = [each for each in found if not missing(each)]
+    said = [f"{short_finding(each)}." for each in decided[:MOST_SENTENCES]]
+    if not said:
+        return [_too_few(max(few, key=missing))]
+    return [said[0], *(each[:1].upper() + each[1:] for each in said[1:])]
+
+
+def _too_few(found: Decided) -> str:
+    latency = LATENCY_NAMES[LATENCIES[found.question.metric]]
+    return (
+        f"{wording.counted(found.requests_after, 'request')} with a known {latency} arrived;"
+        f" {missing(found):,} more are needed to compare {name_of(found)} (at least"
+        f" {least_requests(QUANTILE):,})."
+    )
+
+
+def _kind(what: str) -> str:
+    """Return what changed without the article, such as "configuration"."""
+    return what.removeprefix("The ")
+
+
+def _link(view: View, before: Window, after: Window) -> str:
+    compared = replace(view, page="compare", baseline=before, equals={}, quantile=QUANTILE)
+    href = html.escape(link(compared.between(after.from_unix_ns, after.to_unix_ns)))
+    return f"<a href='{href}'>{LINK}</a>"
