@@ -86,8 +86,10 @@ class Found:
     """The value that was found, or None if no value within the limits meets the SLO."""
     tried: Sequence[Tried]
     """The steps of the search, in the order of the values."""
+    shown: float
+    """The value, or the best value that was tried if none was found."""
     answer: WhatIfAnswer
-    """The prediction for the value, or for the best value that was tried if none was found."""
+    """The prediction for `shown`."""
 
 
 def sweep_of(text: str) -> Sweep:
@@ -192,7 +194,7 @@ def find(
     shown = value if value is not None else max(ordered, key=lambda each: each.good_ratio).value
     edits = _edits(question, wanted, shown)
     answer = predict(recorded, replace(question, edits=edits), progress=progress)
-    return Found(wanted, slo, float(objective.target), value, ordered, answer)
+    return Found(wanted, slo, float(objective.target), value, ordered, shown, answer)
 
 
 def _fewest(met: Callable[[float], bool]) -> float | None:

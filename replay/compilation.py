@@ -6,13 +6,11 @@ for example because its parent ended.
 """
 
 import logging
-import os
-import sys
-import threading
 import time
 from typing import Any, Final
 
 from replay.loop import warm
+from telemetry import child_process
 
 NICE: Final = 19
 _log: Final = logging.getLogger(__name__)
@@ -51,17 +49,10 @@ def _code_folder() -> str | None:
 
 def main() -> None:
     """Compile the loop at the lowest priority. Stop when standard input is closed."""
-    os.nice(NICE)
+    child_process.give_way(NICE)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    child_process.end_with_parent()
     compile_in_background()
-
-
-def _end_with_parent() -> None:
-    # A buffered read would hold a lock that Python needs to exit.
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

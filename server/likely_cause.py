@@ -1,24 +1,29 @@
 """Find the likely cause of an incident in the background, as a sentence for notifications.
 
-A notification never waits for the cause. The diagnosis reads every request of the time range, so it
-runs in a separate process with limits on time and memory. If that process fails, notifications are
-still sent. While the incident is open, the diagnosis is repeated from time to time.
+A notification never waits for the cause. The diagnosis reads every request of the time range, and
+the replay of the causes takes seconds, so both run in a separate process with limits on time and
+memory. If that process fails, notifications are still sent. If only the replay fails, the sentence
+describes the share by accounting in words. While the incident is open, the diagnosis is repeated
+from time to time.
 """
 
 import json
 import logging
+import os
 import pickle
 import resource
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
+from analysis.counterfactual.explain import with_replayed_shares
 from analysis.incident import incident_verdict
 from store.alerting.incidents import IncidentRow
 from telemetry import child_process
@@ -26,14 +31,20 @@ from telemetry.tasks import Task
 
 AGAIN_S: Final = 300
 
-MOST_S: Final = 60
+MOST_S: Final = 120
 """Limit on the elapsed time and the processor time of the diagnosis process, in seconds.
 
-The diagnosis of a million requests takes about a second (benchmarks/explain.py).
+The diagnosis of a million requests takes about a second (benchmarks/explain.py). On a busy machine,
+the replay takes up to 36 s, and its first compilation about 15 s
+(docs/benchmarks.md#shares-by-replay).
 """
 
 MOST_BYTES: Final = 4 * 2**30
-"""Limit on the address space of the diagnosis process. A million requests take about 400 MB."""
+"""Limit on the address space of the diagnosis process. The diagnosis of 1.4 million requests takes
+2.6 GB, of which it uses 1.6 GB. The replay takes less (docs/benchmarks.md#shares-by-replay)."""
+
+NICE: Final = 10
+"""The replay gets CPU time only if the processes that receive telemetry leave some."""
 
 _ANSWER_BYTES: Final = 65_536
 
@@ -112,6 +123,7 @@ def asked_apart(engine: Engine) -> Ask:
         # The database URL may contain a password, so it is sent on standard input, not as an
         # argument.
         question = pickle.dumps((url, objective, incident, at_s))
+        problem = None
         try:
             done = subprocess.run(
                 child_process.command("server.likely_cause"),
@@ -121,34 +133,49 @@ def asked_apart(engine: Engine) -> Ask:
                 timeout=MOST_S,
                 check=False,
             )
+            printed = done.stdout
+            if done.returncode:
+                last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+                problem = f"its process ended with status {done.returncode}: {' '.join(last)}"
         except subprocess.TimeoutExpired as error:
-            raise AskError(f"it took longer than {MOST_S} s") from error
-        if done.returncode:
-            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            raise AskError(f"its process ended with status {done.returncode}: {' '.join(last)}")
-        answer: dict[str, Any] = json.loads(done.stdout[:_ANSWER_BYTES])
+            printed, problem = error.stdout or b"", f"it took longer than {MOST_S} s"
+        # A process that ended while it wrote may have left a part of a line.
+        *answers, _ = printed[:_ANSWER_BYTES].split(b"\n")
+        if not answers:
+            raise AskError(problem or "its process printed no answer")
+        if problem is not None:
+            _log.warning("the causes of %s's incident were not replayed: %s", incident.slo, problem)
+        answer: dict[str, Any] = json.loads(answers[-1])
         sentence: str | None = answer["sentence"]
         return sentence
 
     return ask
 
 
-def find(engine: Engine, objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-    """Return a sentence, or None if the objective has no latency target, or no cause is found."""
+def find(
+    engine: Engine, objective: Objective, incident: IncidentRow, at_s: int
+) -> Iterator[str | None]:
+    """Yield a sentence, or None if the objective has no latency target or no cause is found. Then
+    replay the causes, and yield the sentence with the share by replay."""
     found = incident_verdict(engine, objective, incident, at_s)
-    return None if found is None else found.sentence
+    yield None if found is None else found.sentence
+    if found is not None:
+        os.nice(NICE)
+        yield replace(found, first=with_replayed_shares(engine, found.first)).sentence
 
 
 def main() -> None:
-    """Read the question on standard input, and print the sentence. Runs within the limits."""
+    """Read the question on standard input, and print each sentence as a line. Runs within the
+    limits."""
     from store.database import open_database
 
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    child_process.limit_memory(MOST_BYTES)
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_S, MOST_S))
     url, objective, incident, at_s = pickle.loads(sys.stdin.buffer.read())
     engine = open_database(url, create=False)
     try:
-        print(json.dumps({"sentence": find(engine, objective, incident, at_s)}))
+        for sentence in find(engine, objective, incident, at_s):
+            print(json.dumps({"sentence": sentence}), flush=True)
     finally:
         engine.dispose()
 

@@ -5,10 +5,13 @@ of a package of Tailspan. Ctrl-C in the terminal reaches only the parent, which 
 """
 
 import os
+import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -43,6 +46,39 @@ def start(
         env=environment(),
         start_new_session=True,
     )
+
+
+def end_with_parent() -> None:
+    """End this process when its standard input is closed, which happens when its parent ends."""
+    threading.Thread(target=_wait_for_closed_input, daemon=True).start()
+
+
+def _wait_for_closed_input() -> None:
+    # A buffered read would hold a lock that Python needs when the process ends.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
+def give_way(nice: int) -> None:
+    """Lower the priority of this process by `nice`.
+
+    Linux compares the priorities of processes only within a session, if autogroups are enabled.
+    Then the session, which must contain only this process, gets the same priority.
+    Source: sched(7), "The autogroup feature".
+    """
+    reached = os.nice(nice)
+    with suppress(OSError):  # not Linux, or no autogroups
+        Path("/proc/self/autogroup").write_text(str(reached), encoding="ascii")
+
+
+def limit_memory(most_bytes: int) -> None:
+    """Limit the address space of this process. A lower limit that is in force remains."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        most_bytes = min(most_bytes, hard)
+    with suppress(ValueError, OSError):  # macOS cannot limit the address space
+        resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -69,12 +69,11 @@ def with_shares_of(
         read: returns the window and the baseline to replay.
         progress: see `with_replayed_shares`.
     """
-    causes = explanation.causes or untested((), explanation.others)
-    if explanation.verdict is not Verdict.INCIDENT or not causes:
-        return explanation, None
+    if (known := without_replay(explanation)) is not None:
+        return known, None
+    causes = _proposed(explanation)
     tails = _tails(explanation)
     try:
-        removable_factors(causes)  # fails before anything is read
         window, baseline = read(tails)
         decision = decide(window, baseline, causes, tails, progress)
         more = untested(causes, explanation.others) if decision.unexplained.low > 0 else []
@@ -84,6 +83,23 @@ def with_shares_of(
     except (NotReplayableError, UndecidedError) as error:
         return replace(explanation, not_replayed=str(error)), None
     return _with_decision(explanation, causes, decision), window
+
+
+def without_replay(explanation: Explanation) -> Explanation | None:
+    """Return the explanation with the reason if no replay can determine its shares, or unchanged if
+    there is nothing to replay. Return None if a replay is needed. Reads nothing."""
+    causes = _proposed(explanation)
+    if explanation.verdict is not Verdict.INCIDENT or not causes:
+        return explanation
+    try:
+        removable_factors(causes)
+    except UndecidedError as error:
+        return replace(explanation, not_replayed=str(error))
+    return None
+
+
+def _proposed(explanation: Explanation) -> Sequence[Cause]:
+    return explanation.causes or untested((), explanation.others)
 
 
 def _tails(explanation: Explanation) -> Tails:

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from alerts.openslo.reader import OBJECTIVES
-from analysis.counterfactual.explain import with_replayed_shares
+from analysis.counterfactual.replay_process import replayed
 from analysis.counterfactual.shares import replays
 from analysis.explain import Answer, explain_window
 from cli.commands import explain_incident, explain_request
@@ -19,7 +19,7 @@ from cli.commands.explain_incident import incident_explained, objectives_at, ver
 from cli.options import time_range
 from cli.options.question import Question as Asked
 from cli.options.question import ask, nothing_found, question_options, silence
-from cli.options.replay_question import replaying
+from cli.options.replay_question import replay_progress, say_compiling
 from cli.options.shared import objectives_option
 from cli.render import text
 from cli.render.explanation import compared_with, of_answer
@@ -35,12 +35,9 @@ _OF_A_WINDOW = {
     "last": "--last",
     "start": "--from",
     "end": "--to",
-    "where": "--where",
-    "baseline": "--baseline",
     "request_id": "--request",
 }
-"""Options that conflict with --incident, because an incident has its own time range and
-requests."""
+"""Options that conflict with --incident, because an incident has its own time range."""
 
 
 @click.command(
@@ -54,6 +51,7 @@ Examples:
       --baseline 2026-11-20T09:00Z/2026-11-20T10:00Z --format json
   tailspan explain --incident chat
   tailspan explain --incident chat@2026-11-20T10:05Z --metric tpot
+  tailspan explain --incident chat --baseline 7d --where tenant=globex
   tailspan explain --request chatcmpl-8f14e45f
 """
 )
@@ -124,13 +122,14 @@ def explain(
 
     To compute the shares, the command replays the window on a model of each engine, with and
     without each cause. This takes some seconds; --fast omits it. If the replay does not reproduce
-    the growth, the shares come from the step ledger and have no intervals. The output states how
-    the shares were computed.
+    the growth, the shares are estimates from the step ledger: the text contains "probably most" or
+    "a part" instead of a percentage. The output states how the shares were computed.
 
     If the environment variable TAILSPAN_EXPLORER_URL has the address of the explorer, --request
     also prints the link to the request's page.
 
-    Exit status 1: the latency has grown.
+    Exit status 1: the latency has grown. It is 0 if the latency has not grown, or if there are too
+    few requests for a verdict.
     """
     _refuse_together(incident)
     if by_size and (incident is not None or _given("objectives")):
@@ -138,43 +137,46 @@ def explain(
     question = ask(**asked)
     if incident is not None:
         chosen = Metric(metric) if _given("metric") else None
-        why = incident_explained(question.engine, incident, objectives or (OBJECTIVES,), chosen)
+        why = incident_explained(
+            question.engine,
+            incident,
+            objectives or (OBJECTIVES,),
+            chosen,
+            question.equals,
+            lambda window: _baseline(baseline, window),
+        )
+        if not fast:
+            why = why.with_shares(lambda explanation: _replayed(explanation, question))
         about = {
             "incident": explain_incident.as_json(why.incident),
             "verdict_sentence": why.verdict.sentence,
         }
         lines = [explain_incident.said(why.incident), *verdict_lines(why)]
-        _tell(Answer(why.explanation), form, question, fast, lines, about)
+        _tell(Answer(why.explanation), form, question, lines, about)
     elif request_id is not None:
         click.echo(explain_request.request_text(question.engine, request_id, form))
     else:
-        window = question.window
-        given = _baseline(baseline, window)
-        if given and given[0] < window.to_unix_ns and window.from_unix_ns < given[1]:
-            raise click.UsageError(
-                f"--baseline {baseline!r} overlaps the window, {text.span(window)}"
-            )
+        window = Span(question.window.from_unix_ns, question.window.to_unix_ns)
         answer = explain_window(
             question.engine,
             Metric(metric),
-            Span(question.window.from_unix_ns, question.window.to_unix_ns),
+            window,
             question.equals,
             () if by_size else objectives_at(objectives or (OBJECTIVES,)),
-            None if given is None else Span(*given),
+            _baseline(baseline, window),
         )
-        _tell(answer, form, question, fast)
+        if not fast:
+            answer = replace(answer, explanation=_replayed(answer.explanation, question))
+        _tell(answer, form, question)
 
 
 def _tell(
     answer: Answer,
     form: str,
     question: Asked,
-    fast: bool,
     lines: Sequence[str] = (),
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    if not fast:
-        answer = replace(answer, explanation=_replayed(answer.explanation, question))
     told = answer.explanation
     if form == "json":
         incidents = [explain_incident.as_json(row) for row in answer.incidents]
@@ -197,9 +199,8 @@ def _replayed(explanation: Explanation, question: Asked) -> Explanation:
     """Test the causes by replay, with a progress bar on the standard error output."""
     if explanation.verdict is not Verdict.INCIDENT:
         return explanation
-    length = replays(max(len(explanation.causes), 1))
-    with replaying(length) as step:
-        return with_replayed_shares(question.engine, explanation, step)
+    with replay_progress(replays(max(len(explanation.causes), 1))) as step:
+        return replayed(question.engine, explanation, step, say_compiling)
 
 
 def _refuse_together(incident: str | None) -> None:
@@ -213,11 +214,15 @@ def _given(parameter: str) -> bool:
     return source is ParameterSource.COMMANDLINE
 
 
-def _baseline(given: str | None, window: Window) -> tuple[int, int] | None:
+def _baseline(given: str | None, window: Span) -> Span | None:
+    """Return the range that --baseline selects for a window, or None without the option."""
     if given is None:
         return None
+    explained = Window(window.from_unix_ns, window.to_unix_ns)
     try:
-        found = time_range.baseline(given, window)
+        found = time_range.baseline(given, explained)
     except ValueError as error:
         raise click.UsageError(f"--baseline {given!r}: {error}") from error
-    return found.from_unix_ns, found.to_unix_ns
+    if found.from_unix_ns < window.to_unix_ns and window.from_unix_ns < found.to_unix_ns:
+        raise click.UsageError(f"--baseline {given!r} overlaps the window, {text.span(explained)}")
+    return Span(found.from_unix_ns, found.to_unix_ns)

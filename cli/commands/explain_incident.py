@@ -1,7 +1,8 @@
 """`tailspan explain --incident`: explain why the error budget of an objective burned."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from analysis.incident import (
 )
 from cli.options import time_range
 from diagnosis.explanation import Explanation
-from diagnosis.question import Metric
+from diagnosis.question import Metric, Span
 from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import time_text
 
@@ -42,9 +43,23 @@ class Answer(NamedTuple):
     verdict: IncidentVerdict
     explanation: Explanation
 
+    def with_shares(self, replayed: Callable[[Explanation], Explanation]) -> "Answer":
+        """Return the answer with shares by replay in the verdict and in the explanation."""
+        first = replayed(self.verdict.first)
+        same = self.explanation is self.verdict.first
+        return self._replace(
+            verdict=replace(self.verdict, first=first),
+            explanation=first if same else replayed(self.explanation),
+        )
+
 
 def incident_explained(
-    engine: Engine, named: str, objectives: Sequence[Path], metric: Metric | None
+    engine: Engine,
+    named: str,
+    objectives: Sequence[Path],
+    metric: Metric | None,
+    where: Mapping[str, str | None],
+    baseline: Callable[[Span], Span | None],
 ) -> Answer:
     """Explain one incident, for all latencies of its objective.
 
@@ -54,16 +69,30 @@ def incident_explained(
             incident that began, alerted or was open at this time.
         objectives: files and folders that contain the objective.
         metric: the latency to print, or None for the latency of the verdict.
+        where: labels that select requests among those that the objective counts.
+        baseline: returns the chosen baseline for the window of the incident, or None for the time
+            before the incident.
 
     Raises:
-        click.UsageError: there is no such objective or incident, or the objective has no latency
-            target.
+        click.UsageError: there is no such objective or incident, the objective has no latency
+            target, or it does not count the selected requests.
         click.ClickException: the objectives cannot be read.
     """
     name, instant = split_incident_name(named)
     objective = _objective(engine, name, objectives)
     incident = _incident(engine, objective, instant)
     asked = read_questions(engine, objective, incident, int(time.time()))
+    for label, value in where.items():
+        if asked.equals.get(label, value) != value:
+            raise click.UsageError(
+                f"--where {label}={value or ''}: {name} counts only requests with"
+                f" {label}={asked.equals[label]}"
+            )
+    asked = replace(
+        asked,
+        equals={**asked.equals, **where},
+        baseline=baseline(asked.window) or asked.baseline,
+    )
     told = {each: explain_question(engine, asked.of(each), [objective]) for each in asked.metrics}
     if metric is not None and metric not in told:
         told[metric] = explain_question(engine, asked.of(metric), [objective])
@@ -91,8 +120,8 @@ def verdict_lines(answer: Answer) -> Iterator[str]:
     """Yield the verdict with the sentence of the page and the alert, and the other latencies."""
     if answer.verdict.sentence is not None:
         yield f"Verdict: {answer.verdict.sentence}"
-    for each in (answer.verdict.first, *answer.verdict.others):
-        if each is not answer.explanation and each is not answer.verdict.first and each.causes:
+    for each in answer.verdict.others:
+        if each.question.metric is not answer.explanation.question.metric and each.causes:
             yield f"Also: {first_cause_sentence(each)}"
 
 

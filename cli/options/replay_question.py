@@ -44,25 +44,34 @@ def replay_question(
     return WhatIfQuestion(asked.window, edits, asked.equals, known, usd)
 
 
+def say_compiling() -> None:
+    """Print to a terminal that the replay is compiled. Otherwise print nothing."""
+    if sys.stderr.isatty():
+        click.echo("Compiling the replay, once for each version: about 15 s …", err=True)
+
+
+@contextmanager
+def replay_progress(length: int) -> Iterator[Callable[[], None]]:
+    """Open a progress bar on a terminal. Yield the function that advances the bar.
+
+    Args:
+        length: number of steps.
+    """
+    with click.progressbar(
+        length=length, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()
+    ) as bar:
+        yield lambda: bar.update(1)
+
+
 @contextmanager
 def replaying(length: int) -> Iterator[Callable[[], None]]:
     """Compile the replay, and open a progress bar. Yield the function that advances the bar.
-
-    On a terminal, a line is printed before compiling. Otherwise nothing is printed.
 
     Args:
         length: number of steps.
     """
     from replay.loop import warm
 
-    terminal = sys.stderr.isatty()
-
-    def compiling() -> None:
-        if terminal:
-            click.echo("Compiling the replay, once for each version: about 15 s …", err=True)
-
-    warm(compiling)
-    with click.progressbar(
-        length=length, label="Replaying", file=sys.stderr, hidden=not terminal
-    ) as bar:
-        yield lambda: bar.update(1)
+    warm(say_compiling)
+    with replay_progress(length) as step:
+        yield step

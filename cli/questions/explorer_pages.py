@@ -56,6 +56,8 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
         query["budget"] = asked.get("preset", "chat")
     if name == "explain" and "metric" in asked:
         query["latency"] = asked["metric"]
+    if name == "explain" and "baseline" in asked and "from" in query:
+        query["baseline"] = asked["baseline"]
     for key, condition in given:
         label, _, value = condition.partition("=")
         if key == "where" and label in _FILTERS.get(name, FILTERS) and value:

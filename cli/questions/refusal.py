@@ -13,6 +13,7 @@ from server.api.problem import problem
 
 _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
 """The option that an error is about: the error begins with it."""
+_OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
 """An option in a list, without a parameter of its name."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
@@ -58,11 +59,10 @@ def refusal_of(
     text = error.format_message()
     if isinstance(error, Unreachable):
         return Refused(text, HTTPStatus.SERVICE_UNAVAILABLE)
-    named = _NAMED.match(text)
-    if not isinstance(error, click.UsageError) or (named and named[1] in _NOT_OPTIONS):
+    name = _named(text, given)
+    if not isinstance(error, click.UsageError) or name in _NOT_OPTIONS:
         return Refused(text, HTTPStatus.INTERNAL_SERVER_ERROR)
     detail = _NO_PARAMETER.sub("", as_parameters(text, question.parameters))
-    name = named[1] if named else None
     parameter = question.parameters.get(name or "")
     if parameter is None:
         return Refused(detail)
@@ -76,3 +76,16 @@ def refusal_of(
         value=wrong if wrong is not None else next(iter(values), None),
         allowed=parameter.allowed if found is None else found[1],
     )
+
+
+def _named(text: str, given: Sequence[tuple[str, str]]) -> str | None:
+    """Return the name of the parameter that an error is about, or None if there is none."""
+    if (named := _NAMED.match(text)) is not None:
+        return named[1]
+    # The error of a change begins with the parameter, with its value, or with the changed argument.
+    first = text.split(maxsplit=1)[0].rstrip(":;") if text else ""
+    for name, value in given:
+        if first == name or repr(value) in text or value.startswith(f"{first}="):
+            return name
+    mentioned = (each for each in _OPTION.findall(text) if each in dict(given))
+    return next(mentioned, None)

@@ -10,7 +10,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any, Final
@@ -22,6 +21,7 @@ from cli.questions.tools import listed, used
 from server.api.problem import MEDIA_TYPE as PROBLEM
 from server.api.problem import problem
 from server.memory import keep_little
+from telemetry import child_process
 
 NICE: Final = 10
 """The process gets CPU time only if the processes that receive telemetry leave some."""
@@ -85,22 +85,10 @@ def _where(error: Exception) -> str:
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
 
-def _give_way() -> None:
-    """Lower the priority of this process.
-
-    Linux compares the priorities of processes only within a session, if autogroups are enabled.
-    Then the session, which has only this process, needs the lower priority.
-    Source: sched(7), "The autogroup feature".
-    """
-    os.nice(NICE)
-    with suppress(OSError):  # not Linux, or no autogroups
-        Path("/proc/self/autogroup").write_text(str(NICE), encoding="ascii")
-
-
 def main() -> None:
     """Answer the messages of the standard input."""
     keep_little()
-    _give_way()
+    child_process.give_way(NICE)
     # What a library prints must not become a part of an answer.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -6,7 +6,7 @@ Pure.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analysis.cause_sentences import NAMES, method_sentence
+from analysis.cause_sentences import NAMES, method_sentence, share_text
 from analysis.explain import Answer
 from cli.render import text
 from diagnosis.causes.registry import SUMMARIES
@@ -41,11 +41,8 @@ def of_answer(answer: Answer) -> Iterator[str]:
         yield from _cause(cause, NAMES[why.question.metric.value])
     if why.unexplained is not None and why.unexplained >= 0.05:
         yield ""
-        yield (
-            f"{text.count(round(why.unexplained * 100))} %"
-            f"{_interval(why.unexplained_low, why.unexplained_high)} of the growth is not explained"
-            " by a known cause."
-        )
+        left = share_text(why.unexplained, why.unexplained_low, why.unexplained_high)
+        yield f"{_begun(left)} of the growth is not explained by a known cause."
     if why.causes:
         yield ""
         yield printable(method_sentence(why, text.seconds), _WIDEST)
@@ -130,7 +127,9 @@ def _sentence(answer: Answer) -> str:
 
 def _cause(cause: Cause, metric: str) -> Iterator[str]:
     where = ", ".join(f"{key} {text.label(value)}" for key, value in cause.where.items())
-    share = f"{cause.share:.0%}{_interval(cause.low, cause.high)}"
+    share = share_text(cause.share, cause.low, cause.high)
+    if cause.low is None:
+        share = f"{_begun(share)} of the growth:"
     yield f"{share} {cause.id}{f' ({where})' if where else ''}: {SUMMARIES[cause.id]}."
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     if known:
@@ -151,10 +150,8 @@ def _effect(lever: Lever, metric: str) -> str:
     return f": {metric} P99 {text.seconds(effect.now_s)} → {text.seconds(effect.then_s)}{between}"
 
 
-def _interval(low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return ""
-    return f" [{low:.0%} to {high:.0%}]"
+def _begun(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}"
 
 
 def _values(evidence: Evidence) -> tuple[str, str]:

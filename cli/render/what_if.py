@@ -115,8 +115,7 @@ def lines(answer: WhatIfAnswer) -> list[str]:
     found.append("")
     found += [
         f"SLO {each.slo}: {each.good_ratio_now:.2%} good now,"
-        f" {share(each.good_ratio.value)} predicted"
-        f" [{share(each.good_ratio.low)}, {share(each.good_ratio.high)}]"
+        f" {share(each.good_ratio.value)} predicted {_share_interval(each.good_ratio)}"
         for each in answer.objectives
     ]
     if answer.rejected:
@@ -143,6 +142,26 @@ def predicted_cells(each: Predicted) -> list[str]:
     if each.low is None or each.high is None:
         return [text.seconds(each.value), text.UNKNOWN]
     return [text.seconds(each.value), f"{text.seconds(each.low)} to {text.seconds(each.high)}"]
+
+
+def _with_interval(each: Predicted) -> str:
+    """Return a predicted duration with its interval, in one cell."""
+    if each.low is None or each.high is None:
+        return text.seconds(each.value)
+    low, high = text.seconds(each.low), text.seconds(each.high)
+    unit = high[high.rindex(" ") :]
+    return f"{text.seconds(each.value)} [{low.removesuffix(unit)} to {high}]"
+
+
+def _share_with_interval(each: Predicted) -> str:
+    return f"{share(each.value)} {_share_interval(each)}".rstrip()
+
+
+def _share_interval(each: Predicted) -> str:
+    """Return the interval of a share, or an empty text without one."""
+    if each.low is None or each.high is None:
+        return ""
+    return f"[{share(each.low)}, {share(each.high)}]"
 
 
 def cost(usd_per_hour: float | None, usd_per_1000: float | None) -> str:
@@ -199,13 +218,14 @@ def sweep_lines(name: str, points: Sequence[SweepPoint]) -> list[str]:
         rows.append(
             [
                 each.value,
-                *(text.seconds(answer.predicted[metric]["p99"].value) for metric in TITLES),
-                *(share(one.good_ratio.value) for one in answer.objectives),
+                *(_with_interval(answer.predicted[metric]["p99"]) for metric in TITLES),
+                *(_share_with_interval(one.good_ratio) for one in answer.objectives),
                 text.usd(answer.predicted_usd_per_hour),
                 "SATURATED" if answer.saturated else binding(answer.binds),
             ]
         )
     found += ["", *text.table(header, rows, left=1, keep=len(header))]
+    found.append("Square brackets: the 95 % interval of the prediction.")
     assumed = dict.fromkeys(one for each in points for one in each.answer.extrapolated)
     return [*found, "", *(f"assumed: {each}" for each in assumed)]
 
@@ -227,11 +247,15 @@ def found_lines(found: Found) -> list[str]:
     wanted = {"replicas": "fewest replicas", "rate": "highest rate"}[found.wanted]
     unit = "x" if found.wanted == "rate" else ""
     result = "none" if found.value is None else f"{found.value:g}{unit}"
-    header = [found.wanted, "good", "meets the SLO"]
+    of_shown = [each for each in found.answer.objectives if each.slo == found.slo]
+    interval = _share_interval(of_shown[0].good_ratio) if of_shown else ""
+    header = [found.wanted, "good", "95 % interval", "meets the SLO"]
     rows = [
         [
             f"{each.value:g}{unit}",
             share(each.good_ratio),
+            # The steps of the search are single replays; only the shown value is also resampled.
+            (interval if each.value == found.shown else "") or text.UNKNOWN,
             "no: saturated" if each.saturated else "yes" if each.met else "no",
         ]
         for each in found.tried

@@ -8,18 +8,22 @@ from urllib.parse import urlsplit
 import pytest
 from click.testing import CliRunner, Result
 
+from analysis.counterfactual import replay_process
 from cli.main import tailspan
 from collector.testing import background_loop
 from server.stack import Ports, Stack
 from store.database import open_database
 from telemetry.requests import RequestTimeline
+from tests.replaying import replayed_here
 
 START_S = 1_763_634_000
 
 
 @pytest.fixture
-def run(url: str) -> Callable[..., Result]:
-    """Return a function that runs `tailspan` for the first ten minutes of the database."""
+def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Return a function that runs `tailspan` for the first ten minutes of the database. Causes are
+    replayed in this process."""
+    monkeypatch.setattr(replay_process, "_from_child", replayed_here)
 
     def invoke(*words: str, window: bool = True) -> Result:
         about = ["--from", str(START_S), "--to", str(START_S + 600)] if window else []

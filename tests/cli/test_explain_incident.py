@@ -89,7 +89,9 @@ def test_an_earlier_incident_is_found_by_its_time(explain: Callable[..., Result]
         ),
         ("chat@noon", (), "--incident chat@noon"),
         ("chat", ("--last", "15m"), "--incident and --last exclude each other"),
-        ("chat", ("--where", "model=m"), "--incident and --where exclude each other"),
+        ("chat", ("--where", "mood=good"), "unknown label 'mood'"),
+        ("chat", ("--baseline", "5m"), "--baseline '5m' overlaps the window"),
+        ("chat", ("--baseline", "x"), "must be FROM/TO, or a duration"),
         ("chat", ("--request", "x"), "--incident and --request exclude each other"),
     ],
 )
@@ -99,6 +101,27 @@ def test_a_wrong_incident_is_refused(
     result = explain(named, *words)
     assert result.exit_code == 2
     assert wanted in " ".join(result.stderr.split())
+
+
+def test_a_baseline_and_a_filter_may_be_chosen(explain: Callable[..., Result]) -> None:
+    where = ("--where", "tenant=globex", "--baseline", "10m", "--format", "json")
+    shown = json.loads(explain("chat", *where).stdout)
+    assert shown["where"] == {"tenant": "globex"}
+    assert shown["baseline"] == {"from": START_S - 600, "to": START_S}
+    assert shown["verdict_sentence"].startswith("Probably most of the growth of TTFT: ")
+
+
+def test_a_filter_that_the_objective_excludes_is_refused(
+    explain: Callable[..., Result], tmp_path: Path, run: Run
+) -> None:
+    explain("chat")
+    file = tmp_path / "chat.yaml"
+    file.write_text(chat_openslo("ttft_s <= 0.5", where="tenant == 'acme'"))
+    named = ("--incident", "chat", "--objectives", str(file), "--where", "tenant=globex")
+    result = run("explain", *named, window=False)
+    assert result.exit_code == 2
+    shown = " ".join(result.stderr.split())
+    assert "--where tenant=globex: chat counts only requests with tenant=acme" in shown
 
 
 def test_an_objective_without_an_incident_is_reported(

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,9 @@ def test_a_sweep_prints_one_row_per_value(ask: Callable[..., Result]) -> None:
     rows = [line.split()[0] for line in result.stdout.splitlines() if line]
     assert {"now", "1", "64"} <= set(rows)
     assert "SATURATED" in result.stdout
+    (roomy,) = [line for line in result.stdout.splitlines() if line.startswith("64 ")]
+    assert re.search(r" \[[0-9.]+ to [0-9.]+ m?s\]  ", roomy)
+    assert re.search(r"% \[[0-9.]+%, [0-9.]+%\]  ", roomy)
     found = json.loads(ask("--sweep", "max_num_seqs=1,64", "--format", "json").stdout)
     assert [each["value"] for each in found["points"]] == ["1", "64"]
     assert found["points"][0]["saturated"]
@@ -131,6 +135,11 @@ def test_a_search_prints_what_it_tried(ask: Callable[..., Result]) -> None:
     result = ask("--find", "replicas", "--slo", "chat", "--rate", "2x")
     assert result.exit_code == 0
     assert "The fewest replicas to meet SLO chat" in result.stdout
+    table = result.stdout.split("\n\n")[1].splitlines()
+    assert table[0].split("  ")[0] == "replicas"
+    assert "95 % interval" in table[0]
+    (resampled,) = [line for line in table if "[" in line]  # only the found value
+    assert resampled.split()[0] == result.stdout.splitlines()[0].rpartition(" ")[2]
     found = json.loads(ask("--find", "rate", "--slo", "chat", "--format", "json").stdout)
     assert found["value"] == found["tried"][-1]["value"] or not found["tried"][-1]["met"]
     assert found["answer"]["objectives"]

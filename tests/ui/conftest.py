@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from analysis.counterfactual import replay_process
 from rig.ports import free_port
 from server.explorer_launch import launch
 from store.alerting.incidents import IncidentRow, keep_evaluation
@@ -24,6 +25,7 @@ from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Basis, Outcome, RequestTimeline, Source
+from tests.replaying import replayed_here
 from tests.ui.opening import APP, Open
 
 SECOND_NS = 1_000_000_000
@@ -31,7 +33,9 @@ SECOND_NS = 1_000_000_000
 
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Return a function that opens an address of the explorer on a database."""
+    """Return a function that opens an address of the explorer on a database. Causes are replayed in
+    this process."""
+    monkeypatch.setattr(replay_process, "_from_child", replayed_here)
 
     def open_page(url: str, **parameters: str) -> AppTest:
         monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)

@@ -15,6 +15,7 @@ the server redirects them to the path.
                                 range (incident_links.py); with a range, this incident is
                                 listed first
     baseline=…/…                start and end of the baseline; default: the previous range
+    baseline=24h                how much earlier the baseline is than the range
     decide=size                 detect incidents by the size of the growth, not by SLOs
     by=hour                     compliance by the hour, not by the day
     per=model                   label by which costs are grouped; default: the tenant
@@ -26,6 +27,7 @@ the server redirects them to the path.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
@@ -34,6 +36,7 @@ from analysis.what_if_search import sweep_of
 from replay.edits import EditError, edits_of
 from store.queries import Window
 from store.requests.lookup import LONGEST as LONGEST_ID
+from telemetry.durations import parse_ns
 from telemetry.requests import Outcome
 from ui.frame.pages import BY_KEY, FIRST
 from ui.frame.view import (
@@ -191,7 +194,9 @@ def parameters(view: View) -> dict[str, str]:
         written["request"] = str(view.request)
     if view.measure != FIRST_MEASURE:
         written["measure"] = view.measure
-    if view.baseline is not None:
+    if isinstance(view.baseline, str):
+        written["baseline"] = view.baseline
+    elif view.baseline is not None:
         ends = (view.baseline.from_unix_ns, view.baseline.to_unix_ns)
         written["baseline"] = "/".join(seconds_text(end) for end in ends)
     if view.incident is not None:
@@ -295,9 +300,12 @@ def _range(parameters: Mapping[str, str], notices: list[str]) -> View:
     return View().between(from_ns, to_ns)
 
 
-def _baseline(parameters: Mapping[str, str], notices: list[str]) -> Window | None:
+def _baseline(parameters: Mapping[str, str], notices: list[str]) -> Window | str | None:
     if (text := parameters.get("baseline")) is None:
         return None
+    with suppress(ValueError):
+        parse_ns(text)
+        return text
     start, _, end = text.partition("/")
     unread: list[str] = []
     from_ns, to_ns = _instant("from", start, unread), _instant("to", end, unread)
@@ -311,7 +319,8 @@ def _baseline(parameters: Mapping[str, str], notices: list[str]) -> Window | Non
         _refused(
             "baseline",
             text,
-            "FROM/TO, each unix seconds or an ISO 8601 time, at most 400 days apart",
+            "FROM/TO, each unix seconds or an ISO 8601 time, at most 400 days apart,"
+            " or a duration such as 24h",
             "comparing with the previous range",
         )
     )

@@ -53,7 +53,7 @@ def command(view: View, window: Window) -> str | None:
     among = ["--from", start, "--to", end, *where]
     name, more = {
         "overview": ("stats", []),
-        "root-cause": ("explain", list(_comparison(view))),
+        "root-cause": ("explain", list(_comparison(view, window))),
         "requests": ("requests", ["--sort", f"-{view.latency}"]),
         "what-if": ("what-if", list(_changes(view))),
         "fleet": ("stats", ["--by", "replica"]),
@@ -69,10 +69,12 @@ def utc(unix_ns: int) -> str:
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
-def _comparison(view: View) -> Iterator[str]:
+def _comparison(view: View, window: Window) -> Iterator[str]:
     metric = next(name for name, column in LATENCIES.items() if column == view.latency)
     yield from ("--metric", metric)
-    if view.baseline is not None:
+    if isinstance(view.baseline, str) and view.chosen_baseline(window) is not None:
+        yield from ("--baseline", view.baseline)
+    elif isinstance(view.baseline, Window):
         ends = (view.baseline.from_unix_ns, view.baseline.to_unix_ns)
         yield from ("--baseline", "/".join(map(utc, ends)))
     if view.decide != DECIDERS[0]:

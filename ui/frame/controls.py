@@ -8,11 +8,12 @@ from typing import Final
 import streamlit as st
 
 from store.queries import Window
+from telemetry.durations import parse_ns
 from telemetry.requests import Outcome
 from ui.frame import navigation
 from ui.frame.navigation import choice
 from ui.frame.pages import Page
-from ui.frame.view import DECIDERS, DEFAULT_RANGE, LABELS, RANGES_S, View
+from ui.frame.view import DECIDERS, DEFAULT_RANGE, EARLIER, LABELS, RANGES_S, View
 from ui.kit import wording
 from ui.kit.terms import LATENCY_NAMES, TERMS
 from ui.kit.time_bins import SECOND_NS
@@ -55,7 +56,7 @@ def bar(
         if page.by_latency:
             _latency(view)
         if page.compares:
-            _comparison(view)
+            _comparison(view, view.window(now_unix_ns))
         if page.decides:
             _decider(view)
         if page.filters:
@@ -70,7 +71,7 @@ def bar(
         _chips(view)
     if view.last is None:
         _custom_range("custom", view.window(now_unix_ns), zone, _custom_chosen)
-    if page.compares and view.baseline is not None:
+    if page.compares and isinstance(view.baseline, Window):
         _custom_range("baseline", view.baseline, zone, _baseline_chosen, "Compare from", "to")
 
 
@@ -87,16 +88,30 @@ def _latency(view: View) -> None:
     )
 
 
-def _comparison(view: View) -> None:
-    st.session_state["comparison"] = BEFORE if view.baseline is None else CHOSEN
+def _comparison(view: View, window: Window) -> None:
+    length_ns = window.to_unix_ns - window.from_unix_ns
+    earlier = [each for each in EARLIER if parse_ns(each) >= length_ns]
+    chosen = BEFORE if view.chosen_baseline(window) is None else view.baseline
+    if isinstance(chosen, Window) or chosen is None:
+        chosen = CHOSEN
+    elif chosen not in (BEFORE, *earlier):
+        earlier.append(chosen)
+    st.session_state["comparison"] = chosen
     st.selectbox(
         "Compared with",
-        [BEFORE, CHOSEN],
+        [BEFORE, *earlier, CHOSEN],
         key="comparison",
+        format_func=_shown_comparison,
         label_visibility="collapsed",
         width=205,
         on_change=_comparison_chosen,
     )
+
+
+def _shown_comparison(chosen: str) -> str:
+    if chosen in (BEFORE, CHOSEN):
+        return chosen
+    return EARLIER.get(chosen, f"vs. {chosen} earlier")
 
 
 def _decider(view: View) -> None:
@@ -176,15 +191,13 @@ def _custom_range(
 
 @choice
 def _comparison_chosen() -> None:
-    view = navigation.current()
-    if st.session_state["comparison"] == BEFORE:
-        navigation.change(replace(view, baseline=None))
+    view, chosen = navigation.current(), st.session_state["comparison"]
+    if chosen != CHOSEN:
+        navigation.change(replace(view, baseline=None if chosen == BEFORE else chosen))
         return
-    window = view.window(st.session_state["now_unix_ns"])
-    length_ns = window.to_unix_ns - window.from_unix_ns
-    start = max(0, window.from_unix_ns - length_ns)
-    if start < window.from_unix_ns:
-        navigation.change(replace(view, baseline=Window(start, window.from_unix_ns)))
+    before = view.baseline_of(view.window(st.session_state["now_unix_ns"]))
+    if before.from_unix_ns < before.to_unix_ns:
+        navigation.change(replace(view, baseline=before))
 
 
 @choice
@@ -249,7 +262,7 @@ def _custom_chosen(zone: tzinfo) -> None:
 @choice
 def _baseline_chosen(zone: tzinfo) -> None:
     view = navigation.current()
-    if view.baseline is not None:
+    if isinstance(view.baseline, Window):
         chosen = _chosen_window("baseline", view.baseline, zone)
         if chosen is not None:
             navigation.change(replace(view, baseline=chosen))

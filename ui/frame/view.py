@@ -6,6 +6,7 @@ from typing import Final
 
 from analysis.budget.budget_file import PRESETS
 from store.queries import Window
+from telemetry.durations import parse_ns
 from ui.frame.pages import FIRST
 from ui.kit.replica_measures import FIRST_MEASURE
 from ui.kit.request_key import RequestKey
@@ -25,6 +26,8 @@ STEPS: Final = ("day", "hour")
 """The lengths of a step in the compliance history."""
 DECIDERS: Final = ("slo", "size")
 """The ways to detect incidents: by SLO compliance, or by the size of the growth."""
+EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
+"""The earlier baselines that a page offers. An address may contain any other duration."""
 QUANTILES: Final = ("p50", "p95", "p99")
 """The percentiles that the Compare page compares."""
 DEFAULT_QUANTILE: Final = "p95"
@@ -52,7 +55,9 @@ class View:
     request: RequestKey | str | None = None
     """The open request. If the reader typed an id on the Request page, it is that string."""
     page: str = FIRST
-    baseline: Window | None = None
+    baseline: Window | str | None = None
+    """The range to compare with: a fixed range, or how much earlier it is than the selected range,
+    such as 24h. None selects the previous range."""
     incident: str | None = None
     decide: str = DECIDERS[0]
     by: str = STEPS[0]
@@ -90,10 +95,23 @@ class View:
             return Window(max(0, to - RANGES_S[self.last] * SECOND_NS), to)
         return Window(to if self.from_unix_ns is None else self.from_unix_ns, to)
 
+    def chosen_baseline(self, window: Window) -> Window | None:
+        """Return the chosen baseline of a range, or None if there is none.
+
+        An earlier range that would overlap the range, or begin before 1970, is no baseline.
+        """
+        if not isinstance(self.baseline, str):
+            return self.baseline
+        ago_ns = parse_ns(self.baseline)
+        length_ns = window.to_unix_ns - window.from_unix_ns
+        if not length_ns <= ago_ns <= window.from_unix_ns:
+            return None
+        return Window(window.from_unix_ns - ago_ns, window.to_unix_ns - ago_ns)
+
     def baseline_of(self, window: Window) -> Window:
         """Return the chosen baseline, or the range of the same length just before a range."""
-        if self.baseline is not None:
-            return self.baseline
+        if (chosen := self.chosen_baseline(window)) is not None:
+            return chosen
         length_ns = window.to_unix_ns - window.from_unix_ns
         return Window(max(0, window.from_unix_ns - length_ns), window.from_unix_ns)
 

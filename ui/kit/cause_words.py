@@ -3,6 +3,7 @@
 Pure. All external text in the HTML is escaped.
 """
 
+from analysis.cause_sentences import rough_share
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.claim import Lever
 from diagnosis.explanation import Cause
@@ -17,15 +18,15 @@ def first_cause(cause: Cause) -> str:
 
 
 def share(cause: Cause) -> str:
-    """Return the cause's share of the increase, with its interval if it has one."""
-    return f"<b>{wording.percent(cause.share)}</b>{interval(cause.low, cause.high)}"
+    """Return the cause's share of the increase."""
+    return share_text(cause.share, cause.low, cause.high)
 
 
-def interval(low: float | None, high: float | None) -> str:
-    """Return a share's interval as text, or an empty string if there is none."""
+def share_text(share: float, low: float | None, high: float | None) -> str:
+    """Return a share by replay with its interval, or a share by accounting in words."""
     if low is None or high is None:
-        return ""
-    return f" [{wording.percent(low)} to {wording.percent(high)}]"
+        return f"<b>{rough_share(share)}</b>"
+    return f"<b>{wording.percent(share)}</b> [{wording.percent(low)} to {wording.percent(high)}]"
 
 
 def summary(cause: Cause) -> str:

@@ -1,6 +1,5 @@
 """Explanations from a store, tested by replay."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,41 +11,9 @@ from analysis.explain import explain_question
 from diagnosis.claim import Lever
 from diagnosis.explanation import Method, Verdict
 from diagnosis.explanation_json import as_json
-from diagnosis.question import Metric, Question, Span
-from simulator.dataset import run
-from simulator.fault import Fault
-from simulator.fleet_config import FleetConfig
-from simulator.workload import Workload
-from store.database import open_database
+from diagnosis.question import Metric, Question
 from store.queries import request_count
-from store.writer import Writer
-
-BEGAN_S, ENDED_S = 150.0, 270.0
-CONFIG = FleetConfig(
-    duration_s=ENDED_S,
-    seed=5,
-    replicas=1,
-    workload=Workload(rate_per_s=6.0),
-    faults=(Fault(cause="longer_outputs", start_s=BEGAN_S),),
-)
-
-
-def question(metric: Metric = Metric.E2E, **where: str) -> Question:
-    def at(seconds: float) -> int:
-        return CONFIG.started_unix_ns + round(seconds * 1e9)
-
-    return Question(metric, Span(at(BEGAN_S), at(ENDED_S)), Span(at(30), at(BEGAN_S)), where)
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    data = run(CONFIG)
-    engine = open_database(f"sqlite:///{tmp_path_factory.mktemp('store') / 'tailspan.db'}")
-    with Writer(engine) as writer:
-        written = writer.submit(data.requests, data.samples, starts=data.starts, gpus=data.gpus)
-        written.result(60)
-    yield engine
-    engine.dispose()
+from tests.analysis.counterfactual.longer_outputs import CONFIG, question
 
 
 def test_the_shares_come_from_a_replay_and_have_intervals(stored: Engine) -> None:

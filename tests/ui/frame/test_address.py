@@ -36,7 +36,7 @@ def the_views(draw: Any) -> View:
         equals=equals,
         request=draw(st.none() | Keys),
         page=draw(st.sampled_from(list(BY_KEY))),
-        baseline=draw(st.none() | Baselines),
+        baseline=draw(st.none() | Baselines | st.sampled_from(["24h", "7d", "90m"])),
         decide=draw(st.sampled_from(DECIDERS)),
         by=draw(st.sampled_from(STEPS)),
         measure=draw(st.sampled_from(list(MEASURES))),

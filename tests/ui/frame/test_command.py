@@ -37,6 +37,17 @@ AMONG = "--from 2025-11-20T10:20:00Z --to 2025-11-20T10:40:00Z"
             f"tailspan explain {AMONG} --metric ttft"
             " --baseline 1970-01-01T00:00:00Z/1970-01-01T00:00:00.5Z --by-size",
         ),
+        (
+            View(page="root-cause", baseline="24h"),
+            f"tailspan explain {AMONG} --metric ttft --baseline 24h",
+        ),
+        # An earlier range that overlaps the range is no baseline.
+        (View(page="root-cause", baseline="5m"), f"tailspan explain {AMONG} --metric ttft"),
+        (
+            View(page="compare", baseline="24h"),
+            "tailspan compare --before 2025-11-19T10:20:00Z/2025-11-19T10:40:00Z"
+            " --after 2025-11-20T10:20:00Z/2025-11-20T10:40:00Z --metric ttft --quantile p95",
+        ),
         (View(page="fleet"), f"tailspan stats {AMONG} --by replica"),
         (View(page="cost", per="model"), f"tailspan cost {AMONG} --by model"),
         (View(page="slos"), "tailspan slo status --at 2025-11-20T10:40:00Z"),

@@ -75,7 +75,7 @@ def _no_replica(context: Context, found: Reading) -> None:
 
 def _replicas(context: Context, found: Reading) -> None:
     fleet, view, zone = found.fleet, context.view, context.zone
-    st.html(f"<p class='headline'>{words.sentence(fleet)}</p>")
+    st.html(f"<p class='headline'>{words.sentence(fleet, found.incident)}</p>")
     for note in (
         words.imbalance(fleet.imbalance, len(fleet.replicas)),
         words.unheeded(found.unheeded),

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from diagnosis.inputs.arrow import requests_of, samples_of
 from roofline.peakfile import peaks_in_force
+from store.alerting.incidents import IncidentRow, read_overlapping
 from store.columns.downsampled import Downsampled, engine_samples, gpu_samples, requests
 from store.queries import SAMPLE_LABELS, Window, newest_unix_ns
 from store.replicas.engine_starts import in_force, starts_between
@@ -50,6 +51,8 @@ class Reading:
     bounds: Sequence[Bound]
     unheeded: Sequence[str]
     """Labels of the active filters that apply only to requests, not to engines."""
+    incident: IncidentRow | None
+    """The newest incident that overlaps the range."""
 
 
 def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
@@ -67,6 +70,9 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Rea
         )
         newest = newest_unix_ns(engine)
         pretended = is_simulated(engine, window)
+        incidents = read_overlapping(
+            engine, window.from_unix_ns // SECOND_NS, -(-window.to_unix_ns // SECOND_NS)
+        )
     names = sorted(str(name) for name in samples.table["replica"].unique().to_pylist())
     configs = fleet_configs.groups(starts[2], names)
     return Reading(
@@ -81,6 +87,7 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Rea
         gpus.table.num_rows > 0,
         roofline.bounds(samples.table, gpus.table, starts[2], peaks_in_force(os.environ)),
         [label for label in equals if label not in of_engine],
+        incidents[-1] if incidents else None,
     )
 
 

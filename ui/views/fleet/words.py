@@ -1,9 +1,13 @@
 """Write the texts of the Fleet page. Pure. The result is HTML in which all external text is
 escaped."""
 
+import html
 from collections.abc import Sequence
 from typing import Final
 
+from store.alerting.incidents import IncidentRow
+from ui.frame.address import link
+from ui.frame.view import View
 from ui.kit import wording
 from ui.kit.terms import term
 from ui.views.fleet.configs import Group, shown
@@ -17,12 +21,25 @@ EVEN: Final = 1.5
 busy."""
 
 
-def sentence(found: Fleet) -> str:
-    """Return a sentence with the number of replicas, and the replicas that have problems."""
+def sentence(found: Fleet, incident: IncidentRow | None = None) -> str:
+    """Return a sentence with the number of replicas, and the replicas that have problems.
+
+    Args:
+        found: the replicas.
+        incident: the newest incident that overlaps the range, or None without one.
+    """
     number = wording.counted(len(found.replicas), "replica")
     with_problems = found.with_problems
-    if not with_problems:
+    if not with_problems and incident is None:
         return f"<b>{number}</b>, no problem found."
+    if not with_problems and incident is not None:
+        named = f"{incident.slo}@{incident.fired_unix_s}"
+        href = html.escape(link(View(last=None, page="root-cause", incident=named)))
+        return (
+            f"<b>{number}</b>: none of them has a problem of its own, but incident"
+            f" <b>{wording.for_html(incident.slo, 63)}</b> overlaps this range."
+            f" <a href='{href}' target='_self'>Show its cause</a>"
+        )
     named = "; ".join(_named(replica) for replica in with_problems[:NAMED])
     rest = len(with_problems) - NAMED
     more = f"; and {rest} more" if rest > 0 else ""

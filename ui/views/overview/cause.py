@@ -1,5 +1,6 @@
 """Find the cause of the open incident, for the headline of the Overview page."""
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ from diagnosis.explanation import Cause, Explanation
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.question import Question
 from ui.frame.read_cache import kept_evidence, shared
+from ui.views.overview.background_replays import background_replays
 
 EVERY_S: Final = 60
 """Seconds between searches. Seconds between two searches, because a search takes a second for a
@@ -25,7 +27,7 @@ million requests."""
 
 def current_cause(engine: Engine, states: Sequence[SloState]) -> Cause | None:
     """Return the first cause of the incident that is paging, or None without such an incident or a
-    cause.
+    cause. The cause has its share by replay as soon as a replay in the background has found it.
     """
     paging = ((state, one) for state in states for one in state.open if one.severity == "page")
     state, incident = next(paging, (None, None))
@@ -34,12 +36,16 @@ def current_cause(engine: Engine, states: Sequence[SloState]) -> Cause | None:
     objective, row = state.objective, incident.row
     at_s = state.status.at_s // EVERY_S * EVERY_S
 
-    def find() -> Cause | None:
+    def find() -> Explanation | None:
         verdict = incident_verdict(engine, objective, row, at_s, _explained)
-        return next(iter(verdict.first.causes), None) if verdict else None
+        return verdict.first if verdict else None
 
-    key = ("cause", row.slo, row.severity, row.fired_unix_s, at_s, objective.statement)
-    return shared(engine, key, find)
+    key = ("cause", row.slo, row.severity, row.fired_unix_s, objective.statement)
+    found = shared(engine, (*key, at_s), find)
+    if found is None:
+        return None
+    found = background_replays(str(engine.url)).newest(engine, key, found, time.monotonic())
+    return next(iter(found.causes), None)
 
 
 def _explained(engine: Engine, question: Question, objectives: Sequence[Objective]) -> Explanation:

@@ -71,7 +71,7 @@ def read(context: Context) -> Seen:
     """Read the objectives' state, the range and its baseline."""
     objectives = context.objectives.counted
     at_s = instant_s(context.window, context.now_unix_ns)
-    prices = _prices()
+    prices, baseline = _prices(), context.view.chosen_baseline(context.window)
 
     def found() -> Seen:
         engine, window, equals = context.engine, context.window, context.view.equals
@@ -82,7 +82,7 @@ def read(context: Context) -> Seen:
             window,
             states,
             trend,
-            trends.before(engine, trend, equals, context.view.baseline, quiet_until_ns),
+            trends.before(engine, trend, equals, baseline, quiet_until_ns),
             newest_unix_ns(engine),
             hourly_cost(engine, window, equals, prices),
             _filtered(engine, objectives, window, equals) if equals else (),
@@ -90,7 +90,7 @@ def read(context: Context) -> Seen:
             latest_deploy(engine, window),
         )
 
-    more = (context.view.baseline, at_s, context.objectives.key, repr(prices))
+    more = (baseline, at_s, context.objectives.key, repr(prices))
     return context.shared(found, *more)
 
 

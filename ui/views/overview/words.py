@@ -283,7 +283,7 @@ def usual(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:
     )
     back_ns = now.window.from_unix_ns - before.window.from_unix_ns
     which = "the selected baseline"
-    if view.baseline is None:
+    if view.chosen_baseline(now.window) is None:
         which = "the previous range"
         if before.window.to_unix_ns != now.window.from_unix_ns:
             yesterday = back_ns == DAY_NS

@@ -1,6 +1,7 @@
 """The Root cause page: the verdict, the cause, the evidence, and actions to try."""
 
 import html
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -8,7 +9,7 @@ from typing import Any, Final
 import streamlit as st
 
 from analysis.baseline import within
-from analysis.counterfactual.explain import with_replayed_shares
+from analysis.counterfactual.replay_process import replayed
 from analysis.explain import known_incidents
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Span
@@ -54,14 +55,14 @@ def read(context: Context) -> Material:
     with store_errors():
         known = known_incidents(context.engine, span)
     which = tuple((row.slo, row.severity, row.began_unix_s, row.ended_unix_s) for row in known)
-    objectives = context.objectives
+    objectives, baseline = context.objectives, view.chosen_baseline(window)
 
     def found() -> Material:
         return read_material(
-            context.engine, window, view.baseline, view.equals, objectives.parsed, known
+            context.engine, window, baseline, view.equals, objectives.parsed, known
         )
 
-    return context.shared(found, view.baseline, objectives.key, which, large=True)
+    return context.shared(found, baseline, objectives.key, which, large=True)
 
 
 def show(context: Context, found: Material) -> None:
@@ -71,12 +72,15 @@ def show(context: Context, found: Material) -> None:
         return
     view = context.view
     explanation = found.explained(view.latency, by_size=view.decide == "size")
-    reason = _answer(context, explanation, found)
+    headline, reason = _answer(context, explanation, found)
     _slowest(context, found)
-    if reason is not None and not view.live:
-        # The replay takes some seconds, so everything else is drawn first.
-        tested = _tested(context, explanation)
-        reason.html(_reason(context, tested))
+    if view.live:
+        return
+    # The replay takes some seconds, so everything else is drawn first.
+    if reason is not None:
+        reason.html(_reason(context, _tested(context, explanation)))
+    if headline is not None:
+        headline.html(_incident(context, found, partial(_tested, context)))
 
 
 def for_incident(context: Context, incident: IncidentRow) -> View:
@@ -101,15 +105,29 @@ def explaining(context: Context, found: Material, part: Window) -> View:
 
 
 def _tested(context: Context, explanation: Explanation) -> Explanation:
-    """Return the explanation with shares from a replay."""
-    view, objectives = context.view, context.objectives
-
-    def read() -> Explanation:
-        return with_replayed_shares(context.engine, explanation)
-
+    """Return the explanation with shares from a replay. Explanations of the same causes share one
+    replay, so the verdict on an incident and the causes below it have the same shares."""
+    asked, causes = explanation.question, [*explanation.causes, *explanation.others]
     return context.shared(
-        read, "replay", view.latency, view.decide, explanation.question.baseline, objectives.key
+        lambda: replayed(context.engine, explanation),
+        *("replay", asked.metric, asked.baseline, explanation.verdict, explanation.tail_share),
+        tuple((each.id, each.share, tuple(each.where.items())) for each in causes),
     )
+
+
+def _incident(
+    context: Context,
+    found: Material,
+    tested: Callable[[Explanation], Explanation] = lambda explanation: explanation,
+) -> str:
+    """Return the incident and its verdict, or an empty text if the view shows no incident."""
+    incident = incident_links.named(context.view, found.incidents)
+    if incident is None:
+        return ""
+    verdict = found.verdict(incident)
+    if verdict is not None:
+        verdict = replace(verdict, first=tested(verdict.first))
+    return words.incident(incident, verdict, context.zone)
 
 
 def _reason(context: Context, explanation: Explanation) -> str:
@@ -122,12 +140,14 @@ def _reason(context: Context, explanation: Explanation) -> str:
     return words.reason(explanation) + words.method(explanation, where)
 
 
-def _answer(context: Context, explanation: Explanation, found: Material) -> Any:
-    """Draw the answer. Return the page element with the causes, or None if there are no causes."""
+def _answer(context: Context, explanation: Explanation, found: Material) -> tuple[Any, Any]:
+    """Draw the answer. Return the page elements with the incident and with the causes; None if
+    there is no incident, or no cause."""
     view, zone = context.view, context.zone
-    incident = incident_links.named(view, found.incidents)
-    if incident is not None:
-        st.html(words.incident(incident, found.verdict(incident), zone))
+    headline = None
+    if incident := _incident(context, found):
+        headline = st.empty()
+        headline.html(incident)
     sentence = words.sentence(explanation, view.latency, zone)
     against = words.compared(explanation, zone, found.before)
     st.html(f"<p class='headline'>{sentence}</p><p class='note'>{against}</p>")
@@ -155,7 +175,7 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> Any:
         _details(explanation)
     if explanation.contradictions:
         st.html(words.doubts(explanation))
-    return reason
+    return headline, reason
 
 
 def _shape(context: Context, explanation: Explanation, found: Material) -> None:

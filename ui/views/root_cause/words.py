@@ -153,13 +153,14 @@ def reason(explanation: Explanation) -> str:
         *(f"<p class='lever'><b>Try:</b> {cause_words.lever(lever)}</p>" for lever in first.levers),
     ]
     lines += [
-        f"<p class='other'>{cause_words.share(other)}: {cause_words.summary(other)}.</p>"
+        f"<p class='other'>Also {cause_words.share(other)}: {cause_words.summary(other)}.</p>"
         for other in others
     ]
     if explanation.unexplained is not None and explanation.unexplained >= LEFT:
-        left = wording.percent(explanation.unexplained)
-        between = cause_words.interval(explanation.unexplained_low, explanation.unexplained_high)
-        lines.append(f"<p class='other'><b>{left}</b>{between} of the increase is unexplained.</p>")
+        left = cause_words.share_text(
+            explanation.unexplained, explanation.unexplained_low, explanation.unexplained_high
+        )
+        lines.append(f"<p class='other'>Unexplained: {left} of the increase.</p>")
     return f"<div class='why'>{''.join(lines)}</div>"
 
 
@@ -179,8 +180,8 @@ def method(explanation: Explanation, frozen_link: str | None) -> str:
             f"<a class='action' href='{html.escape(frozen_link)}' target='_self'>Test by replay</a>"
         )
     else:
-        text = "Shares: from the step ledger. The range is being replayed with and without each"
-        text += " cause …"
+        text = "Shares: estimates from the step ledger. The range is being replayed with and"
+        text += " without each cause …"
     return f"<p class='note'>{text}</p>"
 
 

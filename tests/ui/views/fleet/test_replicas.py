@@ -1,9 +1,11 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from diagnosis.inputs.requests import Labels
+from store.alerting.incidents import IncidentRow
 from ui.kit import data_sources
 from ui.kit.time_bins import Bins
 from ui.views.fleet import words
@@ -36,6 +38,20 @@ def test_without_problems_replicas_are_sorted_by_tail() -> None:
     found = made({"queue": [[0, 0, 0, 1]] * 3}, {"kv": [0.5] * 3, "preemptions": [0.0] * 3})
     assert [each.name for each in found.replicas] == ["b", "c", "a"]
     assert words.sentence(found) == "<b>3 replicas</b>, no problem found."
+
+
+def test_without_a_problem_an_incident_is_linked() -> None:
+    row = IncidentRow("chat", "page", 100, 40, 200, None, 100, "20", None)
+    said = words.sentence(made(), row)
+    assert said.startswith(
+        "<b>3 replicas</b>: none of them has a problem of its own, but incident <b>chat</b>"
+        " overlaps this range. <a href='root-cause?incident=chat%40100'"
+    )
+    troubled = words.sentence(made(c=Facts(silent_s=90.0)), row)
+    assert "with problems: <b class='name'>c</b> (silent)" in troubled
+    hostile = words.sentence(made(), replace(row, slo="<script>'"))
+    assert "<script" not in hostile
+    assert hostile.count("'") == 4, "the quotes of the link"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,12 @@ import pytest
 import streamlit as st
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
+from diagnosis.explanation import Explanation
 from store.columns import evidence
 from telemetry.engines import EngineSample
 from tests.ui.conftest import burned
 from tests.ui.opening import HOSTILE, Database, Open, address, markup, navigation
+from ui.frame.controls import BEFORE, CHOSEN
 from ui.frame.pages import BY_KEY
 from ui.views.overview.words import EXAMPLE
 from ui.views.root_cause.read import Material, read_material
@@ -51,7 +54,7 @@ def test_the_address_contains_the_question(page: Open, database: Database, incid
     url = database(incident(START_S * 10**9))
     test = page(url, **LINK)
     test.selectbox("latency").select("queue_s").run()
-    test.selectbox("comparison").select_index(1).run()
+    test.selectbox("comparison").select(CHOSEN).run()
     asked = address(test)
     assert asked == {**LINK, "latency": "queue", "baseline": f"{START_S}/{START_S + 600}"}
     again = page(url, **asked)
@@ -157,12 +160,64 @@ def test_an_incident_sets_the_baseline(page: Open, database: Database, incident:
     inside = {**LINK, "from": str(START_S + 900)}
     said = markup(page(url, **inside))
     assert "Incident <b>chat</b> since" in said
-    assert "of the growth of TTFT: the KV cache is full" in said
+    assert "Probably most of the growth of TTFT: the KV cache is full" in said
     assert "before incident chat began" in said
     assert "rose from <b>79.0 ms</b>" in said
     asked = {**inside, "latency": "e2e"}
     (sentence,) = [each for each in said.splitlines() if "Incident <b>chat</b>" in each]
     assert sentence in markup(page(url, **asked)), "one incident, one verdict"
+
+
+def test_the_verdict_and_the_causes_have_the_same_share_by_replay(
+    page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Explanation] = []
+
+    def tested(_engine: Any, explanation: Explanation) -> Explanation:
+        asked.append(explanation)
+        cause = replace(explanation.causes[0], share=0.87, low=0.7, high=0.95)
+        return replace(explanation, causes=[cause], not_replayed="a test")
+
+    monkeypatch.setattr("ui.views.root_cause.page.replayed", tested)
+    url = database(incident(START_S * 10**9))
+    burned(url, "chat", (START_S + 600, None))
+    said = markup(page(url, **LINK))
+    assert "87% [70% to 95%] of the growth of TTFT: the KV cache is full" in said
+    assert "Cause of <b>87 %</b> [70 % to 95 %] of the increase" in said
+    assert len(asked) == 1, "the verdict and the causes share one replay"
+    live = markup(page(url, page="root-cause", last="5m"))
+    assert "87" not in live
+
+
+@pytest.mark.parametrize(("ago", "name"), [("24h", "one day"), ("7d", "one week"), ("90m", "90m")])
+def test_an_earlier_baseline_is_kept_in_the_address(
+    page: Open, database: Database, incident: Any, ago: str, name: str
+) -> None:
+    ago_s = {"24h": 86_400, "7d": 604_800, "90m": 5_400}[ago]
+    rows = [
+        *incident((START_S - ago_s) * 10**9, waited_s=0.0),
+        *incident(START_S * 10**9, waited_s=2.0),
+    ]
+    test = page(database(rows), **LINK, baseline=ago)
+    said = markup(test)
+    assert "rose from <b>79.0 ms</b>" in said
+    assert not test.warning
+    assert address(test)["baseline"] == ago
+    chosen = test.selectbox("comparison")
+    assert chosen.value == ago
+    assert f"vs. {name} earlier" in chosen.options
+    chosen.select(BEFORE).run()
+    assert "baseline" not in address(test)
+    test.selectbox("comparison").select("24h").run()
+    assert address(test)["baseline"] == "24h"
+
+
+def test_an_earlier_baseline_that_would_overlap_the_range_is_not_used(
+    page: Open, database: Database, incident: Any
+) -> None:
+    test = page(database(incident(START_S * 10**9)), **LINK, baseline="5m")
+    assert "with the previous" in markup(test) or "rose from" in markup(test)
+    assert test.selectbox("comparison").value == BEFORE
 
 
 def test_no_change_may_be_still_slow(page: Open, database: Database, incident: Any) -> None:

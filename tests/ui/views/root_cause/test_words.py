@@ -76,13 +76,22 @@ def test_the_first_cause_has_a_share_and_levers() -> None:
     first = told().causes[0]
     other = replace(first, id="preemption", share=0.1, where={})
     said = words.reason(told(causes=[first, other]))
-    assert "Cause of <b>78 %</b> of the increase: " in said
+    assert "Cause of <b>probably most</b> of the increase: " in said
     assert SUMMARIES["kv_cache_exhausted"] in said
     assert "tenant <b>acme</b>" in said
     assert "<b>Try:</b> store keys and values in 8 bits <code>--kv-cache-dtype fp8</code>" in said
     assert said.count("Try:") == 1
     assert said.index(SUMMARIES["preemption"]) > said.index("Try:")
-    assert "<b>22 %</b> of the increase is unexplained" in said
+    assert "Also <b>a part</b>: " in said
+    assert "Unexplained: <b>a part</b> of the increase." in said
+    assert "%" not in said
+
+
+def test_a_share_by_replay_is_a_percentage_with_its_interval() -> None:
+    first = replace(told().causes[0], share=0.78, low=0.6, high=0.9)
+    said = words.reason(told(causes=[first], unexplained_low=0.1, unexplained_high=0.4))
+    assert "Cause of <b>78 %</b> [60 % to 90 %] of the increase: " in said
+    assert "Unexplained: <b>22 %</b> [10 % to 40 %] of the increase." in said
 
 
 def test_growth_without_a_cause_is_unexplained() -> None:
