@@ -183,7 +183,7 @@ def _rows(panel: Panel) -> str:
 
 def _labels(panel: Panel) -> str:
     """Return the part of a link that selects the rows of a series."""
-    labels = ("model", "replica", "tenant", "outcome")
+    labels: tuple[str, ...] = ("model", "replica", "tenant", "outcome")
     if panel.page == "outside":
         labels = ("region", "endpoint")
     return "".join(f"&{each}=${{__field.labels.{each}}}" for each in labels)

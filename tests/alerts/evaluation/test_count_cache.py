@@ -8,7 +8,7 @@ from alerts.evaluation.count_cache import CountCache
 from alerts.evaluation.counting import EVALUATION_S, count_requests
 from alerts.expression import parse
 from alerts.fields import GOOD
-from alerts.objectives import Goodput
+from alerts.objectives import GoodEvents, Goodput
 from store.alerting.slo_marks import marks_of
 from store.writer import Writer
 from telemetry.request_rows import RequestRows
@@ -27,10 +27,10 @@ class Counting:
     def __init__(self) -> None:
         self.asked: list[tuple[int, int, int | None]] = []
 
-    def __call__(self, engine: Engine, goodput: Goodput, *about: Any) -> Any:
+    def __call__(self, engine: Engine, good: GoodEvents, *about: Any) -> Any:
         from_s, to_s, _, received_from_s = (*about, None)[:4]
         self.asked.append((from_s, to_s, received_from_s))
-        return count_requests(engine, goodput, *about)
+        return count_requests(engine, good, *about)
 
 
 def test_cached_and_recomputed_counts_are_equal(engine: Engine, request_row: Row) -> None:
