@@ -16,9 +16,9 @@ NAMES: Final = {
 
 
 MOST: Final = 0.5
-"""A share by accounting above this value is described as most of the growth. In simulations, this
-word is right for 96 % of single faults and 73 % of two simultaneous faults. Finer words were wrong
-for half of two simultaneous faults (docs/benchmarks.md#shares-by-replay)."""
+"""A share by accounting above this value is described as most of the growth. In simulations,
+this word is right for 94 % of single faults and 63 % of two simultaneous faults. Finer words were
+wrong more often (docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:

@@ -14,6 +14,9 @@ def first_cause(cause: Cause) -> str:
     """Return one sentence with the cause's share of the increase, its name, and its tenant or
     replica.
     """
+    if cause.low is None or cause.high is None:
+        rough = rough_share(cause.share)
+        return f"<b>{rough[0].upper()}{rough[1:]}</b> of the increase: {summary(cause)}."
     return f"Cause of {share(cause)} of the increase: {summary(cause)}."
 
 

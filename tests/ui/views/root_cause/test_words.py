@@ -76,7 +76,7 @@ def test_the_first_cause_has_a_share_and_levers() -> None:
     first = told().causes[0]
     other = replace(first, id="preemption", share=0.1, where={})
     said = words.reason(told(causes=[first, other]))
-    assert "Cause of <b>probably most</b> of the increase: " in said
+    assert "<b>Probably most</b> of the increase: " in said
     assert SUMMARIES["kv_cache_exhausted"] in said
     assert "tenant <b>acme</b>" in said
     assert "<b>Try:</b> store keys and values in 8 bits <code>--kv-cache-dtype fp8</code>" in said
