@@ -305,7 +305,7 @@ def test_where_all_selects_every_request(document: Document) -> None:
         ("type: tailspan", "type: datadog", "type: 'datadog'; allowed: tailspan, prometheus"),
         ("ttft_s <=", "tfft_s <=", "a.yaml:11: spec.*good: 'tfft_s' at character 1 is not a field"),
         ("metadata: {name: goodput}, ", "", None),
-        ("    good:", "    bad:", "a tailspan source defines good requests"),
+        ("    good:", "    bad:", "a tailspan source defines good events"),
         ("ratioMetric", "thresholdMetric", "thresholdMetric: is not supported"),
     ],
 )
