@@ -44,7 +44,8 @@ def test_the_latency_that_broke_the_objective_most_is_chosen() -> None:
         assert (found.first, found.others) == (ttft, (tpot,))
         assert found.sentence == (
             "Probably most of the growth of TTFT: one tenant sends many times its usual traffic,"
-            " and the others wait behind it (tenant acme). Try: limit the rate of acme at the gateway."
+            " and the others wait behind it (tenant acme)."
+            " Try: limit the rate of acme at the gateway."
         )
 
 
