@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from diagnosis.causes.registry import SUMMARIES
-from diagnosis.explanation import Cause, Explanation
+from diagnosis.explanation import Cause, Explanation, NetworkGrowth
 
 NAMES: Final = {
     "ttft": "TTFT",
@@ -48,6 +48,26 @@ def first_cause_sentence(explanation: Explanation) -> str | None:
         lever = first.levers[0]
         sentence += f" Try: {lever.action}{f', {lever.flag}' if lever.flag else ''}."
     return sentence
+
+
+def network_sentence(growth: NetworkGrowth, seconds: Callable[[float | None], str]) -> str:
+    """Return a sentence about the time outside the servers.
+
+    Args:
+        growth: of a region's probes.
+        seconds: formats a duration.
+    """
+
+    def median(value_s: float, interval_s: tuple[float, float]) -> str:
+        low, high = map(seconds, interval_s)
+        return f"{seconds(value_s)} [{low} to {high}]"
+
+    return (
+        f"Outside the servers (network_or_client): the network time of probes from {growth.region}"
+        f" rose from {median(growth.baseline_s, growth.baseline_interval_s)} to"
+        f" {median(growth.now_s, growth.now_interval_s)} (median of {growth.probes:,} probes). The"
+        " latencies of requests do not contain this time."
+    )
 
 
 def method_sentence(explanation: Explanation, seconds: Callable[[float | None], str]) -> str:

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from analysis.baseline import Baseline, usual_baseline, within
-from analysis.outside.network_evidence import network_evidence, with_network_evidence
+from analysis.outside.network_evidence import network_times, with_network_times
 from analysis.thresholds import thresholds
 from analysis.unfinished_requests import with_unfinished_requests
 from diagnosis.explain import explain
@@ -101,7 +101,7 @@ def explain_question(
         question,
         thresholds(objectives, question.metric),
     )
-    return with_network_evidence(explanation, lambda: network_evidence(engine, question))
+    return with_network_times(explanation, network_times(engine, question))
 
 
 def windows_of(question: Question) -> list[Window]:

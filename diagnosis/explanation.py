@@ -91,6 +91,20 @@ class RiskRatio:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkGrowth:
+    """The time outside the servers grew for a region's probes: the median in seconds, each with its
+    95 % interval (low, high)."""
+
+    region: str
+    baseline_probes: int
+    probes: int
+    baseline_s: float
+    baseline_interval_s: tuple[float, float]
+    now_s: float
+    now_interval_s: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The result of a diagnosis.
 
@@ -125,6 +139,9 @@ class Explanation:
     """None if the shares do not come from a replay."""
     not_replayed: str | None = None
     """Why the shares do not come from a replay. None if no replay was requested."""
+    network: Sequence[NetworkGrowth] = ()
+    """Regions whose probes waited longer outside the servers, largest growth first. The latencies
+    of requests do not contain this time."""
     contradictions: Sequence[str] = ()
     """Contradictions in the data, each described by one sentence."""
 

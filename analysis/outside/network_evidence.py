@@ -1,15 +1,17 @@
-"""Add the network time that probes measured to the cause `network_or_client`."""
+"""Add the network time that probes measured to an explanation: as evidence of the cause
+`network_or_client`, and the regions whose network time grew.
+"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from sqlalchemy import Engine
 
 from diagnosis.causes.network_or_client import ID
 from diagnosis.claim import Evidence
-from diagnosis.explanation import Explanation
+from diagnosis.explanation import Explanation, NetworkGrowth
 from diagnosis.question import Question, Span
 from store.probes import probe_count, probe_sample
 from store.queries import Window
@@ -23,41 +25,73 @@ LONGEST_NAME: Final = 40
 _COLUMNS: Final = ("at_unix_ns", "region", "trace_id", "request_id", "first_event_s")
 _SHARES: Final = (0.5, 0.99)
 
-ReadEvidence = Callable[[], Sequence[Evidence]]
+
+class NetworkTimes(NamedTuple):
+    """The seconds outside the server of a region's probes."""
+
+    region: str
+    before_s: FloatArray
+    now_s: FloatArray
 
 
-def with_network_evidence(explanation: Explanation, read: ReadEvidence) -> Explanation:
-    """Add the evidence of probes to the cause `network_or_client`, if this cause was found.
+def with_network_times(explanation: Explanation, times: Sequence[NetworkTimes]) -> Explanation:
+    """Return the explanation with the network times of probes.
 
     Args:
         explanation: of a latency.
-        read: returns the evidence of probes. It is not called without this cause.
+        times: from `network_times`.
     """
-    if not any(each.id == ID for each in explanation.causes):
-        return explanation
-    more = read()
+    more = [
+        evidence
+        for each in times
+        for share in _SHARES
+        if (evidence := _evidence(each, share)) is not None
+    ]
     causes = [
         replace(each, evidence=[*each.evidence, *more]) if each.id == ID else each
         for each in explanation.causes
     ]
-    return replace(explanation, causes=causes)
+    grown = [growth for each in times if (growth := _growth(each)) is not None]
+    return replace(explanation, causes=causes, network=grown)
 
 
-def network_evidence(engine: Engine, question: Question) -> list[Evidence]:
-    """Return the network time of the probes before and in the window, by region.
-
-    A P99 is left out if it is unknown on both sides, because it needs 381 probes.
-    """
+def network_times(engine: Engine, question: Question) -> list[NetworkTimes]:
+    """Return the network times of the regions whose median grew most, largest growth first."""
     before, now = (_by_region(engine, each) for each in (question.baseline, question.window))
-    regions = sorted(
-        before.keys() & now.keys(), key=lambda region: _grown_s(before[region], now[region])
-    )
-    return [
-        evidence
-        for region in regions[: -MOST_REGIONS - 1 : -1]
-        for share in _SHARES
-        if (evidence := _evidence(region, share, before[region], now[region])) is not None
+    found = [
+        NetworkTimes(region, before[region], now[region]) for region in before.keys() & now.keys()
     ]
+    found.sort(key=lambda each: (np.median(each.before_s) - np.median(each.now_s), each.region))
+    return found[:MOST_REGIONS]
+
+
+def _growth(times: NetworkTimes) -> NetworkGrowth | None:
+    """Return the growth of the median, or None if it may be chance.
+
+    It is chance if the 95 % intervals of both medians overlap. If nothing changed, the intervals of
+    two samples are apart in 0.6 % of the cases.
+    """
+    sides = [(each, _interval(each)) for each in (times.before_s, times.now_s)]
+    (before_s, usual), (now_s, present) = sides
+    if usual is None or present is None or present[0] <= usual[1]:
+        return None
+    return NetworkGrowth(
+        printable(times.region, LONGEST_NAME),
+        before_s.size,
+        now_s.size,
+        float(np.median(before_s)),
+        usual,
+        float(np.median(now_s)),
+        present,
+    )
+
+
+def _interval(values: FloatArray) -> tuple[float, float] | None:
+    ranks = interval_ranks(values.size, 0.5)
+    if ranks is None:
+        return None
+    ordered = np.sort(values)
+    return float(ordered[ranks[0] - 1]), float(ordered[ranks[1] - 1])
 
 
 def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
@@ -75,18 +109,17 @@ def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
     return {region: np.array(values) for region, values in found.items()}
 
 
-def _grown_s(before: FloatArray, now: FloatArray) -> float:
-    return float(np.median(now) - np.median(before))
-
-
-def _evidence(region: str, share: float, before: FloatArray, now: FloatArray) -> Evidence | None:
-    values = [_known(each, share) for each in (before, now)]
+def _evidence(times: NetworkTimes, share: float) -> Evidence | None:
+    """Return a percentile as evidence. P99 is None if it is unknown in both ranges, because it
+    requires 381 probes."""
+    region, before_s, now_s = times
+    values = [_known(each, share) for each in (before_s, now_s)]
     if values == [None, None]:
         return None
     name = printable(region, LONGEST_NAME)
     return Evidence(
         f"seconds outside the server, P{share * 100:.0f} of probes from {name}"
-        f" ({before.size:,} before, {now.size:,} now)",
+        f" ({before_s.size:,} before, {now_s.size:,} now)",
         *values,
     )
 

@@ -6,7 +6,7 @@ Pure.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analysis.cause_sentences import NAMES, method_sentence, share_text
+from analysis.cause_sentences import NAMES, method_sentence, network_sentence, share_text
 from analysis.explain import Answer
 from cli.render import text
 from diagnosis.causes.registry import SUMMARIES
@@ -52,6 +52,9 @@ def of_answer(answer: Answer) -> Iterator[str]:
     if why.dimensions:
         yield ""
         yield from _dimensions(why)
+    for growth in why.network:
+        yield ""
+        yield network_sentence(growth, text.seconds)
     for doubt in why.contradictions:
         yield f"Note: {doubt}"
 

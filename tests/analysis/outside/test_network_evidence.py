@@ -2,9 +2,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from analysis.outside.network_evidence import network_evidence, with_network_evidence
+from analysis.cause_sentences import network_sentence
+from analysis.outside.network_evidence import NetworkTimes, network_times, with_network_times
 from diagnosis.claim import Evidence
 from diagnosis.explanation import Cause, Explanation, Verdict
 from diagnosis.question import Metric, Question, Span
@@ -42,14 +44,22 @@ def test_the_network_time_of_the_region_that_grew_comes_first(
     url = f"sqlite:///{tmp_path}/t.db"
     store(url, grown, server)
     engine = open_database(url, create=False)
-    found = network_evidence(engine, QUESTION)
+    explained = with_network_times(
+        _explanation("network_or_client", "frontend_cpu"), network_times(engine, QUESTION)
+    )
+    engine.dispose()
+    found = explained.causes[0].evidence[1:]
     assert [each.what for each in found] == [
         "seconds outside the server, P50 of probes from eu-west (60 before, 60 now)",
         "seconds outside the server, P50 of probes from ap-south (60 before, 60 now)",
     ]
     assert [found[0].baseline, found[0].now] == pytest.approx([0.02, 0.32])
     assert [found[1].baseline, found[1].now] == pytest.approx([0.2, 0.2])
-    engine.dispose()
+    assert len(explained.causes[1].evidence) == 1
+    (growth,) = explained.network
+    assert (growth.region, growth.baseline_probes, growth.probes) == ("eu-west", 60, 60)
+    assert (growth.baseline_s, growth.now_s) == pytest.approx((0.02, 0.32))
+    assert "network_or_client" in network_sentence(growth, str)
 
 
 def test_without_pairs_there_is_no_evidence(tmp_path: Path) -> None:
@@ -57,21 +67,20 @@ def test_without_pairs_there_is_no_evidence(tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path}/{number}.db"
         store(url, results, [])
         engine = open_database(url, create=False)
-        assert network_evidence(engine, QUESTION) == []
+        assert network_times(engine, QUESTION) == []
         engine.dispose()
 
 
-def test_only_the_cause_in_the_network_gets_the_evidence() -> None:
-    more = [Evidence("seconds outside the server", 0.1, 0.5)]
-    found = with_network_evidence(_explanation("network_or_client", "frontend_cpu"), lambda: more)
-    assert [len(each.evidence) for each in found.causes] == [2, 1]
-
-    def never() -> list[Evidence]:
-        raise AssertionError("probes are not read")
-
-    assert with_network_evidence(_explanation("frontend_cpu"), never) == _explanation(
-        "frontend_cpu"
-    )
+def test_a_growth_that_may_be_chance_is_not_reported() -> None:
+    draw = np.random.default_rng(5)
+    grown = 0
+    for _ in range(400):
+        before_s, now_s = draw.lognormal(-4, 0.5, (2, 80))
+        explained = with_network_times(_explanation(), [NetworkTimes("eu", before_s, now_s)])
+        grown += len(explained.network)
+    assert grown <= 6  # 0.3 % are expected, because a smaller time is no growth
+    few = [NetworkTimes("eu", np.full(5, 0.01), np.full(5, 1.0))]
+    assert not with_network_times(_explanation(), few).network
 
 
 def test_many_regions_and_hostile_names_are_a_few_plain_lines(
@@ -98,7 +107,8 @@ def test_many_regions_and_hostile_names_are_a_few_plain_lines(
     url = f"sqlite:///{tmp_path}/t.db"
     store(url, results, server)
     engine = open_database(url, create=False)
-    found = network_evidence(engine, QUESTION)
+    times = network_times(engine, QUESTION)
+    found = with_network_times(_explanation("network_or_client"), times).causes[0].evidence[1:]
     assert len(found) == 4
     assert all("\x1b" not in each.what and len(each.what) < 160 for each in found)
     engine.dispose()

@@ -9,7 +9,6 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from analysis.explain import joined_evidence, windows_of
 from analysis.incident import incident_verdict
-from analysis.outside.network_evidence import network_evidence, with_network_evidence
 from analysis.slo_states import SloState
 from analysis.thresholds import thresholds
 from analysis.unfinished_requests import with_unfinished_requests
@@ -54,10 +53,9 @@ def _explained(engine: Engine, question: Question, objectives: Sequence[Objectiv
     windows = windows_of(question)
     found = joined_evidence([kept.read(each, {}) for each in windows])
     found = with_unfinished_requests(engine, found, windows)
-    explanation = explain(
+    return explain(
         requests_of(found.requests),
         servers_of(found.engines, found.gpus, found.starts),
         question,
         thresholds(objectives, question.metric),
     )
-    return with_network_evidence(explanation, lambda: network_evidence(engine, question))

@@ -173,6 +173,8 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> tupl
             _increase(explanation)
     else:
         _details(explanation)
+    if explanation.network:
+        st.html(words.network(explanation))
     if explanation.contradictions:
         st.html(words.doubts(explanation))
     return headline, reason

@@ -4,9 +4,9 @@ The cache keeps the columns together with the explanations computed from them. E
 latency of the same range therefore does not read the columns again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +18,9 @@ from alerts.objectives import Goodput, Objective
 from analysis.baseline import Baseline, usual_baseline, within
 from analysis.explain import joined_evidence, windows_of
 from analysis.incident import IncidentVerdict, leading_verdict
-from analysis.outside.network_evidence import network_evidence, with_network_evidence
+from analysis.outside.network_evidence import NetworkTimes, network_times, with_network_times
 from analysis.thresholds import metrics_of, thresholds
 from analysis.unfinished_requests import with_unfinished_requests
-from diagnosis.claim import Evidence as NetworkEvidence
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation
 from diagnosis.inputs.arrow import requests_of, servers_of
@@ -76,8 +75,8 @@ class Material:
     newest_unix_ns: int | None
     simulated: bool
     samples_every_s: int | None
-    network: Callable[[Question], Sequence[NetworkEvidence]]
-    """Reads the network time of probes in the ranges of a question."""
+    network: Sequence[NetworkTimes]
+    """The network times of probes, by region."""
     _answers: dict[tuple[Metric, tuple[str, ...]], Explanation] = field(default_factory=dict)
     _shapes: dict[Metric, Shape | None] = field(default_factory=dict)
 
@@ -122,7 +121,7 @@ class Material:
             explanation = explain(
                 self.requests, self.servers, question, thresholds(objectives, metric)
             )
-            self._answers[key] = with_network_evidence(explanation, lambda: self.network(question))
+            self._answers[key] = with_network_times(explanation, self.network)
         return self._answers[key]
 
     def _question(self, metric: Metric) -> Question:
@@ -214,7 +213,7 @@ def read_material(
             newest_unix_ns(engine),
             is_simulated(engine, window) or is_simulated(engine, against),
             found.samples_every_s,
-            partial(network_evidence, engine),
+            network_times(engine, Question(Metric.TTFT, span, chosen.span)),
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Final
 
-from analysis.cause_sentences import method_sentence
+from analysis.cause_sentences import method_sentence, network_sentence
 from analysis.incident import IncidentVerdict
 from diagnosis.claim import Evidence
 from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
@@ -275,6 +275,14 @@ def _kind(hit: RiskRatio) -> str:
 
 def _value(value: str) -> str:
     return f"<b>{wording.for_html(value)}</b>"
+
+
+def network(explanation: Explanation) -> str:
+    """Return the regions whose network time grew, as HTML."""
+    return "".join(
+        f"<p class='notice'>{wording.for_html(network_sentence(each, wording.seconds), 400)}</p>"
+        for each in explanation.network
+    )
 
 
 def doubts(explanation: Explanation) -> str:
