@@ -159,7 +159,7 @@ def answer_caches(engine: Engine, question: CachesQuestion) -> CachesAnswer:
         rest = [each for _, several in groups[MOST_GROUPS - 1 :] for each in several]
         groups = [*groups[: MOST_GROUPS - 1], ((OTHER,) * len(question.by), rest)]
     caches = Counter(each.cache for each in found if each.similarity is not None)
-    [(most, number)] = caches.most_common(1) or [(None, 0)]
+    most = max(caches, key=caches.__getitem__, default=None)
     bins, lowest = _similarity([each for each in found if each.cache == most])
     return CachesAnswer(
         window,
@@ -170,7 +170,7 @@ def answer_caches(engine: Engine, question: CachesQuestion) -> CachesAnswer:
         bins,
         lowest,
         most,
-        caches.total() - number,
+        sum(number for name, number in caches.items() if name != most),
     )
 
 
