@@ -1,6 +1,7 @@
 """Measure the prober: its memory, its schedule, and the error of the network time.
 
     python benchmarks/probe.py [--endpoints 100] [--seconds 30]
+    python benchmarks/probe.py --vllm       network time alone, with a real vLLM and its plugin
 
 A test server in a separate process sends responses in the format of OpenAI's chat completions. The
 server measures the time from the end of each request to the first byte of its response, as
@@ -31,20 +32,26 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGINT
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "instrumentation"))
 
+from sqlalchemy import select
+
 from probe.budget import Budget
 from probe.plan import Endpoint, Limits
 from probe.run_probe import Due, Prober
+from rig.faults.recording import EXPORTED_S, collecting, serving
 from rig.network_proxy import Held, Spoiling, network_proxy
 from rig.ports import free_port
+from store.database import open_database
+from store.schema import REQUESTS
+from telemetry.probes import Probe
 
 EVERY_S: Final = 5.0
 ANSWER_S: Final = 4.0
@@ -60,11 +67,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--endpoints", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--vllm", action="store_true", help="probe a real vLLM on the CPU")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.serve:
         asyncio.run(_serve(asked.serve))
         return
+    if asked.vllm:
+        _finish(_network_of_vllm())
     port = free_port()
     with subprocess.Popen([sys.executable, __file__, "--serve", str(port)]) as server:
         try:
@@ -72,12 +82,41 @@ def main() -> None:
             met = [
                 *_schedule(port, asked.endpoints, asked.seconds),
                 *_at_once(port, asked.endpoints),
-                *asyncio.run(_network(port)),
+                *asyncio.run(_network(port, "/0.08", lambda _: asyncio.run(_seen(port)))),
             ]
         finally:
             server.terminate()
+    _finish(met)
+
+
+def _finish(met: Sequence[bool]) -> NoReturn:
     print(f"{sum(met)} of {len(met)} bars met")
     sys.exit(0 if all(met) else 1)
+
+
+def _network_of_vllm() -> list[bool]:
+    """Measure the network time of probes to a real vLLM. The prober shares the two cores with the
+    vLLM, which is idle while a probe is on its way."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        collecting(Path(folder)) as otlp_port,
+        serving(Path(folder), otlp_port, ()) as vllm,
+    ):
+
+        def seen(wanted: Sequence[Probe]) -> dict[str, float]:
+            time.sleep(EXPORTED_S)
+            engine = open_database(f"sqlite:///{folder}/tailspan.db", create=False)
+            with engine.connect() as connection:
+                rows = connection.execute(
+                    select(REQUESTS.c.trace_id, REQUESTS.c.ttft_s).where(
+                        REQUESTS.c.trace_id.in_([each.trace_id for each in wanted])
+                    )
+                )
+                found = {f"probe-{row.trace_id}": float(row.ttft_s) for row in rows}
+            engine.dispose()
+            return found
+
+        return asyncio.run(_network(vllm.port, "", seen))
 
 
 async def _serve(port: int) -> None:
@@ -180,7 +219,16 @@ def _at_once(port: int, endpoints: int) -> list[bool]:
     ]
 
 
-async def _network(port: int) -> list[bool]:
+async def _network(
+    port: int, path: str, seen_s: Callable[[Sequence[Probe]], dict[str, float]]
+) -> list[bool]:
+    """Print the error of the network time for each delay.
+
+    Args:
+        port: of the server.
+        path: of the endpoint.
+        seen_s: returns the server's seconds until the first byte, by `probe-` and the trace id.
+    """
     prober = Prober(
         "here",
         Budget(Limits(), lambda *_: None, None),
@@ -191,14 +239,14 @@ async def _network(port: int) -> list[bool]:
     met = []
     for delay_s in DELAYS_S:
         spoiling = Spoiling(up_s=delay_s / 4, down_s=delay_s * 3 / 4)
-        results = []
+        results: list[Probe] = []
         async with network_proxy(port, spoiling) as through:
             for _ in range(PROBES):
                 now = asyncio.get_running_loop().time()
-                endpoint = _endpoint(f"http://127.0.0.1:{through}/0.08")
+                endpoint = _endpoint(f"http://127.0.0.1:{through}{path}")
                 due = Due(now, time.time_ns(), now + 10)
                 results.append(await prober.send(endpoint, "prompt", False, due))
-        seen = await _seen(port)
+        seen = await asyncio.to_thread(seen_s, results)
         network_s = [(r.first_event_s or 0) - seen[f"probe-{r.trace_id}"] for r in results]
         added_s = [
             up.held_s + down.held_s
