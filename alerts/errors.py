@@ -14,15 +14,16 @@ class DocumentError(AlertsError):
 
     Args:
         file: the path that the user gave.
-        line: from 1.
+        line: from 1, or None if the file cannot be read.
         key: the path to the value (`spec.objectives[0].target`), or "" for the whole document.
         problem: the value in the document and the allowed values.
     """
 
-    def __init__(self, file: str, line: int, key: str, problem: str) -> None:
+    def __init__(self, file: str, line: int | None, key: str, problem: str) -> None:
         if not key.isprintable() or len(key) > LONGEST_KEY:
             key = shown(key)
-        super().__init__(f"{file}:{line}: {key + ': ' if key else ''}{problem}")
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(f"{place}: {key + ': ' if key else ''}{problem}")
         self.file = file
         self.line = line
         self.key = key

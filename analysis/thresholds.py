@@ -32,7 +32,13 @@ _COUNTED: Final = (*LABELS, "streamed", "prompt_tokens")
 def thresholds(objectives: Iterable[Objective], metric: Metric) -> list[Threshold]:
     """Return the thresholds of a latency, in the objectives' order."""
     return [
-        Threshold(objective.name, seconds, float(objective.budget), _Counts(goodput.where))
+        Threshold(
+            objective.name,
+            seconds,
+            float(objective.budget),
+            _Counts(goodput.where),
+            whole=len(tuple(conjuncts(goodput.good))) == 1,
+        )
         for objective, goodput in _countable(objectives)
         if (seconds := _seconds(goodput, metric)) is not None
     ]

@@ -48,7 +48,7 @@ def read_budget(path: Path) -> Budget:
             written = file.read(4 * MAX_CHARACTERS + 1)
         text = written.decode()
     except OSError as error:
-        raise DocumentError(str(path), 1, "", f"cannot be read: {error.strerror}") from error
+        raise DocumentError(str(path), None, "", f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DocumentError(str(path), 1, "", "not a text in UTF-8") from error
     return parse_budget(text, str(path), path.stem)
@@ -99,6 +99,10 @@ def _layers(top: Reader, latency: str) -> list[tuple[str, int]]:
         if layer in AROUND and isinstance(layers.node(layer), Fields):
             names = tuple(map(str, OPERATIONS))
             inner = layers.inner(layer, names)
+            if not any(each in inner for each in names):
+                raise layers.error(
+                    layer, f"no operation; allowed: a duration, or some of: {', '.join(names)}"
+                )
             found += [
                 (f"{layer}.{each}", _duration_ns(inner, each)) for each in names if each in inner
             ]

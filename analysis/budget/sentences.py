@@ -56,6 +56,14 @@ def finding(answer: BudgetAnswer, seconds: Seconds) -> str:
     text = (
         f"{text}. It is exceeded by {seconds(spending.percentile_s - spending.total_s)}: {within}."
     )
+    if not spending.assigned:
+        largest = ", ".join(
+            f"{layer_name(each.layer)} {seconds(each.spent_s)}" for each in spending.largest
+        )
+        return (
+            f"{text} The budget names no layer. The largest in the slowest"
+            f" {spending.tail_requests:,} requests: {largest}."
+        )
     worst = spending.worst
     if worst is None:
         return text
@@ -97,7 +105,7 @@ def way_out(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]
     Without an exceeded budget, nothing has to be reduced.
     """
     spending = answer.spending
-    if spending is None or answer.verdict is not BudgetVerdict.OVER:
+    if spending is None or answer.verdict is not BudgetVerdict.OVER or not spending.assigned:
         return
     name = answer.question.budget.percentile.upper()
     for line in sorted(spending.lines, key=lambda each: -(each.over_s or 0.0)):

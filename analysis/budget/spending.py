@@ -9,6 +9,7 @@ Source: expected-shortfall allocation, Tasche 1999.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from analysis.budget.budget import AROUND, LAYERS, PARTS, PERCENTILES, UNASSIGNE
 from analysis.budget.measured_parts import parts_in
 from diagnosis.latency.tail import MIN_TAIL_REQUESTS
 from telemetry.quantiles import FloatArray, nearest_rank, quantile
+
+MOST_NAMED: Final = 3
+"""Maximum number of layers in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,17 @@ class Spending:
     percentile_s: float
     mean_s: float
     within_ratio: float
+
+    @property
+    def assigned(self) -> bool:
+        """Whether the budget names a layer."""
+        return any(line.budget_s is not None and line.layer != UNASSIGNED for line in self.lines)
+
+    @property
+    def largest(self) -> Sequence[Line]:
+        """The layers with the most time, at most three, the largest first."""
+        spent = [line for line in self.lines if line.spent_s and line.layer != UNASSIGNED]
+        return sorted(spent, key=lambda line: -(line.spent_s or 0.0))[:MOST_NAMED]
 
     @property
     def worst(self) -> Line | None:

@@ -187,8 +187,9 @@ def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None
 
 def _too_wide(logs: Interval, margin: float) -> str:
     return (
-        f"the change is between {expm1(logs.low):+.1%} and {expm1(logs.high):+.1%}, and the margin"
-        f" is {margin:.3g}; more requests narrow the interval"
+        f"the change is between {100 * expm1(logs.low):+.1f} % and"
+        f" {100 * expm1(logs.high):+.1f} %, and the margin is {100 * margin:.3g} %; more requests"
+        " narrow the interval"
     )
 
 

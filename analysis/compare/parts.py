@@ -78,9 +78,14 @@ class Parts(NamedTuple):
         return self.after_s - self.compared_s
 
     @property
+    def compared_mix_s(self) -> float:
+        """The effect of other requests, without the requests that cannot be compared."""
+        return self.mixed_s - self.before_s
+
+    @property
     def mix_s(self) -> float:
         """The effect of other requests. It includes the requests that cannot be compared."""
-        return self.mixed_s - self.before_s + self.uncompared_s
+        return self.compared_mix_s + self.uncompared_s
 
     @property
     def load_s(self) -> float:

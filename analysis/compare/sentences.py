@@ -108,6 +108,11 @@ def predicted(answer: CompareAnswer, clock: Callable[[int], str]) -> str | None:
     )
 
 
+def four_digits(value: float) -> str:
+    """Return a number with four digits, or more if it is larger, without an exponent."""
+    return f"{value:.0f}" if abs(value) >= 999.95 else f"{value:.4g}"
+
+
 def first(reasons: Sequence[str]) -> str:
     """Return the first reason."""
     return reasons[0] if reasons else "there is too little data"

@@ -39,14 +39,15 @@ def server_change(engine: Engine, window: Window) -> ServerChange | None:
 def change_of(before: Sequence[EngineStart], during: Sequence[EngineStart]) -> ServerChange | None:
     """Return the latest change that the starts of a range make. Pure.
 
-    If no engine started before the range, there is no earlier state, and so no change.
+    If no engine started before the range, the first starts of the range are the earlier state.
 
     Args:
         before: the latest start of each engine before the range.
         during: the starts in the range, in order of time.
     """
     if not before:
-        return None
+        number = _first_starts(during)
+        before, during = during[:number], during[number:]
     latest = {(each.replica, each.engine): each for each in before}
     replicas = {each.replica for each in before}
     found: list[tuple[str, EngineStart]] = []
@@ -73,3 +74,16 @@ def change_of(before: Sequence[EngineStart], during: Sequence[EngineStart]) -> S
         min(loading_from(each) for _, each in found),
         max(each.at_unix_ns for _, each in found),
     )
+
+
+def _first_starts(starts: Sequence[EngineStart]) -> int:
+    """Return how many starts make the first state of a fleet: those until an engine starts again,
+    or until a gap that is too long for one rolling deployment."""
+    seen: set[tuple[str, int]] = set()
+    for place, each in enumerate(starts):
+        key = each.replica, each.engine
+        late = place and each.at_unix_ns - starts[place - 1].at_unix_ns > ROLLING_NS
+        if key in seen or late:
+            return place
+        seen.add(key)
+    return len(starts)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from alerts.errors import AlertsError
 from alerts.evaluation.group_places import expanded
-from alerts.objectives import Objective
+from alerts.objectives import GoodProbes, Objective
 from alerts.openslo.reader import load
 from analysis.cause_sentences import first_cause_sentence
 from analysis.explain import explain_question
@@ -81,6 +81,11 @@ def incident_explained(
     name, instant = split_incident_name(named)
     objective = _objective(engine, name, objectives)
     incident = _incident(engine, objective, instant)
+    if isinstance(objective.indicator, GoodProbes):
+        raise click.UsageError(
+            f"--incident {named!r}: {name} counts probes, and this command explains requests;"
+            " `tailspan outside` shows the probes"
+        )
     asked = read_questions(engine, objective, incident, int(time.time()))
     for label, value in where.items():
         if asked.equals.get(label, value) != value:

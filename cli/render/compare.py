@@ -3,7 +3,7 @@
 from analysis.cause_sentences import NAMES
 from analysis.compare.answer import CompareAnswer
 from analysis.compare.question import Side
-from analysis.compare.sentences import compared, finding, predicted, total_change
+from analysis.compare.sentences import compared, finding, four_digits, predicted, total_change
 from analysis.compare.step_coefficients import MEANINGS
 from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
 from cli.render import text
@@ -56,9 +56,12 @@ def _parts(answer: CompareAnswer, name: str) -> list[str]:
     if parts is not None:
         between = "" if change is None else f"{_signed(change.low)} to {_signed(change.high)}"
         rows += [
-            ["mix: other requests", _signed(parts.mix_s), text.UNKNOWN],
+            ["mix: other requests", _signed(parts.compared_mix_s), text.UNKNOWN],
             ["load: other work at the same time", _signed(parts.load_s), text.UNKNOWN],
+            ["= before, at the mix and load after", text.seconds(parts.equal_s), text.UNKNOWN],
             ["change at the same mix and load", _signed(parts.change_s), between or text.UNKNOWN],
+            ["= after, with a counterpart", text.seconds(parts.compared_s), text.UNKNOWN],
+            ["mix: without a counterpart", _signed(parts.uncompared_s), text.UNKNOWN],
         ]
     rows.append([f"{name} after", text.seconds(found.after_s), text.UNKNOWN])
     which = "any number of looks" if answer.question.looks else "one look"
@@ -82,8 +85,8 @@ def _coefficients(answer: CompareAnswer) -> list[str]:
                 cell
                 for side in (found.before, found.after)
                 for cell in (
-                    f"{side[name].value * 1e6:.4g} us",
-                    f"{side[name].low * 1e6:.4g} to {side[name].high * 1e6:.4g}",
+                    f"{four_digits(side[name].value * 1e6)} us",
+                    f"{four_digits(side[name].low * 1e6)} to {four_digits(side[name].high * 1e6)}",
                 )
             ),
         ]
@@ -105,7 +108,7 @@ def _objectives(answer: CompareAnswer) -> list[str]:
     rows = [
         [
             text.label(each.slo),
-            f"{each.target:.4g}",
+            f"{100 * each.target:.4g}%",
             f"{each.before:.2%}",
             *(_points(part) for part in (each.mix, each.load, each.change)),
             f"{each.after:.2%}",

@@ -28,7 +28,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
     why = answer.explanation
     yield _sentence(answer)
     for each in why.deciding:
-        yield _attained(each)
+        yield _attained(each, NAMES[why.question.metric.value])
     if why.grew_within_objectives:
         yield (
             "The slowest requests became slower, but no SLO shows this. To explain the growth, use"
@@ -76,13 +76,17 @@ def _baseline(answer: Answer) -> str:
     return f"{time_text.moment(span.from_unix_ns)} to {time_text.moment(span.to_unix_ns)} UTC"
 
 
-def _attained(each: Attainment) -> str:
+def _attained(each: Attainment, metric: str) -> str:
     verb = "fell" if each.fell else "missed" if each.missed else "met"
+    subject, target = f"Objective {each.slo}", "the target"
+    if not each.whole:
+        subject = f"The part of objective {each.slo} about {metric}"
+        target = "the target of the whole objective"
     return (
-        f"Objective {each.slo} {verb}: {_percent(each.attained_ratio)} of"
+        f"{subject} {verb}: {_percent(each.attained_ratio)} of"
         f" {text.count(each.requests)} requests within {text.seconds(each.threshold_s)}, before"
         f" {_percent(each.baseline_attained_ratio)};"
-        f" the target is {_percent(1.0 - each.budget)}."
+        f" {target} is {_percent(1.0 - each.budget)}."
     )
 
 

@@ -57,12 +57,15 @@ class Threshold:
         seconds: the threshold in seconds.
         budget: the share of requests that may exceed the threshold.
         counts: a function that selects the requests that the objective counts.
+        whole: whether the threshold is the whole condition of a good request. If false, the
+            objective has other conditions, and a request within the threshold may still be bad.
     """
 
     slo: str
     seconds: float
     budget: float
     counts: Callable[[Requests], BoolArray]
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ class Attainment:
     slow: int
     standard_errors: float
     """Increase of the share of slow requests, in standard errors."""
+    whole: bool = True
+    """Whether the threshold is the objective's whole condition of a good request."""
 
     @property
     def decides(self) -> bool:
@@ -138,6 +143,7 @@ def attainment(
         requests=counted[1],
         slow=slow[1],
         standard_errors=_rise(counted, slow, effect),
+        whole=threshold.whole,
     )
 
 

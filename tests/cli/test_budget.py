@@ -144,6 +144,28 @@ def test_the_text_states_the_finding_and_the_way_out(
     assert "Each value is a mean over the slowest 20 requests" in text
 
 
+def test_a_total_alone_names_the_largest_layers(
+    run: Run, served: Callable[[float], None], tmp_path: Path
+) -> None:
+    served(1.0)
+    file = tmp_path / "budget.yaml"
+    file.write_text("latency: ttft\ntotal: 100ms\n")
+    text = run("budget", str(file)).output
+    assert (
+        "The budget names no layer. The largest in the slowest 20 requests: queue 974 ms,"
+        " prefill 100 ms, front end 5.0 ms." in text
+    )
+    assert "overspends" not in text
+    assert "must fall" not in text
+
+
+def test_a_missing_file_has_no_line(run: Run, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.yaml"
+    refused = run("budget", str(missing))
+    assert refused.exit_code == 2
+    assert f"{missing}: cannot be read: No such file" in refused.stderr
+
+
 @pytest.mark.parametrize("layer", ["queue", "prefill", "decode"])
 def test_the_command_that_predicts_a_change_is_valid(layer: str) -> None:
     asked = BudgetQuestion(preset("chat"), Window(0, 10**18), {"tenant": "a 'b'", "lora": None})

@@ -49,6 +49,17 @@ def test_a_slower_server_is_worse_and_stops_a_pipeline(ask: Callable[..., Result
     assert "Engine steps take 120" in result.stdout
 
 
+def test_the_table_contains_the_values_of_the_finding(ask: Callable[..., Result]) -> None:
+    printed = ask(*SIDES, "--metric", "tpot", "--fast").stdout
+    first, *_ = printed.splitlines()
+    after, _, before = first.rpartition(": ")[2].rstrip(".").partition(" instead of ")
+    rows = {each[:35].rstrip(): each[35:].split("  ") for each in printed.splitlines()}
+    assert before in [each.strip() for each in rows["= before, at the mix and load after"]]
+    assert after in [each.strip() for each in rows["= after, with a counterpart"]]
+    assert "mix: without a counterpart" in rows
+    assert "e+0" not in printed
+
+
 def test_json_has_the_contracts_keys(ask: Callable[..., Result]) -> None:
     result = ask(*SIDES, "--metric", "tpot", "--quantile", "p50", "--format", "json", "--fast")
     assert result.exit_code == 1

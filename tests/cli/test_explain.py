@@ -224,7 +224,10 @@ def test_a_growth_that_meets_the_objective_can_be_explained_by_size(
     queued(0.2)
     held = run("explain", "--baseline", BEFORE)
     assert held.exit_code == 0
-    assert "Objective chat met: 100.0% of 400 requests within 500 ms" in held.stdout
+    assert (
+        "The part of objective chat about TTFT met: 100.0% of 400 requests within 500 ms"
+        in held.stdout
+    )
     assert "To explain the growth, use --by-size" in held.stdout
     by_size = run("explain", "--baseline", BEFORE, "--by-size")
     assert by_size.exit_code == 1

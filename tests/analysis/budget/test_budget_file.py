@@ -56,6 +56,10 @@ def test_a_budget_is_read() -> None:
         (("queue: 0.5s", "queue: 0.801s"), "layers: 2001 ms in all layers; allowed: at most the"),
         (("latency: e2e", "latency: ttft"), "layers.decode: comes after the first token; allowed"),
         (("queue: 0.5s", "queue: [1s]"), "layers.queue: a list or a mapping; allowed: a duration"),
+        (
+            ("{retrieval: 100ms, tool: 50ms}", "{}"),
+            "budget.yaml:6: layers.before: no operation; allowed: a duration, or some of: valid",
+        ),
         (("queue: 0.5s", "queue: &a 0.5s"), "anchors and aliases"),
         (("queue: 0.5s", "queue: 1s\n  queue: 1s"), "queue: given twice, first on line"),
         (("layers:", "layers: 5\nother:"), "other: no such key"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.compare.decision import Asked, decide, thinned
+from analysis.compare.sentences import four_digits
 from analysis.compare.verdict import CompareVerdict
 from tests.analysis.compare.observed import observed
 
@@ -27,6 +28,7 @@ def test_identical_windows_are_neither_worse_nor_better(seed: int) -> None:
     side = observed(1000, seed)
     found = decide(side, side, Asked(0.95))
     assert found.verdict in (CompareVerdict.NO_WORSE, CompareVerdict.UNDECIDED)
+    assert all("the margin is 5 %;" in each for each in found.reasons)
     assert found.change_ratio == pytest.approx(0.0, abs=0.03)
 
 
@@ -103,3 +105,9 @@ def test_a_large_side_is_sampled_evenly() -> None:
     assert thinned(10_000).size == 10_000
     assert thinned(25_000).tolist() == list(range(0, 25_000, 3))
     assert thinned(0).size == 0
+
+
+def test_numbers_have_no_exponent() -> None:
+    assert [four_digits(each) for each in (17_970.4, 8_062.3, 999.97, 12.345, 0.5)] == [
+        *("17970", "8062", "1000", "12.35", "0.5")
+    ]

@@ -52,3 +52,18 @@ def test_a_change_begins_when_its_first_engine_begins_to_load() -> None:
     found = change_of(BEFORE, [replace(start("r0", 100, "b"), loading_s=40.0)])
     assert found is not None
     assert (found.from_unix_ns, found.to_unix_ns) == (60 * 10**9, 100 * 10**9)
+
+
+def test_the_first_starts_of_a_range_are_the_state_before_the_others() -> None:
+    """A fleet of two that is stopped, and started again with three, is a deploy."""
+    first = [start("r0", 100), start("r1", 101)]
+    again = [start("r0", 300), start("r1", 300), start("r2", 300)]
+    found = change_of([], [*first, *again])
+    assert found is not None
+    assert found.what == "The number of replicas"
+    assert (found.from_unix_ns, found.to_unix_ns) == (300 * 10**9, 300 * 10**9)
+    assert change_of([], [*first, *again[:2]]) is None
+    assert change_of([], [*first, start("r2", 701)]) is None
+    late = change_of([], [*first, start("r2", 702)])
+    assert late is not None
+    assert late.what == "The number of replicas"

@@ -14,6 +14,7 @@ from alerts import groups
 from alerts.explorer_links import incident_link
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from cli.main import tailspan
+from tests.alerts.probe_objective import DOCUMENT
 from tests.chat_objective import chat_openslo
 from tests.ui.conftest import burned
 from tests.ui.opening import Database, Open, markup
@@ -168,3 +169,56 @@ def test_an_unknown_incident_has_a_notice(
     assert said in html.unescape(markup(test))
     assert "<script>@" not in markup(test)
     assert shown(test) == {"page": "root-cause", "last": "15m"}
+
+
+def test_a_part_of_an_objective_is_not_the_whole_objective(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
+    url = database(incident(START_S * 10**9))
+    burned(url, "chat", (BEGAN_S, START_S + 1_200))
+    said = markup(followed(page, url, "chat", BEGAN_S + 60))
+    assert "The part of objective <b>chat</b> about TTFT fell:" in said
+    assert "the target of the whole objective is 99 %" in said
+    assert "Objective <b>loose</b> met:" in said
+    words = ["explain", "--incident", f"chat@{BEGAN_S + 60}", "--objectives", str(files)]
+    printed = CliRunner().invoke(tailspan, [*words, "--metric", "ttft", "--database", url]).stdout
+    assert "The part of objective chat about TTFT fell:" in printed
+    assert "the target of the whole objective is 99.0%." in printed
+
+
+def test_probes_have_a_link_to_the_outside_page(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
+    (files / "probes.yaml").write_text(
+        DOCUMENT.format(events="probes", where="where: all", good="wait_s <= 5")
+    )
+    url = database(incident(START_S * 10**9))
+    burned(url, "outside", (BEGAN_S - 60, None))
+    asked = {"page": "root-cause", "from": str(BEGAN_S), "to": str(START_S + 1_200)}
+    said = markup(page(url, **asked))
+    assert "Incident <b>outside</b>" in said
+    assert "this objective counts probes" in said
+    assert "outside?incident=outside" in said
+    assert "no cause found yet" not in said
+    assert "Still slow" not in said
+    refused = CliRunner().invoke(
+        tailspan,
+        ["explain", "--incident", "outside", "--objectives", str(files), "--database", url],
+    )
+    assert refused.exit_code == 2
+    assert "outside counts probes" in refused.stderr
+    burned(url, "chat", (BEGAN_S, None))
+    assert "Incident <b>chat</b>" in markup(page(url, **asked))
+
+
+def test_a_baseline_without_data_does_not_hide_the_cause(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
+    url = database(incident(START_S * 10**9))
+    burned(url, "chat", (BEGAN_S, START_S + 1_200))
+    ends = {"from": str(BEGAN_S), "to": str(START_S + 1_200)}
+    said = markup(page(url, page="root-cause", baseline="24h", **ends))
+    assert "<b>No data one day earlier.</b> The range has <b>400 requests</b>" in said
+    assert "Choose another comparison" in said
+    assert "no cause found yet" not in said
+    assert "of the growth of" in said

@@ -14,7 +14,10 @@ from ui.kit import charts, colours, wording
 HEIGHT: Final = 280
 END: Final = "#85817a"
 PARTS: Final = {
-    "mix": (colours.ENGINES[0], "other requests: prompts, tenants, cache hits"),
+    "mix": (
+        colours.ENGINES[0],
+        "other requests: prompts, tenants, cache hits, and those without a counterpart",
+    ),
     "load": (colours.ENGINES[1], "other work on the engines at the same time"),
     "change": (colours.ENGINES[3], "the difference at the same mix and load"),
 }

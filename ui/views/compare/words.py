@@ -6,7 +6,7 @@ from datetime import tzinfo
 from typing import Final
 
 from analysis.compare.answer import CompareAnswer
-from analysis.compare.sentences import compared, finding, predicted, total_change
+from analysis.compare.sentences import compared, finding, four_digits, predicted, total_change
 from analysis.compare.step_coefficients import MEANINGS
 from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
 from store.queries import Window
@@ -64,9 +64,12 @@ def parts(answer: CompareAnswer) -> str:
     )
     rows = [
         ["before", wording.seconds(found.before_s), ""],
-        ["mix: other requests", wording.growth(found.parts.mix_s), ""],
+        ["mix: other requests", wording.growth(found.parts.compared_mix_s), ""],
         ["load: other work at the same time", wording.growth(found.parts.load_s), ""],
+        ["= before, at the mix and load after", wording.seconds(found.parts.equal_s), ""],
         ["change at the same mix and load", wording.growth(found.parts.change_s), between],
+        ["= after, with a counterpart", wording.seconds(found.parts.compared_s), ""],
+        ["mix: without a counterpart", wording.growth(found.parts.uncompared_s), ""],
         ["after", wording.seconds(found.after_s), ""],
     ]
     return _table(["part", "", "95 % interval"], rows)
@@ -82,7 +85,8 @@ def coefficients(answer: CompareAnswer) -> str:
         cells = [f"{SYMBOLS[name]} {MEANINGS[name]}"]
         for side in (found.before, found.after):
             each = side[name]
-            cells.append(f"{1e6 * each.value:.4g} [{1e6 * each.low:.4g}, {1e6 * each.high:.4g}]")
+            value, *ends = (four_digits(1e6 * one) for one in (each.value, each.low, each.high))
+            cells.append(f"{value} [{', '.join(ends)}]")
         rows.append(cells)
     pace = found.pace
     said = (
@@ -102,7 +106,7 @@ def objectives(answer: CompareAnswer) -> str:
             f"{each.before:.2%}",
             *(_points(part) for part in (each.mix, each.load, each.change)),
             f"{each.after:.2%}",
-            f"{each.target:.4g}",
+            f"{100 * each.target:.4g}%",
         ]
         for each in answer.objectives
     ]

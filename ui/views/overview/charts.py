@@ -1,6 +1,6 @@
 """Draw the charts of a range: percentiles with their usual band, traffic, failures. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import tzinfo
 from typing import Any, Final
 
@@ -249,9 +249,21 @@ def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     return share
 
 
+def union(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """Join the ranges that overlap or touch, in order of time."""
+    joined: list[Stretch] = []
+    for from_ns, to_ns in sorted(stretches):
+        if joined and from_ns <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], to_ns)
+        else:
+            joined.append((from_ns, to_ns))
+    return joined
+
+
 def _mark(figure: go.Figure, incidents: Sequence[Stretch], window: Window, zone: tzinfo) -> None:
-    """Draw incidents as bands behind the lines."""
-    for from_ns, to_ns in incidents:
+    """Draw incidents as bands behind the lines. Overlapping incidents make one band, because the
+    colours of stacked bands would add up."""
+    for from_ns, to_ns in union(incidents):
         low, high = max(from_ns, window.from_unix_ns), min(to_ns, window.to_unix_ns)
         if low < high:
             x0, x1 = charts.local([low, high], zone)

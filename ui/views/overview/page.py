@@ -11,7 +11,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodProbes, Goodput, Objective
 from analysis.compare.deploys import Deploy, latest_deploy
 from analysis.slo_states import SloState, burning_since_ns, foremost, instant_s, slo_states
 from cost.errors import PriceError
@@ -214,6 +214,8 @@ def _trends(context: Context, found: Seen) -> None:
     burned = [
         (one.began_unix_s * SECOND_NS, _end_ns(each, one.ended_unix_s))
         for each in found.states
+        # The charts show requests, which an objective on probes does not count.
+        if not isinstance(each.objective.indicator, GoodProbes)
         for one in each.incidents
     ]
     st.html(f"<p class='note'>{words.usual(now, before, context.view, zone)}</p>")

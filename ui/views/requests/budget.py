@@ -42,7 +42,7 @@ def show(context: Context, *, too_many: bool) -> None:
         st.session_state["budget"] = context.view.budget
         st.segmented_control(
             "Latency budget",
-            BUDGETS,
+            _offered(context.view.budget),
             key="budget",
             required=True,
             format_func=lambda name: NAMES.get(name, name),
@@ -64,6 +64,13 @@ def show(context: Context, *, too_many: bool) -> None:
             question = BudgetQuestion(budget, context.window, context.view.equals)
             answer = context.shared(lambda: answer_budget(context.engine, question), repr(budget))
             st.html(html_of(answer))
+
+
+def _offered(chosen: str) -> list[str]:
+    """Return the budgets to choose from. The reader's file is one only if its path is set, or if
+    the address names it."""
+    own = bool(os.environ.get(KEY, "").strip()) or chosen == OWN_BUDGET
+    return [each for each in BUDGETS if own or each != OWN_BUDGET]
 
 
 def _budget(name: str) -> Budget | None:

@@ -50,12 +50,16 @@ HITS_HELP: Final = (
 
 def read(context: Context) -> Material:
     """Read the requests and samples of the range and of its baseline."""
+    return _read(context, context.view.chosen_baseline(context.window))
+
+
+def _read(context: Context, baseline: Window | None) -> Material:
     window, view = context.window, context.view
     span = Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))
     with store_errors():
         known = known_incidents(context.engine, span)
     which = tuple((row.slo, row.severity, row.began_unix_s, row.ended_unix_s) for row in known)
-    objectives, baseline = context.objectives, view.chosen_baseline(window)
+    objectives = context.objectives
 
     def found() -> Material:
         return read_material(
@@ -121,13 +125,25 @@ def _incident(
     tested: Callable[[Explanation], Explanation] = lambda explanation: explanation,
 ) -> str:
     """Return the incident and its verdict, or an empty text if the view shows no incident."""
-    incident = incident_links.named(context.view, found.incidents)
+    incident = _shown_incident(context.view, found)
     if incident is None:
         return ""
+    if found.counts_probes(incident):
+        return words.probe_incident(incident, context.zone)
     verdict = found.verdict(incident)
+    chosen = context.view.chosen_baseline(context.window)
+    if chosen and verdict and verdict.first.verdict is Verdict.INSUFFICIENT_DATA:
+        # A baseline without data says nothing about the cause, which the usual baseline shows.
+        verdict = _read(context, None).verdict(incident)
     if verdict is not None:
         verdict = replace(verdict, first=tested(verdict.first))
     return words.incident(incident, verdict, context.zone)
+
+
+def _shown_incident(view: View, found: Material) -> IncidentRow | None:
+    """Return the incident to show: the named one, or by default the first one about requests."""
+    ordered = sorted(found.incidents, key=found.counts_probes)
+    return incident_links.named(view, ordered)
 
 
 def _reason(context: Context, explanation: Explanation) -> str:
@@ -155,7 +171,7 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> tupl
         st.html(attained)
     if explanation.grew_within_objectives:
         st.html(f"<p class='notice'>{GREW}</p>")
-    still = words.still_slow(explanation, found.incidents, zone)
+    still = words.still_slow(explanation, found.request_incidents, zone)
     if still and explanation.verdict is not Verdict.INCIDENT:
         st.html(f"<p class='notice'>{still}</p>")
     reason = None
@@ -218,8 +234,8 @@ def _shape(context: Context, explanation: Explanation, found: Material) -> None:
 
 def _baseline_choice(view: View, explanation: Explanation, found: Material) -> None:
     """Offer to explain the whole incident, if the view shows a different range or baseline."""
-    incident = incident_links.named(view, found.incidents)
-    if incident is None or view.incident is not None:
+    incident = _shown_incident(view, found)
+    if incident is None or view.incident is not None or found.counts_probes(incident):
         return
     began_ns = incident.began_unix_s * SECOND_NS
     if view.baseline is not None or explanation.question.window.from_unix_ns < began_ns:

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from alerts.evaluation.group_places import expanded
 from alerts.groups import base
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import GoodProbes, Goodput, Objective
 from analysis.baseline import Baseline, usual_baseline, within
 from analysis.explain import joined_evidence, windows_of
 from analysis.incident import IncidentVerdict, leading_verdict
@@ -113,6 +113,17 @@ class Material:
             return None
         asked = metrics_of(objective.indicator)
         return leading_verdict([self._explained(metric, [objective]) for metric in asked])
+
+    def counts_probes(self, incident: IncidentRow) -> bool:
+        """Return whether the objective of an incident counts probes. This page has no cause for
+        such an incident."""
+        objective = self.burned.get(incident.slo)
+        return objective is not None and isinstance(objective.indicator, GoodProbes)
+
+    @property
+    def request_incidents(self) -> list[IncidentRow]:
+        """The incidents that overlap the window, without those of objectives on probes."""
+        return [each for each in self.incidents if not self.counts_probes(each)]
 
     def _explained(self, metric: Metric, objectives: Sequence[Objective]) -> Explanation:
         key = metric, tuple(each.name for each in objectives)

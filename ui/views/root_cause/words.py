@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Final
 
-from analysis.cause_sentences import method_sentence, network_sentence
+from analysis.cause_sentences import NAMES, method_sentence, network_sentence
 from analysis.incident import IncidentVerdict
 from diagnosis.claim import Evidence
 from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
+from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Span
 from store.alerting.incidents import IncidentRow
+from telemetry.durations import parse_ns
+from ui.frame.address import link
+from ui.frame.view import EARLIER, View
 from ui.kit import cause_words, wording
 from ui.kit.terms import LATENCY_NAMES, term
 
@@ -32,6 +36,12 @@ def sentence(explanation: Explanation, latency: str, zone: tzinfo) -> str:
     """Return the verdict: which latency rose, by how much, since when, for how many requests."""
     name = term(latency, LATENCY_NAMES[latency])
     if explanation.verdict is Verdict.INSUFFICIENT_DATA:
+        if explanation.requests and not explanation.baseline_requests:
+            return (
+                f"<b>No data {_when(explanation)}.</b> The range has"
+                f" {_number(explanation.requests)} with {name}, the baseline none. Choose another"
+                " comparison."
+            )
         return (
             f"<b>Too few requests.</b> The range has {_number(explanation.requests)} with {name},"
             f" the baseline {_number(explanation.baseline_requests)}; a verdict needs at least"
@@ -76,12 +86,31 @@ def _previous(explanation: Explanation) -> str:
     return "the baseline"
 
 
+def _when(explanation: Explanation) -> str:
+    """Return the time of the baseline in words, such as "one day earlier"."""
+    asked = explanation.question
+    for ago, words in EARLIER.items():
+        if asked.window.from_unix_ns - asked.baseline.from_unix_ns == parse_ns(ago):
+            return words.removeprefix("vs. ")
+    return f"in {_previous(explanation)}"
+
+
 def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
     """Return the incident and its verdict, with the same text as the command and the alert."""
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
     said = "no cause found yet" if cause is None else wording.for_html(cause, 600)
     return f"<p class='headline'>Incident <b>{name}</b> {_lasted(row, zone)}: {said}</p>"
+
+
+def probe_incident(row: IncidentRow, zone: tzinfo) -> str:
+    """Return an incident of an objective on probes, with a link to the Outside page."""
+    where = View(last=None, page="outside", incident=f"{row.slo}@{row.fired_unix_s}")
+    return (
+        f"<p class='headline'>Incident <b>{wording.for_html(row.slo, 63)}</b>"
+        f" {_lasted(row, zone)}: this objective counts probes, and this page explains requests."
+        f" <a href='{html.escape(link(where))}' target='_self'>Show its probes</a></p>"
+    )
 
 
 def _lasted(row: IncidentRow, zone: tzinfo) -> str:
@@ -96,14 +125,23 @@ def attained(explanation: Explanation) -> str:
     objectives.
     """
     return "".join(
-        f"<p class='note'>Objective <b>{wording.for_html(each.slo, 63)}</b>"
+        f"<p class='note'>{_judged(each, explanation.question.metric.value)}"
         f" {'fell' if each.fell else 'missed' if each.missed else 'met'}:"
         f" <b>{wording.exact_percent(each.attained_ratio)}</b> of"
         f" {wording.counted(each.requests, 'request')} within {wording.seconds(each.threshold_s)},"
-        f" {wording.exact_percent(each.baseline_attained_ratio)} before; the target is"
+        f" {wording.exact_percent(each.baseline_attained_ratio)} before; the target"
+        f"{'' if each.whole else ' of the whole objective'} is"
         f" {wording.exact_percent(1.0 - each.budget)}.</p>"
         for each in explanation.deciding
     )
+
+
+def _judged(each: Attainment, metric: str) -> str:
+    """Return what the counts are about: an objective, or its part about the latency."""
+    name = f"<b>{wording.for_html(each.slo, 63)}</b>"
+    if each.whole:
+        return f"Objective {name}"
+    return f"The part of objective {name} about {NAMES[metric]}"
 
 
 def still_slow(

@@ -1,3 +1,4 @@
+import json
 import re
 import time
 from collections.abc import Sequence
@@ -10,8 +11,10 @@ import pytest
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
+from tests.alerts.probe_objective import DOCUMENT
 from tests.ui.opening import HOSTILE, Database, Open, markup, navigation
 from ui.frame.pages import BY_KEY
+from ui.views.overview.words import EXAMPLE
 
 START_S = 1_763_600_000
 RANGE = {"from": str(START_S), "to": str(START_S + 1200)}
@@ -62,6 +65,26 @@ def test_a_past_incident_is_in_the_list(page: Open, database: Database, fleet: A
     assert "for 8 min 20 s" in said
     assert "peak 24.5×" in said
     assert "spent 2 % of the error budget" in said
+
+
+def test_incidents_about_requests_are_shaded_once(
+    page: Open, database: Database, incident: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The charts show requests, so incidents of objectives on probes are not in them."""
+    (tmp_path / "chat.yaml").write_text(EXAMPLE)
+    (tmp_path / "web.yaml").write_text(EXAMPLE.replace("name: chat", "name: web"))
+    probes = DOCUMENT.format(events="probes", where="where: all", good="wait_s <= 5")
+    (tmp_path / "outside.yaml").write_text(probes)
+    monkeypatch.setenv(OBJECTIVES_KEY, str(tmp_path))
+    url = database(incident(START_S * 10**9))
+    keep(url, [burn(START_S + 1_000)])
+    keep(url, [replace(burn(START_S + 1_100), slo="web", began_unix_s=START_S + 700)], "web")
+    early = replace(burn(START_S + 300), slo="outside", began_unix_s=START_S + 100)
+    keep(url, [early], "outside")
+    test = page(url, **RANGE)
+    assert "outside" in markup(test)
+    charts = [json.loads(each.proto.spec)["layout"] for each in test.get("plotly_chart")]
+    assert [len(each.get("shapes", ())) for each in charts] == [1] * 5
 
 
 def test_met_objectives_are_reported(page: Open, database: Database, incident: Any) -> None:

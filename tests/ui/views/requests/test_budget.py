@@ -43,6 +43,7 @@ def test_the_readers_file_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url = database(*fleet(500, recent(), 600))
+    assert "your file" not in page(url).segmented_control("budget").options
     assert "Set TAILSPAN_BUDGET" in markup(page(url, budget="file"))
     file = tmp_path / "budget.yaml"
     monkeypatch.setenv("TAILSPAN_BUDGET", str(file))
@@ -52,6 +53,7 @@ def test_the_readers_file_is_read(
     file.write_text("latency: e2e\ntotal: 1h\nsource: <script>\n")
     shown = markup(page(url, budget="file"))
     assert "It is kept: 100.0 %" in shown
+    assert "your file" in page(url).segmented_control("budget").options
     assert "&lt;script&gt;" in shown
     assert "<script>" not in shown
 
