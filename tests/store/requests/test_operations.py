@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pytest
 from sqlalchemy import Engine
 
 from store.queries import Window
@@ -42,9 +43,16 @@ def test_a_trace_that_is_too_long_is_read_only_up_to_the_limit(engine: Engine) -
     assert len(operations_of(engine, WINDOW, {ROW.trace_id})[ROW.trace_id]) == MOST_PER_TRACE
 
 
-def test_old_operations_and_simulated_ones_are_deleted(engine: Engine) -> None:
+def test_old_operations_are_deleted(engine: Engine) -> None:
+    if engine.dialect.name.startswith("clickhouse"):
+        pytest.skip("ClickHouse deletes old rows by its own clock")
     late = replace(ROW, at_unix_ns=AT_NS + 10**9)
-    put(engine, ROW, late, replace(late, span_id="e" * 16, simulated=True))
+    put(engine, ROW, late)
     delete_older(engine, 10**9, AT_NS + 3 * 10**9 // 2 + 5 * 10**8)
-    assert delete_simulation(engine) == 1
     assert operations_of(engine, WINDOW, {ROW.trace_id}) == {ROW.trace_id: [late]}
+
+
+def test_simulated_operations_are_deleted(engine: Engine) -> None:
+    put(engine, ROW, replace(ROW, span_id="e" * 16, simulated=True))
+    assert delete_simulation(engine) == 1
+    assert operations_of(engine, WINDOW, {ROW.trace_id}) == {ROW.trace_id: [ROW]}
