@@ -14,6 +14,9 @@ from ui.views.outside.words import name
 MOST_BARS: Final = 24
 MOST_LINES: Final = len(colours.ENGINES)
 
+ON_TOP: Final = {"xref": "container", "x": 0.02, "yref": "container", "y": 1, "yanchor": "top"}
+"""Where the legend of many entries is."""
+
 PHASES: Final = {
     "late": ("late", "#8a8f98", "the prober started later than planned"),
     "dns": ("DNS", "#8c7350", "name lookup"),
@@ -70,8 +73,9 @@ def phases(places: Sequence[Place]) -> go.Figure:
         barmode="stack",
         height=150 + 26 * max(1, len(rows)),
         margin={**charts.MARGIN, "t": 52, "b": 48},
-        # As wide as the figure, so that a phone has several entries in a row.
-        legend={**charts.LEGEND, "xref": "container", "x": 0.02},
+        # As wide as the figure, so that a phone has several entries in a row. Plotly makes room for
+        # the rows of a legend only if both positions refer to the figure.
+        legend=charts.LEGEND | ON_TOP,
         bargap=0.3,
         dragmode=False,
         paper_bgcolor="rgba(0,0,0,0)",
@@ -84,7 +88,8 @@ def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
     """Draw the median whole wait over time, with a line for each endpoint and region."""
     figure = go.Figure()
     top = 0.0
-    for place, colour in zip(foremost(answer.places), colours.ENGINES, strict=False):
+    answering = [each for each in answer.places if each.wait is not None]
+    for place, colour in zip(foremost(answering), colours.ENGINES, strict=False):
         steps = [each for each in place.steps if each.wait_p50_s is not None]
         values = [each.wait_p50_s or 0.0 for each in steps]
         top = max([top, *values])
