@@ -1,6 +1,7 @@
 """Objectives on probes: their verdicts, and the same counts live and on /metrics."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,14 @@ FAILED = {"outcome": ProbeOutcome.ERROR, "e2e_s": None, "first_content_s": None}
 )
 def test_the_verdict_on_a_probe(good: str, changes: dict[str, Any], wanted: Verdict | None) -> None:
     assert verdict(good, probe(1, **changes)) is wanted
+
+
+def test_the_recipe_for_availability_takes_every_complete_answer() -> None:
+    document = (Path(__file__).parents[3] / "docs/probe.md").read_text()
+    (good,) = re.findall(r"For availability alone, write `good: (.*?)`", document)
+    for outcome in ProbeOutcome:
+        if outcome.succeeded:
+            assert verdict(good, probe(1, outcome=outcome)) is Verdict.GOOD
 
 
 @pytest.mark.parametrize(

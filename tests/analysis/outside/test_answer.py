@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,7 +108,7 @@ def test_a_gateways_cache_is_no_latency_of_the_model(
     """Every answer of the cache takes 1 ms. Only their own number shows them."""
     (model,) = [p for p in answer.places if (p.endpoint, p.region) == ("chat", "eu-west")]
     of_model = [p for p in probes() if (p.endpoint, p.region) == ("chat", "eu-west")]
-    fast = {"first_event_s": 0.001, "first_content_s": 0.001, "e2e_s": 0.001}
+    fast: dict[str, Any] = {"first_event_s": 0.001, "first_content_s": 0.001, "e2e_s": 0.001}
     of_cache = [
         replace(each, outcome=ProbeOutcome.CACHED, **fast) if each.twin else each
         for each in of_model
@@ -116,7 +117,8 @@ def test_a_gateways_cache_is_no_latency_of_the_model(
     assert (place.sent, place.answered, place.cached) == (120, 120, 60)
     assert place.cache is None
     assert place.first_content is not None
-    assert (place.first_content.probes, place.first_content.p50_s) == (60, pytest.approx(0.13))
+    assert place.first_content.probes == 60
+    assert place.first_content.p50_s == pytest.approx(0.13)
     assert place.wait is not None
     assert place.wait.p50_s > 0.4
     assert place.wait_mean_s is not None
