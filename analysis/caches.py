@@ -123,7 +123,9 @@ class CachesAnswer:
         read: the number of reports that were read. Several may describe one lookup.
         total: all lookups, or None without lookups.
         groups: the largest group first. Groups beyond `MOST_GROUPS` are one group `_other`.
-        similarity: the bins with lookups.
+        similarity: the bins with lookups of the cache `similarity_of`.
+        similarity_of: the cache with most similarities, because each cache has its own threshold.
+        other_similarities: the number of similarities of other caches.
         lowest_hit: the smallest similarity of a hit, near which a wrong answer is most likely.
     """
 
@@ -134,6 +136,8 @@ class CachesAnswer:
     groups: Sequence[CacheGroup]
     similarity: Sequence[Bin]
     lowest_hit: float | None
+    similarity_of: str | None = None
+    other_similarities: int = 0
 
 
 def answer_caches(engine: Engine, question: CachesQuestion) -> CachesAnswer:
@@ -154,7 +158,9 @@ def answer_caches(engine: Engine, question: CachesQuestion) -> CachesAnswer:
     if len(groups) > MOST_GROUPS:
         rest = [each for _, several in groups[MOST_GROUPS - 1 :] for each in several]
         groups = [*groups[: MOST_GROUPS - 1], ((OTHER,) * len(question.by), rest)]
-    bins, lowest = _similarity(found)
+    caches = Counter(each.cache for each in found if each.similarity is not None)
+    most = max(caches, key=caches.__getitem__, default=None)
+    bins, lowest = _similarity([each for each in found if each.cache == most])
     return CachesAnswer(
         window,
         reports,
@@ -163,6 +169,8 @@ def answer_caches(engine: Engine, question: CachesQuestion) -> CachesAnswer:
         [_group(labels, several, means) for labels, several in groups],
         bins,
         lowest,
+        most,
+        sum(number for name, number in caches.items() if name != most),
     )
 
 

@@ -113,6 +113,7 @@ def as_json(found: CachesAnswer, by: Sequence[str]) -> dict[str, Any]:
             {"from": each.from_similarity, "hits": each.hits, "misses": each.misses}
             for each in found.similarity
         ],
+        "similarity_of": found.similarity_of,
         "lowest_hit_similarity": found.lowest_hit,
         "saved_is": ESTIMATE,
     }

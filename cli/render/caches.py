@@ -77,7 +77,7 @@ def _not_counted(total: CacheGroup) -> Iterator[str]:
     if bypassed := total.results.get(CacheResult.BYPASS):
         yield f"not counted: {bypassed:,} requests for which the cache was bypassed"
     if unknown := total.results.get(CacheResult.UNKNOWN):
-        yield f"not counted: {unknown:,} lookups with a similarity or a status, but no known result"
+        yield f"not counted: {unknown:,} lookups that report neither a hit nor a miss"
 
 
 def _saved(total: CacheGroup) -> str:
@@ -101,6 +101,7 @@ def _similarity(found: CachesAnswer) -> Iterator[str]:
         [f"{each.from_similarity:.2f}", text.count(each.hits), text.count(each.misses)]
         for each in found.similarity[-MOST_BINS:]
     ]
+    yield f"Similarities in the cache {text.label(found.similarity_of)}:"
     yield from text.table(["similarity from", "hits", "misses"], rows, left=1, keep=3)
     if len(found.similarity) > MOST_BINS:
         below = found.similarity[:-MOST_BINS]
@@ -110,4 +111,9 @@ def _similarity(found: CachesAnswer) -> Iterator[str]:
         yield (
             f"The lowest similarity of a hit is {found.lowest_hit:.3f}. Answers near it are the"
             " most likely to belong to another question."
+        )
+    if found.other_similarities:
+        yield (
+            f"Lookups of other caches with a similarity: {found.other_similarities:,}. To see them,"
+            " add --where cache=NAME."
         )

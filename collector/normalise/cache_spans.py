@@ -124,7 +124,7 @@ def lookup_of_span(
         lookup_s=lookup_s,
         similarity=reported.similarity,
         tenant=_text(reader, attributes, TENANT),
-        route=_text(reader, attributes, ROUTE) or path,
+        route=_route(reader, attributes) or path,
         model=_text(reader, attributes, MODEL),
         service=origin.replica,
         region=origin.region,
@@ -214,6 +214,12 @@ def _text(reader: Reader, attributes: Mapping[str, AnyValue], names: tuple[str, 
         if found:
             return found
     return None
+
+
+def _route(reader: Reader, attributes: Mapping[str, AnyValue]) -> str | None:
+    """Return the route of a call. LiteLLM's is a path, and may have a query."""
+    route = _text(reader, attributes, ROUTE)
+    return route and (route.split("?")[0].split("#")[0] or None)
 
 
 def _path(reader: Reader, attributes: Mapping[str, AnyValue]) -> str | None:

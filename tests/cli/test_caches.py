@@ -120,7 +120,7 @@ def test_the_spans_of_every_gateway_reach_the_command(engine: Engine) -> None:
     assert [(each["hits"], each["misses"]) for each in found["groups"]] == [(1, 1)] * len(SHAPES)
     assert (found["total"]["hits"], found["total"]["hit_ratio"]) == (len(SHAPES), 0.5)
     assert found["total"]["hit_ratio_low"] < 0.5 < found["total"]["hit_ratio_high"]
-    assert found["lowest_hit_similarity"] == 0.93
+    assert found["similarity_of"] in SHAPES
     text = printed(engine, "caches", "--by", "cache")
     assert "10 hits of 20 lookups, 50.0% [29.9% to 70.1%]" in text
     assert "Saved: unknown, because no answered request of the hits' models has a cost." in text
@@ -296,6 +296,23 @@ def test_similarities_near_the_threshold_are_shown(engine: Engine) -> None:
     assert bins == {0.29: (0, 1), 0.88: (0, 1), 0.89: (0, 1), 0.9: (2, 0), 0.96: (1, 0),
                     0.99: (1, 0)}  # fmt: skip
     assert "The lowest similarity of a hit is 0.900." in printed(engine, "caches")
+    assert found["similarity_of"] == "gen_ai"
+    apisix = {**CALL, "http.response.header.x-ai-cache-status": "HIT",
+              "http.response.header.x-ai-cache-similarity": "0.5"}  # fmt: skip
+    send(engine, span(20, apisix, at_unix_ns=AT + 20))
+    assert answer(engine)["lowest_hit_similarity"] == 0.9
+    assert "Lookups of other caches with a similarity: 1." in printed(engine, "caches")
+
+
+def test_the_query_of_a_route_is_not_stored(engine: Engine) -> None:
+    send(
+        engine,
+        span(
+            1, {**HIT, "litellm.request.route": "/v1/chat/completions?key=secret#a"}, at_unix_ns=AT
+        ),
+    )
+    (group,) = answer(engine)["groups"]
+    assert group["route"] == "/v1/chat/completions"
 
 
 def test_lookups_are_deleted_with_other_rows(engine: Engine) -> None:

@@ -19,6 +19,7 @@ from analysis.caches import (
 )
 from cost.prices import PriceList
 from store.queries import Window
+from telemetry.cache_lookups import CacheResult
 from ui.frame.view import View
 from ui.kit import charts, colours, wording
 from ui.kit.sections import chapter, chart
@@ -53,8 +54,11 @@ def show(found: CachesAnswer, view: View) -> None:
             names = ", ".join(other)
             st.html(f"<p class='note'>Lookups have no {names}, so this filter does not apply.</p>")
         if found.similarity:
+            name = wording.for_html(found.similarity_of or "without a name")
+            st.html(f"<p class='note'>Similarities in the cache {name}.</p>")
             alt = "Hits and misses by the similarity of the nearest entry"
             chart(similarity(found), "cache_similarity", alt)
+        st.html("<p class='note'>In a terminal: <code>tailspan caches</code>.</p>")
 
 
 def sentence(found: CachesAnswer, total: CacheGroup) -> str:
@@ -65,6 +69,14 @@ def sentence(found: CachesAnswer, total: CacheGroup) -> str:
         said += (
             f" They saved about <b>{wording.usd(total.saved_usd)}</b>, an estimate for"
             f" {total.priced_hits:,} of {wording.counted(total.hits, 'hit')}."
+        )
+    bypassed, unknown = (
+        total.results.get(each, 0) for each in (CacheResult.BYPASS, CacheResult.UNKNOWN)
+    )
+    if bypassed or unknown:
+        said += (
+            f" Not counted: {bypassed:,} requests that bypassed the cache, and {unknown:,} lookups"
+            " that report neither a hit nor a miss."
         )
     if found.read < found.reports:
         said += f" Only the newest {found.read:,} of {found.reports:,} reports were read."
