@@ -14,9 +14,6 @@ from ui.views.outside.words import name
 MOST_BARS: Final = 24
 MOST_LINES: Final = len(colours.ENGINES)
 
-ON_TOP: Final = {"xref": "container", "x": 0.02, "yref": "container", "y": 1, "yanchor": "top"}
-"""Where the legend of many entries is."""
-
 PHASES: Final = {
     "late": ("late", "#8a8f98", "the prober started later than planned"),
     "dns": ("DNS", "#8c7350", "name lookup"),
@@ -73,9 +70,8 @@ def phases(places: Sequence[Place]) -> go.Figure:
         barmode="stack",
         height=150 + 26 * max(1, len(rows)),
         margin={**charts.MARGIN, "t": 52, "b": 48},
-        # As wide as the figure, so that a phone has several entries in a row. Plotly makes room for
-        # the rows of a legend only if both positions refer to the figure.
-        legend=charts.LEGEND | ON_TOP,
+        # As wide as the figure, so that a phone has several entries in a row.
+        legend={**charts.LEGEND, "xref": "container", "x": 0.02},
         bargap=0.3,
         dragmode=False,
         paper_bgcolor="rgba(0,0,0,0)",

@@ -10,13 +10,6 @@ from tests.analysis.outside.probed import LENGTH_S, START_S, probes, rows, store
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
-BELOW_THE_TITLE = """() => {
-    const chart = document.querySelector(".st-key-chart_outside_phases");
-    const box = name => chart.querySelector(name).getBoundingClientRect();
-    const legend = box(".legend .bg");
-    return legend.top >= box(".main-svg").top && legend.bottom <= box(".barlayer .point").top;
-}"""
-
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_filter_survives_back_and_reload(
@@ -38,7 +31,6 @@ def test_the_filter_survives_back_and_reload(
         chart.locator(".ytick", has_text="chat from").nth(bars - 1).wait_for()
         chart.locator(".legend", has_text="transfer").first.wait_for()
         page.wait_for_function("document.querySelector('.stMain').scrollWidth <= 400")
-        page.wait_for_function(BELOW_THE_TITLE, timeout=10_000)
         assert page.locator("[data-testid=stException]").count() == 0
 
     drawn("480", 2)
