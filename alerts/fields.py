@@ -54,10 +54,12 @@ WAIT: Final = "wait_s"
 WAIT_PARTS: Final = LASTING
 PROBE_SELECTING: Final = ("region", "endpoint", "model", "kind", "twin")
 PROBE_GROUPING: Final = ("region", "endpoint", "model")
-PROBE_DURATIONS: Final = (
+PROBE_ANSWER_DURATIONS: Final = (
     *(WAIT, "first_content_s", "first_reasoning_s", "first_event_s", "first_byte_s"),
-    *("itl_max_s", "e2e_s", "late_s", "dns_s", "connect_s", "tls_s"),
+    *("itl_max_s", "e2e_s"),
 )
+"""The durations of a probe that include work of whatever answered it."""
+PROBE_DURATIONS: Final = (*PROBE_ANSWER_DURATIONS, "late_s", "dns_s", "connect_s", "tls_s")
 PROBE_JUDGING: Final = (*PROBE_DURATIONS, "outcome", "output_tokens", "cost_usd")
 
 

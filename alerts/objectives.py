@@ -18,6 +18,7 @@ from alerts.expression import Comparison, Expression, comparisons, render
 from alerts.groups import Group
 from alerts.periods import Calendar, Span
 from alerts.slices import Slices
+from store.alerting.slo_counts import PROBE_DEFINITIONS
 from telemetry import durations
 
 JUDGED: Final = 2
@@ -40,6 +41,8 @@ class GoodEvents:
 
     rows: ClassVar[str]
     """The plural noun for what is counted."""
+    counted_as: ClassVar[str] = ""
+    """The start of the key of stored counts."""
 
     where: Expression | None
     good: Expression
@@ -80,11 +83,12 @@ class GoodEvents:
 
     @property
     def digest(self) -> str:
-        """A key for stored counts: the definition in 16 characters, and the group."""
+        """A key for stored counts: what is counted, the definition in 16 characters, and the
+        group."""
         if self.part:
             return self.part.whole.digest + self.group_key
         whole = f"judged {JUDGED}; {self.definition}"
-        return sha256(whole.encode()).hexdigest()[:16]
+        return self.counted_as + sha256(whole.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class GoodProbes(GoodEvents):
     """An indicator whose events are probes (docs/probe.md)."""
 
     rows: ClassVar[str] = "probes"
+    counted_as: ClassVar[str] = PROBE_DEFINITIONS
 
 
 @dataclass(frozen=True, slots=True)

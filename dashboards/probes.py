@@ -13,10 +13,12 @@ from exporters.definitions.probe_series import (
     SUCCESS,
     UNLISTED,
 )
+from telemetry.probes import ProbeOutcome
 
 _PLACE: Final = "{{endpoint}} {{region}}"
 _BY: Final = "region, endpoint"
 _COUNTED: Final = 'outcome!~"missed|over_budget|abort"'
+_ANSWERED: Final = f'outcome=~"{"|".join(each for each in ProbeOutcome if each.succeeded)}"'
 _DAY_S: Final = "86400 * "
 
 
@@ -24,8 +26,6 @@ def _results(*also: str, over: str = "$__range", by: str = "") -> str:
     grouped = f" by ({by})" if by else ""
     return f"sum{grouped} (increase({of(RESULTS, PROBES, *also)}[{over}]))"
 
-
-_ANSWERED: Final = 'outcome=~"stop|length"'
 
 BOARD: Final = Board(
     uid="tailspan-probes",

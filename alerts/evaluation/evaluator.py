@@ -44,7 +44,7 @@ from alerts.objectives import GoodEvents, Objective
 from store import dialects
 from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
 from store.alerting.slo_counts import count_again
-from store.alerting.slo_marks import read_marks
+from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
 
 LONGEST_PAUSE_S: Final = 6 * 3600
@@ -136,14 +136,24 @@ class Evaluator:
         while marks := read_marks(self._engine, TRANSACTIONS_AT_ONCE, from_s):
             # The counting below sees all rows of these marks, because they are already committed.
             self._cache.add_marks(marks)
-            oldest_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S
-            old |= oldest_s < settled_s
-            if self._keep_s is not None:
-                # Near the end of the retention, some requests of a step may already be deleted.
-                least_s = now_s - self._keep_s + LONGEST_REQUEST_S
-                oldest_s = max(oldest_s, least_s // EVALUATION_S * EVALUATION_S)
-            count_again(self._engine, oldest_s, marks)
+            old |= min(mark.until_unix_s for mark in marks) - EVALUATION_S < settled_s
+            probes = [mark for mark in marks if mark.source == PROBE_SOURCE]
+            requests = [mark for mark in marks if mark.source != PROBE_SOURCE]
+            count_again(
+                self._engine, self._oldest_s(requests, now_s), marks, self._oldest_s(probes, now_s)
+            )
         return old
+
+    def _oldest_s(self, marks: Sequence[Mark], now_s: int) -> int | None:
+        """Return the start of the earliest step to count again, or None without marks."""
+        if not marks:
+            return None
+        oldest_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S
+        if self._keep_s is None:
+            return oldest_s
+        # Near the end of the retention, some requests of a step may already be deleted.
+        least_s = now_s - self._keep_s + LONGEST_REQUEST_S
+        return max(oldest_s, least_s // EVALUATION_S * EVALUATION_S)
 
     def _one(
         self, objective: Objective, goodput: GoodEvents, now_s: int, count: Count

@@ -6,6 +6,8 @@
   same condition as that of `tailspan_probe_success`.
 - If `good` is unknown, for example the first content of an answer of reasoning alone, the probe is
   excluded.
+- If a cache before the model answered (`cached`), the times of the answer are unknown, because they
+  are not the model's. The outcome and the times of the connection are known.
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ import pyarrow.compute as pc
 from alerts.evaluation.request_verdicts import Verdict
 from alerts.evaluation.table_verdicts import FUNCTIONS, NOT_SELECTED, VERDICTS, holds
 from alerts.expression import Comparison, Expression, IsUnknown, comparisons
-from alerts.fields import WAIT, WAIT_PARTS
+from alerts.fields import PROBE_ANSWER_DURATIONS, WAIT, WAIT_PARTS
 from store.schema import arrow_type
 from telemetry.probes import Probe, ProbeOutcome
 
@@ -72,14 +74,18 @@ def judge_probes(where: Expression | None, good: Expression, table: pa.Table) ->
         (n,) int8: indices into VERDICTS, or NOT_SELECTED.
     """
 
+    outcome = table["outcome"].cast(pa.string())
+    cached = pc.equal(outcome, ProbeOutcome.CACHED.value)
+
     def leaf(part: Comparison | IsUnknown) -> pa.ChunkedArray:
         values = _wait_s(table) if part.field == WAIT else table[part.field]
+        if part.field in PROBE_ANSWER_DURATIONS:
+            values = pc.if_else(cached, pa.scalar(None, values.type), values)
         if isinstance(part, IsUnknown):
             return pc.is_null(values)
         kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
         return FUNCTIONS[part.operator](values, pa.scalar(part.value, kind))
 
-    outcome = table["outcome"].cast(pa.string())
     met = holds(good, leaf)
     codes = np.select(
         [

@@ -16,6 +16,8 @@ found, and otherwise `not_split`. `content` is the time from there to the first 
 reasoning.
 """
 
+NEVER_MATCHED: Final = "No probe has ever matched these filters."
+
 Hosting = Literal["self-hosted", "managed", "unknown"]
 
 
@@ -44,15 +46,27 @@ class CacheEffect:
     """The time to the first event of a prompt that is sent again, compared with its first time."""
 
     pairs: int
-    """Pairs of a new prompt and its repetition, both answered."""
+    """Pairs of a new prompt and its repetition, both answered by the model."""
     new_s: float
     """Median of the new prompts."""
     repeated_s: float
     """Median of the repetitions."""
     difference_s: float
-    """Median of the differences within the pairs. It is below 0 if a cache helps."""
+    """Median of the differences within the pairs. It is not the difference of the two medians."""
+    difference_low_s: float | None
+    difference_high_s: float | None
+    """The 95 % interval of the median difference; None below 8 pairs."""
     cached_ratio: float | None
     """Cached share of the repetitions' prompt tokens, as the server reports it."""
+
+    @property
+    def effect(self) -> Literal["faster", "slower", "none found"] | None:
+        """The effect on a repeated prompt; None if there are too few pairs."""
+        if self.difference_low_s is None or self.difference_high_s is None:
+            return None
+        if self.difference_high_s < 0:
+            return "faster"
+        return "slower" if self.difference_low_s > 0 else "none found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +77,12 @@ class Step:
     sent: int
     answered: int
     wait_p50_s: float | None
-    """Median of the whole wait of answered probes."""
+    """Median of the whole wait of probes that the model answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """An endpoint as one region sees it. Latencies are those of complete answers."""
+    """An endpoint as one region sees it. Latencies are those of the model's complete answers."""
 
     region: str | None
     endpoint: str
@@ -80,6 +94,9 @@ class Place:
     sent: int
     """Probes that were sent and not stopped by the prober."""
     answered: int
+    """Probes with a complete answer."""
+    cached: int
+    """Answered probes whose answer is from a gateway's cache. Latencies leave them out."""
     not_sent: Mapping[str, int]
     """Probes that do not count, by outcome: over_budget, missed, abort."""
     failures: Sequence[Failure]

@@ -28,6 +28,7 @@ def _place(place: Place) -> dict[str, Any]:
         "hosting": place.hosting,
         "sent": place.sent,
         "answered": place.answered,
+        "cached": place.cached,
         "success_ratio": place.success_ratio,
         "not_sent": dict(place.not_sent),
         "failures": [
@@ -40,7 +41,7 @@ def _place(place: Place) -> dict[str, Any]:
             for each in place.failures
         ],
         "wait_mean_s": place.wait_mean_s,
-        "phases_s": None if place.phases_s is None else dict(place.phases_s),
+        "phases_s": _phases(place),
         "wait": _latency(place.wait),
         "first_content": _latency(place.first_content),
         "network": _latency(place.network),
@@ -61,6 +62,13 @@ def _place(place: Place) -> dict[str, Any]:
             if each.sent
         ],
     }
+
+
+def _phases(place: Place) -> dict[str, float | None] | None:
+    if place.phases_s is None:
+        return None
+    unknown = () if place.network else ("server", "network")
+    return {**place.phases_s, **dict.fromkeys(unknown)}
 
 
 def _latency(latency: Latency | None) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from analysis.outside.phases import COLUMNS as TIMES
 from analysis.outside.phases import phases
 from store.queries import Window
 from telemetry.probes import ProbeOutcome
-from telemetry.quantiles import FloatArray, interval_ranks, quantile
+from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
 from telemetry.sketches import IntArray
 
 COLUMNS: Final = (
@@ -51,6 +51,8 @@ class Results:
     table: pa.Table
     at_unix_ns: IntArray
     answered: BoolArray
+    measured: BoolArray
+    """Which probes the model answered, and not a cache before it."""
     counted: BoolArray
     seconds: dict[str, FloatArray]
     server_s: FloatArray
@@ -82,11 +84,13 @@ class Results:
         server = np.array(server_s, dtype=np.float64)
         width_ns = step_s * _NS
         first = window.from_unix_ns // width_ns
+        answered = cls.answered_of(table) & ~np.isnan(seconds["e2e_s"])
         last = max(first, (window.to_unix_ns - 1) // width_ns)
         return cls(
             table,
             table["at_unix_ns"].to_numpy(),
-            cls.answered_of(table) & ~np.isnan(seconds["e2e_s"]),
+            answered,
+            answered & ~cls._ended(table, [ProbeOutcome.CACHED.value]),
             ~cls._ended(table, _UNCOUNTED),
             seconds,
             server,
@@ -115,11 +119,12 @@ def place_of(results: Results, start: int, end: int) -> Place:
     rows = slice(start, end)
     table = results.table.slice(start, end - start)
     answered, counted = results.answered[rows], results.counted[rows]
-    parts = results.parts_s[rows][answered]
+    measured = results.measured[rows]
+    parts = results.parts_s[rows][measured]
     wait_s = parts.sum(axis=1)
     server_s = results.server_s[rows]
     first_s = results.seconds["first_event_s"][rows]
-    network_s = (first_s - server_s)[answered & ~np.isnan(server_s)]
+    network_s = (first_s - server_s)[measured & ~np.isnan(server_s)]
     cost = _floats(table, "cost_usd")
     ends = _floats(table, "certificate_ends_unix_s")
     ends = ends[~np.isnan(ends)]
@@ -134,6 +139,7 @@ def place_of(results: Results, start: int, end: int) -> Place:
         hosting=_hosting(server_s, cost),
         sent=good + int((counted & ~answered).sum()),
         answered=good,
+        cached=round(results.scale * int((answered & ~measured).sum())),
         not_sent=_not_sent(table, counted),
         failures=_failures(table, counted & ~answered, at),
         phases_s=dict(zip(PHASES, parts.mean(axis=0).tolist(), strict=True))
@@ -141,15 +147,15 @@ def place_of(results: Results, start: int, end: int) -> Place:
         else None,
         wait_mean_s=float(wait_s.mean()) if len(parts) else None,
         wait=_latency(wait_s),
-        first_content=_latency(results.seconds["first_content_s"][rows][answered]),
+        first_content=_latency(results.seconds["first_content_s"][rows][measured]),
         network=_latency(network_s),
-        cache=_cache(table, at, first_s, answered),
+        cache=_cache(table, at, first_s, measured),
         prompt_tokens=_total(table, "prompt_tokens", weight),
         output_tokens=_total(table, "output_tokens", weight),
         cost_usd=None if np.isnan(cost).all() else float(np.nansum(cost * weight)),
         certificate_ends_unix_s=float(ends[-1]) if len(ends) else None,
         newest_unix_ns=int(at[-1]),
-        steps=_steps(results, rows, answered, counted, wait_s),
+        steps=_steps(results, rows, wait_s),
     )
 
 
@@ -184,13 +190,13 @@ def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[Failure]
 
 
 def _cache(
-    table: pa.Table, at: IntArray, first_s: FloatArray, answered: BoolArray
+    table: pa.Table, at: IntArray, first_s: FloatArray, measured: BoolArray
 ) -> CacheEffect | None:
     """Compare each repeated prompt with the probe just before it."""
     if len(at) < 2:
         return None
     twin = table["twin"].fill_null(False).to_numpy()
-    known = answered & ~np.isnan(first_s)
+    known = measured & ~np.isnan(first_s)
     apart_ns = np.diff(at)
     # A longer time between two rows means that the probe between them is missing.
     next_to = apart_ns <= ONE_INTERVAL * np.median(apart_ns)
@@ -198,25 +204,28 @@ def _cache(
     if not again.size:
         return None
     prompt, cached = (_floats(table, name)[again] for name in ("prompt_tokens", "cached_tokens"))
+    difference_s = first_s[again] - first_s[again - 1]
+    low_s, high_s = rank_interval(difference_s, 0.5) or (None, None)
     reported = ~np.isnan(prompt) & ~np.isnan(cached) & (prompt > 0)
     return CacheEffect(
         int(again.size),
         float(np.median(first_s[again - 1])),
         float(np.median(first_s[again])),
-        float(np.median(first_s[again] - first_s[again - 1])),
+        float(np.median(difference_s)),
+        low_s,
+        high_s,
         float(cached[reported].sum() / prompt[reported].sum()) if reported.any() else None,
     )
 
 
-def _steps(
-    results: Results, rows: slice, answered: BoolArray, counted: BoolArray, wait_s: FloatArray
-) -> list[Step]:
+def _steps(results: Results, rows: slice, wait_s: FloatArray) -> list[Step]:
+    answered, counted = results.answered[rows], results.counted[rows]
     at = np.clip(
         (results.at_unix_ns[rows] - results.first_step_ns) // results.step_ns, 0, results.steps - 1
     )
     sent = np.bincount(at[counted], minlength=results.steps)
     good = np.bincount(at[answered & counted], minlength=results.steps)
-    of_wait = at[answered]
+    of_wait = at[results.measured[rows]]
     order = np.argsort(of_wait, kind="stable")
     bounds = np.searchsorted(of_wait[order], np.arange(results.steps + 1))
     return [

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from sqlalchemy import Engine
 
-from analysis.outside.answer import PHASES, Latency, OutsideAnswer, Place
+from analysis.outside.answer import NEVER_MATCHED, PHASES, Latency, OutsideAnswer, Place
 from cli.render import text
 from store.probes import newest_probe_unix_ns
 from store.queries import Window
@@ -39,7 +39,8 @@ def lines(answer: OutsideAnswer) -> Iterator[str]:
     titles = [*(NAMES.get(each, each) for each in PHASES), "mean wait"]
     yield from text.table([*head, *titles], rows, left=3, keep=3)
     rows = [[*name, *_pairs(place)] for name, place in zip(names, places, strict=True)]
-    titles = ["network P50", "P99", "paired", "new prompt", "repeated", "difference", "pairs"]
+    titles = ["network P50", "P99", "paired", "pairs", "median difference"]
+    titles += ["95% interval", "effect"]
     if any(cell != text.UNKNOWN for row in rows for cell in row[3:]):
         yield ""
         yield from text.table([*head, *titles], rows, left=3, keep=3)
@@ -92,25 +93,31 @@ def _pairs(place: Place) -> list[str]:
         cells.append(text.count(network.probes))
     if cache is None:
         return [*cells, *[text.UNKNOWN] * 4]
-    sizes = (cache.new_s, cache.repeated_s, cache.difference_s)
-    return [*cells, *map(text.seconds, sizes), text.count(cache.pairs)]
+    low, high = map(text.seconds, (cache.difference_low_s, cache.difference_high_s))
+    interval = text.UNKNOWN if cache.effect is None else f"{low} to {high}"
+    cells += [text.count(cache.pairs), text.seconds(cache.difference_s), interval]
+    return [*cells, cache.effect or text.UNKNOWN]
 
 
 def _troubles(name: str, place: Place) -> Iterator[str]:
     for each in place.failures:
         reason = printable(f"{each.error_type}: {each.sentence}", LONGEST_REASON)
         yield f"{name}: {each.probes:,} failed, last {moment(each.newest_unix_ns)}: {reason}"
+    if place.cached:
+        yield f"{name}: answered by a gateway's cache: {place.cached:,}, not in the latencies"
     for outcome, number in sorted(place.not_sent.items()):
         yield f"{name}: {number:,} {outcome}, which do not count"
 
 
 def nothing(engine: Engine, window: Window, equals: Mapping[str, str | None]) -> str:
     """Return why there is no probe to show, and what to try."""
+    newest = newest_probe_unix_ns(engine, equals)
+    if newest is None and equals:
+        return NEVER_MATCHED
     found = f"No probes due {text.span(window)}"
     if equals:
         named = ", ".join(f"{key}={text.label(value or '')}" for key, value in equals.items())
         found += f" with {named}"
-    newest = newest_probe_unix_ns(engine, equals)
     if newest is None:
         return f"{found}, and none at any other time. Start a prober: tailspan probe probes.yaml"
     ago = length(max(0, window.to_unix_ns - newest))

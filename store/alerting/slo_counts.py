@@ -50,6 +50,8 @@ class SloCount:
 
 NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-2])
 _COLUMNS: Final = ("until_unix_s", *NUMBERS)
+PROBE_DEFINITIONS: Final = "probes-"
+"""The start of the definition of an objective on probes. All others are objectives on requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,26 +210,34 @@ def keep_counts(
     return True
 
 
-def count_again(engine: Engine, from_s: int, marks: Sequence[Mark]) -> None:
+def count_again(
+    engine: Engine, from_s: int | None, marks: Sequence[Mark], probes_from_s: int | None = None
+) -> None:
     """Record that all counts after a time are incomplete, and remove these marks.
 
     Both changes are in one transaction, so that a crash cannot lose a mark. Removed objectives are
-    included, because they may be configured again.
+    included, because they may be configured again. Requests do not change the counts of probes, nor
+    the instant at which these counts begin.
 
     Args:
         engine: from `open_database`.
-        from_s: unix seconds. The new requests ended after this time.
+        from_s: unix seconds. The new requests ended after this time. None without new requests.
         marks: the marks that were read.
+        probes_from_s: the same for new probes.
     """
-    longer = select(STRETCHES).where(STRETCHES.c.until_unix_s > from_s)
+    of_probes = STRETCHES.c.definition.startswith(PROBE_DEFINITIONS)
     with writing(engine) as connection:
         rows = [
             {
                 "definition": row.definition,
-                "from_unix_s": min(row.from_unix_s, from_s),
-                "until_unix_s": from_s,
+                "from_unix_s": min(row.from_unix_s, at_s),
+                "until_unix_s": at_s,
             }
-            for row in connection.execute(_locked(engine, longer))
+            for at_s, kind in ((from_s, ~of_probes), (probes_from_s, of_probes))
+            if at_s is not None
+            for row in connection.execute(
+                _locked(engine, select(STRETCHES).where(kind, STRETCHES.c.until_unix_s > at_s))
+            )
         ]
         if rows:
             dialects.of(engine).put(connection, STRETCHES, rows)

@@ -14,6 +14,7 @@ from tests.analysis.outside.probed import (
     REFUSED,
     START_S,
     failed,
+    probe,
     probes,
     rows,
     store,
@@ -47,20 +48,32 @@ def test_regions_and_endpoints_are_rows(url: str) -> None:
     )
     assert "mean wait" in printed
     assert "network P50" in printed
+    assert "-50.0 ms to -50.0 ms  faster" in printed
 
 
 def test_the_json_is_one_object_with_phases_that_sum(url: str) -> None:
     found = json.loads(_run(url, *RANGE, "--format", "json", "--where", "region=eu-west").stdout)
     assert [each["endpoint"] for each in found["places"]] == ["chat", "claude"]
     for each in found["places"]:
-        assert sum(each["phases_s"].values()) == pytest.approx(each["wait_mean_s"])
+        known = [value for value in each["phases_s"].values() if value is not None]
+        assert sum(known) == pytest.approx(each["wait_mean_s"])
+
+
+def test_answers_of_a_gateways_cache_have_their_own_line(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/c.db"
+    store(url, [probe(n, at_unix_ns=(START_S + n) * NS, outcome="cached") for n in range(12)], [])
+    printed = _run(url, *RANGE).stdout
+    assert "answered by a gateway's cache: 12, not in the latencies" in printed
 
 
 def test_without_probes_it_says_what_to_do(url: str, tmp_path: Path) -> None:
     earlier = _run(url, "--from", "1763000000", "--to", "1763000900")
     assert "The latest was due 2025-11-20 11:19:30 UTC" in earlier.stderr
     nothing = _run(url, *RANGE, "--where", "region=moon\x1b[31m").stderr
-    assert "Start a prober: tailspan probe probes.yaml" in nothing
+    assert nothing == "No probe has ever matched these filters.\n"
+    empty = f"sqlite:///{tmp_path}/empty.db"
+    store(empty, [], [])
+    assert "Start a prober: tailspan probe probes.yaml" in _run(empty, *RANGE).stderr
     assert "\x1b" not in nothing
     wrong = _run(url, "--where", "tenant=acme")
     assert wrong.exit_code == 2

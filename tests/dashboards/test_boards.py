@@ -35,6 +35,12 @@ def test_only_generated_dashboards_are_committed() -> None:
     assert {file.stem for file in GENERATED.iterdir()} == {board.uid for board in BOARDS}
 
 
+def test_an_answer_of_a_gateways_cache_is_a_complete_answer() -> None:
+    board = next(each for each in BOARDS if each.uid == "tailspan-probes")
+    assert r"outcome=~\"stop|length|cached\"" in text(board)
+    assert r"outcome=~\"stop|length\"" not in text(board)
+
+
 @each_board
 def test_every_panel_explains_itself(board: Board) -> None:
     assert board.description.endswith(".")

@@ -1,6 +1,7 @@
 """Objectives on probes: their verdicts, and the same counts live and on /metrics."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,7 @@ def verdict(good: str, probe: Probe, where: str | None = None) -> Verdict | None
     return None if code == NOT_SELECTED else VERDICTS[code]
 
 
+CACHED = {"outcome": ProbeOutcome.CACHED}
 FAILED = {"outcome": ProbeOutcome.ERROR, "e2e_s": None, "first_content_s": None}
 
 
@@ -79,10 +81,24 @@ FAILED = {"outcome": ProbeOutcome.ERROR, "e2e_s": None, "first_content_s": None}
         ("first_content_s is unknown", {"first_content_s": None}, Verdict.GOOD),
         ("output_tokens >= 9 and cost_usd < 0.01", {}, Verdict.GOOD),
         ("wait_s <= 1", {"e2e_s": 604_800.0}, Verdict.BAD),
+        # The times of a cache are not the model's.
+        ("first_content_s <= 1", CACHED, Verdict.UNKNOWN),
+        ("first_content_s <= 0.01 and wait_s <= 5", CACHED, Verdict.UNKNOWN),
+        ("not e2e_s > 100", CACHED, Verdict.UNKNOWN),
+        ("connect_s <= 1", CACHED, Verdict.GOOD),
+        ('outcome in ("stop", "length", "cached")', CACHED, Verdict.GOOD),
     ],
 )
 def test_the_verdict_on_a_probe(good: str, changes: dict[str, Any], wanted: Verdict | None) -> None:
     assert verdict(good, probe(1, **changes)) is wanted
+
+
+def test_the_recipe_for_availability_takes_every_complete_answer() -> None:
+    document = (Path(__file__).parents[3] / "docs/probe.md").read_text()
+    (good,) = re.findall(r"For availability alone, write `good: (.*?)`", document)
+    for outcome in ProbeOutcome:
+        if outcome.succeeded:
+            assert verdict(good, probe(1, outcome=outcome)) is Verdict.GOOD
 
 
 @pytest.mark.parametrize(
@@ -222,6 +238,26 @@ def test_probes_that_arrive_late_are_counted(
         for each in groups_of(engine, asked)
     }
     assert sum(by_region.values()) >= len(results)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("by", ["", ", by: [region]"])
+def test_older_requests_do_not_move_the_start_of_the_counts(
+    store: Callable[[list[Probe]], Engine], request_row: Callable[..., Any], by: str
+) -> None:
+    """Time before the first probe would otherwise count as time without any bad probe."""
+    engine = store(_history())
+    now_s = START_S + 4 * 3600 + 4 * SETTLED_S
+    asked = objective(where=f"where: all{by}")
+    evaluator = Evaluator(engine, [asked, objective(events="requests", good="e2e_s <= 5")])
+    evaluator.evaluate(now_s)
+    with Writer(engine) as writer:
+        backfilled = request_row(received_unix_ns=(START_S - 5 * 86_400) * S)
+        writer.submit([backfilled], []).result(10)
+    evaluator.evaluate(now_s + 15)
+    for each in groups_of(engine, asked) if by else [asked]:
+        tally = read_tally(engine, each.indicator, 0, now_s)  # type: ignore[arg-type]
+        assert tally.since_s == pytest.approx(START_S, abs=30)
     engine.dispose()
 
 

@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,6 +102,58 @@ def test_a_repeated_prompt_shows_the_effect_of_the_cache(answer: OutsideAnswer) 
     assert answer.places[0].cache.pairs == 60
 
 
+def test_a_gateways_cache_is_no_latency_of_the_model(
+    opened: Callable[..., Engine], answer: OutsideAnswer
+) -> None:
+    """Every answer of the cache takes 1 ms. Only their own number shows them."""
+    (model,) = [p for p in answer.places if (p.endpoint, p.region) == ("chat", "eu-west")]
+    of_model = [p for p in probes() if (p.endpoint, p.region) == ("chat", "eu-west")]
+    fast: dict[str, Any] = {"first_event_s": 0.001, "first_content_s": 0.001, "e2e_s": 0.001}
+    of_cache = [
+        replace(each, outcome=ProbeOutcome.CACHED, **fast) if each.twin else each
+        for each in of_model
+    ]
+    (place,) = _ask(opened(of_cache)).places
+    assert (place.sent, place.answered, place.cached) == (120, 120, 60)
+    assert place.cache is None
+    assert place.first_content is not None
+    assert place.first_content.probes == 60
+    assert place.first_content.p50_s == pytest.approx(0.13)
+    assert place.wait is not None
+    assert place.wait.p50_s > 0.4
+    assert place.wait_mean_s is not None
+    assert model.wait_mean_s is not None
+    assert place.wait_mean_s > model.wait_mean_s
+    assert all(step.wait_p50_s is None or step.wait_p50_s > 0.4 for step in place.steps)
+    every = [replace(each, outcome=ProbeOutcome.CACHED, **fast) for each in of_model]
+    (place,) = _ask(opened(every)).places
+    assert (place.success_ratio, place.cached) == (1, 120)
+    assert (place.wait, place.first_content, place.phases_s, place.cache) == (None,) * 4
+
+
+def test_no_effect_of_the_prefix_cache_is_none(opened: Callable[..., Engine]) -> None:
+    rng = np.random.default_rng(5)
+
+    def effect(pairs: int, faster_s: float) -> tuple[str | None, bool]:
+        results = [
+            probe(
+                number,
+                at_unix_ns=(START_S + 10 * number) * NS,
+                twin=number % 2 == 1,
+                first_event_s=float(rng.exponential(0.05)) + 0.1 - faster_s * (number % 2),
+            )
+            for number in range(2 * pairs)
+        ]
+        (place,) = _ask(opened(results)).places
+        assert place.cache is not None
+        return place.cache.effect, place.cache.difference_low_s is None
+
+    assert effect(100, 0.0) == ("none found", False)
+    assert effect(100, 0.09) == ("faster", False)
+    assert effect(100, -0.09) == ("slower", False)
+    assert effect(7, 0.09) == (None, True)
+
+
 def test_failures_have_their_sentences_and_their_share(answer: OutsideAnswer) -> None:
     claude = next(p for p in answer.places if (p.endpoint, p.region) == ("claude", "ap-south"))
     assert (claude.sent, claude.answered) == (120, 110)
@@ -116,6 +169,9 @@ def test_the_json_has_no_value_that_json_lacks(answer: OutsideAnswer) -> None:
     written = json.loads(json.dumps(as_json(answer), allow_nan=False))
     assert [p["region"] for p in written["places"]] == ["ap-south", "eu-west"] * 2
     assert written["places"][0]["phases_s"]["server"] == pytest.approx(0.075)
+    claude = written["places"][2]["phases_s"]
+    assert (claude["server"], claude["network"]) == (None, None)
+    assert claude["not_split"] > 0
 
 
 def test_labels_select_probes(opened: Callable[..., Engine]) -> None:

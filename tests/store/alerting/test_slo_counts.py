@@ -6,6 +6,7 @@ from sqlalchemy import Engine
 from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
 from store.alerting.notifications import Notification, keep_notifications, read_notifications
 from store.alerting.slo_counts import (
+    PROBE_DEFINITIONS,
     Counted,
     SloCount,
     count_again,
@@ -115,3 +116,15 @@ def incident(fired_s: int, simulated: bool) -> IncidentRow:
 
 def notification(fired_s: int) -> Notification:
     return Notification("chat", "page", fired_s, "firing", "hook", "{}", fired_s)
+
+
+def test_new_requests_and_new_probes_count_their_own_objectives_again(engine: Engine) -> None:
+    of_probes = f"{PROBE_DEFINITIONS}b.1"
+    for definition in ("a", of_probes):
+        keep_counts(engine, definition, [], Counted(60, 120))
+    count_again(engine, 30, [])
+    assert counted(engine, "a") == Counted(30, 30)
+    assert counted(engine, of_probes) == Counted(60, 120)
+    count_again(engine, None, [], 75)
+    assert counted(engine, "a") == Counted(30, 30)
+    assert counted(engine, of_probes) == Counted(60, 75)

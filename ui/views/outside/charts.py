@@ -84,7 +84,8 @@ def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
     """Draw the median whole wait over time, with a line for each endpoint and region."""
     figure = go.Figure()
     top = 0.0
-    for place, colour in zip(foremost(answer.places), colours.ENGINES, strict=False):
+    answering = [each for each in answer.places if each.wait is not None]
+    for place, colour in zip(foremost(answering), colours.ENGINES, strict=False):
         steps = [each for each in place.steps if each.wait_p50_s is not None]
         values = [each.wait_p50_s or 0.0 for each in steps]
         top = max([top, *values])

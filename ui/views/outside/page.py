@@ -6,6 +6,7 @@ from typing import Final
 
 import streamlit as st
 
+from analysis.outside.answer import NEVER_MATCHED
 from ui.frame import navigation, selection
 from ui.frame.context import Context
 from ui.frame.navigation import choice
@@ -19,18 +20,20 @@ EVERYTHING: Final = ""
 
 ENDPOINTS_HELP: Final = (
     "The results of `tailspan probe`, by endpoint and region. Latencies are those of complete "
-    "answers. **First content** counts from the moment when the connection was ready. **Whole "
-    "wait** includes the set-up of the connection. **Managed**: the endpoint has a list price. "
+    "answers of the model. **By a cache**: answers of a gateway's cache, which are in no latency. "
+    "**First content** counts from the moment when the connection was ready. **Whole wait** "
+    "includes the set-up of the connection. **Managed**: the endpoint has a list price. "
     "**Self-hosted**: Tailspan has the server's own rows of these probes. P95 needs 73 probes."
 )
 PHASES_HELP: Final = (
-    "The mean wait of an answered probe. The phases sum to the whole wait.\n\n"
+    "The mean wait of a probe that the model answered. The phases sum to the whole wait.\n\n"
     + "\n".join(f"- **{name}**: {meaning}" for name, _, meaning in charts.PHASES.values())
     + "\n\nServer and network are separate if Tailspan has the server's row of the same probe."
 )
 TIME_HELP: Final = (
-    f"The median whole wait of answered probes. At most {charts.MOST_LINES} lines are drawn, "
-    "those with the most failures first."
+    "The median whole wait of probes that the model answered. At most "
+    f"{charts.MOST_LINES} lines are drawn: of the endpoints with answers, those with the most "
+    "failures first."
 )
 FAILURES_HELP: Final = (
     "Probes without a complete answer, with the most frequent reasons of each endpoint and region. "
@@ -39,8 +42,9 @@ FAILURES_HELP: Final = (
 PAIRS_HELP: Final = (
     "**Network**: time to the first event at the prober minus time to the first byte at the "
     "server, for probes whose row Tailspan received from the server. P99 needs 381 probes. "
-    "**Repeated**: the prober sends each prompt twice. The difference of the time to the first "
-    "event is the effect of the prefix cache; it is below 0 if the cache helps."
+    "**Median difference**: the prober sends each prompt twice. The time to the first event of the "
+    "repeated prompt, minus that of the new prompt, is the effect of the prefix cache. The cache "
+    "helps if the whole 95 % interval is below 0. The interval needs 8 pairs."
 )
 COST_HELP: Final = (
     "List price of the probes' tokens (genai-prices). Self-hosted endpoints have no list price. "
@@ -131,7 +135,7 @@ def _nothing(context: Context, found: Found) -> None:
         return
     matching = " that match the filters" if filtered else ""
     if found.latest_unix_ns is None:
-        st.html("<p class='headline'>No probe has ever matched these filters.</p>")
+        st.html(f"<p class='headline'>{NEVER_MATCHED}</p>")
     else:
         latest = wording.clock(found.latest_unix_ns, zone, date=True)
         st.html(

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 
-from analysis.outside.answer import Latency, OutsideAnswer, Place
+from analysis.outside.answer import CacheEffect, Latency, OutsideAnswer, Place
 from ui.kit import wording
 from ui.kit.wide_table import wide_table
 
 UNKNOWN: Final = wording.UNKNOWN
 DAY_S: Final = 86_400
+MOST_NAMED: Final = 3
+"""Maximum number of places in a sentence."""
 _NS: Final = 10**9
 
 START: Final = """\
@@ -49,11 +51,25 @@ def sentence(answer: OutsideAnswer) -> str:
         f"<b>{wording.exact_percent(good / sent)}</b> of {about}{wording.counted(sent, 'probe')} to"
         f" {endpoints} from {regions} got a complete answer."
     )
-    worst = min((p for p in places if p.sent), key=lambda p: p.success_ratio or 0.0)
-    if worst.answered < worst.sent:
-        failed = f"{worst.sent - worst.answered:,} of {worst.sent:,} probes failed"
-        said += f" Worst: {wording.for_html(name(worst), 80)}, {failed}."
-    return said
+    return said + _worst(places)
+
+
+def _worst(places: Sequence[Place]) -> str:
+    """Return the sentence about the places with the lowest share of answers; "" without one."""
+    ratios = [p.success_ratio for p in places if p.success_ratio is not None]
+    lowest = min(ratios)
+    worst = [p for p in places if p.success_ratio == lowest]
+    if lowest == 1 or len(ratios) == 1:
+        return ""
+    names = ", ".join(wording.for_html(name(p), 80) for p in worst[:MOST_NAMED])
+    if len(worst) > MOST_NAMED:
+        names += f" and {len(worst) - MOST_NAMED:,} more"
+    if len(worst) == 1:
+        (p,) = worst
+        return f" Worst: {names}, {p.sent - p.answered:,} of {p.sent:,} probes failed."
+    if not lowest:
+        return f" {len(worst):,} places have no answer: {names}."
+    return f" Worst, each with {wording.exact_percent(lowest)} answered: {names}."
 
 
 def notes(answer: OutsideAnswer) -> list[str]:
@@ -69,6 +85,8 @@ def notes(answer: OutsideAnswer) -> list[str]:
             f"{answer.left_out:,} more, with fewer failures, are not shown. Choose a region or an"
             " endpoint to see them."
         )
+    if cached := sum(p.cached for p in answer.places):
+        said.append(f"Answered by a gateway's cache: {cached:,}. The latencies leave them out.")
     if against := _against(answer.places):
         said.append(against)
     return said
@@ -101,13 +119,13 @@ def _against(places: Sequence[Place]) -> str:
 
 def endpoints(places: Sequence[Place], at_unix_ns: int) -> str:
     """Return one row per endpoint and region."""
-    heads = ["endpoint", "region", "model", "hosting", "probes", "answered", "first content P50"]
-    heads += ("P95", "whole wait P50", "P95", "network P50", "latest")
+    heads = ["endpoint", "region", "model", "hosting", "probes", "answered", "by a cache"]
+    heads += ("first content P50", "P95", "whole wait P50", "P95", "network P50", "latest")
     rows = []
     for p in places:
         network = UNKNOWN if p.network is None else wording.seconds(p.network.p50_s)
         cells = [*_names(p), wording.for_html(p.model or UNKNOWN), HOSTING[p.hosting]]
-        cells += [f"{p.sent:,}", wording.exact_percent(p.success_ratio)]
+        cells += [f"{p.sent:,}", wording.exact_percent(p.success_ratio), f"{p.cached:,}"]
         cells += [*_points(p.first_content), *_points(p.wait), network]
         rows.append([*cells, _ago(p.newest_unix_ns, at_unix_ns)])
     return _table(heads, rows)
@@ -135,13 +153,13 @@ def failures(places: Sequence[Place], zone: tzinfo) -> str:
 
 def network_and_cache(places: Sequence[Place]) -> str:
     """Return network times and the effect of the prefix cache; "" if both are unknown."""
-    heads = ["endpoint", "region", "network P50", "P99", "paired probes", "new prompt"]
-    heads += ("repeated", "difference", "pairs", "cached")
+    heads = ["endpoint", "region", "network P50", "P99", "paired probes", "median difference"]
+    heads += ("95 % interval", "effect", "cached")
     rows = []
     for p in places:
         if p.network is None and p.cache is None:
             continue
-        cells = [*_names(p), *[UNKNOWN] * 8]
+        cells = [*_names(p), *[UNKNOWN] * 7]
         if p.network is not None:
             cells[2:5] = [
                 wording.seconds(p.network.p50_s),
@@ -149,15 +167,22 @@ def network_and_cache(places: Sequence[Place]) -> str:
                 f"{p.network.probes:,}",
             ]
         if p.cache is not None:
+            pairs = wording.counted(p.cache.pairs, "pair")
             cells[5:] = [
-                wording.seconds(p.cache.new_s),
-                wording.seconds(p.cache.repeated_s),
-                wording.growth(p.cache.difference_s),
-                f"{p.cache.pairs:,}",
+                f"{wording.growth(p.cache.difference_s)} of {pairs}",
+                _interval(p.cache),
+                p.cache.effect or UNKNOWN,
                 wording.percent(p.cache.cached_ratio),
             ]
         rows.append(cells)
     return _table(heads, rows) if rows else ""
+
+
+def _interval(cache: CacheEffect) -> str:
+    if cache.effect is None:
+        return UNKNOWN
+    low, high = map(wording.growth, (cache.difference_low_s, cache.difference_high_s))
+    return f"{low} to {high}"
 
 
 def cost(answer: OutsideAnswer, at_unix_ns: int) -> str:

@@ -1,3 +1,4 @@
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,8 +44,55 @@ def test_regions_are_side_by_side_with_the_finding_first(page: Open, url: str) -
     assert "Worst: claude from ap-south, 10 of 120 probes failed." in said
     assert "eu-west: self-hosted chat" in said
     assert "managed claude" in said
-    for words in (REFUSED, "−50.0 ms", "64 %", "2030-03-17"):
+    for words in (
+        REFUSED,
+        "−50.0 ms of 60 pairs",
+        "−50.0 ms to −50.0 ms",
+        "faster",
+        "64 %",
+        "2030-03-17",
+    ):
         assert words in said
+
+
+def _many(answering: int, failing: int) -> list[Probe]:
+    """Twenty probes of each endpoint."""
+    return [
+        (failed if place >= answering else probe)(
+            20 * place + number, at_unix_ns=(START_S + 60 * number) * NS, endpoint=f"e{place:02}"
+        )
+        for place in range(answering + failing)
+        for number in range(20)
+    ]
+
+
+def test_endpoints_with_answers_are_drawn_although_many_fail(page: Open, tmp_path: Path) -> None:
+    test = page(_stored(tmp_path, _many(2, 12)), **RANGE)
+    (waits,) = [each for each in test.get("plotly_chart") if "median whole wait" in each.proto.spec]
+    lines = json.loads(waits.proto.spec)["data"]
+    assert [each["name"] for each in lines] == ["e00 from eu-west", "e01 from eu-west"]
+    assert all(each["customdata"] for each in lines)
+
+
+def test_places_without_an_answer_are_named_together(page: Open, tmp_path: Path) -> None:
+    said = markup(page(_stored(tmp_path, _many(1, 8)), **RANGE))
+    assert (
+        "8 places have no answer: e01 from eu-west, e02 from eu-west, e03 from eu-west and 5"
+        in (said)
+    )
+    assert "Worst" not in said
+    said = markup(page(f"sqlite:///{tmp_path}/t.db", **RANGE, endpoint="e01"))
+    assert "got a complete answer.</p>" in said
+
+
+def test_answers_of_a_gateways_cache_have_their_own_number(page: Open, tmp_path: Path) -> None:
+    results = [
+        probe(n, at_unix_ns=(START_S + n) * NS, outcome="cached", first_content_s=0.0012)
+        for n in range(12)
+    ]
+    said = markup(page(_stored(tmp_path, results), **RANGE))
+    assert "Answered by a gateway's cache: 12. The latencies leave them out." in said
+    assert "1.20 ms" not in said
 
 
 def test_the_filters_are_part_of_the_address(page: Open, url: str) -> None:
