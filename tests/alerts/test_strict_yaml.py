@@ -45,7 +45,7 @@ def test_a_value_keeps_its_text_and_its_line() -> None:
 def test_hostile_text_is_refused(text: str, wanted: str) -> None:
     with pytest.raises(DocumentError, match=wanted) as caught:
         read_documents(text, "f.yaml")
-    assert caught.value.line >= 1
+    assert (caught.value.line or 0) >= 1
 
 
 def test_a_line_is_named_where_the_error_is() -> None:
