@@ -129,9 +129,9 @@ def _nothing(context: Context, found: Found) -> None:
     if found.latest_unix_ns is None and not filtered:
         st.html("<p class='headline'><b>No probe has reported yet.</b></p>")
         st.markdown("Write the endpoints to a file, `probes.yaml`. `HOST` is this machine:")
-        st.code(words.EXAMPLE, language="yaml")
+        st.code(words.EXAMPLE, language="yaml", wrap_lines=True)
         st.markdown("Then install the prober where your users are, and start it:")
-        st.code(words.START, language="bash")
+        st.code(words.START, language="bash", wrap_lines=True)
         return
     matching = " that match the filters" if filtered else ""
     if found.latest_unix_ns is None:
