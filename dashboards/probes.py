@@ -27,6 +27,17 @@ def _results(*also: str, over: str = "$__range", by: str = "") -> str:
     return f"sum{grouped} (increase({of(RESULTS, PROBES, *also)}[{over}]))"
 
 
+def _by_place(title: str, description: str, query: str) -> Panel:
+    """Return a panel of seconds with one series for each endpoint and region."""
+    return Panel(
+        title=title,
+        description=description,
+        unit=Unit.SECONDS,
+        page="outside",
+        queries=(Query(query, _PLACE),),
+    )
+
+
 BOARD: Final = Board(
     uid="tailspan-probes",
     title="Tailspan / Probes",
@@ -154,46 +165,32 @@ BOARD: Final = Board(
                         ),
                     ),
                 ),
-                Panel(
-                    title="Whole wait, by endpoint and region",
-                    description="The wait of the latest probe with the set-up of its connection.",
-                    unit=Unit.SECONDS,
-                    page="outside",
-                    queries=(Query(f"sum by ({_BY}) ({of(DURATION, PROBES)})", _PLACE),),
+                _by_place(
+                    "Whole wait, by endpoint and region",
+                    "The wait of the latest probe with the set-up of its connection.",
+                    f"sum by ({_BY}) ({of(DURATION, PROBES)})",
                 ),
-                Panel(
-                    title="First content, by endpoint and region",
-                    description=(
-                        "Connection ready to first content token of the latest probe. An answer of"
-                        " reasoning alone has no value."
-                    ),
-                    unit=Unit.SECONDS,
-                    page="outside",
-                    queries=(
-                        Query(f"max by ({_BY}) ({of(GAUGES['first_content_s'], PROBES)})", _PLACE),
-                    ),
+                _by_place(
+                    "First content, by endpoint and region",
+                    "Connection ready to first content token of the latest probe. An answer of"
+                    " reasoning alone has no value.",
+                    f"max by ({_BY}) ({of(GAUGES['first_content_s'], PROBES)})",
                 ),
-                Panel(
-                    title="Longest gap, by endpoint and region",
-                    description="The longest time between two events with tokens.",
-                    unit=Unit.SECONDS,
-                    page="outside",
-                    queries=(Query(f"max by ({_BY}) ({of(GAUGES['itl_max_s'], PROBES)})", _PLACE),),
+                _by_place(
+                    "Longest gap, by endpoint and region",
+                    "The longest time between two events with tokens.",
+                    f"max by ({_BY}) ({of(GAUGES['itl_max_s'], PROBES)})",
                 ),
             ),
         ),
         Row(
             title="Prober",
             panels=(
-                Panel(
-                    title="Time since the latest probe",
-                    description=(
-                        "If it is longer than the interval in the prober's file, the prober has"
-                        " stopped, or the budget of the day is spent."
-                    ),
-                    unit=Unit.SECONDS,
-                    page="outside",
-                    queries=(Query(f"time() - max by ({_BY}) ({of(LAST, PROBES)})", _PLACE),),
+                _by_place(
+                    "Time since the latest probe",
+                    "If it is longer than the interval in the prober's file, the prober has"
+                    " stopped, or the budget of the day is spent.",
+                    f"time() - max by ({_BY}) ({of(LAST, PROBES)})",
                 ),
                 Panel(
                     title="Results without a series",

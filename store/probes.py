@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Engine, and_, func, literal, or_, select
 from sqlalchemy.exc import DBAPIError
 
 from store import dialects
-from store.columns.request_columns import FEW_ROWS, encoded_schema
+from store.columns.request_columns import encoded_schema, has_few_rows
 from store.connections import reading
 from store.errors import NotQuick
 from store.queries import Window, fetched
@@ -120,10 +120,9 @@ def _table(
     statements = [select(*(PROBES.c[name] for name in columns)).where(*each) for each in parts]
     schema = pa.schema([(name, arrow_type(name, Probe)) for name in columns])
     encoded = encoded_schema(schema)
-    some = select(PROBES.c[_AT]).where(*parts[0]).limit(FEW_ROWS).subquery()
     try:
         with reading(engine) as connection:
-            few = (connection.scalar(select(func.count()).select_from(some)) or 0) < FEW_ROWS
+            few = has_few_rows(connection, select(PROBES.c[_AT]).where(*parts[0]))
         if few:
             raise NotQuick("there are few rows")
         found = dialects.of(engine).read_columns(engine, statements, encoded)

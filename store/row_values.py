@@ -9,7 +9,7 @@ from enum import StrEnum
 from math import isfinite
 from operator import attrgetter
 
-from store.schema import GPUS, IN_FLIGHT, OPERATIONS, PROBES, SAMPLES, STARTS, Field, fields_of
+from store.schema import GPUS, IN_FLIGHT, SAMPLES, STARTS, Field, fields_of
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
@@ -91,42 +91,13 @@ def start_values(row: EngineStart) -> Values:
     return _START_VALUES(row)
 
 
-def probe_values(row: Probe) -> Values:
+def checked_values(row: ApplicationOperation | CacheLookup | Probe) -> Values:
     """Return the values of a row in the order of the table's columns.
 
     Raises:
         ValueError: the row is invalid.
     """
-    values = values_of(row)
-    if reason := flaw(Probe, values):
-        raise ValueError(reason)
-    place = PROBES.columns.keys().index("outcome")
-    return (*values[:place], str(row.outcome), *values[place + 1 :])
-
-
-def operation_values(row: ApplicationOperation) -> Values:
-    """Return the values of a row in the order of the table's columns.
-
-    Raises:
-        ValueError: the row is invalid.
-    """
-    values = values_of(row)
-    if reason := flaw(ApplicationOperation, values):
-        raise ValueError(reason)
-    place = OPERATIONS.columns.keys().index("operation")
-    return (*values[:place], str(row.operation), *values[place + 1 :])
-
-
-def lookup_values(row: CacheLookup) -> Values:
-    """Return the values of a row in the order of the table's columns.
-
-    Raises:
-        ValueError: the row is invalid.
-    """
-    values = values_of(row)
-    if reason := flaw(CacheLookup, values):
-        raise ValueError(reason)
-    return tuple(str(each) if isinstance(each, StrEnum) else each for each in values)
+    return tuple(str(each) if isinstance(each, StrEnum) else each for each in _valid(row))
 
 
 def in_flight_values(row: InFlightRequest) -> dict[str, object]:
@@ -135,10 +106,8 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
     Raises:
         ValueError: the row is invalid.
     """
-    values = values_of(row)
-    if reason := flaw(InFlightRequest, values):
-        raise ValueError(reason)
-    return {**dict(zip(IN_FLIGHT.columns.keys(), values, strict=True)), "source": str(row.source)}
+    values = dict(zip(IN_FLIGHT.columns.keys(), _valid(row), strict=True))
+    return {**values, "source": str(row.source)}
 
 
 def values_of(
@@ -152,6 +121,13 @@ def values_of(
 ) -> Values:
     """Return the values of a row's fields in order, without checks."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
+
+
+def _valid(row: ApplicationOperation | CacheLookup | InFlightRequest | Probe) -> Values:
+    values = values_of(row)
+    if reason := flaw(type(row), values):
+        raise ValueError(reason)
+    return values
 
 
 def _refuse(row_type: type, rows: Sequence[Values]) -> None:

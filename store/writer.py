@@ -24,12 +24,10 @@ from store.probes import LASTING, LONGEST_S
 from store.requests.in_flight import keep_reports, remove_ended
 from store.rollups.marks import REQUESTED, SAMPLED, mark_minutes
 from store.row_values import (
+    checked_values,
     flaw,
     gpu_values,
     in_flight_values,
-    lookup_values,
-    operation_values,
-    probe_values,
     request_values,
     sample_values,
     start_values,
@@ -50,8 +48,8 @@ from telemetry.tasks import Task
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
 CAPACITY_ROWS = 200_000
-"""Maximum number of waiting rows. They use at most a few hundred MB, and are written within a few
-seconds.
+"""Maximum number of rows in the queue. They use at most a few hundred MB, and are written within a
+few seconds.
 """
 
 _log = logging.getLogger(__name__)
@@ -229,9 +227,9 @@ class Writer:
             starts = [start_values(row) for each in group for row in each.starts]
             gpus = [gpu_values(row) for each in group for row in each.gpus]
             in_flight = [in_flight_values(row) for each in group for row in each.in_flight]
-            probes = [probe_values(row) for each in group for row in each.probes]
-            operations = [operation_values(row) for each in group for row in each.operations]
-            lookups = [lookup_values(row) for each in group for row in each.lookups]
+            probes = [checked_values(row) for each in group for row in each.probes]
+            operations = [checked_values(row) for each in group for row in each.operations]
+            lookups = [checked_values(row) for each in group for row in each.lookups]
             with self._engine.begin() as connection:
                 if requests:
                     self._add_requests(connection, requests)

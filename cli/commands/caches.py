@@ -1,7 +1,6 @@
 """`tailspan caches`: what caches before the model answered."""
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,11 @@ from analysis.caches import (
     Times,
     answer_caches,
 )
-from cli.options import time_range
 from cli.options.price_files import prices_of
-from cli.options.question import equals_of
+from cli.options.question import ask, dimensions_of
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, prices_option, time_options
 from cli.render import caches as caches_text
-from store.database import open_database
 from telemetry.cache_lookups import CacheResult
 
 
@@ -80,19 +77,15 @@ def caches(
     range, at the current prices, or of its model if the tenant has none. The cost of lookups and
     embeddings is not subtracted.
     """
-    dimensions, equals = _dimensions(by), equals_of(where, LABELS)
-    try:
-        window = time_range.window(last, start, end, time.time_ns())
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    dimensions = dimensions_of(by, LABELS, "lookups")
     in_force = prices_of(prices)
-    engine = open_database(database, create=False)
-    click.get_current_context().call_on_close(engine.dispose)
-    found = answer_caches(engine, CachesQuestion(window, in_force, dimensions, equals))
+    asked = ask(last, start, end, where, database, LABELS)
+    question = CachesQuestion(asked.window, in_force, dimensions, asked.equals)
+    found = answer_caches(asked.engine, question)
     if form == "json":
         click.echo(json.dumps(as_json(found, dimensions), allow_nan=False))
     elif found.total is None:
-        click.echo(caches_text.nothing(window, found.reports), err=True)
+        click.echo(caches_text.nothing(asked.window, found.reports), err=True)
     else:
         for line in caches_text.lines(found, dimensions):
             click.echo(line)
@@ -142,15 +135,3 @@ def _group(group: CacheGroup, by: Sequence[str]) -> dict[str, Any]:
 
 def _times(times: Times) -> dict[str, float | int | None]:
     return {"p50": times.p50_s, "p95": times.p95_s, "number": times.number}
-
-
-def _dimensions(by: str) -> list[str]:
-    names = [name.strip() for name in by.split(",")] if by.strip() else []
-    for name in names:
-        if name not in LABELS:
-            raise click.UsageError(
-                f"--by {by!r}: lookups cannot be grouped by {name!r}; allowed: {', '.join(LABELS)}"
-            )
-        if names.count(name) > 1:
-            raise click.UsageError(f"--by {by!r}: {name} is given twice")
-    return names

@@ -1,16 +1,14 @@
 """`tailspan cost`: print the bill of a time range by category."""
 
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.options import time_range
 from cli.options.price_files import prices_of
-from cli.options.question import equals_of, where_option
+from cli.options.question import ask, dimensions_of, where_option
 from cli.options.settings import config_option
 from cli.options.shared import (
     database_option,
@@ -20,7 +18,6 @@ from cli.options.shared import (
     time_options,
 )
 from cli.render import cost as cost_text
-from store.database import open_database
 
 if TYPE_CHECKING:
     from analysis.cost import CostAnswer
@@ -99,28 +96,23 @@ def cost(
     from alerts.openslo.reader import OBJECTIVES, load
     from analysis.cost import CostQuestion, answer_cost
 
-    dimensions, equals = _dimensions(by), equals_of(where, LABELS)
-    try:
-        window = time_range.window(last, start, end, time.time_ns())
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    dimensions = dimensions_of(by, DIMENSIONS, "costs")
     in_force = prices_of(prices)
     try:
         in_force_objectives = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
-    engine = open_database(database, create=False)
-    click.get_current_context().call_on_close(engine.dispose)
+    asked = ask(last, start, end, where, database, LABELS)
     question = CostQuestion(
-        window, in_force, dimensions, where=equals, objectives=in_force_objectives
+        asked.window, in_force, dimensions, where=asked.equals, objectives=in_force_objectives
     )
-    found = answer_cost(engine, question)
+    found = answer_cost(asked.engine, question)
     if form == "json":
-        click.echo(json.dumps(as_json(found, equals), allow_nan=False))
+        click.echo(json.dumps(as_json(found, asked.equals), allow_nan=False))
     elif found.bill.total is None and not found.bill.unpriced:
-        click.echo(cost_text.nothing(engine, window), err=True)
+        click.echo(cost_text.nothing(asked.engine, asked.window), err=True)
     else:
-        for line in cost_text.lines(found, equals):
+        for line in cost_text.lines(found, asked.equals):
             click.echo(line)
 
 
@@ -248,16 +240,3 @@ def _group(
         "usd_per_hour": usd_per_hour(group.usd, bill),
         "managed_usd": managed_usd,
     }
-
-
-def _dimensions(by: str) -> list[str]:
-    names = [name.strip() for name in by.split(",")] if by.strip() else []
-    for name in names:
-        if name not in DIMENSIONS:
-            raise click.UsageError(
-                f"--by {by!r}: costs cannot be grouped by {name!r};"
-                f" allowed: {', '.join(DIMENSIONS)}"
-            )
-        if names.count(name) > 1:
-            raise click.UsageError(f"--by {by!r}: {name} is given twice")
-    return names

@@ -1,16 +1,13 @@
 """`tailspan outside`: print what users of each region have from each endpoint."""
 
 import json
-import time
 
 import click
 
-from cli.options import time_range
-from cli.options.question import equals_of
+from cli.options.question import ask
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, time_options
 from cli.render import outside as outside_text
-from store.database import open_database
 from store.probes import LABELS
 
 
@@ -57,18 +54,12 @@ def outside(
     from analysis.outside.as_json import as_json
     from analysis.outside.outside import answer_outside
 
-    equals = equals_of(where, LABELS)
-    try:
-        window = time_range.window(last, start, end, time.time_ns())
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    engine = open_database(database, create=False)
-    click.get_current_context().call_on_close(engine.dispose)
-    found = answer_outside(engine, OutsideQuestion(window, equals))
+    asked = ask(last, start, end, where, database, LABELS)
+    found = answer_outside(asked.engine, OutsideQuestion(asked.window, asked.equals))
     if form == "json":
         click.echo(json.dumps(as_json(found), allow_nan=False))
     elif not found.places:
-        click.echo(outside_text.nothing(engine, window, equals), err=True)
+        click.echo(outside_text.nothing(asked.engine, asked.window, asked.equals), err=True)
     else:
         for line in outside_text.lines(found):
             click.echo(line)

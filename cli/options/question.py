@@ -61,8 +61,17 @@ def ask(
     end: str | None,
     where: Sequence[str],
     database: str | None,
+    labels: Sequence[str] = queries.REQUEST_LABELS,
 ) -> Question:
     """Open the database and parse the options.
+
+    Args:
+        last: the value of `--last`.
+        start: the value of `--from`.
+        end: the value of `--to`.
+        where: the values of `--where`.
+        database: the value of `--database`.
+        labels: the labels that `--where` may name.
 
     Raises:
         click.UsageError: a value is malformed.
@@ -72,7 +81,7 @@ def ask(
         window = time_range.window(last, start, end, time.time_ns())
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    equals = equals_of(where)
+    equals = equals_of(where, labels)
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
     return Question(engine, window, equals)
@@ -107,6 +116,29 @@ def equals_of(
             )
         equals[label] = value or None
     return equals
+
+
+def dimensions_of(by: str, labels: Sequence[str], grouped: str) -> list[str]:
+    """Parse the labels of `--by`.
+
+    Args:
+        by: LABEL,LABEL.
+        labels: the allowed labels.
+        grouped: what is grouped, for errors.
+
+    Raises:
+        click.UsageError: a label is unknown or repeated.
+    """
+    names = [name.strip() for name in by.split(",")] if by.strip() else []
+    for name in names:
+        if name not in labels:
+            raise click.UsageError(
+                f"--by {by!r}: {grouped} cannot be grouped by {name!r};"
+                f" allowed: {', '.join(labels)}"
+            )
+        if names.count(name) > 1:
+            raise click.UsageError(f"--by {by!r}: {name} is given twice")
+    return names
 
 
 def silence(engine: Engine, to_unix_ns: int) -> str | None:

@@ -8,11 +8,11 @@ If it is not available, the slower query is used, and `slow_because` returns the
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import ColumnElement, Engine, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, Select, func, select
 from sqlalchemy.exc import DBAPIError
 
 from store import dialects
@@ -125,15 +125,20 @@ def encoded_schema(schema: pa.Schema) -> pa.Schema:
     )
 
 
+def has_few_rows(connection: Connection, rows: Select[Any]) -> bool:
+    """Return whether a query has fewer rows than the quick way of reading needs."""
+    some = rows.limit(FEW_ROWS).subquery()
+    return (connection.scalar(select(func.count()).select_from(some)) or 0) < FEW_ROWS
+
+
 def _parts(engine: Engine, window: Window, number: int) -> list[Window]:
     """Split a window into parts with about the same number of rows.
 
     Empty if the window has few rows.
     """
     received, inside = REQUESTS.c.received_unix_ns, _inside(window)
-    some = select(received).where(*inside).limit(FEW_ROWS)
     with reading(engine) as connection:
-        if (connection.scalar(select(func.count()).select_from(some.subquery())) or 0) < FEW_ROWS:
+        if has_few_rows(connection, select(received).where(*inside)):
             return []
         rows = connection.scalar(select(func.count()).where(*inside)) or 0 if number > 1 else 0
         bounds = [
