@@ -50,7 +50,8 @@ from diagnosis.inputs.arrow import samples_of
 REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
-"""Target values: false verdicts at one look and over all looks, changes found, and coverage."""
+"""Target values: the maximum share of false verdicts at one look and over all looks, the minimum
+share of changes that are found, and the minimum share of intervals that contain the truth."""
 ASKED: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40

@@ -37,8 +37,8 @@ class Prefixes:
     request."""
     common: BoolArray | None = None
     """(m,) whether the segment is common to many users, such as a system prompt. If a row is
-    selected more than once, each repetition belongs to another user. It has the same common
-    segments, and shares other segments only with the same repetition of other rows. None: repeated
+    selected more than once, each copy belongs to a different user. The copies have the same
+    common segments. They share other segments only with the same copy of other rows. None: repeated
     rows are equal prompts."""
 
     def __post_init__(self) -> None:

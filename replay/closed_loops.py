@@ -22,9 +22,9 @@ from replay.arrivals import FloatArray, IntArray
 LEAST_REQUESTS: Final = 50
 """Minimum number of requests of a tenant. With fewer, the error of the variance exceeds 20 %."""
 MOST_DISPERSION: Final = 0.2
-"""Maximum ratio of variance to mean of the number of requests in flight. The ratio is 1 for
-independent users: in 1,000 Poisson samples of 50 requests with a mean of 2 or more, it was never
-below 0.25 (tests/replay/test_closed_loops.py)."""
+"""Maximum ratio of variance to mean of the number of requests in flight. For independent
+users, the expected ratio is 1, and the lowest ratio of 1,000 Poisson samples of 50 requests with a
+mean of 2 or more was 0.25 (tests/replay/test_closed_loops.py)."""
 LEAST_IN_FLIGHT: Final = 1.5
 """Minimum mean number of requests in flight. At low rates, the mean is near 1 for any traffic."""
 MOST_CORRELATION: Final = -0.5

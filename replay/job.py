@@ -1,4 +1,7 @@
-"""Define a request inside the engine: lengths and prefix as inputs, times and shares as results."""
+"""A request inside the modelled engine.
+
+Its lengths and its prefix are inputs. The replay writes its times and its shares of the steps.
+"""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field

@@ -155,8 +155,8 @@ def asked_apart(engine: Engine) -> Ask:
 def find(
     engine: Engine, objective: Objective, incident: IncidentRow, at_s: int
 ) -> Iterator[str | None]:
-    """Yield a sentence, or None if the objective has no latency target or no cause is found. Then
-    replay the causes, and yield the sentence with the share by replay."""
+    """Yield a sentence about the likely cause, or None if the objective has no latency target or no
+    cause is found. Then replay the causes, and yield the sentence with the share by replay."""
     found = incident_verdict(engine, objective, incident, at_s)
     yield None if found is None else found.sentence
     if found is not None:
@@ -165,8 +165,10 @@ def find(
 
 
 def main() -> None:
-    """Read the question on standard input, and print each sentence as a line. Runs within the
-    limits."""
+    """Read the pickled question from standard input, and print each sentence as one line of JSON.
+
+    The process has limits of memory and time.
+    """
     from store.database import open_database
 
     child_process.limit_memory(MOST_BYTES)

@@ -27,7 +27,7 @@ def create(path: Path) -> None:
 
 
 def tighten(paths: Iterable[Path], report: Callable[[str], None]) -> None:
-    """Remove other users' rights to existing files and folders, and report each change."""
+    """Remove other users' permissions on existing files and folders, and report each change."""
     for path in paths:
         try:
             mode = path.stat().st_mode & 0o777

@@ -13,8 +13,8 @@ def wilson(successes: int, trials: int, z: float = Z_95) -> tuple[float, float] 
     """Return the interval of a proportion, 95 % for z = 1.96, or None without trials.
 
     The trials count as independent. For 10 to 2,000 trials the exact (binomial) coverage is 95.0 %
-    to 95.4 % on average over all proportions. For proportions from 5 % to 95 % it is at least
-    92.7 % from 100 trials on, and 89 % from 10 trials on.
+    to 95.4 % on average over all proportions. For proportions of 5 % to 95 %, the coverage is
+    at least 92.7 % with 100 or more trials, and at least 89 % with 10 or more trials.
 
     Raises:
         ValueError: the number of successes is negative or exceeds the number of trials.

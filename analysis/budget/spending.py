@@ -103,8 +103,8 @@ def spend(budget: Budget, seconds: FloatArray, known: Sequence[str]) -> Spending
 
     Args:
         budget: the budget.
-        seconds: (n, parts) the parts of each request, n at least 1.
-        known: the layers that were measured.
+        seconds: (n, parts) seconds that each request spent in each part; n is at least 1.
+        known: the names of the layers that were measured.
     """
     latency_s = seconds[:, parts_in(known)].sum(axis=1)
     number = ceil(latency_s.size * _share(budget.percentile) - 1e-9)

@@ -119,7 +119,7 @@ def first(reasons: Sequence[str]) -> str:
 
 
 def _size(answer: Decided) -> str:
-    """Return a change that is worse or better, with its interval."""
+    """Format the size of a change: `12 % worse [8, 15]`."""
     found = answer.decision
     assert found.ratio is not None
     assert found.change_ratio is not None

@@ -16,8 +16,9 @@ from analysis.recorded_traffic import Recorded
 from replay.arrivals import FloatArray
 
 _MOST_KEPT: Final = 0.9
-"""The cache has evicted repeated tokens if it contains less than this multiple of the baseline's
-share. In 58 simulated cases without a fault of cache or lengths, the smallest multiple was 0.97."""
+"""Evictions are reported if the share of the repeated tokens that the cache contains is below this
+multiple of the same share in the baseline. In 58 simulated cases without a fault of cache or
+lengths, the smallest multiple was 0.97."""
 
 _TAKE_BLOCKS: Final = (
     *(Kind.BLOCKS, Kind.OUTGROWN_BLOCKS, Kind.PROMPTS, Kind.OUTPUTS),

@@ -1,4 +1,4 @@
-"""Limits the stored operations of one trace, so that no trace can fill the table.
+"""Limits the number of stored operations per trace, so that one trace cannot fill the table.
 
 The memory is limited too: only the newest spans of all traces are remembered. A repeated span is
 not counted again, so a retry of a message is accepted as the first time.

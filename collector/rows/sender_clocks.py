@@ -38,7 +38,8 @@ from collector.rows.clock_correction import TOLERANCE_NS, Correction, Lead, end_
 from telemetry.corroborated_time import CorroboratedClock
 
 REMEMBERED: Final = 16
-"""Number of stored leads per sender. A server sends a message about once a second."""
+"""Number of measured clock leads that are stored per sender. A server sends a message about once a
+second."""
 FEWEST: Final = 3
 """Minimum number of messages before all rows of a sender are corrected.
 
@@ -60,7 +61,7 @@ MOST_REPEATS: Final = 100_000
 """Maximum number of rows with a stored correction, in case they are sent again (20 MB)."""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
-"""Name of all senders beyond `MOST_SOURCES`."""
+"""The common name of all further senders when `MOST_SOURCES` senders are tracked."""
 
 
 @dataclass(slots=True)

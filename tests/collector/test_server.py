@@ -524,7 +524,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def _span_json(trace_id: str) -> dict[str, Any]:
-    """Return a request's span, written by hand."""
+    """Return a hand-written OTLP/JSON span of one request."""
     return {
         "traceId": trace_id,
         "spanId": "00f067aa0ba902b7",

@@ -185,7 +185,10 @@ def slower_where(replicas: tuple[str, ...], times: float) -> Requests:
 
 
 def asking_for_adapters(kinds: int, longer: float = 1.0) -> Requests:
-    """Let all requests need an adapter, with more kinds in the window; outputs may be longer."""
+    """Return requests that need an adapter: one of 3 before the window, one of `kinds` in it.
+
+    `longer` multiplies the output tokens in the window.
+    """
     requests = quiet()
     draw = np.random.default_rng(4)
     late = requests.received_unix_ns >= WINDOW.from_unix_ns

@@ -275,7 +275,8 @@ channels:
     sent_s = int(signed.split(",")[0].removeprefix("t="))
     assert signed == signature("a key of the test", asked.body, sent_s)
 
-    # The alert would end after ten minutes without bad requests; the test does not wait.
+    # An alert ends after ten minutes without bad requests. The test does not wait that long, but
+    # evaluates the alert ten minutes later.
     engine = open_database(f"sqlite:///{tmp_path}/var/tailspan.db")
     objectives = load([tmp_path / "objective.yaml"]).objectives
     channels = load_configuration(tmp_path / "notify.yaml", environ).channels

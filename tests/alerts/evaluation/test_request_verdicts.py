@@ -114,7 +114,7 @@ def test_an_abort_during_an_answer_is_judged_by_what_was_sent(
 def test_a_verdict_that_an_abort_cannot_change_is_decided(
     request_row: Make, good: str, about: dict[str, object], verdict: Verdict
 ) -> None:
-    """Without the abort, a running phase would have been longer."""
+    """An abort ends the current phase early, so its recorded duration is a lower bound."""
     assert judge(parse(good, GOOD), left(request_row, **about)) is verdict
 
 

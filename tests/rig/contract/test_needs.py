@@ -66,7 +66,7 @@ def test_a_missing_method_or_class_is_missing(make_tree: MakeTree, text: str) ->
 
 
 def test_a_return_annotation_is_compared(make_tree: MakeTree) -> None:
-    """With `None` instead of `list[str]`, the plugin would have nothing to read."""
+    """The plugin reads the list that `abort` returns, so `None` is reported as different."""
     need = Method("A", "abort", returns="list[str]")
     tree = make_tree({"a.py": "class A:\n    def abort(self) -> None: ..."})
     assert need.check(tree, ("a.py",)).status == "different"

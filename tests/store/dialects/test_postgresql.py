@@ -20,7 +20,7 @@ Requests = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def away(postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
-    """Stop the server for a test, and start it again afterwards."""
+    """Yield a server that the test may stop, and start it again afterwards."""
     yield postgresql
     postgresql.stop("immediate")
     postgresql.start()
