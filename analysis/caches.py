@@ -13,9 +13,10 @@ import numpy as np
 from sqlalchemy import Engine
 
 from analysis.cache_reports import one_of_each
-from analysis.cost import CostQuestion, answer_cost
+from cost.bill import bill
 from cost.groups import Group, merged
 from cost.prices import PriceList
+from store.billing.accounts import accounts
 from store.cache_lookups import Report, lookup_count, models_of_calls, newest_lookups
 from store.queries import Window
 from store.rollups.label_sets import OTHER
@@ -147,7 +148,8 @@ def answer_caches(engine: Engine, question: CachesQuestion) -> CachesAnswer:
     rows = newest_lookups(engine, window, MOST_READ) if reports else []
     if rows and len(rows) < reports:
         window = Window(rows[-1].at_unix_ns, window.to_unix_ns)
-    models = models_of_calls(engine, window) if rows else {}
+    inside_calls = any(each.model is None and each.parent_span_id is not None for each in rows)
+    models = models_of_calls(engine, window) if inside_calls else {}
     found = [each for each in one_of_each(rows, models) if _matches(each, question.where)]
     hit = any(each.result == CacheResult.HIT for each in found)
     means = _means(engine, window, question.prices) if hit else {}
@@ -186,7 +188,7 @@ EVERY: Final = "\x00every tenant"
 
 def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, MeanRequest]:
     """Return the mean answered request by tenant and model, and by model alone."""
-    groups = answer_cost(engine, CostQuestion(window, prices, _BY)).bill.groups
+    groups = bill(accounts(engine, window, _BY), prices, _BY).groups
     answered = [each for each in groups if each.labels[2] in _ANSWERED]
     found: dict[_Key, MeanRequest] = {}
     for onto, key in ((("tenant", "model"), None), (("model",), EVERY)):

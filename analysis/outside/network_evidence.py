@@ -17,7 +17,7 @@ from store.probes import probe_count, probe_sample
 from store.queries import Window
 from store.requests.network_time import server_times
 from telemetry.printable import printable
-from telemetry.quantiles import FloatArray, interval_ranks, quantile
+from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
 
 MOST_REGIONS: Final = 4
 """Maximum number of regions in the evidence: those whose network time grew most."""
@@ -71,7 +71,7 @@ def _growth(times: NetworkTimes) -> NetworkGrowth | None:
     It is chance if the 95 % intervals of both medians overlap. If nothing changed, the intervals of
     two samples are apart in 0.6 % of the cases.
     """
-    sides = [(each, _interval(each)) for each in (times.before_s, times.now_s)]
+    sides = [(each, rank_interval(each, 0.5)) for each in (times.before_s, times.now_s)]
     (before_s, usual), (now_s, present) = sides
     if usual is None or present is None or present[0] <= usual[1]:
         return None
@@ -84,14 +84,6 @@ def _growth(times: NetworkTimes) -> NetworkGrowth | None:
         float(np.median(now_s)),
         present,
     )
-
-
-def _interval(values: FloatArray) -> tuple[float, float] | None:
-    ranks = interval_ranks(values.size, 0.5)
-    if ranks is None:
-        return None
-    ordered = np.sort(values)
-    return float(ordered[ranks[0] - 1]), float(ordered[ranks[1] - 1])
 
 
 def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:

@@ -14,7 +14,7 @@ from analysis.stats import (
     StatsQuestion,
     answer_stats,
 )
-from cli.options.question import ask, nothing_found, question_options, silence
+from cli.options.question import ask, dimensions_of, nothing_found, question_options, silence
 from cli.render import text
 from store.rollups.label_sets import OTHER
 from telemetry.requests import Source
@@ -75,7 +75,7 @@ def stats(form: str, by: str, precision: Literal["auto", "exact", "sketch"], **a
     if the rollups per minute were deleted. The key `precision` is `sketch` for rollups, and
     otherwise `exact`.
     """
-    dimensions = _dimensions(by)
+    dimensions = dimensions_of(by, DIMENSIONS, "requests")
     question = ask(**asked)
     try:
         found = answer_stats(
@@ -93,19 +93,6 @@ def stats(form: str, by: str, precision: Literal["auto", "exact", "sketch"], **a
     else:
         silent = silence(question.engine, question.window.to_unix_ns)
         _print_text(found, dimensions, silent)
-
-
-def _dimensions(by: str) -> list[str]:
-    names = [name.strip() for name in by.split(",")] if by.strip() else []
-    for name in names:
-        if name not in DIMENSIONS:
-            raise click.UsageError(
-                f"--by {by!r}: requests cannot be grouped by {name!r}; allowed: "
-                f"{', '.join(DIMENSIONS)}"
-            )
-        if names.count(name) > 1:
-            raise click.UsageError(f"--by {by!r}: {name} is given twice")
-    return names
 
 
 def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | None) -> None:

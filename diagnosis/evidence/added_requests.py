@@ -13,7 +13,7 @@ from diagnosis.evidence.cached import cached_per_case
 from diagnosis.evidence.driving_tenant import driving_tenant
 from diagnosis.growth.case import Case
 from diagnosis.growth.demand import grew
-from diagnosis.growth.own_work import uncached_tokens
+from diagnosis.growth.own_work import computed_tokens
 from diagnosis.inputs.requests import FloatArray, IntArray, Requests
 
 LEAST_REQUESTS: Final = 20
@@ -59,7 +59,7 @@ def _added(case: Case, tokens: str) -> bool:
     if not added or len(added) == len(enough):
         return False
     before, now = (
-        _computed(each, tokens)[~each.label("tenant").is_any(added)]
+        computed_tokens(each, tokens)[~each.label("tenant").is_any(added)]
         for each in (case.before, case.hot_requests)
     )
     return not grew(before, now)
@@ -118,14 +118,9 @@ def without_added(case: Case, tenant: str) -> float:
 def _of_tenant(case: Case, tokens: str, tenant: str | None) -> tuple[FloatArray, FloatArray]:
     """Return the lengths before and now, of one tenant or of all."""
     before, now = (
-        _computed(_of(each, tenant), tokens) for each in (case.before, case.hot_requests)
+        computed_tokens(_of(each, tenant), tokens) for each in (case.before, case.hot_requests)
     )
     return before[np.isfinite(before)], now[np.isfinite(now)]
-
-
-def _computed(requests: Requests, tokens: str) -> FloatArray:
-    """Return the lengths without the cached tokens, which need no prefill."""
-    return uncached_tokens(requests) if tokens == "prompt_tokens" else requests.number(tokens)
 
 
 def _of(requests: Requests, tenant: str | None) -> Requests:

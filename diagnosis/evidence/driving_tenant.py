@@ -11,7 +11,7 @@ import numpy as np
 from diagnosis.claim import Evidence, Lever
 from diagnosis.evidence.levers import rate_limit
 from diagnosis.growth.case import Case
-from diagnosis.growth.own_work import uncached_tokens
+from diagnosis.growth.own_work import computed_tokens
 from diagnosis.inputs.requests import FloatArray, Requests
 
 _NOISE: Final = 0.08
@@ -33,7 +33,7 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
         tokens: "prompt_tokens" or "output_tokens".
     """
     before, now = (
-        _tokens_per_s(requests, _computed(requests, tokens), seconds)
+        _tokens_per_s(requests, computed_tokens(requests, tokens), seconds)
         for requests, seconds in (
             (case.before, case.baseline_observed_s),
             (case.hot_requests, case.hot_s),
@@ -55,7 +55,9 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
 def _added_requests(case: Case, tokens: str) -> float:
     """Return the number of requests that the growth in tokens consists of, if all of them have the
     same length."""
-    now, before = (_computed(each, tokens) for each in (case.hot_requests, case.before))
+    now, before = (
+        np.nan_to_num(computed_tokens(each, tokens)) for each in (case.hot_requests, case.before)
+    )
     scale = case.hot_s / case.baseline_observed_s
     sums = (float((now**power).sum() - scale * (before**power).sum()) for power in (1, 2))
     first, second = (max(each, 0.0) for each in sums)
@@ -103,13 +105,6 @@ def token_rates(case: Case, tokens: str) -> tuple[dict[str, float], dict[str, fl
         )
     result: tuple[dict[str, float], dict[str, float]] = found
     return result
-
-
-def _computed(requests: Requests, tokens: str) -> FloatArray:
-    """Return the tokens that each request computes: (n,). Cached tokens need no prefill."""
-    if tokens == "prompt_tokens":
-        return np.nan_to_num(uncached_tokens(requests))
-    return np.nan_to_num(requests.number(tokens))
 
 
 def _tokens_per_s(requests: Requests, tokens: FloatArray, seconds: float) -> dict[str, float]:

@@ -77,7 +77,8 @@ def flooded(case: Case) -> bool:
     Three conditions must hold: the tenant sends more of its usual requests, its traffic grew more
     than the other tenants' traffic, and other requests wait behind the tenant's requests.
     """
-    rates, tenant = first_rates(case), first_rates(case).tenant
+    rates = first_rates(case)
+    tenant = rates.tenant
     return (
         tenant is not None
         and 1.0 - all_tenants_share(case) >= _FLOOD_SHARE
@@ -120,7 +121,8 @@ def added_by_others(case: Case) -> dict[str, float]:
 def all_tenants_share(case: Case) -> float:
     """Return the share of the growth of the request rate that all tenants have in common. The rest
     is one tenant's flood. Long requests that other tenants added do not count."""
-    rates, tenant = first_rates(case), first_rates(case).tenant
+    rates = first_rates(case)
+    tenant = rates.tenant
     if tenant is None:
         return 1.0
     added = sum(added_by_others(case).values())

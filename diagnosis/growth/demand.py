@@ -58,7 +58,6 @@ class Demand:
     uncached_expected_ratio: float
     uncached_now_ratio: float
     replicas: int
-    tenant: TenantGrowth | None
 
     log_fleet: float
     """Growth of the whole fleet's request rate, reduced by two standard errors of the counts.
@@ -124,7 +123,6 @@ def demand_of(
         uncached_expected_ratio=_expected_ratio(at_now, work),
         uncached_now_ratio=_uncached_ratio(at_now),
         replicas=_replica_count(before, now),
-        tenant=tenant,
     )
 
 

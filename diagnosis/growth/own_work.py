@@ -97,6 +97,16 @@ def uncached_tokens(requests: Requests) -> FloatArray:
     return np.asarray(np.maximum(requests.number("prompt_tokens") - cached, 0.0))
 
 
+def computed_tokens(requests: Requests, tokens: str) -> FloatArray:
+    """Return the tokens that each request computes: (n,), NaN if unknown.
+
+    Args:
+        requests: n requests.
+        tokens: "prompt_tokens", of which cached tokens are not computed, or "output_tokens".
+    """
+    return uncached_tokens(requests) if tokens == "prompt_tokens" else requests.number(tokens)
+
+
 def fit_own_work(baseline: Requests) -> OwnWork:
     """Fit the model to the baseline's requests."""
     rows = _spread(np.arange(len(baseline)))

@@ -27,7 +27,8 @@ class Found:
     options: Mapping[str, Sequence[str]]
     """The values that each filter offers."""
     latest_unix_ns: int | None
-    """When the latest probe that matches the filters was due, in any range."""
+    """When the latest probe that matches the filters was due, in any range. None if the range has
+    probes, because only an empty page shows this time."""
     newest_unix_ns: int | None = None
     simulated: bool = False
 
@@ -40,11 +41,12 @@ def read_outside(engine: Engine, window: Window, equals: Mapping[str, str | None
         window: the range.
         equals: the chosen region and endpoint.
     """
+    answer = answer_outside(engine, OutsideQuestion(window, equals))
     return Found(
-        answer_outside(engine, OutsideQuestion(window, equals)),
+        answer,
         {
             label: probe_label_values(engine, window, label)[:MOST_OPTIONS]
             for label in ("region", "endpoint")
         },
-        newest_probe_unix_ns(engine, equals),
+        None if answer.places else newest_probe_unix_ns(engine, equals),
     )
