@@ -55,7 +55,7 @@ def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
         deploy = latest_deploy(engine, window)
         if deploy is None or deploy.change.from_unix_ns <= window.from_unix_ns:
             break
-        found = _contained(engine, deploy, known, now_unix_ns)
+        found = _contained(engine, deploy, known, window.to_unix_ns)
         deploys += bool(found)
         percentiles += len(found)
         contained += sum(found)
@@ -64,10 +64,13 @@ def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
 
 
 def _contained(
-    engine: Engine, deploy: Deploy, known: Sequence[Prediction], now_unix_ns: int
+    engine: Engine, deploy: Deploy, known: Sequence[Prediction], to_unix_ns: int
 ) -> list[bool]:
-    """Return for each predicted percentile of a deploy whether its interval contains the change."""
-    after = deploy.after(now_unix_ns)
+    """Return for each predicted percentile of a deploy whether its interval contains the change.
+
+    `to_unix_ns` is the start of the next deploy, or the current time.
+    """
+    after = deploy.after(to_unix_ns)
     if after is None:
         return []
     served = [

@@ -1,13 +1,19 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from sqlalchemy import Engine
 
+from analysis.compare.question import CompareError
 from analysis.track_record import TrackRecord, track_record
 from store.database import open_database
 from store.predictions import Prediction, keep_prediction
+from store.queries import Window
+from store.replicas.engine_starts import in_force
+from store.writer import Writer
+from telemetry.starts import EngineStart
 from tests.analysis.compare.two_windows import AFTER, START_S, store_deploy
 
 NOW_NS = AFTER.to_unix_ns
@@ -39,3 +45,28 @@ def test_the_track_record_counts_the_percentiles_of_predicted_deploys(engine: En
     found = track_record(engine, NOW_NS)
     assert found == TrackRecord(deploys=1, percentiles=2, contained=1)
     assert found.sentence.startswith("1 of 2 predictions contained what came")
+
+
+def test_the_range_after_a_deploy_ends_at_the_next_deploy(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_prediction(engine, PREDICTED)
+    again = replace(
+        newest_start(engine), config="f00d", at_unix_ns=(START_S + 1_500) * 10**9, process=9
+    )
+    with Writer(engine) as writer:
+        writer.submit([], [], [again]).result(10)
+    ends: list[int] = []
+
+    def compared(_: Engine, __: object, after: Window, *about: object) -> NoReturn:
+        ends.append(after.to_unix_ns)
+        raise CompareError("not compared")
+
+    monkeypatch.setattr("analysis.track_record.compare_deploy", compared)
+    track_record(engine, (START_S + 7_200) * 10**9)
+    assert ends
+    assert max(ends) <= again.at_unix_ns
+
+
+def newest_start(engine: Engine) -> EngineStart:
+    return max(in_force(engine, AFTER.to_unix_ns), key=lambda each: each.at_unix_ns)
