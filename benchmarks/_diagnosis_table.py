@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import mean, median
 
+from analysis.cause_sentences import MOST
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 from benchmarks._diagnosis_results import (
     Result,
@@ -141,6 +142,13 @@ def _intervals(results: Sequence[Result]) -> Iterator[str]:
             f" {f'{sum(inside)} of {len(inside)}, {mean(inside):.0%}':>16}"
             f" {median(widths):13.1%} {mean(off):11.1%} {mean(accounted):14.1%}"
         )
+        words = [
+            (value > MOST) == (of.true_shares[of.causes.index(cause)] > MOST)
+            for of in mine
+            for cause, value in zip(of.accounted, of.accounted_shares, strict=True)
+            if cause in of.causes
+        ]
+        yield f"{'':23} the word for the share by accounting is right in {_of(words)}"
         if kind == SINGLE:
             firsts = [
                 share(getattr(each, of)[:1] == each.causes for each in decided)
@@ -153,6 +161,10 @@ def _intervals(results: Sequence[Result]) -> Iterator[str]:
     yield "bar: coverage 90 to 98 %"
     for reason, count in Counter(each.not_replayed for each in seen if each.not_replayed).items():
         yield f"  {count} not decided: {reason}"
+
+
+def _of(right: Sequence[bool]) -> str:
+    return f"{sum(right)} of {len(right)}"
 
 
 def _off(pairs: Sequence[Result]) -> str:
