@@ -17,6 +17,7 @@ from alerts.history import History
 from alerts.notify.message import loads
 from alerts.objectives import GoodEvents, Objective
 from analysis.blind_objectives import blind_reason
+from analysis.incident_answer import stored_sentences
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import read_notifications
 from store.queries import Window
@@ -55,7 +56,7 @@ class SloIncident:
     """Number of requests that missed the objective since the incident began, or None once it has
     ended."""
     cause: str | None = None
-    """The likely cause, as in the notification."""
+    """The likely cause, from the stored answer."""
 
     @property
     def goes_on(self) -> bool:
@@ -184,9 +185,11 @@ def slo_states(
             continue
         groups, blind = objective_status(engine, objective, at_s, count, since)
         for number, group in enumerate(groups):
-            name, history = group.status.objective.name, group.tally.history
-            causes = _causes(engine, name) if burns[name] else {}
-            incidents = (incident_of(burn, group.status, history, causes) for burn in burns[name])
+            which, history = group.status.objective, group.tally.history
+            burned = burns[which.name]
+            rows = [row for burn in burned for row in burn]
+            causes = _causes(engine, which, rows) if rows else {}
+            incidents = (incident_of(burn, group.status, history, causes) for burn in burned)
             found.append(
                 SloState(
                     group.status,
@@ -301,11 +304,14 @@ def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
     return min(began) * _NS if began else None
 
 
-def _causes(engine: Engine, slo: str) -> Mapping[tuple[str, int], str]:
-    """Return the likely causes in notifications, by severity and time of the alert."""
+def _causes(
+    engine: Engine, objective: Objective, rows: Sequence[IncidentRow]
+) -> Mapping[tuple[str, int], str]:
+    """Return the likely causes by severity and time of the alert: from the stored answers, or from
+    the notifications of incidents that an earlier version of Tailspan has explained."""
     found: dict[tuple[str, int], str] = {}
-    for row in read_notifications(engine, slo):
+    for row in read_notifications(engine, objective.name):
         cause = loads(row.message).likely_cause
         if cause:
             found[row.severity, row.fired_unix_s] = cause
-    return found
+    return found | stored_sentences(engine, objective, rows)

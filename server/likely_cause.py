@@ -1,186 +1,280 @@
-"""Find the likely cause of an incident in the background, as a sentence for notifications.
+"""Compute the answer of each incident in the background, and store it.
+
+The answer of an incident is computed at stated moments: when the incident alerts, each time that it
+is twice as old as at the last answer, and when it has ended. All pages, commands and messages read
+the stored answer, so they show the same shares (`analysis.incident_answer`).
 
 A notification never waits for the cause. The diagnosis reads every request of the time range, and
 the replay of the causes takes seconds, so both run in a separate process with limits on time and
-memory. If that process fails, notifications are still sent. If only the replay fails, the sentence
-describes the share by accounting in words. While the incident is open, the diagnosis is repeated
-from time to time.
+memory. If that process fails, notifications are still sent. If only the replay fails, the answer
+contains the shares by accounting.
 """
 
-import json
 import logging
-import os
-import pickle
-import resource
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from sqlalchemy import Engine
 
-from alerts.objectives import Objective
+from alerts.evaluation.group_places import expanded
+from alerts.objectives import Goodput, Objective
+from analysis.answer_process import Step, answered
 from analysis.counterfactual.explain import with_replayed_shares
-from analysis.incident import incident_verdict
-from store.alerting.incidents import IncidentRow
-from telemetry import child_process
+from analysis.incident import IncidentVerdict, incident_verdict
+from analysis.incident_answer import VERSION, StoredAnswer, keep_verdict, stored_answer
+from analysis.thresholds import metrics_of
+from store.alerting.incident_answers import Phase
+from store.alerting.incidents import IncidentRow, read_overlapping
+from store.errors import StoreError
 from telemetry.tasks import Task
 
+FIRST_S: Final = 60.0
+"""Seconds from the start of Tailspan until the first computation. Before then, the explorer
+compiles the replay (ui/serving/compiling.py), and its first page must not be slower."""
 AGAIN_S: Final = 300
-
-MOST_S: Final = 120
-"""Limit on the elapsed time and the processor time of the diagnosis process, in seconds.
-
-The diagnosis of a million requests takes about a second (benchmarks/explain.py). On a busy machine,
-the replay takes up to 36 s, and its first compilation about 15 s
-(docs/benchmarks.md#shares-by-replay).
-"""
-
-MOST_BYTES: Final = 4 * 2**30
-"""Limit on the address space of the diagnosis process. The diagnosis of 1.4 million requests takes
-2.6 GB, of which it uses 1.6 GB. The replay takes less (docs/benchmarks.md#shares-by-replay)."""
-
+"""Seconds until the next computation, if the last one has found no cause of an open incident."""
+RECENT_S: Final = 86_400
+"""Incidents that ended longer ago are not computed again after an upgrade. Their answers are shown
+with their version."""
 NICE: Final = 10
-"""The replay gets CPU time only if the processes that receive telemetry leave some."""
+"""The process gets CPU time only if the processes that receive telemetry leave some."""
 
-_ANSWER_BYTES: Final = 65_536
-
-Ask = Callable[[Objective, IncidentRow, int], str | None]
-"""A slow function that returns the sentence for an incident at an instant, or None without a
-cause."""
+Ask = Callable[[Objective, IncidentRow, int], IncidentVerdict]
+"""A slow function that returns the verdict on an incident at an instant. Raises AskError."""
+Key = tuple[str, str, int]
 
 _log = logging.getLogger(__name__)
 
 
 class AskError(Exception):
-    """The diagnosis process failed or took too long. The message has the reason."""
+    """The process ended without an answer. The message has the reason."""
 
 
-class LikelyCauses:
-    """A cache of the causes of incidents. Searches run one after the other, in a separate thread.
+class Due(NamedTuple):
+    """An incident whose answer is due, and the instant until which it is known."""
+
+    objective: Objective
+    incident: IncidentRow
+    at_s: int
+
+
+class IncidentAnswers:
+    """Computes and stores the answers of incidents, one after the other, in a thread.
 
     Args:
-        ask: finds the sentence. Called in a separate thread.
-        found: called after each search, in the same thread.
+        engine: from `open_database`.
+        objectives: the objectives whose incidents are explained.
+        ask: finds the verdict, or None to find it in a separate process.
+        found: called after each computation, in the thread.
+        clock_s: returns the current time in unix seconds.
+        first_s: seconds from the start until the first computation.
     """
 
-    def __init__(self, ask: Ask, found: Callable[[], None] = lambda: None) -> None:
-        self.task = Task("likely cause")
-        self._ask = ask
-        self._found = found
-        self._known: dict[tuple[str, str, int], tuple[int, str | None]] = {}
-        self._asking = threading.Lock()
-
-    def __call__(self, objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-        """Return the cause if it is already known, without waiting for a search."""
-        key = (incident.slo, incident.severity, incident.fired_unix_s)
-        asked_s, known = self._known.get(key, (-AGAIN_S, None))
-        over = incident.ended_unix_s is not None
-        due = at_s - asked_s >= AGAIN_S and not (over and known is not None)
-        if due and self._asking.acquire(blocking=False):
-            # Keep a known cause while the new search runs.
-            self._known[key] = at_s, known
-            self._forget(at_s)
-            threading.Thread(
-                target=self._look,
-                args=(key, objective, incident, at_s),
-                name="likely-cause",
-                daemon=True,
-            ).start()
-        return known
-
-    def _look(
-        self, key: tuple[str, str, int], objective: Objective, incident: IncidentRow, at_s: int
+    def __init__(
+        self,
+        engine: Engine,
+        objectives: Sequence[Objective],
+        *,
+        ask: Ask | None = None,
+        found: Callable[[], None] = lambda: None,
+        clock_s: Callable[[], float] = time.time,
+        first_s: float = FIRST_S,
     ) -> None:
+        self.task = Task("likely cause")
+        self._engine = engine
+        self._objectives = [each for each in objectives if isinstance(each.indicator, Goodput)]
+        self._ask = ask or asked_apart(engine)
+        self._found = found
+        self._clock_s = clock_s
+        self._first_s = first_s
+        self._tried: dict[Key, tuple[int, Phase]] = {}
+        """The age in seconds and the phase of each incident at its last computation."""
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="likely-cause", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+        self.task.alive = self._thread.is_alive
+
+    def evaluated(self) -> None:
+        """Wake the thread, because objectives were evaluated. Returns at once."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Start no further computation. A running one ends with this process."""
+        self._stop.set()
+        self._wake.set()
+
+    def sentence(self, objective: Objective, incident: IncidentRow, _at_s: int) -> str | None:
+        """Return the likely cause of an incident if it is already known. Computes nothing.
+
+        Raises:
+            StoreUnavailable: the database cannot be read.
+        """
+        answer = stored_answer(self._engine, objective, incident)
+        return None if answer is None else answer.verdict.sentence
+
+    def step(self) -> None:
+        """Compute the answers that are due.
+
+        Raises:
+            StoreUnavailable: the database cannot be used.
+        """
+        while not self._stop.is_set() and (due := self._next()) is not None:
+            self._compute(due)
+            self._found()
+
+    def _run(self) -> None:
+        self._stop.wait(self._first_s)
+        while not self._stop.is_set():
+            self._wake.wait()
+            self._wake.clear()
+            try:
+                self.step()
+            except Exception as error:
+                self.task.failed(error)
+                _log.warning("the causes of incidents cannot be computed: %s", error)
+
+    def _next(self) -> Due | None:
+        """Return an incident whose answer is due: first those that are still open, and pages before
+        tickets."""
+        now_s = int(self._clock_s())
+        rows = read_overlapping(self._engine, now_s - RECENT_S, now_s + 1)
+        self._tried = {key: age for key, age in self._tried.items() if key in map(_key, rows)}
+        if not rows:
+            return None
+        objectives = {each.name: each for each in expanded(self._engine, self._objectives)}
+        rows.sort(key=lambda row: (row.ended_unix_s is not None, row.severity != "page"))
+        for row in rows:
+            objective = objectives.get(row.slo)
+            if objective is None or not _has_latencies(objective):
+                continue
+            answer = stored_answer(self._engine, objective, row)
+            if is_due(row, answer, self._tried.get(_key(row))):
+                at_s = row.last_unix_s if row.ended_unix_s is None else row.ended_unix_s
+                return Due(objective, row, at_s)
+        return None
+
+    def _compute(self, due: Due) -> None:
+        objective, incident, at_s = due
+        self._tried[_key(incident)] = _age_s(incident), _phase(incident)
         try:
-            sentence = self._ask(objective, incident, at_s)
+            verdict = self._ask(objective, incident, at_s)
+            if self._stop.is_set():
+                return
+            earlier = stored_answer(self._engine, objective, incident)
+            if _is_better(verdict, earlier, incident):
+                keep_verdict(self._engine, objective, incident, verdict, int(self._clock_s()))
+        except StoreError:
+            raise
         except Exception as error:
             self.task.failed(error)
             _log.warning("the cause of %s's incident cannot be found: %s", incident.slo, error)
         else:
             self.task.succeeded(time.time())
-            if sentence is not None:
-                self._known[key] = at_s, sentence
-        finally:
-            self._asking.release()
-        self._found()
 
-    def _forget(self, at_s: int) -> None:
-        """Remove incidents whose cause was not requested for a day."""
-        for key, (asked_s, _) in list(self._known.items()):
-            if at_s - asked_s > 86_400:
-                del self._known[key]
+
+def is_due(
+    incident: IncidentRow, answer: StoredAnswer | None, tried: tuple[int, Phase] | None
+) -> bool:
+    """Return whether the answer of an incident must be computed now. Pure.
+
+    Args:
+        incident: the incident as it is now.
+        answer: the stored answer, or None without one.
+        tried: the age in seconds and the phase at the last computation in this process, which may
+            have failed; None before the first one.
+    """
+    tried_s, tried_phase = tried or (0, None)
+    if incident.ended_unix_s is not None:
+        # A computation that failed would fail again, because an ended incident does not change.
+        if tried_phase is Phase.ENDED:
+            return False
+        return answer is None or answer.version != VERSION or answer.phase is not Phase.ENDED
+    if answer is None:
+        return tried is None or _age_s(incident) >= tried_s + AGAIN_S
+    if answer.version != VERSION and tried is None:
+        return True
+    return _age_s(incident) >= 2 * max(tried_s, answer.verdict.first.question.window.seconds)
+
+
+def _is_better(
+    verdict: IncidentVerdict, earlier: StoredAnswer | None, incident: IncidentRow
+) -> bool:
+    """Return whether a new verdict replaces the stored answer. While an incident is open, a verdict
+    without a cause is not stored, and a replay is not replaced by shares without one."""
+    if incident.ended_unix_s is not None:
+        return True
+    if not verdict.first.causes:
+        return False
+    replayed = verdict.first.replay is not None
+    return replayed or earlier is None or not (earlier.replayed and earlier.version == VERSION)
+
+
+def _has_latencies(objective: Objective) -> bool:
+    return isinstance(objective.indicator, Goodput) and bool(metrics_of(objective.indicator))
+
+
+def _key(row: IncidentRow) -> Key:
+    return row.slo, row.severity, row.fired_unix_s
+
+
+def _phase(row: IncidentRow) -> Phase:
+    return Phase.OPEN if row.ended_unix_s is None else Phase.ENDED
+
+
+def _age_s(row: IncidentRow) -> int:
+    return row.last_unix_s - row.began_unix_s
 
 
 def asked_apart(engine: Engine) -> Ask:
-    """Return a function that runs the diagnosis in a separate process, on the same database."""
-    url = engine.url.render_as_string(hide_password=False)
+    """Return a function that finds the verdict in a separate process, on the same database."""
 
-    def ask(objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-        # The database URL may contain a password, so it is sent on standard input, not as an
-        # argument.
-        question = pickle.dumps((url, objective, incident, at_s))
-        problem = None
-        try:
-            done = subprocess.run(
-                child_process.command("server.likely_cause"),
-                input=question,
-                capture_output=True,
-                env=child_process.environment(),
-                timeout=MOST_S,
-                check=False,
-            )
-            printed = done.stdout
-            if done.returncode:
-                last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-                problem = f"its process ended with status {done.returncode}: {' '.join(last)}"
-        except subprocess.TimeoutExpired as error:
-            printed, problem = error.stdout or b"", f"it took longer than {MOST_S} s"
-        # A process that ended while it wrote may have left a part of a line.
-        *answers, _ = printed[:_ANSWER_BYTES].split(b"\n")
-        if not answers:
-            raise AskError(problem or "its process printed no answer")
-        if problem is not None:
-            _log.warning("the causes of %s's incident were not replayed: %s", incident.slo, problem)
-        answer: dict[str, Any] = json.loads(answers[-1])
-        sentence: str | None = answer["sentence"]
-        return sentence
+    def ask(objective: Objective, incident: IncidentRow, at_s: int) -> IncidentVerdict:
+        found, problem = answered(engine, partial(verdicts, objective, incident, at_s), nice=NICE)
+        if found is None:
+            raise AskError(problem)
+        verdict: IncidentVerdict = found
+        if problem is None:
+            return verdict
+        _log.warning("the causes of %s's incident were not replayed: %s", incident.slo, problem)
+        return _not_replayed(verdict, problem)
 
     return ask
 
 
-def find(
-    engine: Engine, objective: Objective, incident: IncidentRow, at_s: int
-) -> Iterator[str | None]:
-    """Yield a sentence about the likely cause, or None if the objective has no latency target or no
-    cause is found. Then replay the causes, and yield the sentence with the share by replay."""
+def verdicts(
+    objective: Objective,
+    incident: IncidentRow,
+    at_s: int,
+    engine: Engine,
+    progress: Step,
+    _compiling: Step,
+) -> Iterator[IncidentVerdict]:
+    """Yield the verdict by accounting, then with shares by replay of the first latency, then of all
+    latencies. Yields nothing if the objective has no latency target. Runs in the process."""
     found = incident_verdict(engine, objective, incident, at_s)
-    yield None if found is None else found.sentence
-    if found is not None:
-        os.nice(NICE)
-        yield replace(found, first=with_replayed_shares(engine, found.first)).sentence
+    if found is None:
+        return
+    yield found
+    found = replace(found, first=with_replayed_shares(engine, found.first, progress))
+    yield found
+    others = [with_replayed_shares(engine, each, progress) for each in found.others]
+    yield replace(found, others=tuple(others))
 
 
-def main() -> None:
-    """Read the pickled question from standard input, and print each sentence as one line of JSON.
-
-    The process has limits of memory and time.
-    """
-    from store.database import open_database
-
-    child_process.limit_memory(MOST_BYTES)
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_S, MOST_S))
-    url, objective, incident, at_s = pickle.loads(sys.stdin.buffer.read())
-    engine = open_database(url, create=False)
-    try:
-        for sentence in find(engine, objective, incident, at_s):
-            print(json.dumps({"sentence": sentence}), flush=True)
-    finally:
-        engine.dispose()
-
-
-if __name__ == "__main__":
-    main()
+def _not_replayed(verdict: IncidentVerdict, problem: str) -> IncidentVerdict:
+    """Return the verdict with the reason in each explanation that was to be replayed."""
+    first, *others = (
+        replace(each, not_replayed=problem)
+        if each.causes and each.replay is None and each.not_replayed is None
+        else each
+        for each in (verdict.first, *verdict.others)
+    )
+    return IncidentVerdict(first, tuple(others))

@@ -16,9 +16,8 @@ from alerts.notify.channel_sender import Attempt, ChannelSender, Result
 from alerts.notify.channels import Channel
 from alerts.notify.http_post import Sender
 from alerts.notify.message import Transition
-from alerts.notify.notifier import Notifier
+from alerts.notify.notifier import LikelyCause, Notifier
 from alerts.objectives import Objective
-from server.likely_cause import Ask, LikelyCauses, asked_apart
 from store.errors import StoreError
 from telemetry.tasks import Task
 
@@ -42,8 +41,7 @@ class Notifying:
         simulated: returns whether the data is simulated.
         say: prints a line. The second argument is whether the line is an error.
         clock_unix_ns: returns the current time.
-        ask: finds the likely cause of an incident, or None to run the diagnosis in a separate
-            process.
+        likely_cause: returns the likely cause of an incident if it is known (see `Notifier`).
     """
 
     def __init__(
@@ -56,17 +54,16 @@ class Notifying:
         simulated: Callable[[], bool],
         say: Callable[[str, bool], None],
         clock_unix_ns: Callable[[], int] = time.time_ns,
-        ask: Ask | None = None,
+        likely_cause: LikelyCause = lambda _objective, _incident, _at_s: None,
     ) -> None:
         self._evaluated = threading.Event()
-        causes = LikelyCauses(ask or asked_apart(engine), self._evaluated.set)
         self._notifier = Notifier(
             engine,
             objectives,
             channels,
             explorer_url=explorer_url,
             simulated=simulated,
-            likely_cause=causes,
+            likely_cause=likely_cause,
         )
         self._say = say
         self._clock_unix_ns = clock_unix_ns
@@ -84,7 +81,6 @@ class Notifying:
         ]
         self._wakes = [threading.Event() for _ in channels]
         self.tasks = {name: Task(f"notify {name}") for name in (OUTBOX, *map(_name, channels))}
-        self.tasks["likely cause"] = causes.task
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -92,7 +88,7 @@ class Notifying:
         self._start(OUTBOX, self._fill)
 
     def evaluated(self) -> None:
-        """Wake the outbox thread, because objectives were evaluated. Returns at once."""
+        """Wake the outbox thread, because objectives were evaluated or a cause was found."""
         self._evaluated.set()
 
     def stop(self) -> None:

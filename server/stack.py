@@ -53,6 +53,7 @@ from server.evaluating import Evaluating
 from server.explorer_launch import Launch, launch, reading_environment
 from server.gpu_setup import GpuSetup
 from server.kept_children import Ends, KeptExplorer, KeptSimulator, first_past_s
+from server.likely_cause import IncidentAnswers
 from server.notifying import Notifying
 from server.retaining import EVERY_S as RETAIN_EVERY_S
 from server.retaining import Keep, Retaining, begin
@@ -205,6 +206,12 @@ class Stack:
             objectives,
             keep_s=None if keep.rows_ns is None else keep.rows_ns // 10**9,
         )
+        self._answers = IncidentAnswers(
+            engine,
+            objectives,
+            found=self._notify_again,
+            clock_s=lambda: self.clock() / 1e9,
+        )
         self._notifying: Notifying | None = None
         if notify is not None:
             self._notifying = Notifying(
@@ -217,12 +224,9 @@ class Stack:
                 simulated=lambda: self.arrivals.simulated,
                 say=_say_if_read,
                 clock_unix_ns=self.clock,
+                likely_cause=self._answers.sentence,
             )
-        self._evaluating = Evaluating(
-            self._evaluator,
-            self.clock,
-            self._notifying.evaluated if self._notifying else lambda: None,
-        )
+        self._evaluating = Evaluating(self._evaluator, self.clock, self._evaluated)
         self._exporter = exporter = PrometheusExporter(
             counters.report,
             clock_unix_ns=self.clock,
@@ -348,6 +352,8 @@ class Stack:
             if self._notifying is not None:
                 self._notifying.start()
                 self.supervisor.add(*self._notifying.tasks.values())
+            self._answers.start()
+            self.supervisor.add(self._answers.task)
             evaluator = Task("evaluator", quiet_s=EVALUATION_QUIET_S)
             self.supervisor.start(evaluator, partial(self._evaluating.run, evaluator))
             self.supervisor.start(
@@ -369,6 +375,15 @@ class Stack:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stop()
+
+    def _evaluated(self) -> None:
+        """Wake the threads that depend on evaluations."""
+        self._answers.evaluated()
+        self._notify_again()
+
+    def _notify_again(self) -> None:
+        if self._notifying is not None:
+            self._notifying.evaluated()
 
     async def _keep_gpus(self, samples: Sequence[GpuSample]) -> None:
         if ahead_ns := self.clock.ahead_ns:  # the reader dated them by the system clock
@@ -454,6 +469,7 @@ class Stack:
         await self.supervisor.stop()
         if self._gpu_readers is not None:
             await self._gpu_readers.close()
+        self._answers.stop()
         if self._notifying is not None:
             await asyncio.to_thread(self._notifying.stop)
         # Stop the simulator first, so that its last messages are stored while the collector runs.

@@ -7,6 +7,7 @@ the same time twice. Once a real server sends data, an old simulation is useless
 from sqlalchemy import Engine, true
 
 from store import dialects
+from store.alerting.incident_answers import remove_answers
 from store.alerting.incidents import remove_simulated
 from store.alerting.notifications import remove_notifications
 from store.alerting.slo_counts import remove_simulated_counts
@@ -43,4 +44,5 @@ def delete_simulation(engine: Engine) -> int:
         remove_simulated_counts(connection)
         for incident in remove_simulated(connection):
             remove_notifications(connection, incident)
+            remove_answers(connection, incident)
     return requests + operations + samples + starts + gpus

@@ -5,12 +5,16 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from analysis.counterfactual.explain import with_replayed_shares
-from diagnosis.explanation import Explanation
+from analysis.answer_process import Answered, Compute
 
 
-def replayed_here(
-    engine: Engine, explanation: Explanation, progress: Callable[[], None], *_: Any
-) -> Explanation:
-    """Replay in this process. Takes the place of `replay_process._from_child`."""
-    return with_replayed_shares(engine, explanation, progress)
+def answered_here(
+    engine: Engine,
+    compute: Compute,
+    progress: Callable[[], None],
+    compiling: Callable[[], None],
+    *_: Any,
+) -> Answered:
+    """Compute the answers in this process. Takes the place of `answer_process.answered`."""
+    *_earlier, newest = compute(engine, progress, compiling)
+    return Answered(newest)

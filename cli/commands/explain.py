@@ -125,6 +125,10 @@ def explain(
     the growth, the shares are estimates from the step ledger: the text contains "probably most" or
     "a part" instead of a percentage. The output states how the shares were computed.
 
+    While Tailspan runs, it stores the answer of each incident: when the incident alerts, each time
+    that it is twice as old, and after its end. --incident prints the stored answer, and when it was
+    computed. With --fast, --baseline or --where, the answer is computed now.
+
     If the environment variable TAILSPAN_EXPLORER_URL has the address of the explorer, --request
     also prints the link to the request's page.
 
@@ -144,12 +148,14 @@ def explain(
             chosen,
             question.equals,
             lambda window: _baseline(baseline, window),
+            stored=not fast,
         )
         if not fast:
             why = why.with_shares(lambda explanation: _replayed(explanation, question))
         about = {
             "incident": explain_incident.as_json(why.incident),
             "verdict_sentence": why.verdict.sentence,
+            "stored": explain_incident.stored_as_json(why.stored),
         }
         lines = [explain_incident.said(why.incident), *verdict_lines(why)]
         _tell(Answer(why.explanation), form, question, lines, about)

@@ -22,6 +22,7 @@ from analysis.incident import (
     read_questions,
     split_incident_name,
 )
+from analysis.incident_answer import StoredAnswer, stored_answer
 from cli.options import time_range
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric, Span
@@ -36,21 +37,31 @@ class Answer(NamedTuple):
     """An incident, its verdict, and the explanation to print.
 
     `explanation` is about the requested latency, or about the latency of the verdict if no latency
-    was requested.
+    was requested. `stored` is the stored answer of the incident, or None if the verdict was
+    computed now.
     """
 
     incident: IncidentRow
     verdict: IncidentVerdict
     explanation: Explanation
+    stored: StoredAnswer | None = None
 
     def with_shares(self, replayed: Callable[[Explanation], Explanation]) -> "Answer":
-        """Return the answer with shares by replay in the verdict and in the explanation."""
-        first = replayed(self.verdict.first)
-        same = self.explanation is self.verdict.first
-        return self._replace(
-            verdict=replace(self.verdict, first=first),
-            explanation=first if same else replayed(self.explanation),
-        )
+        """Return the answer with shares by replay in the verdict, in the other latencies that
+        have causes, and in the explanation. A stored answer has them already."""
+        known = () if self.stored is None else self.stored.explanations
+
+        def shares(each: Explanation) -> Explanation:
+            decided = any(each is one for one in known)
+            shown = each.causes or each is self.explanation or each is self.verdict.first
+            return each if decided or not shown else replayed(each)
+
+        asked = [self.verdict.first, *self.verdict.others]
+        first, *others = found = [shares(each) for each in asked]
+        same = (now for each, now in zip(asked, found, strict=True) if each is self.explanation)
+        explanation = next(same, None) or shares(self.explanation)
+        verdict = IncidentVerdict(first, tuple(others))
+        return self._replace(verdict=verdict, explanation=explanation)
 
 
 def incident_explained(
@@ -60,8 +71,12 @@ def incident_explained(
     metric: Metric | None,
     where: Mapping[str, str | None],
     baseline: Callable[[Span], Span | None],
+    stored: bool = True,
 ) -> Answer:
     """Explain one incident, for all latencies of its objective.
+
+    If neither a baseline nor a narrower filter is chosen, the answer is the stored one, if there is
+    one.
 
     Args:
         engine: from `open_database`.
@@ -72,6 +87,7 @@ def incident_explained(
         where: labels that select requests among those that the objective counts.
         baseline: returns the chosen baseline for the window of the incident, or None for the time
             before the incident.
+        stored: whether a stored answer may be used.
 
     Raises:
         click.UsageError: there is no such objective or incident, the objective has no latency
@@ -93,21 +109,31 @@ def incident_explained(
                 f"--where {label}={value or ''}: {name} counts only requests with"
                 f" {label}={asked.equals[label]}"
             )
-    asked = replace(
-        asked,
-        equals={**asked.equals, **where},
-        baseline=baseline(asked.window) or asked.baseline,
-    )
-    told = {each: explain_question(engine, asked.of(each), [objective]) for each in asked.metrics}
+    chosen, equals = baseline(asked.window), {**asked.equals, **where}
+    answer = None
+    if stored and chosen is None and equals == asked.equals:
+        answer = stored_answer(engine, objective, incident)
+    if answer is not None:
+        asked = answer.questions
+        told = {each.question.metric: each for each in answer.explanations}
+    else:
+        asked = replace(asked, equals=equals, baseline=chosen or asked.baseline)
+        told = {
+            each: explain_question(engine, asked.of(each), [objective]) for each in asked.metrics
+        }
     if metric is not None and metric not in told:
         told[metric] = explain_question(engine, asked.of(metric), [objective])
-    verdict = leading_verdict([told[each] for each in asked.metrics or told])
+    if answer is not None:
+        verdict: IncidentVerdict | None = answer.verdict
+    else:
+        verdict = leading_verdict([told[each] for each in asked.metrics or told])
     if verdict is None:
         raise click.UsageError(
             f"--incident {named!r}: {name} has no latency target; choose a latency to explain:"
             f" --metric {'|'.join(each.value for each in Metric)}"
         )
-    return Answer(incident, verdict, verdict.first if metric is None else told[metric])
+    shown = verdict.first if metric is None else told[metric]
+    return Answer(incident, verdict, shown, answer)
 
 
 def said(incident: IncidentRow) -> str:
@@ -125,6 +151,8 @@ def verdict_lines(answer: Answer) -> Iterator[str]:
     """Yield the verdict with the sentence of the page and the alert, and the other latencies."""
     if answer.verdict.sentence is not None:
         yield f"Verdict: {answer.verdict.sentence}"
+    if answer.stored is not None:
+        yield answer.stored.computed(lambda unix_ns: f"{time_text.moment(unix_ns)} UTC")
     for each in answer.verdict.others:
         if each.question.metric is not answer.explanation.question.metric and each.causes:
             yield f"Also: {first_cause_sentence(each)}"
@@ -138,6 +166,17 @@ def as_json(incident: IncidentRow) -> dict[str, Any]:
         "began": incident.began_unix_s,
         "fired": incident.fired_unix_s,
         "ended": incident.ended_unix_s,
+    }
+
+
+def stored_as_json(stored: StoredAnswer | None) -> dict[str, Any] | None:
+    """Return when a stored answer was computed, as JSON; None if the answer was computed now."""
+    if stored is None:
+        return None
+    return {
+        "computed": stored.computed_unix_s,
+        "phase": stored.phase.value,
+        "version": stored.version,
     }
 
 

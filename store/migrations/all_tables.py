@@ -5,12 +5,13 @@ the declared tables with the revisions.
 """
 
 from store import predictions
-from store.alerting import incidents, notifications, slo_counts, slo_marks
+from store.alerting import incident_answers, incidents, notifications, slo_counts, slo_marks
 from store.rollups import sample_tables, tables
 from store.schema import METADATA
 
 __all__ = [
     "METADATA",
+    "incident_answers",
     "incidents",
     "notifications",
     "predictions",

@@ -1,11 +1,16 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 
+from alerts.openslo.reader import load
+from analysis.incident import IncidentVerdict, incident_verdict
+from analysis.incident_answer import keep_verdict
+from diagnosis.explanation import Explanation, Method, Replay
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
 from tests.chat_objective import chat_openslo
@@ -180,3 +185,81 @@ def test_an_unchanged_comparison_inside_an_incident_is_still_slow(
     assert result.stdout.startswith("Unchanged from the previous 5m")
     assert "Incident chat (page) lasted from 2025-11-20 10:20:00 UTC" in result.stdout
     assert "Nothing" not in result.stdout
+
+
+def replayed(each: Explanation, share: float) -> Explanation:
+    """Return an explanation whose first cause has a share by replay."""
+    causes = (
+        [replace(each.causes[0], share=share, low=share - 0.1, high=1.0)] if each.causes else []
+    )
+    shown = Replay(9, 0.1, 0.1, 2.0, 2.0)
+    return replace(each, causes=causes, method=Method.COUNTERFACTUAL, replay=shown)
+
+
+@pytest.fixture
+def stored(explain: Callable[..., Result], tmp_path: Path, url: str) -> IncidentVerdict:
+    """Store an answer of the incident whose share is 89 %."""
+    explain("chat", "--fast")  # writes the objective
+    (objective,) = load([tmp_path / "chat.yaml"]).objectives
+    engine = open_database(url)
+    incident = an_incident(START_S, START_S + 600)
+    found = incident_verdict(engine, objective, incident, START_S + 600)
+    assert found is not None
+    verdict = IncidentVerdict(
+        replayed(found.first, 0.89), tuple(replayed(each, 0.7) for each in found.others)
+    )
+    keep_verdict(engine, objective, incident, verdict, START_S + 660)
+    engine.dispose()
+    return verdict
+
+
+def test_a_stored_answer_is_printed_with_its_time(
+    explain: Callable[..., Result], stored: IncidentVerdict
+) -> None:
+    shown = explain("chat", "--format", "json")
+    found: dict[str, Any] = json.loads(shown.stdout)
+    assert found["stored"] == {"computed": START_S + 660, "phase": "ended", "version": 1}
+    assert found["verdict_sentence"] == stored.sentence
+    assert found["causes"][0]["share"] == 0.89
+    lines = explain("chat").stdout.splitlines()
+    assert lines[1] == f"Verdict: {stored.sentence}"
+    assert lines[2] == (
+        "Computed at 2025-11-20 10:31:00 UTC from the requests of 2025-11-20 10:20:00 UTC to"
+        " 2025-11-20 10:30:00 UTC."
+    )
+    assert lines[3].startswith("Also: 70% [60% to 100%] of the growth of E2E: ")
+    assert not shown.stderr, "nothing is replayed"
+    other = json.loads(explain("chat", "--metric", "e2e", "--format", "json").stdout)
+    assert other["causes"][0]["share"] == 0.7
+
+
+@pytest.mark.parametrize(
+    "words", [("--fast",), ("--where", "tenant=globex"), ("--baseline", "10m")]
+)
+def test_another_question_is_computed_now(
+    explain: Callable[..., Result], stored: IncidentVerdict, words: tuple[str, ...]
+) -> None:
+    found = json.loads(explain("chat", *words, "--format", "json").stdout)
+    assert found["stored"] is None
+    assert found["causes"][0]["share"] != 0.89
+
+
+def test_a_latency_without_a_stored_answer_is_explained_in_its_window(
+    explain: Callable[..., Result], stored: IncidentVerdict
+) -> None:
+    found = json.loads(explain("chat", "--metric", "queue", "--format", "json").stdout)
+    assert found["verdict_sentence"] == stored.sentence
+    assert found["window"] == {"from": START_S, "to": START_S + 600}
+    assert found["metric"] == "queue"
+
+
+def test_the_other_latencies_have_shares_by_replay_too(
+    explain: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "cli.commands.explain.replayed", lambda _engine, each, *_: replayed(each, 0.8)
+    )
+    lines = explain("chat").stdout.splitlines()
+    assert lines[1].startswith("Verdict: 80% [70% to 100%] of the growth of TTFT: ")
+    assert lines[2].startswith("Also: 80% [70% to 100%] of the growth of E2E: ")
+    assert explain("chat", "--fast").stdout.splitlines()[2].startswith("Also: Probably most ")

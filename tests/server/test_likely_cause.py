@@ -1,7 +1,5 @@
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +10,16 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from alerts.openslo.reader import load
-from analysis.incident import incident_verdict
+from analysis.answer_process import Answered, nothing
+from analysis.incident import IncidentVerdict, incident_verdict
+from analysis.incident_answer import VERSION, StoredAnswer, keep_verdict, stored_answer
 from diagnosis.claim import Evidence, Lever
-from diagnosis.explanation import Cause, Explanation, Verdict
-from diagnosis.question import Metric, Question
+from diagnosis.explanation import Cause, Explanation, Method, Replay, Verdict
+from diagnosis.question import Metric, Question, Span
 from server import likely_cause
-from server.likely_cause import AskError, LikelyCauses, asked_apart
-from store.alerting.incidents import IncidentRow
+from server.likely_cause import AskError, IncidentAnswers, asked_apart, is_due
+from store.alerting.incident_answers import Phase
+from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
@@ -107,143 +108,279 @@ def test_no_cause_is_no_sentence(engine: Engine, objective: Callable[[str], Obje
     assert not asked.questions
 
 
-class Apart:
-    """An explainer that counts its questions, and returns when the test allows it."""
+NOW_S = BEGAN_S + 75
+TOLD = Explanation(
+    Question(
+        Metric.TTFT,
+        Span((BEGAN_S - 240) * 10**9, (BEGAN_S + 60) * 10**9),
+        Span((BEGAN_S - 2_040) * 10**9, (BEGAN_S - 240) * 10**9),
+        {"model": "m"},
+    ),
+    Verdict.INCIDENT,
+    900,
+    900,
+    30,
+    causes=[Cause("tenant_flood", 0.9, (), (), {"tenant": "a"})],
+)
+REPLAYED = replace(
+    TOLD,
+    causes=[replace(TOLD.causes[0], low=0.8, high=1.0)],
+    method=Method.COUNTERFACTUAL,
+    replay=Replay(900, 0.1, 0.1, 1.0, 1.0),
+)
+
+
+class Asks:
+    """Answers at once, and records the questions."""
 
     def __init__(self) -> None:
-        self.answer: str | Exception | None = "tenant a sends more"
-        self.let = threading.Event()
-        self.let.set()
-        self.answered = threading.Semaphore(0)
-        self.times = 0
+        self.answer: Explanation | Exception = REPLAYED
+        self.asked: list[tuple[str, int, int]] = []
 
-    def __call__(self, _objective: Objective, _incident: IncidentRow, _at_s: int) -> str | None:
-        self.times += 1
-        assert self.let.wait(30)
+    def __call__(self, _objective: Objective, incident: IncidentRow, at_s: int) -> IncidentVerdict:
+        self.asked.append((incident.severity, incident.fired_unix_s - BEGAN_S, at_s - BEGAN_S))
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer
-
-    def wait(self) -> None:
-        assert self.answered.acquire(timeout=30)
+        return IncidentVerdict(self.answer)
 
 
 @pytest.fixture
-def apart() -> Iterator[Apart]:
-    made = Apart()
-    yield made
-    made.let.set()
+def asks() -> Asks:
+    return Asks()
 
 
-def test_a_cause_is_found_in_the_background(
-    apart: Apart, objective: Callable[[str], Objective]
+def answers(engine: Engine, chat: Objective, asks: Asks, now_s: int = NOW_S) -> IncidentAnswers:
+    return IncidentAnswers(engine, [chat], ask=asks, clock_s=lambda: now_s, first_s=0.0)
+
+
+def evaluated(engine: Engine, *rows: IncidentRow) -> None:
+    keep_evaluation(engine, "chat", max(row.last_unix_s for row in rows), rows)
+
+
+def _later(age_s: int, **changed: Any) -> IncidentRow:
+    return _incident(last_unix_s=BEGAN_S + age_s, **changed)
+
+
+def test_the_answer_is_stored_when_the_incident_alerts_and_then_only_read(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
-    apart.let.clear()
-    causes = LikelyCauses(apart, apart.answered.release)
     chat = objective("ttft_s <= 0.5")
-    assert causes(chat, _incident(), BEGAN_S + 60) is None
-    assert causes(chat, _incident(fired_unix_s=BEGAN_S + 61), BEGAN_S + 61) is None
-    apart.let.set()
-    apart.wait()
-    assert causes(chat, _incident(), BEGAN_S + 75) == "tenant a sends more"
-    assert apart.times == 1
+    causes = answers(engine, chat, asks)
+    assert causes.sentence(chat, _incident(), NOW_S) is None
+    causes.step()
+    assert asks.asked == [], "there is no incident"
+    evaluated(engine, _incident())
+    for _ in range(3):
+        causes.step()
+    assert asks.asked == [("page", 60, 60)]
+    told = "90% [80% to 100%] of the growth of TTFT: one tenant sends"
+    assert str(causes.sentence(chat, _incident(), NOW_S)).startswith(told)
+    again = answers(engine, chat, asks)
+    again.step()
+    assert len(asks.asked) == 1, "a restart computes nothing again"
 
 
-def test_the_explainer_is_asked_once(apart: Apart, objective: Callable[[str], Objective]) -> None:
-    """A diagnosis reads every request of half an hour."""
-    causes, chat = LikelyCauses(apart, apart.answered.release), objective("ttft_s <= 0.5")
-    causes(chat, _incident(), BEGAN_S)
-    apart.wait()
-    for second in range(15, 300, 15):
-        assert causes(chat, _incident(), BEGAN_S + second) == "tenant a sends more"
-    apart.answer = None
-    causes(chat, _incident(), BEGAN_S + 300)
-    apart.wait()
-    assert apart.times == 2
-    over = _incident(ended_unix_s=BEGAN_S + 900)
-    assert causes(chat, over, BEGAN_S + 1_000) == "tenant a sends more"
-    assert apart.times == 2
+def test_it_is_computed_again_at_twice_the_age_and_after_the_end(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    chat = objective("ttft_s <= 0.5")
+    causes = answers(engine, chat, asks)
+    ages = range(60, 2_000, 15)
+    for age_s in ages:
+        evaluated(engine, _later(age_s))
+        causes.step()
+    computed = [at_s for _, _, at_s in asks.asked]
+    assert computed == [60, 600, 1_200]
+    evaluated(engine, _later(2_000, ended_unix_s=BEGAN_S + 1_950))
+    for _ in range(3):
+        causes.step()
+    assert [at_s for _, _, at_s in asks.asked][3:] == [1_950]
+    found = stored_answer(engine, chat, _incident(ended_unix_s=BEGAN_S + 1_950))
+    assert found is not None
+    assert found.phase is Phase.ENDED
 
 
-def test_a_failed_diagnosis_is_retried(apart: Apart, objective: Callable[[str], Objective]) -> None:
-    apart.answer = AskError("it took longer than 60 s")
-    causes, chat = LikelyCauses(apart, apart.answered.release), objective("ttft_s <= 0.5")
-    assert causes(chat, _incident(), BEGAN_S) is None
-    apart.wait()
-    assert causes.task.failures == 1
-    apart.answer = "found"
-    causes(chat, _incident(), BEGAN_S + 300)
-    apart.wait()
-    assert causes(chat, _incident(), BEGAN_S + 315) == "found"
+def test_an_open_page_is_computed_first(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    over = _incident(fired_unix_s=BEGAN_S - 500, ended_unix_s=BEGAN_S - 400)
+    evaluated(engine, over, _incident(severity="ticket"), _incident())
+    answers(engine, objective("ttft_s <= 0.5"), asks).step()
+    assert asks.asked == [("page", 60, 60), ("ticket", 60, 60), ("page", -500, -400)]
+
+
+def test_an_old_incident_an_unknown_objective_and_one_without_latency_are_not_asked(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    evaluated(engine, _incident(ended_unix_s=NOW_S - 90_000), _incident(slo="gone"))
+    answers(engine, objective("ttft_s <= 0.5"), asks).step()
+    evaluated(engine, _incident())
+    answers(engine, objective("outcome == 'stop'"), asks).step()
+    assert asks.asked == []
+
+
+def test_a_failed_computation_is_repeated_after_some_minutes(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    asks.answer = AskError("it took longer than 120 s")
+    chat = objective("ttft_s <= 0.5")
+    causes = answers(engine, chat, asks)
+    for age_s in range(60, 700, 15):
+        evaluated(engine, _later(age_s))
+        causes.step()
+    assert [at_s for _, _, at_s in asks.asked] == [60, 360, 660]
+    assert causes.task.failures == 3
+    asks.answer = REPLAYED
+    evaluated(engine, _later(960))
+    causes.step()
     assert causes.task.problem is None
+    assert causes.sentence(chat, _incident(), NOW_S) is not None
 
 
-def test_the_process_has_a_time_limit(
-    engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
+def test_an_ended_incident_that_cannot_be_explained_is_tried_once(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
-    monkeypatch.setattr(likely_cause, "MOST_S", 0.05)
-    with pytest.raises(AskError, match="it took longer than"):
-        asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+    asks.answer = AskError("its process ended with status 1")
+    causes = answers(engine, objective("ttft_s <= 0.5"), asks)
+    evaluated(engine, _incident(ended_unix_s=BEGAN_S + 60))
+    for _ in range(3):
+        causes.step()
+    assert len(asks.asked) == 1
 
 
-def test_the_memory_of_the_process_is_limited(
-    engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
+def test_no_cause_of_an_open_incident_is_not_stored_and_of_an_ended_one_is(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
-    code = "import server.likely_cause as c; c.MOST_BYTES = 2**27; c.main()"
-    run = subprocess.run
-    monkeypatch.setattr(
-        subprocess, "run", lambda _, **rest: run([sys.executable, "-c", code], **rest)
+    asks.answer = replace(TOLD, causes=())
+    chat = objective("ttft_s <= 0.5")
+    causes = answers(engine, chat, asks)
+    evaluated(engine, _incident())
+    causes.step()
+    assert stored_answer(engine, chat, _incident()) is None
+    over = _incident(ended_unix_s=BEGAN_S + 60)
+    evaluated(engine, over)
+    causes.step()
+    found = stored_answer(engine, chat, over)
+    assert found is not None
+    assert found.verdict.sentence is None
+
+
+def test_shares_by_accounting_do_not_replace_a_replay_while_the_incident_is_open(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    chat = objective("ttft_s <= 0.5")
+    causes = answers(engine, chat, asks)
+    for age_s, answer, replayed in (
+        (60, TOLD, False),
+        (600, REPLAYED, True),
+        (1_200, TOLD, True),
+    ):
+        asks.answer = answer
+        evaluated(engine, _later(age_s))
+        causes.step()
+        found = stored_answer(engine, chat, _incident())
+        assert found is not None
+        assert found.replayed is replayed
+    assert len(asks.asked) == 3
+
+
+def test_an_answer_of_an_older_version_is_computed_again() -> None:
+    old = StoredAnswer(NOW_S, VERSION - 1, Phase.OPEN, "", IncidentVerdict(REPLAYED))
+    assert is_due(_incident(), old, None)
+    assert not is_due(_incident(), replace(old, version=VERSION), None)
+    assert not is_due(_incident(), old, (60, Phase.OPEN)), "it was tried"
+    assert is_due(_incident(ended_unix_s=NOW_S), replace(old, phase=Phase.ENDED), None)
+
+
+def test_the_thread_computes_after_an_evaluation_and_tells_the_notifier(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    told = threading.Event()
+    chat = objective("ttft_s <= 0.5")
+    causes = IncidentAnswers(
+        engine, [chat], ask=asks, found=told.set, clock_s=lambda: NOW_S, first_s=0.0
     )
-    with pytest.raises(AskError, match="its process ended with status"):
-        asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+    evaluated(engine, _incident())
+    causes.start()
+    causes.evaluated()
+    assert told.wait(30)
+    causes.stop()
+    assert causes.task.last_success_unix_s is not None
+    assert asks.asked == [("page", 60, 60)]
 
 
-@pytest.mark.parametrize(
-    ("printed", "end", "wanted"),
-    [
-        (['{"sentence": "most"}', '{"sentence": "80%"}'], "", "80%"),
-        (['{"sentence": "most"}'], "sys.exit(3)", "most"),
-        (['{"sentence": "most"}'], "time.sleep(600)", "most"),
-        (['{"sentence": "most"}'], "print('{\"sent', end='', flush=True); sys.exit(1)", "most"),
-        (['{"sentence": null}', '{"sentence": null}'], "", None),
-    ],
-)
-def test_a_failed_replay_leaves_the_sentence_by_accounting(
+def test_an_unreadable_database_ends_no_thread(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    chat, told = objective("ttft_s <= 0.5"), threading.Event()
+    causes = IncidentAnswers(
+        engine, [chat], ask=asks, found=told.set, clock_s=lambda: NOW_S, first_s=0.0
+    )
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE slo_incidents RENAME TO away")
+    causes.start()
+    causes.evaluated()
+    for _ in range(3_000):
+        if causes.task.failures:
+            break
+        threading.Event().wait(0.01)
+    assert causes.task.problem == "StoreUnavailable"
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE away RENAME TO slo_incidents")
+    evaluated(engine, _incident())
+    causes.evaluated()
+    assert told.wait(30)
+    causes.stop()
+
+
+@pytest.mark.parametrize("problem", [None, "it took longer than 120 s"])
+def test_a_failed_replay_leaves_the_shares_by_accounting_with_the_reason(
     engine: Engine,
     objective: Callable[[str], Objective],
     monkeypatch: pytest.MonkeyPatch,
-    printed: Sequence[str],
-    end: str,
-    wanted: str | None,
+    problem: str | None,
 ) -> None:
-    lines = "\n".join(f"print({each!r}, flush=True)" for each in printed)
-    code = f"import sys, time\n{lines}\n{end}"
-    run = subprocess.run
-    monkeypatch.setattr(
-        subprocess, "run", lambda _, **rest: run([sys.executable, "-c", code], **rest)
-    )
-    monkeypatch.setattr(likely_cause, "MOST_S", 2)
-    told = asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
-    assert told == wanted
+    verdict = IncidentVerdict(TOLD, (replace(TOLD, causes=()),))
+    monkeypatch.setattr(likely_cause, "answered", lambda *_, **__: Answered(verdict, problem))
+    found = asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+    assert found.first.not_replayed == problem
+    assert found.others[0].not_replayed is None
+    assert str(found.sentence).startswith("Probably most of the growth of TTFT")
 
 
-def test_the_share_by_replay_follows_the_share_by_accounting(
+def test_a_process_without_an_answer_is_an_error(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def replays(_engine: Engine, explanation: Explanation) -> Explanation:
+    problem = "it needs more than 4 GiB of memory"
+    monkeypatch.setattr(likely_cause, "answered", lambda *_, **__: Answered(None, problem))
+    with pytest.raises(AskError, match=problem):
+        asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+
+
+def test_the_shares_by_replay_of_all_latencies_follow_the_shares_by_accounting(
+    engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replays(_engine: Engine, explanation: Explanation, *_: Any) -> Explanation:
         causes = [replace(each, share=0.9, low=0.8, high=0.95) for each in explanation.causes]
         return replace(explanation, causes=causes)
 
     asked = Asked()
     monkeypatch.setattr(likely_cause, "with_replayed_shares", replays)
-    monkeypatch.setattr(likely_cause, "NICE", 0)
     monkeypatch.setattr(likely_cause, "incident_verdict", partial(incident_verdict, explain=asked))
-    chat = objective("tpot_s <= 0.05")
-    first, second = map(str, likely_cause.find(engine, chat, _incident(), BEGAN_S))
-    assert first.startswith("Probably most of the growth of TPOT: the KV cache is full")
-    assert second.startswith("90% [80% to 95%] of the growth of TPOT: the KV cache is full")
-    errors = objective("outcome == 'stop'")
-    assert list(likely_cause.find(engine, errors, _incident(), BEGAN_S)) == [None]
+
+    def found(good: str) -> list[IncidentVerdict]:
+        verdicts = likely_cause.verdicts(
+            objective(good), _incident(), BEGAN_S, engine, nothing, nothing
+        )
+        return list(verdicts)
+
+    first, second, third = found("tpot_s <= 0.05 and ttft_s <= 0.5")
+    assert str(first.sentence).startswith("Probably most of the growth of TTFT: the KV cache is")
+    told = "90% [80% to 95%] of the growth of TTFT: the KV cache is full"
+    assert str(second.sentence).startswith(told)
+    assert str(third.sentence).startswith(told)
+    assert [each.others[0].causes[0].low for each in (first, second, third)] == [None, None, 0.8]
+    assert found("outcome == 'stop'") == []
 
 
 def test_a_real_store_is_asked(
@@ -274,6 +411,11 @@ def test_a_real_store_is_asked(
         )
     with Writer(engine) as writer:
         writer.submit(rows, []).result(10)
-    told = asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S + 300)
+    chat = objective("ttft_s <= 0.5")
+    found = asked_apart(engine)(chat, _incident(), BEGAN_S + 300)
+    keep_verdict(engine, chat, _incident(), found, BEGAN_S + 315)
+    stored = stored_answer(engine, chat, _incident())
+    assert stored is not None
+    told = stored.verdict.sentence
     assert told is not None
     assert told.startswith("Probably most of the growth of TTFT: the KV cache is full")

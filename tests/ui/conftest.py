@@ -25,7 +25,7 @@ from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Basis, Outcome, RequestTimeline, Source
-from tests.replaying import replayed_here
+from tests.replaying import answered_here
 from tests.ui.opening import APP, Open
 
 SECOND_NS = 1_000_000_000
@@ -35,7 +35,7 @@ SECOND_NS = 1_000_000_000
 def page(monkeypatch: pytest.MonkeyPatch) -> Open:
     """Return a function that opens an address of the explorer on a database. Causes are replayed in
     this process."""
-    monkeypatch.setattr(replay_process, "_from_child", replayed_here)
+    monkeypatch.setattr(replay_process, "answered", answered_here)
 
     def open_page(url: str, **parameters: str) -> AppTest:
         monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
@@ -206,16 +206,18 @@ def _samples(
     ]
 
 
+def incident_row(slo: str, began_s: int, ended_s: int | None = None) -> IncidentRow:
+    """Return an incident of an objective that alerted 1 min after its start."""
+    return IncidentRow(
+        *(slo, "page", began_s + 60, began_s, ended_s or began_s + 60, ended_s),
+        *(began_s + 60, "20", None),
+    )
+
+
 def burned(url: str, slo: str, *stretches: tuple[int, int | None]) -> None:
     """Store incidents of an objective that alerted 1 min after their start."""
     engine = open_database(url)
-    rows = [
-        IncidentRow(
-            *(slo, "page", began_s + 60, began_s, ended_s or began_s + 60, ended_s),
-            *(began_s + 60, "20", None),
-        )
-        for began_s, ended_s in stretches
-    ]
+    rows = [incident_row(slo, *stretch) for stretch in stretches]
     keep_evaluation(engine, slo, stretches[-1][0] + 2_000, rows)
     engine.dispose()
 

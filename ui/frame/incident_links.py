@@ -1,4 +1,5 @@
 """Find the ranges for a link to an incident, the same ranges as `tailspan explain --incident` uses.
+If the incident has a stored answer, these are the ranges of the answer.
 
 The range, the baseline, the filters and the latency are read once, when the address is opened.
 These are then written to the address, so that a copied link shows the same view.
@@ -19,6 +20,7 @@ from analysis.incident import (
     read_questions,
     split_incident_name,
 )
+from analysis.incident_answer import stored_answer
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.queries import Window
 from ui.frame.view import View
@@ -63,7 +65,11 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
         region, endpoint = (chosen.get(label, "") for label in PROBE_FILTERS)
         seen = replace(seen, page="outside", region=region, endpoint=endpoint)
         return Found(replace(seen, incident=incident), row)
-    asked = read_questions(engine, objective, row, now_unix_ns // SECOND_NS)
+    answer = stored_answer(engine, objective, row)
+    if answer is not None:
+        asked = answer.questions
+    else:
+        asked = read_questions(engine, objective, row, now_unix_ns // SECOND_NS)
     window, baseline = (
         Window(each.from_unix_ns, each.to_unix_ns) for each in (asked.window, asked.baseline)
     )

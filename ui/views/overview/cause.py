@@ -1,14 +1,14 @@
 """Find the cause of the open incident, for the headline of the Overview page."""
 
-import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from analysis.explain import joined_evidence, windows_of
 from analysis.incident import incident_verdict
+from analysis.incident_answer import StoredAnswer, stored_answer
 from analysis.slo_states import SloState
 from analysis.thresholds import thresholds
 from analysis.unfinished_requests import with_unfinished_requests
@@ -17,34 +17,44 @@ from diagnosis.explanation import Cause, Explanation
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.question import Question
 from ui.frame.read_cache import kept_evidence, shared
-from ui.views.overview.background_replays import background_replays
 
 EVERY_S: Final = 60
-"""Seconds between searches. Seconds between two searches, because a search takes a second for a
-million requests."""
+"""Seconds between two searches, because a search takes a second for a million requests."""
 
 
-def current_cause(engine: Engine, states: Sequence[SloState]) -> Cause | None:
+class CurrentCause(NamedTuple):
+    """A cause, and the stored answer that contains it; None if the cause was found just now."""
+
+    cause: Cause
+    answer: StoredAnswer | None
+
+
+def current_cause(engine: Engine, states: Sequence[SloState]) -> CurrentCause | None:
     """Return the first cause of the incident that is paging, or None without such an incident or a
-    cause. The cause has its share by replay as soon as a replay in the background has found it.
+    cause. It comes from the stored answer of the incident. Until the server has computed the
+    answer, its share is by accounting.
     """
     paging = ((state, one) for state in states for one in state.open if one.severity == "page")
     state, incident = next(paging, (None, None))
     if state is None or incident is None:
         return None
     objective, row = state.objective, incident.row
+    answer = stored_answer(engine, objective, row)
+    if answer is not None:
+        return _first(answer.verdict.first, answer)
     at_s = state.status.at_s // EVERY_S * EVERY_S
 
     def find() -> Explanation | None:
         verdict = incident_verdict(engine, objective, row, at_s, _explained)
         return verdict.first if verdict else None
 
-    key = ("cause", row.slo, row.severity, row.fired_unix_s, objective.statement)
-    found = shared(engine, (*key, at_s), find)
-    if found is None:
-        return None
-    found = background_replays(str(engine.url)).newest(engine, key, found, time.monotonic())
-    return next(iter(found.causes), None)
+    key = ("cause", row.slo, row.severity, row.fired_unix_s, objective.statement, at_s)
+    found = shared(engine, key, find)
+    return None if found is None else _first(found, None)
+
+
+def _first(found: Explanation, answer: StoredAnswer | None) -> CurrentCause | None:
+    return CurrentCause(found.causes[0], answer) if found.causes else None
 
 
 def _explained(engine: Engine, question: Question, objectives: Sequence[Objective]) -> Explanation:

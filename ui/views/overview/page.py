@@ -17,7 +17,6 @@ from analysis.slo_states import SloState, burning_since_ns, foremost, instant_s,
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
-from diagnosis.explanation import Cause
 from store.queries import Window, newest_unix_ns
 from ui.frame import no_data, selection
 from ui.frame.context import Context
@@ -28,7 +27,7 @@ from ui.kit.sections import chapter
 from ui.kit.terms import LATENCY_NAMES, TERMS
 from ui.kit.time_bins import SECOND_NS
 from ui.views.overview import charts, deploys, hung_engines, incidents, trends, words
-from ui.views.overview.cause import current_cause
+from ui.views.overview.cause import CurrentCause, current_cause
 from ui.views.overview.hourly_cost import HourlyCost, hourly_cost
 from ui.views.overview.trends import Trend
 
@@ -56,7 +55,7 @@ class Seen:
     hourly: HourlyCost | None
     filtered: Sequence[tuple[Objective, Counts]]
     """Counts of the requests that match the filters, by objective. Empty without filters."""
-    cause: Cause | None
+    cause: CurrentCause | None
     """The cause of the open incident."""
     deploy: Deploy | None
     """The latest deploy in the range."""
@@ -143,13 +142,14 @@ def _answer(context: Context, found: Seen, silent_s: float | None) -> None:
     else:
         _headline(words.of_the_past(answer, silent_s) if silent_s is not None else answer)
     if found.cause is not None:
-        cause = found.cause
+        cause, stored = found.cause
         tried = "".join(
             f"<p class='lever'><b>Try:</b> {cause_words.lever(each)}</p>"
             for each in cause.levers[:1]
         )
         said = cause_words.first_cause(cause)
-        st.html(f"<div class='why'><p class='cause'>{said}</p>{tried}</div>")
+        computed = "" if stored is None else words.computed(stored, context.zone)
+        st.html(f"<div class='why'><p class='cause'>{said}</p>{tried}{computed}</div>")
 
 
 def _headline(answer: words.Answer) -> None:

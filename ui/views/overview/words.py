@@ -12,6 +12,7 @@ from typing import Final
 from alerts.blindness import REASONS
 from alerts.burnrate import Counts, Pair
 from alerts.objectives import Objective
+from analysis.incident_answer import StoredAnswer
 from analysis.slo_states import SloState
 from telemetry import durations
 from ui.frame.address import link
@@ -239,6 +240,12 @@ def _burn_now(each: SloState) -> float:
     unknown.
     """
     return float(each.status.burns[_shortest(each).short_s] or 0)
+
+
+def computed(answer: StoredAnswer, zone: tzinfo) -> str:
+    """Return when the stored answer of an incident was computed."""
+    said = answer.computed(lambda unix_ns: wording.clock(unix_ns, zone))
+    return f"<p class='note'>{wording.for_html(said, 300)}</p>"
 
 
 def _filters(view: View) -> str:

@@ -11,6 +11,7 @@ import streamlit as st
 from analysis.baseline import within
 from analysis.counterfactual.replay_process import replayed
 from analysis.explain import known_incidents
+from analysis.incident_answer import StoredAnswer
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Span
 from store.alerting.incidents import IncidentRow
@@ -26,8 +27,10 @@ from ui.kit.store_reads import store_errors
 from ui.kit.terms import LATENCY_NAMES
 from ui.kit.time_bins import SECOND_NS
 from ui.views.root_cause import heatmap, increase, words
-from ui.views.root_cause.read import Material, read_material
+from ui.views.root_cause.read import Material, read_material, stored_answers
 
+MOST_STORED: Final = 20
+"""Maximum number of incidents in the range whose stored answers are read, the latest ones."""
 INCREASE_HELP: Final = (
     "By how much each part of the slow requests' latency grew from the baseline to the range, in "
     "the order of a request's phases. The parts sum to the increase."
@@ -58,15 +61,19 @@ def _read(context: Context, baseline: Window | None) -> Material:
     span = Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))
     with store_errors():
         known = known_incidents(context.engine, span)
+        stored = stored_answers(
+            context.engine, context.objectives.parsed, within(span, known)[-MOST_STORED:]
+        )
     which = tuple((row.slo, row.severity, row.began_unix_s, row.ended_unix_s) for row in known)
     objectives = context.objectives
 
     def found() -> Material:
         return read_material(
-            context.engine, window, baseline, view.equals, objectives.parsed, known
+            context.engine, window, baseline, view.equals, objectives.parsed, known, stored
         )
 
-    return context.shared(found, baseline, objectives.key, which, large=True)
+    newest = tuple((key, each.computed_unix_s) for key, each in stored.items())
+    return context.shared(found, baseline, objectives.key, which, newest, large=True)
 
 
 def show(context: Context, found: Material) -> None:
@@ -76,20 +83,23 @@ def show(context: Context, found: Material) -> None:
         return
     view = context.view
     explanation = found.explained(view.latency, by_size=view.decide == "size")
-    headline, reason = _answer(context, explanation, found)
+    stored = found.stored_shares(explanation)
+    headline, reason = _answer(context, stored or explanation, found)
     _slowest(context, found)
     if view.live:
         return
     # The replay takes some seconds, so everything else is drawn first.
-    if reason is not None:
-        reason.html(_reason(context, _tested(context, explanation)))
+    if reason is not None and stored is None:
+        reason.html(_reason(context, _tested(context, found, explanation)))
     if headline is not None:
-        headline.html(_incident(context, found, partial(_tested, context)))
+        headline.html(_incident(context, found, partial(_tested, context, found)))
 
 
 def for_incident(context: Context, incident: IncidentRow) -> View:
     """Return the view of an incident with the latency that explains it best."""
-    verdict = read(context).verdict(incident)
+    found = read(context)
+    answer = found.stored_answer(incident)
+    verdict = found.verdict(incident) if answer is None else answer.verdict
     if verdict is None:
         return context.view
     return replace(context.view, latency=f"{verdict.first.question.metric.value}_s")
@@ -108,9 +118,12 @@ def explaining(context: Context, found: Material, part: Window) -> View:
     return replace(inside, baseline=before if usual else None)
 
 
-def _tested(context: Context, explanation: Explanation) -> Explanation:
-    """Return the explanation with shares from a replay. Explanations of the same causes share one
-    replay, so the verdict on an incident and the causes below it have the same shares."""
+def _tested(context: Context, found: Material, explanation: Explanation) -> Explanation:
+    """Return the explanation with shares from a replay: from a stored answer, if it is about the
+    same question. Explanations of the same causes share one replay, so the verdict on an incident
+    and the causes below it have the same shares."""
+    if (stored := found.stored_shares(explanation)) is not None:
+        return stored
     asked, causes = explanation.question, [*explanation.causes, *explanation.others]
     return context.shared(
         lambda: replayed(context.engine, explanation),
@@ -130,6 +143,9 @@ def _incident(
         return ""
     if found.counts_probes(incident):
         return words.probe_incident(incident, context.zone)
+    answer = found.stored_answer(incident)
+    if answer is not None and _is_whole(context, found, answer):
+        return words.stored_incident(incident, answer, context.zone)
     verdict = found.verdict(incident)
     chosen = context.view.chosen_baseline(context.window)
     if chosen and verdict and verdict.first.verdict is Verdict.INSUFFICIENT_DATA:
@@ -138,6 +154,16 @@ def _incident(
     if verdict is not None:
         verdict = replace(verdict, first=tested(verdict.first))
     return words.incident(incident, verdict, context.zone)
+
+
+def _is_whole(context: Context, found: Material, answer: StoredAnswer) -> bool:
+    """Return whether the view is about an incident as a whole: the reader has chosen neither a
+    filter nor a baseline, except those of the stored answer."""
+    view, asked = context.view, answer.verdict.first.question
+    if not answer.answers_whole(view.equals):
+        return False
+    compared = Window(asked.baseline.from_unix_ns, asked.baseline.to_unix_ns)
+    return view.baseline is None or found.baseline == compared
 
 
 def _shown_incident(view: View, found: Material) -> IncidentRow | None:

@@ -5,8 +5,9 @@ latency of the same range therefore does not read the columns again.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +19,12 @@ from alerts.objectives import GoodProbes, Goodput, Objective
 from analysis.baseline import Baseline, usual_baseline, within
 from analysis.explain import joined_evidence, windows_of
 from analysis.incident import IncidentVerdict, leading_verdict
+from analysis.incident_answer import StoredAnswer, stored_answer
 from analysis.outside.network_evidence import NetworkTimes, network_times, with_network_times
 from analysis.thresholds import metrics_of, thresholds
 from analysis.unfinished_requests import with_unfinished_requests
 from diagnosis.explain import explain
-from diagnosis.explanation import Explanation
+from diagnosis.explanation import Explanation, Verdict
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
@@ -40,6 +42,7 @@ from ui.views.root_cause.server_state import StateLine, state_lines
 SLOWEST = 8
 """Number of requests in the list below an explanation."""
 
+IncidentKey = tuple[str, str, int]
 METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
 
 
@@ -77,6 +80,8 @@ class Material:
     samples_every_s: int | None
     network: Sequence[NetworkTimes]
     """The network times of probes, by region."""
+    stored: Mapping[IncidentKey, StoredAnswer] = field(default_factory=dict)
+    """The stored answers of the incidents in the window."""
     _answers: dict[tuple[Metric, tuple[str, ...]], Explanation] = field(default_factory=dict)
     _shapes: dict[Metric, Shape | None] = field(default_factory=dict)
 
@@ -113,6 +118,29 @@ class Material:
             return None
         asked = metrics_of(objective.indicator)
         return leading_verdict([self._explained(metric, [objective]) for metric in asked])
+
+    def stored_answer(self, incident: IncidentRow) -> StoredAnswer | None:
+        """Return the stored answer of an incident, or None if there is none."""
+        return self.stored.get(key_of(incident))
+
+    def stored_shares(self, explanation: Explanation) -> Explanation | None:
+        """Return the explanation with the shares of the stored answer to the same question, or None
+        if no stored answer is about this question."""
+        for answer in self.stored.values():
+            known = answer.explained(explanation.question)
+            if known is not None and known.verdict is explanation.verdict is Verdict.INCIDENT:
+                return replace(
+                    explanation,
+                    causes=known.causes,
+                    others=known.others,
+                    method=known.method,
+                    unexplained=known.unexplained,
+                    unexplained_low=known.unexplained_low,
+                    unexplained_high=known.unexplained_high,
+                    replay=known.replay,
+                    not_replayed=known.not_replayed,
+                )
+        return None
 
     def counts_probes(self, incident: IncidentRow) -> bool:
         """Return whether the objective of an incident counts probes. This page has no cause for
@@ -185,6 +213,7 @@ def read_material(
     equals: Mapping[str, str],
     objectives: Sequence[Objective] = (),
     known: Sequence[IncidentRow] = (),
+    stored: Mapping[IncidentKey, StoredAnswer] = MappingProxyType({}),
 ) -> Material:
     """Read a window and its baseline.
 
@@ -196,6 +225,7 @@ def read_material(
         equals: labels of the requests to analyse.
         objectives: the current objectives.
         known: the incidents in the window and in the time before the window.
+        stored: the stored answers of the incidents in the window.
     """
     span = _span(window)
     chosen = Baseline(_span(baseline)) if baseline else usual_baseline(span, known)
@@ -225,7 +255,29 @@ def read_material(
             is_simulated(engine, window) or is_simulated(engine, against),
             found.samples_every_s,
             network_times(engine, Question(Metric.TTFT, span, chosen.span)),
+            stored,
         )
+
+
+def key_of(incident: IncidentRow) -> IncidentKey:
+    """Return the key of an incident."""
+    return incident.slo, incident.severity, incident.fired_unix_s
+
+
+def stored_answers(
+    engine: Engine, objectives: Sequence[Objective], incidents: Sequence[IncidentRow]
+) -> dict[IncidentKey, StoredAnswer]:
+    """Return the stored answers of incidents. Incidents without an answer are absent."""
+    names = {base(row.slo) for row in incidents}
+    burned = expanded(engine, [each for each in objectives if each.name in names])
+    by_name = {each.name: each for each in burned}
+    found = {}
+    for row in incidents:
+        objective = by_name.get(row.slo)
+        answer = None if objective is None else stored_answer(engine, objective, row)
+        if answer is not None:
+            found[key_of(row)] = answer
+    return found
 
 
 def _evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:

@@ -11,6 +11,7 @@ from typing import Final
 
 from analysis.cause_sentences import NAMES, method_sentence, network_sentence
 from analysis.incident import IncidentVerdict
+from analysis.incident_answer import StoredAnswer
 from diagnosis.claim import Evidence
 from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
 from diagnosis.latency.attainment import Attainment
@@ -101,6 +102,16 @@ def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) ->
     cause = None if verdict is None else verdict.sentence
     said = "no cause found yet" if cause is None else wording.for_html(cause, 600)
     return f"<p class='headline'>Incident <b>{name}</b> {_lasted(row, zone)}: {said}</p>"
+
+
+def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo) -> str:
+    """Return the incident with its stored answer, and when the answer was computed."""
+
+    def moment(unix_ns: int) -> str:
+        return wording.clock(unix_ns, zone, date=row.ended_unix_s is not None)
+
+    computed = wording.for_html(answer.computed(moment), 300)
+    return f"{incident(row, answer.verdict, zone)}<p class='note'>{computed}</p>"
 
 
 def probe_incident(row: IncidentRow, zone: tzinfo) -> str:

@@ -8,10 +8,14 @@ import pytest
 import streamlit as st
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
-from diagnosis.explanation import Explanation
+from alerts.openslo.reader import load
+from analysis.incident import incident_verdict
+from analysis.incident_answer import keep_verdict
+from diagnosis.explanation import Explanation, Method
 from store.columns import evidence
+from store.database import open_database
 from telemetry.engines import EngineSample
-from tests.ui.conftest import burned
+from tests.ui.conftest import burned, incident_row
 from tests.ui.opening import HOSTILE, Database, Open, address, markup, navigation
 from ui.frame.controls import BEFORE, CHOSEN
 from ui.frame.pages import BY_KEY
@@ -187,6 +191,37 @@ def test_the_verdict_and_the_causes_have_the_same_share_by_replay(
     assert len(asked) == 1, "the verdict and the causes share one replay"
     live = markup(page(url, page="root-cause", last="5m"))
     assert "87" not in live
+
+
+def test_the_stored_answer_of_an_incident_is_shown_everywhere(
+    page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The Overview, the Root cause page and the link to the incident show one share."""
+    (tmp_path / "chat.yaml").write_text(EXAMPLE)
+    monkeypatch.setenv(OBJECTIVES_KEY, str(tmp_path))
+    monkeypatch.setattr("ui.views.root_cause.page.replayed", lambda *_: 1 / 0)
+    url = database(incident(START_S * 10**9))
+    burned(url, "chat", (START_S + 600, None))
+    (objective,) = load([tmp_path / "chat.yaml"]).objectives
+    row = incident_row("chat", START_S + 600)
+    engine = open_database(url)
+    found = incident_verdict(engine, objective, row, START_S + 1_200)
+    assert found is not None
+    cause = replace(found.first.causes[0], share=0.87, low=0.7, high=0.95)
+    first = replace(found.first, causes=[cause], method=Method.COUNTERFACTUAL)
+    keep_verdict(engine, objective, row, replace(found, first=first), START_S + 1_215)
+    engine.dispose()
+    told = "87% [70% to 95%] of the growth of TTFT: the KV cache is full"
+    computed = "Computed at 01:13:35 from the requests of 01:03:20 to 01:13:20."
+    linked = markup(page(url, page="root-cause", incident=f"chat@{START_S + 660}"))
+    assert told in linked
+    assert computed in linked
+    assert "Cause of <b>87 %</b> [70 % to 95 %] of the increase" in linked
+    overview = markup(page(url, **{"from": str(START_S), "to": str(START_S + 1_200)}))
+    assert "Cause of <b>87 %</b> [70 % to 95 %] of the increase" in overview
+    assert computed in overview
+    assert told in overview, "in the list of incidents"
+    assert told in markup(page(url, page="root-cause", last="1h", to=str(START_S + 1_260)))
 
 
 @pytest.mark.parametrize(("ago", "name"), [("24h", "one day"), ("7d", "one week"), ("90m", "90m")])

@@ -1,0 +1,158 @@
+"""Compute answers in a child process with limits on memory and time.
+
+If the computation needs too much memory or hangs, only the child ends. A computation may yield
+several answers, each better than the one before: if the child ends early, the newest one remains.
+"""
+
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import IO, Any, Final, NamedTuple
+
+from sqlalchemy import Engine
+
+from store.database import open_database
+from store.errors import StoreError
+from telemetry import child_process
+
+MOST_BYTES: Final = 4 * 2**30
+"""Limit on the address space of the process. The diagnosis of 1.4 million requests takes 2.6 GB, of
+which it uses 1.6 GB. A replay takes less (docs/benchmarks.md#shares-by-replay)."""
+
+MOST_S: Final = 120.0
+"""Limit on the elapsed time. The diagnosis of a million requests takes about a second. On a busy
+machine, a replay takes at most 36 s, and its first compilation about 15 s
+(docs/benchmarks.md#shares-by-replay)."""
+
+MOST_AT_A_TIME: Final = 2
+"""Maximum number of these processes that one process starts at a time. Other questions wait."""
+
+_STEP, _COMPILING, _FOUND, _FAILED = b".", b"c", b"=", b"!"
+"""The first byte of each message of the child. A step and the beginning of a compilation have no
+content. The content of the others follows its length, which takes `_LENGTH` bytes."""
+_LENGTH: Final = 8
+_LONGEST: Final = 2**26
+"""Maximum length of a content in bytes. An explanation has some 20,000."""
+
+_turns: Final = threading.BoundedSemaphore(MOST_AT_A_TIME)
+
+Step = Callable[[], None]
+Compute = Callable[[Engine, Step, Step], Iterator[Any]]
+"""Yields answers, each better than the one before. It must be a function of a module, or a
+`functools.partial` of one, so that the child can import it. It calls its second argument after each
+step, and its third argument if it compiles the replay first."""
+
+
+class Answered(NamedTuple):
+    """The newest answer, and why there is no better one. Without an answer, the answer is None."""
+
+    answer: Any = None
+    problem: str | None = None
+
+
+def nothing() -> None:
+    """Report no progress."""
+
+
+def answered(
+    engine: Engine,
+    compute: Compute,
+    progress: Step = nothing,
+    compiling: Step = nothing,
+    nice: int = 0,
+) -> Answered:
+    """Compute answers in a child process, and return the newest one.
+
+    Args:
+        engine: from `open_database`. The database must be readable from another process.
+        compute: computes the answers.
+        progress: called after each step.
+        compiling: called if the replay is compiled first, which takes about 15 s.
+        nice: by how much to lower the priority of the child.
+    """
+    # The database URL may contain a password, so it is sent on standard input, not as an argument.
+    url = engine.url.render_as_string(hide_password=False)
+    with _turns:
+        try:
+            child = child_process.start(__name__, answers=True)
+        except OSError as error:
+            return Answered(problem=f"its process cannot be started: {error.strerror}")
+        assert child.stdin is not None
+        assert child.stdout is not None
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            child.kill()
+
+        timer = threading.Timer(MOST_S, end)
+        timer.start()
+        try:
+            with suppress(BrokenPipeError):  # it ended before it had read the question
+                child.stdin.write(pickle.dumps((url, compute, nice)))
+                child.stdin.flush()
+            found = _read(child.stdout, progress, compiling)
+            status = child.wait()
+        finally:
+            timer.cancel()
+            child_process.end(child)
+    if found.problem is not None or (found.answer is not None and not status):
+        return found
+    if late.is_set():
+        return Answered(found.answer, f"it took longer than {MOST_S:g} s")
+    return Answered(found.answer, f"its process ended with status {status}")
+
+
+def _read(messages: IO[bytes], progress: Step, compiling: Step) -> Answered:
+    """Read the messages of the child until its end."""
+    steps = {_STEP: progress, _COMPILING: compiling}
+    newest = None
+    while kind := messages.read(1):
+        if step := steps.get(kind):
+            step()
+            continue
+        size = int.from_bytes(messages.read(_LENGTH))
+        content = messages.read(min(size, _LONGEST))
+        if kind not in (_FOUND, _FAILED) or len(content) < size:
+            break  # the child ended while it wrote
+        if kind == _FAILED:
+            return Answered(newest, content.decode())
+        newest = pickle.loads(content)
+    return Answered(newest)
+
+
+def main() -> None:
+    """Read the question on standard input, and write the messages. Runs within the limit."""
+    child_process.limit_memory(MOST_BYTES)
+    # What a library prints must not become a part of an answer.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as messages:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        url, compute, nice = pickle.load(sys.stdin.buffer)
+        child_process.give_way(nice)
+        child_process.end_with_parent()
+
+        def tell(kind: bytes, content: bytes | None = None) -> None:
+            messages.write(kind)
+            if content is not None:
+                messages.write(len(content).to_bytes(_LENGTH) + content)
+            messages.flush()
+
+        try:
+            engine = open_database(url, create=False)
+            try:
+                for answer in compute(engine, lambda: tell(_STEP), lambda: tell(_COMPILING)):
+                    tell(_FOUND, pickle.dumps(answer))
+            finally:
+                engine.dispose()
+        except MemoryError:
+            most = f"{MOST_BYTES / 2**30:g}"
+            tell(_FAILED, f"it needs more than {most} GiB of memory".encode())
+        except StoreError as error:
+            tell(_FAILED, str(error).encode())
+
+
+if __name__ == "__main__":
+    main()

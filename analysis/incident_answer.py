@@ -1,0 +1,221 @@
+"""The stored answer of an incident: computed once, and shown by every page, command and message.
+
+Two replays of the same incident, a minute apart, have different windows, so their shares differ.
+Therefore the server computes the answer at stated moments (`server.likely_cause`), and everything
+that asks about the incident reads it. A question with another filter or range is not about the
+incident as a whole, and is computed when it is asked.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from sqlalchemy import Engine
+
+from alerts.objectives import Objective
+from analysis.incident import IncidentQuestions, IncidentVerdict
+from diagnosis.causes.registry import SUMMARIES
+from diagnosis.explanation import Explanation, Method
+from diagnosis.latency.parts import PHASE
+from diagnosis.question import Question
+from store.alerting.incident_answers import AnswerRow, Phase, answers_of, keep_answer, read_answers
+from store.alerting.incidents import IncidentRow
+from telemetry import dataclass_json
+
+VERSION: Final = 1
+"""The version of the method. Increase it when the same data would get other shares. The server then
+computes the answers of the last day again, and older answers are shown with their version."""
+MOST_BYTES: Final = 2**20
+"""Maximum length of an answer. An answer with four causes and two latencies has about 20 kB."""
+
+_NS: Final = 10**9
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Explanations:
+    """The explanations of the objective's latencies, the one of the verdict first."""
+
+    explanations: Sequence[Explanation]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedQuestion:
+    """The question of an answer: the objective in one sentence, and the ranges of the verdict."""
+
+    objective: str
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """A stored answer.
+
+    Attributes:
+        computed_unix_s: when it was computed.
+        version: the version of the method.
+        phase: the part of the incident that it is about.
+        verdict: the verdict, with the explanations of all latencies of the objective.
+    """
+
+    computed_unix_s: int
+    version: int
+    phase: Phase
+    objective: str
+    verdict: IncidentVerdict
+
+    @property
+    def questions(self) -> IncidentQuestions:
+        """The question about each latency."""
+        first = self.verdict.first.question
+        metrics = (each.question.metric for each in self.explanations)
+        return IncidentQuestions(first.window, first.baseline, tuple(metrics), first.where)
+
+    @property
+    def explanations(self) -> Sequence[Explanation]:
+        """The explanations of all latencies, the one of the verdict first."""
+        return (self.verdict.first, *self.verdict.others)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the shares of the first cause come from a replay."""
+        return self.verdict.first.method is Method.COUNTERFACTUAL
+
+    def explained(self, question: Question) -> Explanation | None:
+        """Return the explanation of a question, or None if the answer is about another question."""
+        return next((each for each in self.explanations if each.question == question), None)
+
+    def answers_whole(self, where: Mapping[str, str | None]) -> bool:
+        """Return whether a filter selects the requests of the incident: none, or its own."""
+        return not where or where == self.verdict.first.question.where
+
+    def computed(self, moment: Callable[[int], str]) -> str:
+        """Return a sentence that states when the answer was computed, and from which requests.
+
+        Args:
+            moment: formats an instant in unix nanoseconds.
+        """
+        window = self.verdict.first.question.window
+        told = (
+            f"Computed at {moment(self.computed_unix_s * _NS)} from the requests of"
+            f" {moment(window.from_unix_ns)} to {moment(window.to_unix_ns)}"
+        )
+        if self.version == VERSION:
+            return f"{told}."
+        return f"{told}, by version {self.version} of the method (the present version: {VERSION})."
+
+
+def stored_answer(
+    engine: Engine, objective: Objective, incident: IncidentRow
+) -> StoredAnswer | None:
+    """Return the newest answer of an incident, or None if there is none.
+
+    If the objective has changed since, its old answer is the answer of another question. An answer
+    that cannot be read is ignored, with a line in the log.
+
+    Raises:
+        StoreUnavailable: the database cannot be read.
+    """
+    return _newest(answers_of(engine, incident), objective, incident)
+
+
+def stored_sentences(
+    engine: Engine, objective: Objective, incidents: Sequence[IncidentRow]
+) -> dict[tuple[str, int], str]:
+    """Return the causes of an objective's incidents as sentences, by severity and time of the
+    alert. Incidents without an answer or without a cause are absent.
+
+    Raises:
+        StoreUnavailable: the database cannot be read.
+    """
+    if not incidents:
+        return {}
+    rows = read_answers(engine, objective.name, min(each.fired_unix_s for each in incidents))
+    found = {}
+    for each in incidents:
+        key = each.severity, each.fired_unix_s
+        own = [row for row in rows if (row.severity, row.fired_unix_s) == key]
+        answer = _newest(own, objective, each)
+        if answer is not None and (sentence := answer.verdict.sentence) is not None:
+            found[key] = sentence
+    return found
+
+
+def keep_verdict(
+    engine: Engine,
+    objective: Objective,
+    incident: IncidentRow,
+    verdict: IncidentVerdict,
+    computed_unix_s: int,
+) -> None:
+    """Store the answer of an incident, in the place of an earlier one of the same phase.
+
+    Raises:
+        StoreUnavailable: the database cannot be written.
+        ValueError: the answer is too long, or a number is not finite.
+    """
+    asked = AskedQuestion(objective.statement, verdict.first.question)
+    answer = dataclass_json.write(_Explanations((verdict.first, *verdict.others)))
+    if len(answer) > MOST_BYTES:
+        raise ValueError(f"the answer has {len(answer):,} bytes; allowed: {MOST_BYTES:,}")
+    keep_answer(
+        engine,
+        AnswerRow(
+            incident.slo,
+            incident.severity,
+            incident.fired_unix_s,
+            Phase.OPEN if incident.ended_unix_s is None else Phase.ENDED,
+            computed_unix_s,
+            VERSION,
+            dataclass_json.write(asked),
+            answer,
+        ),
+    )
+
+
+def _newest(
+    rows: Sequence[AnswerRow], objective: Objective, incident: IncidentRow
+) -> StoredAnswer | None:
+    # The evaluator may take an end back that it found with a wrong clock.
+    over = incident.ended_unix_s is not None
+    usable = [row for row in rows if over or row.phase == Phase.OPEN]
+    usable.sort(key=lambda row: (row.phase == Phase.ENDED, row.computed_unix_s), reverse=True)
+    read = (_read(row) for row in usable)
+    return next((each for each in read if each and each.objective == objective.statement), None)
+
+
+@lru_cache(maxsize=64)
+def _read(row: AnswerRow) -> StoredAnswer | None:
+    # The cache is also the reason why an answer that cannot be read is logged once.
+    try:
+        if len(row.answer) > MOST_BYTES:
+            raise ValueError(f"it has {len(row.answer):,} bytes; allowed: {MOST_BYTES:,}")
+        asked = dataclass_json.read(AskedQuestion, row.question)
+        found = dataclass_json.read(_Explanations, row.answer).explanations
+        if not found or found[0].question != asked.question:
+            raise ValueError("it does not answer its question")
+        _check_names(found)
+        phase = Phase(row.phase)
+    except (ValueError, TypeError) as error:
+        _log.warning(
+            "the stored answer of an incident of %s is ignored: %s",
+            json.dumps(row.slo)[:80],
+            str(error)[:200],
+        )
+        return None
+    verdict = IncidentVerdict(found[0], tuple(found[1:]))
+    return StoredAnswer(row.computed_unix_s, row.version, phase, asked.objective, verdict)
+
+
+def _check_names(explanations: Sequence[Explanation]) -> None:
+    """Raise ValueError if a cause or a part has a name that this version does not know."""
+    for each in explanations:
+        for cause in (*each.causes, *each.others):
+            if cause.id not in SUMMARIES:
+                raise ValueError(f"it names the cause {cause.id[:80]!r}, which is not known")
+        for part in each.parts:
+            if part.part not in PHASE:
+                raise ValueError(f"it names the part {part.part[:80]!r}, which is not known")

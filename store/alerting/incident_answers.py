@@ -1,0 +1,97 @@
+"""Store the explanation of each incident, so that every page and command shows the same one.
+
+An incident has at most one answer while it is open, and one for after its end. Only the process
+that evaluates the objectives writes them. They are deleted with their incident.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from sqlalchemy import BigInteger, Column, Connection, Engine, Table, Text, and_, select
+
+from store import dialects
+from store.alerting.incidents import IncidentRow
+from store.connections import reading, writing
+from store.schema import METADATA
+
+
+class Phase(StrEnum):
+    """The part of an incident that an answer is about."""
+
+    OPEN = "open"
+    """From its start until an instant at which it was still open."""
+    ENDED = "ended"
+    """From its start to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """The answer of one phase of an incident.
+
+    `question` and `answer` are JSON texts (`analysis.incident_answer`). `version` is the version of
+    the method that computed the answer.
+    """
+
+    slo: str
+    severity: str
+    fired_unix_s: int
+    phase: str
+    computed_unix_s: int
+    version: int
+    question: str
+    answer: str
+
+
+ANSWERS = Table(
+    "incident_answers",
+    METADATA,
+    Column("slo", Text, primary_key=True),
+    Column("severity", Text, primary_key=True),
+    Column("fired_unix_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("phase", Text, primary_key=True),
+    Column("computed_unix_s", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("question", Text, nullable=False),
+    Column("answer", Text, nullable=False),
+)
+
+
+def keep_answer(engine: Engine, row: AnswerRow) -> None:
+    """Add an answer, or replace the answer of the same incident and phase.
+
+    Raises:
+        StoreUnavailable: the database cannot be written.
+    """
+    with writing(engine) as connection:
+        dialects.of(engine).put(connection, ANSWERS, [asdict(row)])
+
+
+def read_answers(engine: Engine, slo: str, from_fired_unix_s: int = 0) -> list[AnswerRow]:
+    """Return the answers of an objective's incidents that alerted at or after an instant, the
+    newest answer first."""
+    statement = select(ANSWERS).where(
+        ANSWERS.c.slo == slo, ANSWERS.c.fired_unix_s >= from_fired_unix_s
+    )
+    newest = ANSWERS.c.computed_unix_s.desc()
+    with reading(engine) as connection:
+        rows = connection.execute(statement.order_by(newest, ANSWERS.c.phase))
+        return [AnswerRow(**row._mapping) for row in rows]
+
+
+def answers_of(engine: Engine, incident: IncidentRow) -> Sequence[AnswerRow]:
+    """Return the answers of an incident, the newest first."""
+    found = read_answers(engine, incident.slo, incident.fired_unix_s)
+    key = incident.severity, incident.fired_unix_s
+    return [row for row in found if (row.severity, row.fired_unix_s) == key]
+
+
+def remove_answers(connection: Connection, incident: tuple[str, str, int]) -> None:
+    """Delete the answers of an incident."""
+    slo, severity, fired_unix_s = incident
+    which = and_(
+        ANSWERS.c.slo == slo,
+        ANSWERS.c.severity == severity,
+        ANSWERS.c.fired_unix_s == fired_unix_s,
+    )
+    dialects.of(connection.engine).remove(connection, ANSWERS, which)

@@ -1,0 +1,135 @@
+"""Answers from a child process, and the ways in which the child may fail."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine
+
+from analysis import answer_process
+from analysis.answer_process import Answered, Step, answered
+from store.database import open_database
+from telemetry import child_process
+
+Child = Callable[[str], None]
+FOUND = "import pickle, sys\nw = sys.stdout.buffer.write\nb = pickle.dumps('first')\n"
+FOUND += "w(b'=' + len(b).to_bytes(8) + b)\nsys.stdout.flush()\n"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the child import the functions of this module."""
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Child:
+    """Run Python code in the place of the child."""
+
+    def run(code: str) -> None:
+        monkeypatch.setattr(child_process, "command", lambda _: [sys.executable, "-c", code])
+
+    return run
+
+
+def counted(number: int, engine: Engine, progress: Step, compiling: Step) -> Iterator[str]:
+    compiling()
+    for each in range(number):
+        progress()
+        yield f"{engine.dialect.name} {each}"
+
+
+def failing(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[str]:
+    yield "first"
+    raise ValueError("a defect")
+
+
+def printing(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[int]:
+    sys.stdout.write("=a library prints this")
+    yield os.getpid()
+
+
+def too_large(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[bytearray]:
+    yield bytearray(2 * answer_process.MOST_BYTES)
+
+
+def test_the_newest_answer_is_returned_with_the_progress(engine: Engine) -> None:
+    steps: list[str] = []
+    found = answered(
+        engine,
+        partial(counted, 3),
+        lambda: steps.append("step"),
+        lambda: steps.append("compiling"),
+    )
+    assert found == Answered("sqlite 2")
+    assert steps == ["compiling", "step", "step", "step"]
+
+
+def test_the_answer_comes_from_another_process_whatever_it_prints(engine: Engine) -> None:
+    found = answered(engine, printing, nice=1)
+    assert found.problem is None
+    assert found.answer != os.getpid()
+
+
+def test_an_earlier_answer_remains_if_a_later_one_fails(engine: Engine) -> None:
+    assert answered(engine, failing) == Answered("first", "its process ended with status 1")
+
+
+def test_too_much_memory_is_a_reason(engine: Engine) -> None:
+    assert answered(engine, too_large).problem == "it needs more than 4 GiB of memory"
+
+
+def test_a_missing_database_is_a_reason(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/missing.db")
+    problem = answered(engine, printing).problem
+    assert str(problem).startswith("there is no database at ")
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        ("import sys; sys.exit(3)", Answered(None, "its process ended with status 3")),
+        ("import os; os.kill(os.getpid(), 9)", Answered(None, "its process ended with status -9")),
+        ("print('..', end='')", Answered(None, "its process ended with status 0")),
+        ("print('=cut off', end='')", Answered(None, "its process ended with status 0")),
+        ("print('=' + 9 * 'z', end='')", Answered(None, "its process ended with status 0")),
+        (FOUND + "sys.exit(3)", Answered("first", "its process ended with status 3")),
+        (FOUND + "w(b'=' + bytes(3))", Answered("first")),
+        (FOUND, Answered("first")),
+    ],
+)
+def test_a_child_that_ends_early_leaves_its_newest_answer(
+    engine: Engine, child: Child, code: str, wanted: Answered
+) -> None:
+    child(code)
+    assert answered(engine, printing) == wanted
+
+
+def test_a_child_that_hangs_is_ended(
+    engine: Engine, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer_process, "MOST_S", 1.0)
+    child(FOUND + "import time; time.sleep(600)")
+    began_s = time.monotonic()
+    assert answered(engine, printing) == Answered("first", "it took longer than 1 s")
+    assert time.monotonic() - began_s < 60
+
+
+def test_a_child_that_cannot_start_is_a_reason(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_process, "command", lambda _: ["/no/such/program"])
+    wanted = "its process cannot be started: No such file or directory"
+    assert answered(engine, printing) == Answered(None, wanted)
