@@ -114,9 +114,10 @@ def _read(messages: IO[bytes], progress: Step, compiling: Step) -> Answered:
         if step := steps.get(kind):
             step()
             continue
-        size = int.from_bytes(messages.read(_LENGTH))
+        length = messages.read(_LENGTH)
+        size = int.from_bytes(length)
         content = messages.read(min(size, _LONGEST))
-        if kind not in (_FOUND, _FAILED) or len(content) < size:
+        if kind not in (_FOUND, _FAILED) or len(length) < _LENGTH or len(content) < size:
             break  # the child ended while it wrote
         if kind == _FAILED:
             return Answered(newest, content.decode())

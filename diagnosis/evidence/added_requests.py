@@ -24,6 +24,7 @@ LEAST_EXCESS: Final = 3.1
 """Minimum of the largest excess over all lengths, in standard deviations. Among 3,000 simulated
 pairs of ranges with the same lengths and different rates, 1 % had a larger one."""
 
+_NONE: Final[FloatArray] = np.empty(0)
 _SAME_LENGTHS: Final = 1.63
 """Maximum Kolmogorov-Smirnov statistic of samples from the same distribution. By chance, 1 % of the
 statistics are larger (Smirnov, 1948)."""
@@ -51,11 +52,11 @@ def _added(case: Case, tokens: str) -> bool:
         return _adds(*_of_tenant(case, tokens, None), case.hot_s / case.baseline_observed_s)
     # The rate of all tenants may have grown, too: by as much as that of the tenant that grew least.
     scale = min(now.size / before.size for before, now in enough)
-    added = [
+    added = {
         name
         for name, (before, now) in zip(tenants, lengths, strict=True)
         if _adds(before, now, scale)
-    ]
+    }
     if not added or len(added) == len(enough):
         return False
     before, now = (
@@ -117,14 +118,30 @@ def without_added(case: Case, tenant: str) -> float:
 
 def _of_tenant(case: Case, tokens: str, tenant: str | None) -> tuple[FloatArray, FloatArray]:
     """Return the lengths before and now, of one tenant or of all."""
-    before, now = (
-        computed_tokens(_of(each, tenant), tokens) for each in (case.before, case.hot_requests)
-    )
-    return before[np.isfinite(before)], now[np.isfinite(now)]
+    ranges = case.before, case.hot_requests
+    if tenant is None:
+        before, now = (computed_tokens(each, tokens) for each in ranges)
+        return before[np.isfinite(before)], now[np.isfinite(now)]
+    key = "lengths", tokens
+    if key not in case.cache:
+        case.cache[key] = tuple(_by_tenant(each, tokens) for each in ranges)
+    was, is_ = case.cache[key]
+    return was.get(tenant, _NONE), is_.get(tenant, _NONE)
 
 
-def _of(requests: Requests, tenant: str | None) -> Requests:
-    return requests if tenant is None else requests.rows(requests.label("tenant").is_value(tenant))
+def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:
+    """Return the known lengths of each tenant's requests, in their order. The requests are sorted
+    once, because there may be thousands of tenants."""
+    lengths, tenant = computed_tokens(requests, tokens), requests.label("tenant")
+    known = np.isfinite(lengths)
+    lengths, codes = lengths[known], tenant.codes[known]
+    order = np.argsort(codes, kind="stable")
+    lengths = lengths[order]
+    ends = np.searchsorted(codes[order], np.arange(len(tenant.values) + 1)).tolist()
+    found: dict[str, FloatArray] = {}
+    for code, name in enumerate(tenant.values):
+        found.setdefault(name, lengths[ends[code] : ends[code + 1]])
+    return found
 
 
 def added_above(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:

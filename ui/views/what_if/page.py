@@ -17,7 +17,7 @@ from ui.frame.context import CannotShow, Context
 from ui.frame.navigation import choice
 from ui.kit import wording
 from ui.kit.sections import chapter, chart
-from ui.views.what_if import charts, words
+from ui.views.what_if import charts, record, words
 from ui.views.what_if.read import Asked, Present, read_what_if
 
 HELP: Final = (
@@ -124,8 +124,8 @@ def show(context: Context, found: Asked) -> None:
             st.html(words.table(answer))
             for note in words.notes(answer):
                 st.html(f"<p class='note'>{note}</p>")
-            if found.record is not None:
-                st.html(f"<p class='note'>{found.record.sentence}</p>")
+            place = record.show(context)
+        record.complete(context, place)
 
 
 def _controls(present: Present, change: str, sweep: str) -> None:

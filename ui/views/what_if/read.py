@@ -12,7 +12,6 @@ from analysis.advice import Advised, advise
 from analysis.cost import engines_usd_per_hour
 from analysis.kept_predictions import keep
 from analysis.recorded_traffic import NotReplayableError, Recorded
-from analysis.track_record import TrackRecord, track_record
 from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, read_for
 from analysis.what_if_search import SweepPoint, sweep, sweep_of
 from cost.prices import PriceList
@@ -65,8 +64,6 @@ class Asked:
     problem: str | None
     newest_unix_ns: int | None
     simulated: bool
-    record: TrackRecord | None = None
-    """How many predictions contained what came."""
 
 
 def read_what_if(
@@ -118,7 +115,6 @@ def read_what_if(
     return Asked(
         *(present, answer, found, advised, problem),
         *(newest_unix_ns(engine), is_simulated(engine, window)),
-        track_record(engine, now_unix_ns) if answer is not None else None,
     )
 
 

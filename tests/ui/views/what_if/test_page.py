@@ -14,7 +14,7 @@ from store.errors import StoreUnavailable
 from store.predictions import predictions
 from tests.ui.conftest import fill
 from tests.ui.opening import HOSTILE, Database, Open, address, markup
-from ui.views.what_if import read
+from ui.views.what_if import read, record
 
 SECONDS = 120
 CONFIG = FleetConfig(
@@ -196,7 +196,7 @@ def test_a_prediction_is_kept_and_the_page_has_the_track_record(
     engine = open_database(url)
     assert [each.change for each in predictions(engine)] == ["max_num_seqs=64"]
     engine.dispose()
-    monkeypatch.setattr(read, "track_record", lambda *_: TrackRecord(2, 6, 5))
+    monkeypatch.setattr(record, "track_record", lambda *_: TrackRecord(2, 6, 5))
     said = markup(page(url, **asked, latency="tpot"))
     assert "5 of 6 predictions contained what came" in said
 

@@ -1,0 +1,45 @@
+"""Show how many kept predictions contained what came.
+
+The record compares the requests around up to ten deploys, which takes up to 20 s. So it is computed
+in the background, after the prediction is drawn, and shared by all viewers.
+"""
+
+from typing import Any, Final
+
+import streamlit as st
+
+from analysis.track_record import TrackRecord, track_record
+from ui.frame.background import background
+from ui.frame.context import Context
+from ui.kit.time_bins import SECOND_NS
+
+EVERY_S: Final = 600
+"""Seconds for which a record is shown before a newer one is computed. A deploy is compared with
+ranges of up to an hour, so a record changes slowly."""
+_SUBJECT: Final = "track record"
+
+
+def show(context: Context) -> Any:
+    """Draw the newest known record. Return its place on the page."""
+    place = st.empty()
+    _draw(context, place)
+    return place
+
+
+def complete(context: Context, place: Any) -> None:
+    """Start to compute a newer record, if it is due. Call it after all else is drawn.
+
+    A live page shows the result at its next refresh. Any other page waits for the result.
+    """
+    engine, now_unix_ns = context.engine, context.now_unix_ns
+    version = now_unix_ns // (EVERY_S * SECOND_NS)
+    running = background(engine).start(_SUBJECT, version, lambda: track_record(engine, now_unix_ns))
+    if running is not None and not context.view.live:
+        running.result()
+        _draw(context, place)
+
+
+def _draw(context: Context, place: Any) -> None:
+    found: TrackRecord | None = background(context.engine).newest(_SUBJECT)
+    if found is not None:
+        place.html(f"<p class='note'>{found.sentence}</p>")
