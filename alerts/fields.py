@@ -11,8 +11,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_type_hints
 
 from alerts.expression import Vocabulary
-from store.probes import LASTING
-from telemetry.probes import Probe, ProbeOutcome
+from telemetry.probes import SET_UP_PARTS, Probe, ProbeOutcome
 from telemetry.requests import Outcome, RequestTimeline, Source
 
 SELECTING: Final = (
@@ -51,7 +50,6 @@ BETWEEN_TOKENS: Final = frozenset({"tpot_s", "itl_max_s"})
 
 WAIT: Final = "wait_s"
 """The whole wait of a probe: late, DNS, connect, TLS, and the answer."""
-WAIT_PARTS: Final = LASTING
 PROBE_SELECTING: Final = ("region", "endpoint", "model", "kind", "twin")
 PROBE_GROUPING: Final = ("region", "endpoint", "model")
 PROBE_ANSWER_DURATIONS: Final = (
@@ -59,7 +57,7 @@ PROBE_ANSWER_DURATIONS: Final = (
     *("itl_max_s", "e2e_s"),
 )
 """The durations of a probe that include work of whatever answered it."""
-PROBE_DURATIONS: Final = (*PROBE_ANSWER_DURATIONS, "late_s", "dns_s", "connect_s", "tls_s")
+PROBE_DURATIONS: Final = (*PROBE_ANSWER_DURATIONS, *SET_UP_PARTS)
 PROBE_JUDGING: Final = (*PROBE_DURATIONS, "outcome", "output_tokens", "cost_usd")
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.explanation import Cause, Explanation, NetworkGrowth
+from telemetry.printable import first_upper
 
 NAMES: Final = {
     "ttft": "TTFT",
@@ -43,7 +44,7 @@ def first_cause_sentence(explanation: Explanation) -> str | None:
     first = explanation.causes[0]
     latency = NAMES[explanation.question.metric.value]
     share = share_text(first.share, first.low, first.high)
-    sentence = f"{share[0].upper()}{share[1:]} of the growth of {latency}: {cause_text(first)}."
+    sentence = f"{first_upper(share)} of the growth of {latency}: {cause_text(first)}."
     if first.levers:
         lever = first.levers[0]
         sentence += f" Try: {lever.action}{f', {lever.flag}' if lever.flag else ''}."

@@ -17,7 +17,7 @@ from analysis.compare.parts import Parts
 from analysis.compare.work_terms import METRICS
 from analysis.what_if import WhatIfAnswer
 from replay.edits import ARGUMENTS
-from store.predictions import Prediction, keep_prediction, predictions
+from store.predictions import Prediction, keep_prediction, newest_asked_unix_ns
 from store.queries import Window
 from store.replicas.engine_starts import in_force
 from telemetry.starts import Argument, EngineStart, loading_from, read
@@ -122,7 +122,7 @@ def keep(
     change = canonical(answer.edits)
     if change is None or equals or answer.refused is not None or answer.saturated:
         return None
-    newest = max((e.asked_unix_ns for e in predictions(engine) if e.change == change), default=None)
+    newest = newest_asked_unix_ns(engine, change)
     if newest is not None and asked_unix_ns - newest < AGAIN_NS:
         return None
     predicted = {

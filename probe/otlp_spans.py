@@ -10,12 +10,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 from tailspan_vllm import names
 
 from telemetry.fields import on_the_wire
-from telemetry.probes import Probe
+from telemetry.probes import WAIT_PARTS, Probe
 
 SERVICE: Final = "tailspan-probe"
 _WIRE: Final = {wire: each.name for wire, each in on_the_wire(Probe).items()}
-_DURATIONS: Final = ("late_s", "dns_s", "connect_s", "tls_s", "e2e_s")
-"""Durations that sum to the time from the intended start to the end."""
 
 
 def message(region: str, results: Iterable[Probe]) -> bytes:
@@ -32,7 +30,7 @@ def message(region: str, results: Iterable[Probe]) -> bytes:
 
 
 def _span(result: Probe) -> Span:
-    whole_s = sum(getattr(result, name) or 0.0 for name in _DURATIONS)
+    whole_s = sum(getattr(result, name) or 0.0 for name in WAIT_PARTS)
     failed = not result.outcome.succeeded
     return Span(
         trace_id=bytes.fromhex(result.trace_id),

@@ -62,6 +62,14 @@ def predictions(engine: Engine) -> Sequence[Prediction]:
         return [Prediction(**row._mapping) for row in connection.execute(statement)]
 
 
+def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
+    """Return when a change was predicted last, or None if it never was."""
+    newest = select(func.max(PREDICTIONS.c.asked_unix_ns)).where(PREDICTIONS.c.change == change)
+    with reading(engine) as connection:
+        # ClickHouse returns 0 instead of NULL.
+        return connection.scalar(newest) or None
+
+
 def delete_old_predictions(engine: Engine, before_unix_ns: int) -> None:
     """Delete the predictions that were asked before a time, and all but the newest `MOST_KEPT`."""
     newest = PREDICTIONS.c.asked_unix_ns.desc()

@@ -16,14 +16,12 @@ from store.connections import reading
 from store.errors import NotQuick
 from store.queries import Window, fetched
 from store.schema import PROBES, arrow_type
-from telemetry.probes import Probe, ProbeOutcome
+from telemetry.probes import WAIT_PARTS, Probe, ProbeOutcome
 
 LABELS: Final = ("region", "endpoint", "model")
 """The columns by which probes can be selected."""
 MOST_ROWS: Final = 200_000
 """Maximum number of probes to read for one answer. SQLite returns them in about half a second."""
-LASTING: Final = ("late_s", "dns_s", "connect_s", "tls_s", "e2e_s")
-"""The parts of the time from a probe's intended start to its end."""
 LONGEST_S: Final = 7 * 86_400
 """Longest duration, so that no sum overflows. The collector refuses longer durations."""
 _PARTS: Final = 96
@@ -68,7 +66,7 @@ def ended_probes(
 
     The result may include probes that ended up to a millisecond before, because databases round.
     """
-    lasted_s = sum((func.coalesce(PROBES.c[name], 0.0) for name in LASTING), literal(0.0))
+    lasted_s = sum((func.coalesce(PROBES.c[name], 0.0) for name in WAIT_PARTS), literal(0.0))
     after = lasted_s * 1e9 > ended_after_unix_ns - 10**6 - PROBES.c[_AT]
     return _table(engine, [[*_which(window, _ALL), after]], columns)
 

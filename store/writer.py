@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 from store import dialects
 from store.alerting.slo_marks import PROBE_SOURCE, mark_instants, mark_steps
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
-from store.probes import LASTING, LONGEST_S
+from store.probes import LONGEST_S
 from store.requests.in_flight import keep_reports, remove_ended
 from store.rollups.marks import REQUESTED, SAMPLED, mark_minutes
 from store.row_values import (
@@ -39,7 +39,7 @@ from telemetry.cache_lookups import CacheLookup
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
-from telemetry.probes import Probe
+from telemetry.probes import WAIT_PARTS, Probe
 from telemetry.request_rows import RequestRows, Row
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
@@ -264,7 +264,7 @@ class Writer:
 
 def _end_unix_ns(probe: Probe) -> int:
     """Return when a probe ended or failed."""
-    lasted_s = sum(getattr(probe, name) or 0.0 for name in LASTING)
+    lasted_s = sum(getattr(probe, name) or 0.0 for name in WAIT_PARTS)
     return probe.at_unix_ns + round(min(lasted_s, LONGEST_S) * 1e9)
 
 

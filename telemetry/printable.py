@@ -1,4 +1,4 @@
-"""Make untrusted text safe to print. Pure."""
+"""Make text fit to print. Pure."""
 
 
 def printable(text: str, widest: int) -> str:
@@ -8,3 +8,8 @@ def printable(text: str, widest: int) -> str:
         for each in text[: widest + 1]
     )
     return shown if len(shown) <= widest else f"{shown[: widest - 1]}…"
+
+
+def first_upper(text: str) -> str:
+    """Return a text that begins with a capital letter. The other letters do not change."""
+    return text[:1].upper() + text[1:]

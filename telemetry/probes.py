@@ -16,6 +16,12 @@ PROBE_TENANT: Final = "tailspan-probe"
 """The tenant that the prober sends with each request."""
 
 
+SET_UP_PARTS: Final = ("late_s", "dns_s", "connect_s", "tls_s")
+"""The parts of a probe's wait before its connection is ready."""
+WAIT_PARTS: Final = (*SET_UP_PARTS, "e2e_s")
+"""The parts of a probe's wait. They sum to the time from its intended start to its end."""
+
+
 class ProbeOutcome(StrEnum):
     """The result of a probe."""
 

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from alerts.evaluation.request_verdicts import Verdict
 from alerts.evaluation.table_verdicts import FUNCTIONS, NOT_SELECTED, VERDICTS, holds
 from alerts.expression import Comparison, Expression, IsUnknown, comparisons
-from alerts.fields import PROBE_ANSWER_DURATIONS, WAIT, WAIT_PARTS
+from alerts.fields import PROBE_ANSWER_DURATIONS, WAIT
 from store.schema import arrow_type
-from telemetry.probes import Probe, ProbeOutcome
+from telemetry.probes import WAIT_PARTS, Probe, ProbeOutcome
 
 _CODE: Final = {verdict: place for place, verdict in enumerate(VERDICTS)}
 _ANSWERED: Final = pa.array([each.value for each in ProbeOutcome if each.succeeded])

@@ -10,6 +10,7 @@ from typing import Final
 from alerts.notify.message import Hang, Message, Transition, Windows
 from telemetry import durations
 from telemetry.engines import MEND_HUNG
+from telemetry.printable import first_upper
 
 GUARDS: Final = {
     "low_traffic": "too few bad requests",
@@ -178,5 +179,4 @@ def _pair(pair: Windows) -> str:
 def _sentence(parts: list[str]) -> str | None:
     if not parts:
         return None
-    joined = "; ".join(parts)
-    return f"{joined[0].upper()}{joined[1:]}."
+    return f"{first_upper('; '.join(parts))}."

@@ -6,6 +6,7 @@ from typing import Final
 from analysis.budget.answer import BudgetAnswer, BudgetVerdict
 from analysis.budget.budget import UNASSIGNED
 from analysis.budget.measured_parts import Extent
+from telemetry.printable import first_upper
 
 Seconds = Callable[[float | None], str]
 """Formats a duration."""
@@ -68,7 +69,7 @@ def finding(answer: BudgetAnswer, seconds: Seconds) -> str:
     if worst is None:
         return text
     return (
-        f"{text} {_first_upper(layer_name(worst.layer))} overspends most,"
+        f"{text} {first_upper(layer_name(worst.layer))} overspends most,"
         f" by {seconds(worst.over_s)} in the slowest {spending.tail_requests:,} requests."
     )
 
@@ -113,11 +114,7 @@ def way_out(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]
             share = f"{100 * line.over_s / line.spent_s:.0f} %"
             yield (
                 line.layer,
-                f"{_first_upper(layer_name(line.layer))} must fall by {seconds(line.over_s)}"
+                f"{first_upper(layer_name(line.layer))} must fall by {seconds(line.over_s)}"
                 f" ({share}) to keep to its budget. If it had kept to it in each request and"
                 f" nothing else had changed, {name} would be {seconds(line.within_s)}.",
             )
-
-
-def _first_upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -1,20 +1,28 @@
 """Find changes of the servers in a range: configuration, vLLM version, number of replicas."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from sqlalchemy import Engine
 
+from analysis.staleness import STALE_S
 from store.queries import Window
 from store.replicas.engine_starts import in_force, starts_between
+from store.replicas.last_samples import last_samples
 from telemetry.starts import EngineStart, loading_from
 
 ROLLING_NS: Final = 600 * 10**9
 """Maximum time between two starts of one rolling deployment.
 
-Kubernetes considers a Deployment without progress for 600 s as failed (progressDeadlineSeconds).
+Kubernetes considers a Deployment without progress for 600 s as failed (progressDeadlineSeconds). So
+a replica that sends no samples may be restarting for as long.
 """
+STALE_NS: Final = int(STALE_S * 10**9)
+REPLICAS: Final = "The number of replicas"
+CONFIGURATION: Final = "The configuration"
+VERSION: Final = "The version of vLLM"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,52 +36,121 @@ class ServerChange:
     to_unix_ns: int
 
 
+class _Event(NamedTuple):
+    """A part of a change: the start of an engine, or the end of a replica."""
+
+    what: str
+    from_unix_ns: int
+    to_unix_ns: int
+
+
 def server_change(engine: Engine, window: Window) -> ServerChange | None:
-    """Return the latest change of the servers in a range, or None. It reads only engine starts."""
-    return change_of(
-        in_force(engine, window.from_unix_ns),
-        starts_between(engine, window.from_unix_ns + 1, window.to_unix_ns),
-    )
+    """Return the latest change of the servers in a range, or None. It reads the starts of engines,
+    and the last sample of each engine."""
+    before = in_force(engine, window.from_unix_ns)
+    during = starts_between(engine, window.from_unix_ns + 1, window.to_unix_ns)
+    # A replica that ended just before the range may be replaced in the range.
+    longer = Window(max(0, window.from_unix_ns - ROLLING_NS), window.to_unix_ns)
+    last_unix_ns = last_samples(engine, [*before, *during], longer)
+    return change_of(before, during, last_unix_ns, window.from_unix_ns)
 
 
-def change_of(before: Sequence[EngineStart], during: Sequence[EngineStart]) -> ServerChange | None:
-    """Return the latest change that the starts of a range make. Pure.
+def change_of(
+    before: Sequence[EngineStart],
+    during: Sequence[EngineStart],
+    last_unix_ns: Mapping[str, int] = MappingProxyType({}),
+    from_unix_ns: int = 0,
+) -> ServerChange | None:
+    """Return the latest change in a range. Pure.
 
-    If no engine started before the range, the first starts of the range are the earlier state.
+    If no engine started before the range, the first starts of the range are the earlier state. A
+    new replica that begins when another one ends takes its place, as in a rolling deployment that
+    gives each replica a new name.
 
     Args:
         before: the latest start of each engine before the range.
         during: the starts in the range, in order of time.
+        last_unix_ns: the last sample of each replica that sent samples. A replica has ended if it
+            is silent while others send samples.
+        from_unix_ns: the start of the range. The end of a replica before it is no change.
     """
     if not before:
         number = _first_starts(during)
         before, during = during[:number], during[number:]
+    silent = _silent(last_unix_ns)
     latest = {(each.replica, each.engine): each for each in before}
-    replicas = {each.replica for each in before}
-    found: list[tuple[str, EngineStart]] = []
+    known = {each.replica for each in before}
+    replaced: dict[str, str] = {}
+    found: list[_Event] = []
     for each in during:
+        if each.replica not in known:
+            gone = _nearest_end(each, silent, known - set(replaced.values()))
+            if gone is not None:
+                replaced[each.replica] = gone
         was = latest.get((each.replica, each.engine))
-        what = None
-        if was is None and each.replica not in replicas:
-            what = "The number of replicas"
-        elif was is not None and was.config != each.config:
-            what = "The configuration"
-        elif was is not None and was.version != each.version:
-            what = "The version of vLLM"
+        if was is None and each.replica in replaced:
+            was = latest.get((replaced[each.replica], each.engine))
+        what: str | None = REPLICAS
+        if was is not None or each.replica in known | replaced.keys():
+            what = _difference(was, each)
         if what is not None:
-            if found and each.at_unix_ns - found[-1][1].at_unix_ns > ROLLING_NS:
-                found.clear()
-            found.append((what, each))
+            found.append(_Event(what, loading_from(each), each.at_unix_ns))
         latest[each.replica, each.engine] = each
-        replicas.add(each.replica)
-    if not found:
+        known.add(each.replica)
+    newest = max(last_unix_ns.values(), default=0)
+    found += [
+        _Event(REPLICAS, silent[each], silent[each])
+        for each in known - set(replaced.values())
+        if each in silent and silent[each] >= from_unix_ns and newest - silent[each] > ROLLING_NS
+    ]
+    return _latest_change(found)
+
+
+def _latest_change(found: Iterable[_Event]) -> ServerChange | None:
+    """Return the change that the last events make, or None without events."""
+    of_one: list[_Event] = []
+    for each in sorted(found, key=lambda event: event.to_unix_ns):
+        if of_one and each.to_unix_ns - of_one[-1].to_unix_ns > ROLLING_NS:
+            of_one.clear()
+        of_one.append(each)
+    if not of_one:
         return None
-    names = [what for what, _ in found]
+    names = [each.what for each in of_one]
     return ServerChange(
         max(names, key=names.count),
-        min(loading_from(each) for _, each in found),
-        max(each.at_unix_ns for _, each in found),
+        min(each.from_unix_ns for each in of_one),
+        max(each.to_unix_ns for each in of_one),
     )
+
+
+def _difference(was: EngineStart | None, now: EngineStart) -> str | None:
+    """Return what differs between two starts, or None if nothing does or if there is no earlier
+    start."""
+    if was is None:
+        return None
+    if was.config != now.config:
+        return CONFIGURATION
+    return VERSION if was.version != now.version else None
+
+
+def _silent(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
+    """Return the last sample of each replica that is silent while others send samples."""
+    newest = max(last_unix_ns.values(), default=0)
+    return {name: last for name, last in last_unix_ns.items() if newest - last > STALE_NS}
+
+
+def _nearest_end(
+    start: EngineStart, silent: Mapping[str, int], replicas: Iterable[str]
+) -> str | None:
+    """Return the replica that ended closest to the time when an engine was loading, or None if none
+    ended within the time of a rolling deployment."""
+    distances = {
+        name: max(loading_from(start) - silent[name], silent[name] - start.at_unix_ns, 0)
+        for name in replicas
+        if name in silent
+    }
+    nearest = min(distances, key=lambda name: (distances[name], name), default=None)
+    return nearest if nearest is not None and distances[nearest] <= ROLLING_NS else None
 
 
 def _first_starts(starts: Sequence[EngineStart]) -> int:

@@ -3,9 +3,10 @@
 import numpy as np
 
 from analysis.outside.answer import PHASES
+from telemetry.probes import SET_UP_PARTS
 from telemetry.quantiles import FloatArray
 
-COLUMNS = ("late_s", "dns_s", "connect_s", "tls_s", "first_event_s", "first_content_s", "e2e_s")
+COLUMNS = (*SET_UP_PARTS, "first_event_s", "first_content_s", "e2e_s")
 """The columns that `phases` reads."""
 
 
@@ -20,7 +21,7 @@ def phases(seconds: dict[str, FloatArray], server_s: FloatArray) -> FloatArray:
         server_s: (probes,) time to the first event at the server; NaN if its row was not found.
     """
     e2e_s = seconds["e2e_s"]
-    set_up = [np.nan_to_num(seconds[name]) for name in ("late_s", "dns_s", "connect_s", "tls_s")]
+    set_up = [np.nan_to_num(seconds[name]) for name in SET_UP_PARTS]
     first_s = np.fmin(seconds["first_event_s"], e2e_s)
     content_s = np.clip(
         np.where(np.isnan(seconds["first_content_s"]), first_s, seconds["first_content_s"]),

@@ -14,7 +14,7 @@ from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
 from diagnosis.latency.attainment import Attainment
 from telemetry import durations, time_text
-from telemetry.printable import printable
+from telemetry.printable import first_upper, printable
 
 _MOST_HITS = 6
 _WIDEST = 300
@@ -42,7 +42,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
     if why.unexplained is not None and why.unexplained >= 0.05:
         yield ""
         left = share_text(why.unexplained, why.unexplained_low, why.unexplained_high)
-        yield f"{_begun(left)} of the growth is not explained by a known cause."
+        yield f"{first_upper(left)} of the growth is not explained by a known cause."
     if why.causes:
         yield ""
         yield printable(method_sentence(why, text.seconds), _WIDEST)
@@ -136,7 +136,7 @@ def _cause(cause: Cause, metric: str) -> Iterator[str]:
     where = ", ".join(f"{key} {text.label(value)}" for key, value in cause.where.items())
     share = share_text(cause.share, cause.low, cause.high)
     if cause.low is None:
-        share = f"{_begun(share)} of the growth:"
+        share = f"{first_upper(share)} of the growth:"
     yield f"{share} {cause.id}{f' ({where})' if where else ''}: {SUMMARIES[cause.id]}."
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     if known:
@@ -155,10 +155,6 @@ def _effect(lever: Lever, metric: str) -> str:
     if effect.low_s is not None and effect.high_s is not None:
         between = f" [{text.seconds(effect.low_s)} to {text.seconds(effect.high_s)}]"
     return f": {metric} P99 {text.seconds(effect.now_s)} → {text.seconds(effect.then_s)}{between}"
-
-
-def _begun(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}"
 
 
 def _values(evidence: Evidence) -> tuple[str, str]:

@@ -12,17 +12,16 @@ from urllib.parse import urlsplit
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from collector.drop_reasons import DroppedValue, Refusal
+from collector.drop_reasons import DroppedValue
 from collector.normalise.batch import Batch
 from collector.normalise.client_spans import GENERATES, OPERATION
 from collector.normalise.resources import Origin
 from collector.normalise.span_ids import SPAN_ID_BYTES, span_id_of, trace_id_of
+from collector.normalise.span_times import start_and_end
 from collector.normalise.values import (
     MAX_DURATION_S,
     Reader,
-    RefusalError,
     attributes_of,
-    instant,
     seconds,
 )
 from telemetry.cache_aliases import (
@@ -150,11 +149,8 @@ def _parent(span: Span) -> str | None:
 
 
 def _duration_s(span: Span, now_unix_ns: int) -> float:
-    start_unix_ns = instant(span.start_time_unix_nano, now_unix_ns)
-    if span.end_time_unix_nano < start_unix_ns:
-        raise RefusalError(Refusal.ENDS_BEFORE_START)
-    instant(span.end_time_unix_nano, now_unix_ns)
-    return seconds((span.end_time_unix_nano - start_unix_ns) / 1e9)
+    start_unix_ns, end_unix_ns = start_and_end(span, now_unix_ns)
+    return seconds((end_unix_ns - start_unix_ns) / 1e9)
 
 
 def _lookup_s(reported: Reported, attributes: Mapping[str, AnyValue], batch: Batch) -> float | None:

@@ -8,11 +8,11 @@ that no text of a sender is stored.
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
-from collector.drop_reasons import Refusal
 from collector.normalise.client_spans import GENERATES
 from collector.normalise.resources import Origin
 from collector.normalise.span_ids import span_id_of, trace_id_of
-from collector.normalise.values import RefusalError, instant, seconds
+from collector.normalise.span_times import start_and_end
+from collector.normalise.values import seconds
 from telemetry.application_operations import NAMED, ApplicationOperation, Operation
 
 
@@ -33,16 +33,13 @@ def operation_of_span(
     operation = Operation.CALL if call else _named(span)
     if operation is None:
         return None
-    start_unix_ns = instant(span.start_time_unix_nano, now_unix_ns)
-    if span.end_time_unix_nano < start_unix_ns:
-        raise RefusalError(Refusal.ENDS_BEFORE_START)
-    instant(span.end_time_unix_nano, now_unix_ns)
+    start_unix_ns, end_unix_ns = start_and_end(span, now_unix_ns)
     return ApplicationOperation(
         trace_id=trace_id_of(span),
         span_id=span_id_of(span),
         at_unix_ns=start_unix_ns,
         operation=operation,
-        length_s=seconds((span.end_time_unix_nano - start_unix_ns) / 1e9),
+        length_s=seconds((end_unix_ns - start_unix_ns) / 1e9),
         process=origin.digest,
         simulated=origin.simulated,
     )

@@ -9,7 +9,8 @@ from tailspan_vllm import names
 from collector.drop_reasons import Refusal
 from collector.normalise.resources import Origin
 from collector.normalise.span_ids import span_id_of, trace_id_of
-from collector.normalise.values import Reader, RefusalError, attributes_of, instant, number
+from collector.normalise.span_times import start_and_end
+from collector.normalise.values import Reader, RefusalError, attributes_of, number
 from telemetry.fields import on_the_wire
 from telemetry.probes import Probe, ProbeOutcome
 
@@ -52,10 +53,7 @@ def probe_of_span(span: Span, origin: Origin, now_unix_ns: int) -> tuple[Probe, 
     values = {field: read(reader, wire) for wire, (field, read) in _TABLE.items()}
     if values["endpoint"] is None or values["kind"] is None:
         raise RefusalError(Refusal.MISSING_VALUE)
-    start_unix_ns = instant(span.start_time_unix_nano, now_unix_ns)
-    if span.end_time_unix_nano < start_unix_ns:
-        raise RefusalError(Refusal.ENDS_BEFORE_START)
-    instant(span.end_time_unix_nano, now_unix_ns)
+    start_unix_ns, _ = start_and_end(span, now_unix_ns)
     probe = Probe(
         trace_id=trace_id_of(span),
         span_id=span_id_of(span),

@@ -18,7 +18,7 @@ from store.connections import reading
 from store.queries import Window
 from store.requests.best_source import NEAR_NS, not_from_a_cache, same_request
 from store.schema import PROBES, REQUESTS
-from telemetry.probes import PROBE_TENANT, ProbeOutcome
+from telemetry.probes import PROBE_TENANT, SET_UP_PARTS, ProbeOutcome
 from telemetry.requests import Basis, Source
 
 COLUMNS = ("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s")
@@ -161,7 +161,6 @@ def _read(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
 def _read_probes(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
     """Return the prober's reports, without the time to connect."""
     probes = PROBES.c
-    set_up = ("late_s", "dns_s", "connect_s", "tls_s")
     statement = select(
         probes.trace_id,
         probes.request_id,
@@ -169,7 +168,7 @@ def _read_probes(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]
         probes.e2e_s,
         probes.at_unix_ns,
         probes.clock_ahead_s,
-        *(probes[name] for name in set_up),
+        *(probes[name] for name in SET_UP_PARTS),
     ).where(
         probes.e2e_s.is_not(None),
         probes.outcome != ProbeOutcome.CACHED.value,

@@ -19,6 +19,8 @@ Run = Callable[..., Result]
 
 
 START_S = 1_763_634_000
+BOTH = "ttft_s <= 0.5 and e2e_s <= 1"
+"""A condition that the requests of the incident miss in both latencies."""
 
 
 def an_incident(began_s: int, ended_s: int | None) -> IncidentRow:
@@ -199,7 +201,7 @@ def replayed(each: Explanation, share: float) -> Explanation:
 @pytest.fixture
 def stored(explain: Callable[..., Result], tmp_path: Path, url: str) -> IncidentVerdict:
     """Store an answer of the incident whose share is 89 %."""
-    explain("chat", "--fast")  # writes the objective
+    explain("chat", "--fast", good=BOTH)  # writes the objective
     (objective,) = load([tmp_path / "chat.yaml"]).objectives
     engine = open_database(url)
     incident = an_incident(START_S, START_S + 600)
@@ -216,12 +218,12 @@ def stored(explain: Callable[..., Result], tmp_path: Path, url: str) -> Incident
 def test_a_stored_answer_is_printed_with_its_time(
     explain: Callable[..., Result], stored: IncidentVerdict
 ) -> None:
-    shown = explain("chat", "--format", "json")
+    shown = explain("chat", "--format", "json", good=BOTH)
     found: dict[str, Any] = json.loads(shown.stdout)
     assert found["stored"] == {"computed": START_S + 660, "phase": "ended", "version": 1}
     assert found["verdict_sentence"] == stored.sentence
     assert found["causes"][0]["share"] == 0.89
-    lines = explain("chat").stdout.splitlines()
+    lines = explain("chat", good=BOTH).stdout.splitlines()
     assert lines[1] == f"Verdict: {stored.sentence}"
     assert lines[2] == (
         "Computed at 2025-11-20 10:31:00 UTC from the requests of 2025-11-20 10:20:00 UTC to"
@@ -229,7 +231,7 @@ def test_a_stored_answer_is_printed_with_its_time(
     )
     assert lines[3].startswith("Also: 70% [60% to 100%] of the growth of E2E: ")
     assert not shown.stderr, "nothing is replayed"
-    other = json.loads(explain("chat", "--metric", "e2e", "--format", "json").stdout)
+    other = json.loads(explain("chat", "--metric", "e2e", "--format", "json", good=BOTH).stdout)
     assert other["causes"][0]["share"] == 0.7
 
 
@@ -239,7 +241,7 @@ def test_a_stored_answer_is_printed_with_its_time(
 def test_another_question_is_computed_now(
     explain: Callable[..., Result], stored: IncidentVerdict, words: tuple[str, ...]
 ) -> None:
-    found = json.loads(explain("chat", *words, "--format", "json").stdout)
+    found = json.loads(explain("chat", *words, "--format", "json", good=BOTH).stdout)
     assert found["stored"] is None
     assert found["causes"][0]["share"] != 0.89
 
@@ -247,7 +249,7 @@ def test_another_question_is_computed_now(
 def test_a_latency_without_a_stored_answer_is_explained_in_its_window(
     explain: Callable[..., Result], stored: IncidentVerdict
 ) -> None:
-    found = json.loads(explain("chat", "--metric", "queue", "--format", "json").stdout)
+    found = json.loads(explain("chat", "--metric", "queue", "--format", "json", good=BOTH).stdout)
     assert found["verdict_sentence"] == stored.sentence
     assert found["window"] == {"from": START_S, "to": START_S + 600}
     assert found["metric"] == "queue"
@@ -259,7 +261,11 @@ def test_the_other_latencies_have_shares_by_replay_too(
     monkeypatch.setattr(
         "cli.commands.explain.replayed", lambda _engine, each, *_: replayed(each, 0.8)
     )
-    lines = explain("chat").stdout.splitlines()
+    lines = explain("chat", good=BOTH).stdout.splitlines()
     assert lines[1].startswith("Verdict: 80% [70% to 100%] of the growth of TTFT: ")
     assert lines[2].startswith("Also: 80% [70% to 100%] of the growth of E2E: ")
-    assert explain("chat", "--fast").stdout.splitlines()[2].startswith("Also: Probably most ")
+    assert (
+        explain("chat", "--fast", good=BOTH)
+        .stdout.splitlines()[2]
+        .startswith("Also: Probably most ")
+    )

@@ -186,9 +186,8 @@ def parameters(view: View) -> dict[str, str]:
         written["from"] = seconds_text(view.from_unix_ns)
     if view.to_unix_ns is not None:
         written["to"] = seconds_text(view.to_unix_ns)
-    name = next(name for name, column in LATENCIES.items() if column == view.latency)
-    if name != "ttft":
-        written["latency"] = name
+    if view.metric != "ttft":
+        written["latency"] = view.metric
     written.update(view.equals)
     if isinstance(view.request, RequestKey) or (view.request and view.page == "request"):
         written["request"] = str(view.request)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from store.queries import Window
-from ui.frame.view import DECIDERS, LATENCIES, View
+from ui.frame.view import DECIDERS, View
 from ui.kit.request_key import RequestKey
 from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
@@ -70,8 +70,7 @@ def utc(unix_ns: int) -> str:
 
 
 def _comparison(view: View, window: Window) -> Iterator[str]:
-    metric = next(name for name, column in LATENCIES.items() if column == view.latency)
-    yield from ("--metric", metric)
+    yield from ("--metric", view.metric)
     if isinstance(view.baseline, str) and view.chosen_baseline(window) is not None:
         yield from ("--baseline", view.baseline)
     elif isinstance(view.baseline, Window):
@@ -84,8 +83,7 @@ def _comparison(view: View, window: Window) -> Iterator[str]:
 def _sides(view: View, window: Window) -> Iterator[str]:
     for name, each in (("--before", view.baseline_of(window)), ("--after", window)):
         yield from (name, f"{utc(each.from_unix_ns)}/{utc(each.to_unix_ns)}")
-    metric = next(name for name, column in LATENCIES.items() if column == view.latency)
-    yield from ("--metric", metric, "--quantile", view.quantile)
+    yield from ("--metric", view.metric, "--quantile", view.quantile)
 
 
 def _changes(view: View) -> Iterator[str]:

@@ -88,6 +88,11 @@ class View:
         """True if the address names an incident, and the incident's range has not been read yet."""
         return self.incident is not None and self.last is None and self.to_unix_ns is None
 
+    @property
+    def metric(self) -> str:
+        """The name of the latency in addresses and commands, such as `ttft`."""
+        return next(name for name, column in LATENCIES.items() if column == self.latency)
+
     def window(self, now_unix_ns: int) -> Window:
         """Return the range to show, half-open."""
         to = now_unix_ns if self.to_unix_ns is None else self.to_unix_ns

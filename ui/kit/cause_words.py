@@ -7,6 +7,7 @@ from analysis.cause_sentences import rough_share
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.claim import Lever
 from diagnosis.explanation import Cause
+from telemetry.printable import first_upper
 from ui.kit import wording
 
 
@@ -15,8 +16,7 @@ def first_cause(cause: Cause) -> str:
     replica.
     """
     if cause.low is None or cause.high is None:
-        rough = rough_share(cause.share)
-        return f"<b>{rough[0].upper()}{rough[1:]}</b> of the increase: {summary(cause)}."
+        return f"<b>{first_upper(rough_share(cause.share))}</b> of the increase: {summary(cause)}."
     return f"Cause of {share(cause)} of the increase: {summary(cause)}."
 
 

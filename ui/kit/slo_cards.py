@@ -11,6 +11,7 @@ from alerts.blindness import REASONS
 from alerts.burnrate import Pair, State
 from analysis.slo_states import SloState
 from telemetry import durations
+from telemetry.printable import first_upper
 from ui.kit import slo_text, wording
 from ui.kit.terms import term
 from ui.kit.wide_table import wide_table
@@ -70,7 +71,7 @@ def blind(each: SloState) -> str:
     which = "The whole SLO: blind" if each.objective.group else "Blind"
     return (
         f"<p class='notice'><b>{which} in the last hour: this SLO cannot detect a burn.</b>"
-        f" {why[0].upper()}{why[1:]}. <b>To do:</b> {remedy}.</p>"
+        f" {first_upper(why)}. <b>To do:</b> {remedy}.</p>"
     )
 
 

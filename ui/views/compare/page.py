@@ -9,7 +9,7 @@ import streamlit as st
 from ui.frame import navigation, no_data
 from ui.frame.context import Context
 from ui.frame.navigation import choice
-from ui.frame.view import LATENCIES, QUANTILES
+from ui.frame.view import QUANTILES
 from ui.kit import wording
 from ui.kit.sections import chapter, chart
 from ui.kit.terms import LATENCY_NAMES
@@ -42,12 +42,11 @@ PAUSED: Final = "Pause the page to compute the total change by replay."
 def read(context: Context) -> Asked:
     """Compare the range with its baseline."""
     view, objectives, window = context.view, context.objectives, context.window
-    metric = next(name for name, column in LATENCIES.items() if column == view.latency)
 
     def found() -> Asked:
         return read_compare(
             *(context.engine, window, view.baseline_of(window), view.equals),
-            *(metric, view.quantile, objectives.parsed, not view.live),
+            *(view.metric, view.quantile, objectives.parsed, not view.live),
         )
 
     return context.shared(

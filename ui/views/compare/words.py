@@ -10,6 +10,7 @@ from analysis.compare.sentences import compared, finding, four_digits, predicted
 from analysis.compare.step_coefficients import MEANINGS
 from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
 from store.queries import Window
+from telemetry.printable import first_upper
 from ui.kit import wording
 from ui.kit.wide_table import wide_table
 
@@ -118,7 +119,7 @@ def _points(share: float | None) -> str:
 
 
 def _sentence(reason: str) -> str:
-    return html.escape(f"{reason[:1].upper()}{reason[1:]}.")
+    return html.escape(f"{first_upper(reason)}.")
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

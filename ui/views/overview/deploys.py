@@ -25,6 +25,7 @@ from analysis.compare.deploys import (
 from analysis.compare.question import CompareError
 from analysis.compare.sentences import name_of, short_finding
 from store.queries import Window
+from telemetry.printable import first_upper
 from ui.frame.address import link
 from ui.frame.background import background
 from ui.frame.context import Context
@@ -126,7 +127,7 @@ def _findings(found: Sequence[Decided]) -> list[str]:
     said = [f"{short_finding(each)}." for each in decided[:MOST_SENTENCES]]
     if not said:
         return [_too_few(max(few, key=missing))]
-    return [said[0], *(each[:1].upper() + each[1:] for each in said[1:])]
+    return [said[0], *map(first_upper, said[1:])]
 
 
 def _too_few(found: Decided) -> str:

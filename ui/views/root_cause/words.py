@@ -18,6 +18,7 @@ from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Span
 from store.alerting.incidents import IncidentRow
 from telemetry.durations import parse_ns
+from telemetry.printable import first_upper
 from ui.frame.address import link
 from ui.frame.view import EARLIER, View
 from ui.kit import cause_words, wording
@@ -269,8 +270,7 @@ def title(cause: Cause) -> str:
     """
     words = cause.id.split("_")
     shown = [word.upper() if word in ("kv", "cpu", "gpu") else word for word in words]
-    shown[0] = shown[0][0].upper() + shown[0][1:]
-    return " ".join(shown)
+    return first_upper(" ".join(shown))
 
 
 def hits(explanation: Explanation) -> str:

@@ -196,6 +196,7 @@ def test_a_prediction_is_kept_and_the_page_has_the_track_record(
     engine = open_database(url)
     assert [each.change for each in predictions(engine)] == ["max_num_seqs=64"]
     engine.dispose()
+    monkeypatch.setattr(record, "EVERY_S", 0.001)
     monkeypatch.setattr(record, "track_record", lambda *_: TrackRecord(2, 6, 5))
     said = markup(page(url, **asked, latency="tpot"))
     assert "5 of 6 predictions contained what came" in said

@@ -1,0 +1,35 @@
+"""Find when engines sent their last samples."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import Engine, select
+
+from store.connections import reading
+from store.queries import Window
+from store.schema import SAMPLES
+from telemetry.starts import EngineStart
+
+
+def last_samples(engine: Engine, starts: Iterable[EngineStart], window: Window) -> dict[str, int]:
+    """Return the time of the last sample of each replica in a window, in unix nanoseconds.
+
+    Replicas without a sample in the window are absent. There is one query per process, because the
+    key of a sample begins with its replica, engine and process: so each query reads one entry of an
+    index instead of the samples of the window.
+    """
+    at = SAMPLES.c.at_unix_ns
+    found: dict[str, int] = {}
+    with reading(engine) as connection:
+        for replica, number, process in {(e.replica, e.engine, e.process) for e in starts}:
+            newest = (
+                select(at)
+                .where(SAMPLES.c.replica == replica)
+                .where(SAMPLES.c.engine == number, SAMPLES.c.process == process)
+                .where(at >= window.from_unix_ns, at < window.to_unix_ns)
+                .order_by(at.desc())
+                .limit(1)
+            )
+            last: int | None = connection.scalar(newest)
+            if last is not None:
+                found[replica] = max(last, found.get(replica, 0))
+    return found
