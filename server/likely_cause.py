@@ -30,6 +30,7 @@ from analysis.thresholds import metrics_of
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, read_overlapping
 from store.errors import StoreError
+from telemetry import child_process
 from telemetry.tasks import Task
 
 FIRST_S: Final = 60.0
@@ -41,7 +42,8 @@ RECENT_S: Final = 86_400
 """Incidents that ended longer ago are not computed again after an upgrade. Their answers are shown
 with their version."""
 NICE: Final = 10
-"""The process gets CPU time only if the processes that receive telemetry leave some."""
+"""The replay gets CPU time only if the processes that receive telemetry leave some. The diagnosis
+before it takes about a second."""
 
 Ask = Callable[[Objective, IncidentRow, int], IncidentVerdict]
 """A slow function that returns the verdict on an incident at an instant. Raises AskError."""
@@ -237,7 +239,7 @@ def asked_apart(engine: Engine) -> Ask:
     """Return a function that finds the verdict in a separate process, on the same database."""
 
     def ask(objective: Objective, incident: IncidentRow, at_s: int) -> IncidentVerdict:
-        found, problem = answered(engine, partial(verdicts, objective, incident, at_s), nice=NICE)
+        found, problem = answered(engine, partial(verdicts, objective, incident, at_s))
         if found is None:
             raise AskError(problem)
         verdict: IncidentVerdict = found
@@ -263,6 +265,7 @@ def verdicts(
     if found is None:
         return
     yield found
+    child_process.give_way(NICE)
     found = replace(found, first=with_replayed_shares(engine, found.first, progress))
     yield found
     others = [with_replayed_shares(engine, each, progress) for each in found.others]

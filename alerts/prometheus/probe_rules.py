@@ -1,8 +1,8 @@
 """Rules on probes: an endpoint cannot be reached, is slow from one region only, or has a
-certificate that soon ends.
+certificate that soon ends; or a prober stops reporting.
 
-The rules have no alerts without probes. Two regions are compared if their files of probes use the
-same name for an endpoint.
+The rules have no alerts if no prober has ever reported. Two regions are compared if their files of
+probes use the same name for an endpoint.
 """
 
 from typing import Final
@@ -18,6 +18,21 @@ NOTICED_S: Final = "0.1"
 CERTIFICATE_S: Final = 7 * 86_400
 """ACME clients renew when a third of the validity is left, which is 15 days of a certificate of 45
 days (Let's Encrypt, "Integration Guide"). With 7 days left, the renewal has failed for a week."""
+
+REMEMBERED: Final = "1h"
+"""How long a prober is missed. Later, it was probably removed on purpose, as with engines."""
+_RESULTS: Final = "tailspan_probe_results_total"
+_UNSENT: Final = '{outcome=~"missed|over_budget"}'
+_SENT: Final = '{outcome!~"abort|missed|over_budget"}'
+SILENT: Final = (
+    f"count by (region) (max_over_time(tailspan_probe_success[{REMEMBERED}]))\n"
+    "unless on (region) count by (region) (tailspan_probe_success)\n"
+    f"unless on (region) sum by (region) (increase({_RESULTS}{_UNSENT}[{REMEMBERED}])) > 0\n"
+    f"and on (region) max by (region) (sum by (region, endpoint, model) ({_RESULTS}{_SENT})) > 1\n"
+)
+"""The exporter omits the results of an endpoint after three missing probes, at least after 5 min.
+After a single result the interval is not known, and a prober that sends nothing because of its
+budget still reports."""
 
 ENDPOINT: Final = label_text("endpoint")
 REGION: Final = label_text("region")
@@ -53,6 +68,16 @@ def probe_group(explorer_url: str) -> Group:
                 "No probe from this region has received a complete answer for 5 min. `tailspan"
                 " probe` prints the reason of each failure. If other regions succeed, look at the"
                 " network of this region, else at the endpoint.",
+            ),
+            alert(
+                "TailspanProberSilent",
+                SILENT,
+                "5m",
+                "ticket",
+                f"The prober in {REGION} has stopped reporting",
+                "Its endpoints have had no result for three of their intervals, and objectives on"
+                " probes cannot detect a burn there. Look whether `tailspan probe` still runs, and"
+                " whether it can reach Tailspan.",
             ),
             alert(
                 "TailspanProbeSlowFromOneRegion",

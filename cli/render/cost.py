@@ -235,11 +235,13 @@ def kept_in_words(even: "BreakEven") -> str:
         )
     if even.reachable:
         return (
-            f"The SLOs were met at up to {kept.rps:,.3g}/s, so these engines can reach that rate."
+            f"In this range, the SLOs were met at up to {kept.rps:,.3g}/s, so these engines can"
+            " reach that rate."
         )
     return (
-        f"The SLOs were met at up to {kept.rps:,.3g}/s only, so it is unknown whether these"
-        " engines can reach that rate."
+        f"In this range, the SLOs were met at up to {kept.rps:,.3g}/s, and higher rates missed them"
+        " or did not occur. So it is unknown whether these engines can reach that rate; tailspan"
+        " what-if --sweep rate=1x..4x predicts it."
     )
 
 

@@ -22,6 +22,7 @@ from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
 from store.writer import Writer
+from telemetry import child_process
 from telemetry.requests import RequestTimeline
 from tests.chat_objective import chat_openslo
 
@@ -365,6 +366,7 @@ def test_the_shares_by_replay_of_all_latencies_follow_the_shares_by_accounting(
         return replace(explanation, causes=causes)
 
     asked = Asked()
+    monkeypatch.setattr(child_process, "give_way", lambda _: None)
     monkeypatch.setattr(likely_cause, "with_replayed_shares", replays)
     monkeypatch.setattr(likely_cause, "incident_verdict", partial(incident_verdict, explain=asked))
 

@@ -372,6 +372,44 @@ def test_an_endpoint_that_gives_no_answer_pages_after_ten_minutes(promtool: Run)
     )
 
 
+def _results(region: str, values: str, outcome: str = "stop") -> dict[str, str]:
+    labels = f'region="{region}",endpoint="chat",model="m",outcome="{outcome}"'
+    return {f"tailspan_probe_results_total{{{labels}}}": values}
+
+
+def test_a_prober_that_stops_reporting_is_a_ticket_for_an_hour(promtool: Run) -> None:
+    """The exporter omits the gauges of an endpoint without results, and keeps its counters."""
+    silent = ["TailspanProberSilent"]
+    series = {
+        **_probe("eu", "success", "1x20 stale _x200"),
+        **_results("eu", "0+1x20 20x200"),
+        **_probe("us", "success", "1x220"),
+        **_results("us", "0+1x220"),
+    }
+    probed(promtool, series, {"20m": [], "24m": [], "28m": silent, "79m": silent, "90m": []})
+    returned = {
+        **_probe("eu", "success", "1x20 stale _x20 1x60"),
+        **_results("eu", "0+1x20 20x20 20+1x60"),
+    }
+    probed(promtool, returned, {"35m": silent, "45m": []})
+
+
+def test_a_prober_that_is_not_silent_has_no_ticket(promtool: Run) -> None:
+    gone = _probe("eu", "success", "1x20 stale _x100")
+    for series in (
+        {},
+        {**gone, **_results("eu", "0x5 1x115")},  # one result: the interval is not known
+        {**gone, **_results("eu", "0+1x20 20x100"), **_results("eu", "0+1x120", "over_budget")},
+        {**gone, **_results("eu", "0+1x20 stale _x100")},  # Tailspan was restarted
+        {
+            **gone,
+            **_results("eu", "0+1x120"),
+            'tailspan_probe_success{region="eu",endpoint="chat-2",model="m"}': "1x120",
+        },
+    ):
+        probed(promtool, series, {"15m": [], "28m": [], "50m": [], "100m": []})
+
+
 def test_slow_from_one_region_differs_from_slow_everywhere(promtool: Run) -> None:
     usual, slow = "0.5x400", "0.5x360 1.5x40"
     for eu, us, fires in (

@@ -258,10 +258,14 @@ def against(found: Spending, total: Line) -> str:
         )
     kept = wording.number(even.sustainable.rps)
     if even.reachable:
-        return f"{said} The SLOs were met at up to {kept}/s, so these engines can reach that rate."
+        return (
+            f"{said} In this range, the SLOs were met at up to {kept}/s, so these engines can reach"
+            " that rate."
+        )
     return (
-        f"{said} The SLOs were met at up to {kept}/s only, so it is unknown whether these engines "
-        "can reach that rate."
+        f"{said} In this range, the SLOs were met at up to {kept}/s, and higher rates missed them"
+        " or did not occur. So it is unknown whether these engines can reach that rate. A sweep of the"
+        " rate on What if predicts it."
     )
 
 

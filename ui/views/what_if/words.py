@@ -93,9 +93,10 @@ def sweep_sentence(swept: Swept, latency: str) -> str:
         highest = max(kept, key=number_of)
         return (
             f"The engines keep up with {name}={html.escape(highest)}"
-            f"{'' if len(kept) == len(swept.points) else ' at most'}. P99 of {title} would be "
+            f"{'' if len(kept) == len(swept.points) else ' at most'}: their queues do not grow."
+            f" P99 of {title} would be "
             f"<b>{wording.seconds(kept[highest].value)}</b>{interval(kept[highest])} instead of "
-            f"{wording.seconds(now)}."
+            f"{wording.seconds(now)}.{_meeting_slos(swept)}"
         )
     shortest = min(each.value or 0.0 for each in kept.values())
     best = next(
@@ -112,6 +113,26 @@ def sweep_sentence(swept: Swept, latency: str) -> str:
         f"No value of {name} makes P99 of {title} clearly shorter than now, "
         f"<b>{wording.seconds(now)}</b>. The shortest is {wording.seconds(found.value)}"
         f"{interval(found)} with {html.escape(best)}."
+    )
+
+
+def _meeting_slos(swept: Swept) -> str:
+    """Return a sentence with the highest load at which all SLOs are met, or "" without an SLO.
+
+    Engines may keep up with a load at which requests are too slow for the SLOs.
+    """
+    judged = [each for each in swept.points if each.answer.objectives and not each.answer.saturated]
+    if not judged:
+        return ""
+    met = [
+        each.value
+        for each in judged
+        if all((one.good_ratio.value or 0.0) >= one.target for one in each.answer.objectives)
+    ]
+    if not met:
+        return " No value meets the SLOs."
+    return (
+        f" The SLOs are met up to {html.escape(swept.name)}={html.escape(max(met, key=number_of))}."
     )
 
 

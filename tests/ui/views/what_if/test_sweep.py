@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.corrected_prediction import Predicted, Reproduced
-from analysis.what_if import WhatIfAnswer
+from analysis.what_if import Attainment, WhatIfAnswer
 from analysis.what_if_search import SweepPoint
 from store.queries import Window
 from ui.kit import colours
@@ -53,13 +53,37 @@ def swept(values: dict[str, float | None], name: str = "max_num_seqs", now: floa
         (swept({"4": None, "8": None}), "<b>The engines cannot keep up</b> with any"),
         (
             swept({"1x": 0.2, "2x": 0.4, "4x": None}, "rate", 1.0),
-            "The engines keep up with rate=2x at most. P99 of TTFT would be <b>400 ms</b>",
+            "The engines keep up with rate=2x at most: their queues do not grow. P99 of TTFT would"
+            " be <b>400 ms</b>",
         ),
-        (swept({"1x": 0.2, "2x": 0.4}, "rate", 1.0), "The engines keep up with rate=2x. P99"),
+        (swept({"1x": 0.2, "2x": 0.4}, "rate", 1.0), "The engines keep up with rate=2x: their"),
     ],
 )
 def test_the_sentence_has_the_finding(found: Swept, sentence: str) -> None:
     assert sweep_sentence(found, "ttft_s").startswith(sentence)
+
+
+def test_keeping_up_is_not_meeting_the_slos() -> None:
+    found = swept({"1x": 0.2, "2x": 0.4, "4x": 0.9, "8x": None}, "rate", 1.0)
+    assert "SLO" not in sweep_sentence(found, "ttft_s")
+
+    def judged(*good: float) -> Swept:
+        points = [
+            replace(
+                each,
+                answer=replace(
+                    each.answer, objectives=[Attainment("chat", 0.99, 1.0, Predicted(ratio))]
+                ),
+            )
+            for each, ratio in zip(found.points, good, strict=True)
+        ]
+        return replace(found, points=points)
+
+    said = sweep_sentence(judged(1.0, 0.995, 0.6, 1.0), "ttft_s")
+    assert "keep up with rate=4x at most: their queues do not grow." in said
+    assert said.endswith("The SLOs are met up to rate=2x.")
+    said = sweep_sentence(judged(0.98, 0.9, 0.6, 1.0), "ttft_s")
+    assert said.endswith("No value meets the SLOs.")
 
 
 def test_a_saturated_value_has_a_mark_and_no_number() -> None:
