@@ -197,7 +197,8 @@ def test_a_damaged_answer_is_ignored_with_one_line_in_the_log(
     chat = objective()
     keep_verdict(engine, chat, ENDED, VERDICT, 915)
     (row,) = answers_of(engine, PAGE)
-    damaged = replace(row, **{column: change(getattr(row, column))})
+    changed: dict[str, Any] = {column: change(getattr(row, column))}
+    damaged = replace(row, **changed)
     assert damaged != row
     keep_answer(engine, damaged)
     if column == "phase":

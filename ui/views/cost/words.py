@@ -264,8 +264,8 @@ def against(found: Spending, total: Line) -> str:
         )
     return (
         f"{said} In this range, the SLOs were met at up to {kept}/s, and higher rates missed them"
-        " or did not occur. So it is unknown whether these engines can reach that rate. A sweep of the"
-        " rate on What if predicts it."
+        " or did not occur. So it is unknown whether these engines can reach that rate. A sweep of"
+        " the rate on What if predicts it."
     )
 
 
