@@ -99,13 +99,15 @@ class StoredAnswer:
             moment: formats an instant in unix nanoseconds.
         """
         window = self.verdict.first.question.window
-        told = (
+        sentence = (
             f"Computed at {moment(self.computed_unix_s * _NS)} from the requests of"
             f" {moment(window.from_unix_ns)} to {moment(window.to_unix_ns)}"
         )
         if self.version == VERSION:
-            return f"{told}."
-        return f"{told}, by version {self.version} of the method (the present version: {VERSION})."
+            return f"{sentence}."
+        return (
+            f"{sentence}, by version {self.version} of the method (the present version: {VERSION})."
+        )
 
 
 def stored_answer(
@@ -211,7 +213,7 @@ def _read(row: AnswerRow) -> StoredAnswer | None:
 
 
 def _check_names(explanations: Sequence[Explanation]) -> None:
-    """Raise ValueError if a cause or a part has a name that this version does not know."""
+    """Raise ValueError if a cause or a part has an unknown name."""
     for each in explanations:
         for cause in (*each.causes, *each.others):
             if cause.id not in SUMMARIES:

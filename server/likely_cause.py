@@ -95,6 +95,8 @@ class IncidentAnswers:
         self._first_s = first_s
         self._tried: dict[Key, tuple[int, Phase]] = {}
         """The age in seconds and the phase of each incident at its last computation."""
+        self._done: set[Key] = set()
+        """The incidents that have ended and have their answer."""
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="likely-cause", daemon=True)
@@ -148,7 +150,10 @@ class IncidentAnswers:
         tickets."""
         now_s = int(self._clock_s())
         rows = read_overlapping(self._engine, now_s - RECENT_S, now_s + 1)
-        self._tried = {key: age for key, age in self._tried.items() if key in map(_key, rows)}
+        keys = {_key(row) for row in rows}
+        self._tried = {key: age for key, age in self._tried.items() if key in keys}
+        self._done &= keys
+        rows = [row for row in rows if _key(row) not in self._done]
         if not rows:
             return None
         objectives = {each.name: each for each in expanded(self._engine, self._objectives)}
@@ -161,6 +166,8 @@ class IncidentAnswers:
             if is_due(row, answer, self._tried.get(_key(row))):
                 at_s = row.last_unix_s if row.ended_unix_s is None else row.ended_unix_s
                 return Due(objective, row, at_s)
+            if row.ended_unix_s is not None:
+                self._done.add(_key(row))
         return None
 
     def _compute(self, due: Due) -> None:
