@@ -18,6 +18,9 @@ LEGEND_ROW: Final = 20
 """Height of a row of a legend, in pixels."""
 ENTRIES: Final = 2
 """Number of entries in a row of the legend of phases, if the page is 400 pixels wide."""
+ENTRY_WIDTH: Final = 108
+"""Width of the longest text in this legend, in pixels. Without a width, Plotly draws one entry per
+row on a phone."""
 
 PHASES: Final = {
     "late": ("late", "#8a8f98", "the prober started later than planned"),
@@ -54,7 +57,7 @@ def phases(places: Sequence[Place]) -> go.Figure:
                 hovertemplate=f"%{{customdata}} {meaning}<extra>{title}</extra>",
             )
         )
-    # Room for the legend on a phone, where a row has only two or three entries.
+    # Room for the legend on a phone.
     above = LEGEND_ROW * -(-len(figure.data) // ENTRIES) + 12
     top = max((p.wait_mean_s or 0.0 for p in shown), default=0.0)
     ticks = charts.linear_ticks(top)
@@ -78,7 +81,7 @@ def phases(places: Sequence[Place]) -> go.Figure:
         height=98 + above + 26 * max(1, len(rows)),
         margin={**charts.MARGIN, "t": above, "b": 48},
         # As wide as the figure, so that a phone has several entries in a row.
-        legend={**charts.LEGEND, "xref": "container", "x": 0.02},
+        legend={**charts.LEGEND, "xref": "container", "x": 0.02, "entrywidth": ENTRY_WIDTH},
         bargap=0.3,
         dragmode=False,
         paper_bgcolor="rgba(0,0,0,0)",
