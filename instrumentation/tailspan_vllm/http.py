@@ -40,6 +40,9 @@ class TimingMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection, and time it if it is an HTTP request."""
         capture = self.capture
+        if capture is not None and scope["type"] == "lifespan":
+            await self.app(scope, receive, _noting_ready(send, capture))
+            return
         exchange = _begin(capture, scope)
         if exchange is None or capture is None:
             await self.app(scope, receive, send)
@@ -84,6 +87,21 @@ def _end(capture: Capture, exchange: Exchange, token: Token[Exchange | None]) ->
 @guard.harmless("give_up")
 def _give_up(capture: Capture, exchange: Exchange) -> None:
     capture.give_up_on(exchange)
+
+
+def _noting_ready(send: Send, capture: Capture) -> Send:
+    """Note when the application has started: the server then accepts connections."""
+
+    async def noting(message: Message) -> None:
+        await send(message)
+        note(message)
+
+    @guard.harmless("ready")
+    def note(message: Message) -> None:
+        if message["type"] == "lifespan.startup.complete":
+            capture.sender.serves()
+
+    return noting
 
 
 def _timed_send(send: Send, exchange: Exchange) -> Send:
