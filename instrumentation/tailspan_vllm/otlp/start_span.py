@@ -6,6 +6,7 @@ link's token, so the receiver keeps one of them.
 
 import hashlib
 import os
+from collections.abc import Mapping
 from typing import Any, Final
 
 from opentelemetry.sdk.resources import Resource
@@ -42,6 +43,21 @@ def start_span(
     parts = None if first is None else parts_of(first, engine, served)
     if first is None or parts is None or sum(parts.values()) > MOST_LOADING_S:
         return None
+    seed = f"{environ.get(TOKEN_VARIABLE, '')} {first.began_unix_ns} {state.engine}"
+    return span_of_parts(state, parts, first.began_unix_ns, seed)
+
+
+def span_of_parts(
+    state: EngineState, parts: Mapping[str, float], began_unix_ns: int, seed: str
+) -> ReadableSpan:
+    """Return the span of a start with these parts, in seconds by attribute name.
+
+    Args:
+        state: the engine.
+        parts: the parts, which sum to the span.
+        began_unix_ns: when the first process began.
+        seed: determines the ids.
+    """
     given: dict[str, Any] = {
         names.PROVIDER_NAME: names.PROVIDER_VLLM,
         names.ENGINE: state.engine,
@@ -50,8 +66,7 @@ def start_span(
         names.ENGINE_VERSION: state.version,
         **parts,
     }
-    seed = f"{environ.get(TOKEN_VARIABLE, '')} {first.began_unix_ns} {state.engine}".encode()
-    digest = hashlib.sha256(seed).digest()
+    digest = hashlib.sha256(seed.encode()).digest()
     return ReadableSpan(
         names.START,
         context=SpanContext(
@@ -62,7 +77,7 @@ def start_span(
         ),
         resource=_NO_RESOURCE,
         attributes={name: value for name, value in given.items() if value is not None},
-        start_time=first.began_unix_ns,
-        end_time=first.began_unix_ns + round(sum(parts.values()) * 1e9),
+        start_time=began_unix_ns,
+        end_time=began_unix_ns + round(sum(parts.values()) * 1e9),
         instrumentation_scope=SCOPE,
     )

@@ -104,8 +104,9 @@ class _StartHooks:
             return time.monotonic()
 
         def after(at: float, result: Any, args: Arguments, kwargs: Keywords) -> None:
-            worker = args[0].worker
-            _TimedWorker(worker, time.monotonic() - at, self._worker_is_ready, self._hooks)
+            worker = getattr(args[0], "worker", None)
+            if worker is not None and not guard.missing(worker, _TIMED):
+                _TimedWorker(worker, time.monotonic() - at, self._worker_is_ready, self._hooks)
 
         return self._hooks.around(original, "start_device", before=before, after=after)
 
@@ -131,8 +132,6 @@ class _TimedWorker:
         self._seconds = dict.fromkeys(_TIMED, 0.0)
         self._compiling = dict.fromkeys(_TIMED, 0.0)
         self._device_s = device_s
-        if guard.missing(worker, _TIMED):
-            return  # the start's parts stay undivided
         for name in _TIMED:
             setattr(worker, name, self._timed(name, hooks))
 
@@ -171,9 +170,8 @@ def compile_s(worker: Any) -> float:
     CPU, torch's own count of compiled frames is used.
     """
     config = worker.vllm_config.compilation_config
-    counted = float(config.compilation_time) + float(
-        getattr(config, "encoder_compilation_time", 0.0)  # since 0.20
-    )
+    counted = float(getattr(config, "compilation_time", 0.0))
+    counted += float(getattr(config, "encoder_compilation_time", 0.0))
     dynamo = sys.modules.get("torch._dynamo.utils")
     frames_ns = getattr(dynamo, "cumulative_time_spent_ns", None) or {}
     return max(counted, frames_ns.get("entire_frame_compile", 0) / 1e9)
