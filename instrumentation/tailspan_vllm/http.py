@@ -40,12 +40,9 @@ class TimingMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection, and time it if it is an HTTP request."""
         capture = self.capture
-        if capture is not None and scope["type"] == "lifespan":
-            await self.app(scope, receive, _noting_ready(send, capture))
-            return
         exchange = _begin(capture, scope)
         if exchange is None or capture is None:
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, _noting_ready(send, scope, capture))
             return
         token = current.set(exchange)
         try:
@@ -89,17 +86,24 @@ def _give_up(capture: Capture, exchange: Exchange) -> None:
     capture.give_up_on(exchange)
 
 
-def _noting_ready(send: Send, capture: Capture) -> Send:
-    """Note when the application has started: the server then accepts connections."""
+def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
+    """Return a `send` that notes when the application has started, after which it serves."""
+    try:
+        if capture is None or scope["type"] != "lifespan":
+            return send
+        serves = capture.sender.serves
+    except Exception:
+        guard.note_failure("lifespan")
+        return send
 
-    async def noting(message: Message) -> None:
-        await send(message)
+    def noting(message: Message) -> Awaitable[None]:
         note(message)
+        return send(message)
 
     @guard.harmless("ready")
     def note(message: Message) -> None:
         if message["type"] == "lifespan.startup.complete":
-            capture.sender.serves()
+            serves()
 
     return noting
 

@@ -174,6 +174,8 @@ def _start(fields: Any) -> EngineInstants | None:
     if fields is None:
         return None
     *instants, worker = fields
+    if worker is not None and len(worker) != len(WorkerStart._fields):
+        raise ValueError(f"malformed identity: start has {len(worker)} times of a worker")
     slowest = None if worker is None else WorkerStart(*worker)
     if not all(map(_is_number, (*instants, *(slowest or ())))):
         raise ValueError("malformed identity: start has a value that is no number")

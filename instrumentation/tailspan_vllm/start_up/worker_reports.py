@@ -38,6 +38,11 @@ class WorkerReports:
         self._end.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._end.bind(_address(token, os.getpid()))
 
+    def __del__(self) -> None:
+        """Close this end if the start failed before `read`."""
+        if hasattr(self, "_end"):
+            self._end.close()
+
     def read(self) -> list[WorkerStart]:
         """Return the reports that have arrived, and close this end.
 
