@@ -945,7 +945,7 @@ _START = (
         Attributes("CompilationConfig", ("compilation_time",)),
         ("vllm/config/compilation.py",),
         "start_up/hooks.py",
-        otherwise="torch's own count of the time in compiled frames is used",
+        otherwise="the longest of torch's own timers is used",
     ),
     Hook(
         "CompilationConfig.encoder_compilation_time",

@@ -48,9 +48,10 @@ def test_the_parts_of_an_eager_and_a_compiled_start_sum_to_the_start(
 ) -> None:
     """The measured time ends at a /health that is asked each half second, so it is a second
     longer at most."""
+    caches = {"VLLM_CACHE_ROOT": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch")}
     compiled = {}
     for name, flag in (("eager", "--enforce-eager"), ("compiled", "--no-enforce-eager")):
-        server = begin(start_module_vllm, flag, VLLM_CACHE_ROOT=str(tmp_path))
+        server = begin(start_module_vllm, flag, **caches)
         send_all(server.port, _CALLS, concurrency=8)
         (row,) = starts_of(tailspan, server)
         parts = parts_of(row)

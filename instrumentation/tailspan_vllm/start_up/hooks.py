@@ -167,11 +167,12 @@ def compile_s(worker: Any) -> float:
     """Return the seconds that this process has spent in torch.compile so far.
 
     vLLM counts them if it drives the compilation itself (the default on a GPU). Otherwise, as on a
-    CPU, torch's own count of compiled frames is used.
+    CPU, the longest of torch's own timers is used. The timers are nested, so the longest contains
+    the others.
     """
     config = worker.vllm_config.compilation_config
     counted = float(getattr(config, "compilation_time", 0.0))
     counted += float(getattr(config, "encoder_compilation_time", 0.0))
     dynamo = sys.modules.get("torch._dynamo.utils")
-    frames_ns = getattr(dynamo, "cumulative_time_spent_ns", None) or {}
-    return max(counted, frames_ns.get("entire_frame_compile", 0) / 1e9)
+    timers = getattr(dynamo, "compilation_time_metrics", None) or {}
+    return max(counted, *map(sum, timers.values()), 0.0)

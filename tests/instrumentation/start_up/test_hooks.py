@@ -185,11 +185,12 @@ def test_a_failure_of_vllm_reaches_its_caller(monkeypatch: pytest.MonkeyPatch) -
         fakes.core()
 
 
-def test_without_vllms_count_the_time_of_torchs_frames_is_used(
+def test_without_vllms_count_the_longest_of_torchs_timers_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dynamo = ModuleType("torch._dynamo.utils")
-    dynamo.cumulative_time_spent_ns = {"entire_frame_compile": 4e9}  # type: ignore[attr-defined]
+    timers = {"fullgraph_capture": [3.0, 1.0], "compile_fx_inner": [2.5]}
+    dynamo.compilation_time_metrics = timers  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
 
     def worker(**counted: float) -> Any:
@@ -199,5 +200,7 @@ def test_without_vllms_count_the_time_of_torchs_frames_is_used(
     assert compile_s(worker()) == 4.0
     assert compile_s(worker(compilation_time=0.0)) == 4.0
     assert compile_s(worker(compilation_time=6.0, encoder_compilation_time=1.0)) == 7.0
+    timers.clear()
+    assert compile_s(worker()) == 0.0
     monkeypatch.delitem(sys.modules, "torch._dynamo.utils")
     assert compile_s(worker()) == 0.0
