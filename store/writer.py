@@ -167,7 +167,8 @@ class Writer:
         """
         submission = _Submission(
             *(RequestRows.of(requests), samples, starts, gpus),
-            *(in_flight, probes, operations, lookups, cold_starts),
+            *(in_flight, probes, operations, lookups),
+            cold_starts,
         )
         if not len(submission):
             submission.done.set_result(None)

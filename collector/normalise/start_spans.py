@@ -1,6 +1,7 @@
 """Converts the plugin's spans of engine starts to cold starts."""
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
@@ -16,8 +17,13 @@ from telemetry.starts import MOST_LOADING_S
 TOLERANCE_S: Final = 1e-3
 """Tolerance when the sum is checked. Rounding to nanoseconds causes a much smaller difference."""
 
-_READERS: Final = {"text": Reader.text, "count": Reader.count, "seconds": Reader.seconds}
-_TABLE: Final = {
+_Read = Callable[[Reader, str], Any]
+_READERS: Final[Mapping[str, _Read]] = {
+    "text": Reader.text,
+    "count": Reader.count,
+    "seconds": Reader.seconds,
+}
+_TABLE: Final[Mapping[str, tuple[str, _Read]]] = {
     wire: (each.name, _READERS[each.quantity]) for wire, each in on_the_wire(ColdStart).items()
 }
 

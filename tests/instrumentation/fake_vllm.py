@@ -41,7 +41,7 @@ class Calls:
             assert named.get(key, value) is value
 
 
-def start_classes(calls: Calls) -> tuple[type, type, type]:
+def start_classes(calls: Calls) -> tuple[Any, Any, Any]:
     """Return the classes of an executor, an engine core and a worker."""
 
     class Executor:

@@ -5,7 +5,6 @@ link's token, so the receiver keeps one of them.
 """
 
 import hashlib
-import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -29,7 +28,7 @@ def start_span(
     state: EngineState,
     engine: EngineInstants,
     served: float | None,
-    environ: "os._Environ[str]",
+    environ: Mapping[str, str],
 ) -> ReadableSpan | None:
     """Return the span of an engine's start, or None if its parts are unknown.
 

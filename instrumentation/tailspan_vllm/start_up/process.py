@@ -6,6 +6,7 @@ All instants are on the monotonic clock, which all processes of a machine share.
 import math
 import os
 import time
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from tailspan_vllm.engine_state.cpu_time import own_age_s
@@ -35,7 +36,7 @@ def note_first_process(environ: "os._Environ[str]") -> None:
     environ[START_VARIABLE] = f"{now - age_s!r} {now!r} {now_unix_ns - round(age_s * 1e9)}"
 
 
-def first_process(environ: "os._Environ[str]") -> FirstProcess | None:
+def first_process(environ: Mapping[str, str]) -> FirstProcess | None:
     """Return the start that `note_first_process` has set, or None."""
     try:
         began, plugin, began_unix_ns = environ.get(START_VARIABLE, "").split()

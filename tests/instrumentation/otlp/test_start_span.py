@@ -58,7 +58,7 @@ def test_each_api_server_sends_the_same_ids_and_each_engine_its_own() -> None:
 
 
 def test_without_the_start_of_the_first_process_there_is_no_span() -> None:
-    assert start_span(STATE, INSTANTS, None, {TOKEN_VARIABLE: "t"}) is None  # type: ignore[arg-type]
+    assert start_span(STATE, INSTANTS, None, {TOKEN_VARIABLE: "t"}) is None
 
 
 def test_a_start_that_is_too_long_is_no_start() -> None:
