@@ -42,7 +42,7 @@ def starts(
 
     A start lasts from the start of the server's first process until the server was ready. The
     plugin in vLLM measures the parts and sends them after the engine's first step. The command
-    names the largest part, and an action that shortens it.
+    names the largest part of the longest start, and an action that shortens it.
 
     After the start, the first request of each shape can be slow, because kernels are compiled when
     they are first used. The command lists the shapes whose first request was slower than all of at

@@ -34,8 +34,11 @@ def lines(found: StartsAnswer) -> Iterator[str]:
     ]
     yield from text.table([*header, "sum"], rows, left=1)
     yield ""
+    longest = max(found.starts, key=lambda each: each.cold_start.length_s)
+    if longest.advice is not None:
+        yield f"Longest start, {_name(longest)}: {longest.advice}"
     for each in found.starts:
-        yield from _said(each)
+        yield from _slow_first_requests(each)
 
 
 def nothing(window: Window) -> str:
@@ -46,14 +49,15 @@ def nothing(window: Window) -> str:
     )
 
 
-def _said(start: Start) -> Iterator[str]:
-    cold = start.cold_start
-    name = f"{text.label(cold.replica)}, engine {cold.engine}"
-    if start.advice is not None:
-        yield f"{name}: {start.advice}"
+def _name(start: Start) -> str:
+    return f"{text.label(start.cold_start.replica)}, engine {start.cold_start.engine}"
+
+
+def _slow_first_requests(start: Start) -> Iterator[str]:
+    ready = time_text.moment(start.cold_start.ready_unix_ns)
     for each in start.first_requests:
         yield (
-            f"{name}: the first request with {each.from_tokens:,} to {each.to_tokens - 1:,} tokens"
-            f" to compute took {text.seconds(each.excess_s)} longer than the"
-            f" {each.later:,} after it ({text.seconds(each.usual_s)})."
+            f"{_name(start)}, ready {ready}: the first request with {each.from_tokens:,} to"
+            f" {each.to_tokens - 1:,} tokens to compute took {text.seconds(each.excess_s)} longer"
+            f" than the {each.later:,} after it ({text.seconds(each.usual_s)})."
         )
