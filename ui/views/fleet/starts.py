@@ -68,7 +68,7 @@ def as_html(found: Starts, zone: tzinfo) -> str:
         )
     longest_s = max(each.length_s for each in found.shown)
     bars = "".join(_bar(each, longest_s, zone) for each in found.shown)
-    advice = "".join(f"<p class='note'>{each}</p>" for each in _sentences(found))
+    advice = "".join(f"<p class='note'>{each}</p>" for each in _sentences(found, zone))
     return f"<div class='starts'>{bars}</div>{_table(found.shown, zone)}{advice}"
 
 
@@ -113,12 +113,12 @@ def _table(shown: Sequence[ColdStart], zone: tzinfo) -> str:
         for each in reversed(shown)
     )
     return wide_table(
-        f"<table class='told'><thead><tr><th>replica</th>{head}<th>sum</th></tr></thead>"
+        f"<table class='told payers'><thead><tr><th>replica</th>{head}<th>sum</th></tr></thead>"
         f"<tbody>{rows}</tbody></table>"
     )
 
 
-def _sentences(found: Starts) -> Sequence[str]:
+def _sentences(found: Starts, zone: tzinfo) -> Sequence[str]:
     longest = max(found.shown, key=lambda each: each.length_s)
     advice = Start(longest, (), 0).advice
     said = []
@@ -128,8 +128,7 @@ def _sentences(found: Starts) -> Sequence[str]:
     for start in found.slow_first:
         for each in start.first_requests:
             said.append(
-                f"After its start, the first request of "
-                f"{wording.for_html(start.cold_start.replica, 24)} with {each.from_tokens:,} to "
+                f"{_name(start.cold_start, zone)}: the first request with {each.from_tokens:,} to "
                 f"{each.to_tokens - 1:,} tokens to compute took {wording.seconds(each.excess_s)} "
                 f"longer than the {each.later:,} after it."
             )
