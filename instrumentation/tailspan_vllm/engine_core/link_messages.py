@@ -161,9 +161,9 @@ def _identity(fields: list[Any]) -> Identity:
     identity = Identity(*fields)
     identity = identity._replace(machine=Machine(*identity.machine), start=_start(identity.start))
     wanted = (int, int, str, str, str, dict, int, Machine, EngineInstants | None)
-    for name, value, kind in zip(Identity._fields, identity, wanted, strict=True):
-        if not isinstance(value, kind):
-            raise ValueError(f"malformed identity: {name} is a {type(value).__name__}")
+    for name, field, kind in zip(Identity._fields, identity, wanted, strict=True):
+        if not isinstance(field, kind):
+            raise ValueError(f"malformed identity: {name} is a {type(field).__name__}")
     for name, value in identity.arguments.items():
         if not isinstance(value, str | int | float | None):
             raise ValueError(f"malformed identity: argument {name[:TEXT_LIMIT]!r}")
@@ -173,7 +173,10 @@ def _identity(fields: list[Any]) -> Identity:
 def _start(fields: Any) -> EngineInstants | None:
     if fields is None:
         return None
-    *instants, worker = fields
+    if len(fields) != len(EngineInstants._fields):
+        raise ValueError(f"malformed identity: start has {len(fields)} values")
+    process, executor, loaded, ready, worker = fields
+    instants = (process, executor, loaded, ready)
     if worker is not None and len(worker) != len(WorkerStart._fields):
         raise ValueError(f"malformed identity: start has {len(worker)} times of a worker")
     slowest = None if worker is None else WorkerStart(*worker)
