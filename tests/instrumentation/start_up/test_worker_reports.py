@@ -27,7 +27,7 @@ def test_reports_arrive() -> None:
     assert reports.read() == [REPORT, REPORT]
 
 
-def test_nobody_listens_and_the_worker_continues() -> None:
+def test_without_a_listener_the_worker_continues() -> None:
     send_report(TOKEN, REPORT)
     reports = WorkerReports(TOKEN)
     assert reports.read() == []
