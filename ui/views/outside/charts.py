@@ -14,14 +14,6 @@ from ui.views.outside.words import name
 MOST_BARS: Final = 24
 MOST_LINES: Final = len(colours.ENGINES)
 
-LEGEND_ROW: Final = 20
-"""Height of a row of a legend, in pixels."""
-ENTRIES: Final = 2
-"""Number of entries in a row of the legend of phases, if the page is 400 pixels wide."""
-ENTRY_WIDTH: Final = 108
-"""Width of the longest text in this legend, in pixels. Without a width, Plotly draws one entry per
-row on a phone."""
-
 PHASES: Final = {
     "late": ("late", "#8a8f98", "the prober started later than planned"),
     "dns": ("DNS", "#8c7350", "name lookup"),
@@ -57,8 +49,6 @@ def phases(places: Sequence[Place]) -> go.Figure:
                 hovertemplate=f"%{{customdata}} {meaning}<extra>{title}</extra>",
             )
         )
-    # Room for the legend on a phone.
-    above = LEGEND_ROW * -(-len(figure.data) // ENTRIES) + 12
     top = max((p.wait_mean_s or 0.0 for p in shown), default=0.0)
     ticks = charts.linear_ticks(top)
     figure.update_xaxes(
@@ -78,10 +68,10 @@ def phases(places: Sequence[Place]) -> go.Figure:
     )
     figure.update_layout(
         barmode="stack",
-        height=98 + above + 26 * max(1, len(rows)),
-        margin={**charts.MARGIN, "t": above, "b": 48},
+        height=150 + 26 * max(1, len(rows)),
+        margin={**charts.MARGIN, "t": 52, "b": 48},
         # As wide as the figure, so that a phone has several entries in a row.
-        legend={**charts.LEGEND, "xref": "container", "x": 0.02, "entrywidth": ENTRY_WIDTH},
+        legend={**charts.LEGEND, "xref": "container", "x": 0.02},
         bargap=0.3,
         dragmode=False,
         paper_bgcolor="rgba(0,0,0,0)",
