@@ -230,13 +230,13 @@ class Intake:
     ) -> Message:
         with room:
             arrived_unix_ns = self._clock_unix_ns()
+            now_unix_ns = arrived_unix_ns + self._ahead_ns()
             whole, rows = body, 0
 
             def read() -> Batch:
                 nonlocal whole, rows
                 if encoding:
                     whole = inflate(body, encoding, self._max_body_bytes)
-                now_unix_ns = arrived_unix_ns + self._ahead_ns()
                 batch = self._reading.read(signal, whole, json, now_unix_ns)
                 rows = batch.accepted
                 self._queue.load(room.peer, rows)
@@ -244,22 +244,29 @@ class Intake:
 
             if self._stopping:
                 raise StoppingError
-            # On a thread, because reading a large message would block the event loop.
-            done = self._queue.put(room.peer, read)
-            self._thread.submit(self._queue.run)
+            batch = None
+            if not json and not encoding and self._queue.has_room(room.peer):
+                batch = self._reading.read_known(signal, body, now_unix_ns)
             try:
-                try:
-                    batch = await asyncio.wrap_future(done)
-                finally:
-                    self._rates.add(room.peer, len(whole) - len(body))
-                # The decompressed message may wait long for the store, so reserve its size.
-                room.grow(len(whole) - len(body))
+                if batch is not None:
+                    rows = batch.accepted
+                    self._queue.load(room.peer, rows)
+                else:
+                    # On a thread, because reading a large message would block the event loop.
+                    done = self._queue.put(room.peer, read)
+                    self._thread.submit(self._queue.run)
+                    try:
+                        batch = await asyncio.wrap_future(done)
+                    finally:
+                        self._rates.add(room.peer, len(whole) - len(body))
+                    # The decompressed message may wait long for the store, so reserve its size.
+                    room.grow(len(whole) - len(body))
                 self._enrich(batch, arrived_unix_ns)
                 if not batch.empty:
                     await self._keep(signal, batch)
             finally:
                 self._queue.load(room.peer, -rows)
-                if not self._stopping:
+                if self._queue.waits and not self._stopping:
                     self._thread.submit(self._queue.run)
             self._counters.kept(signal, batch)
             if self._forward is not None:
