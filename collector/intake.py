@@ -15,6 +15,7 @@ from typing import Final
 
 from google.protobuf.message import Message
 
+from collector.commits import Commits
 from collector.counters import Counters
 from collector.drop_reasons import Unstored
 from collector.errors import (
@@ -111,6 +112,7 @@ class Intake:
         self._thread = ThreadPoolExecutor(1, "collector-reading")
         self._queue = FairQueue(MAX_PEER_ROWS)
         self._reading = reading
+        self._commits = Commits()
         self._store_failed_at: float | None = None
 
     @property
@@ -296,7 +298,7 @@ class Intake:
             self._store_failed_at = self._clock()
             raise BusyError(f"the store accepts no rows at the moment: {error}") from error
         try:
-            await asyncio.wrap_future(future)
+            await self._commits.wait(future)
         except ValueError as error:
             self._counters.unstored(signal, batch, Unstored.STORE_REFUSED)
             _log.warning(

@@ -125,13 +125,12 @@ class _Parts:
 
     def found(self) -> SampleParts:
         values = {name: tuple(each.values()) for name, each in self._values.items()}
-        constants = {
-            each.name: getattr(self._row, each.name)
-            for each in fields(self._row)
-            if each.name not in _PER_MESSAGE and each.name not in values
-        }
+        changing = _PER_MESSAGE | values.keys()
         return SampleParts(
-            {name: value for name, value in constants.items() if value is not None},
+            {
+                each.name: None if each.name in changing else getattr(self._row, each.name)
+                for each in fields(self._row)
+            },
             tuple(self.times),
             tuple(self.starts),
             {name: places[0] for name, places in values.items() if len(places) == 1},

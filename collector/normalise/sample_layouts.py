@@ -12,7 +12,7 @@ Pure.
 from collections.abc import Callable, Mapping, Sequence
 from operator import ge, itemgetter, le
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from collector.drop_reasons import Skip
 from collector.normalise.data_points import Field
@@ -28,6 +28,7 @@ from collector.normalise.values import (
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 
+Row = TypeVar("Row", EngineSample, GpuSample)
 Take = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 TIMESTAMP, INTEGER, DOUBLE = "Q", "q", "d"
@@ -56,7 +57,8 @@ class SampleParts(NamedTuple):
     """The parts of one sample. A place is an index in `Description.numbers`."""
 
     constants: Mapping[str, Any]
-    """The fields that all messages with this layout share."""
+    """All fields of the row, with the values that messages with this layout share. Other fields are
+    None."""
     times: tuple[int, ...]
     """The places of the timestamps of all points. They must be equal."""
     starts: tuple[int, ...]
@@ -125,25 +127,30 @@ class SampleLayout:
             span = engine.span(numbers, latest_unix_ns)
             if span is None:
                 return None
-            samples.append(
-                EngineSample(
-                    replica=origin.replica,
-                    process=origin.process,  # type: ignore[arg-type]  # checked above
-                    region=origin.region,
-                    started_unix_ns=span[0],
-                    at_unix_ns=span[1],
-                    **engine.fields(numbers),
-                )
-            )
+            fields = engine.fields(numbers)
+            fields["started_unix_ns"], fields["at_unix_ns"] = span
+            fields["replica"], fields["process"] = origin.replica, origin.process
+            fields["region"] = origin.region
+            samples.append(_row(EngineSample, fields))
         gpus = []
         for gpu in self._gpus:
             span = gpu.span(numbers, latest_unix_ns)
             if span is None:
                 return None
-            gpus.append(
-                GpuSample(replica=origin.replica, at_unix_ns=span[1], **gpu.fields(numbers))
-            )
+            fields = gpu.fields(numbers)
+            fields["replica"], fields["at_unix_ns"] = origin.replica, span[1]
+            gpus.append(_row(GpuSample, fields))
         return ScopeRows(samples, gpus)
+
+
+def _row(row_type: type[Row], fields: dict[str, Any]) -> Row:
+    """Return a row with these fields, which must be all fields of the type.
+
+    The constructor of a frozen dataclass sets each field separately, and takes ten times as long.
+    """
+    row = object.__new__(row_type)
+    object.__setattr__(row, "__dict__", fields)
+    return row
 
 
 class _Sample:
@@ -172,7 +179,8 @@ class _Sample:
         return started_unix_ns, at_unix_ns
 
     def fields(self, numbers: Sequence[Any]) -> dict[str, Any]:
-        found = self._constants | dict(zip(self._names, self._values(numbers), strict=True))
+        found = self._constants.copy()
+        found.update(zip(self._names, self._values(numbers), strict=True))
         for name, take in self._sums.items():
             found[name] = min(sum(take(numbers)), MAX_TOTAL)
         return found
