@@ -75,9 +75,11 @@ class _Submission:
     operations: Sequence[ApplicationOperation]
     lookups: Sequence[CacheLookup]
     done: Future[None] = field(default_factory=Future)
+    size: int = field(init=False)
+    """The number of rows."""
 
-    def __len__(self) -> int:
-        return len(self.requests) + sum(map(len, self._others))
+    def __post_init__(self) -> None:
+        self.size = len(self.requests) + sum(map(len, self._others))
 
     @property
     def _others(
@@ -169,7 +171,7 @@ class Writer:
             *(RequestRows.of(requests), samples, starts, gpus),
             *(in_flight, probes, operations, lookups),
         )
-        if not len(submission):
+        if not submission.size:
             submission.done.set_result(None)
             return submission.done
         with self._changed:
@@ -177,14 +179,14 @@ class Writer:
                 raise StoreUnavailable("the writer is closed")
             # An empty queue accepts a submission of any size, because a submission above the
             # capacity could otherwise never be written.
-            if self._waiting and self._waiting_rows + len(submission) > self._capacity_rows:
+            if self._waiting and self._waiting_rows + submission.size > self._capacity_rows:
                 raise StoreBusy(
-                    f"{self._waiting_rows} rows wait to be written, and {len(submission)} more"
+                    f"{self._waiting_rows} rows wait to be written, and {submission.size} more"
                     f" would exceed {self._capacity_rows}"
                 )
             first = not self._waiting
             self._waiting.append(submission)
-            self._waiting_rows += len(submission)
+            self._waiting_rows += submission.size
             if first or self._waiting_rows >= GATHERED_ROWS:
                 self._changed.notify()
         return submission.done
@@ -244,7 +246,9 @@ class Writer:
     def _commit(self, group: list[_Submission]) -> StoreError | None:
         """Write the group in one transaction, and return the error, or None on success."""
         try:
-            requests = [row for each in group for row in request_values(each.requests)]
+            requests = [
+                row for each in group if each.requests for row in request_values(each.requests)
+            ]
             samples = [sample_values(row) for each in group for row in each.samples]
             starts = [start_values(row) for each in group for row in each.starts]
             gpus = [gpu_values(row) for each in group for row in each.gpus]
