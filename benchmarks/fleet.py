@@ -14,6 +14,7 @@ without layouts, and the ratio compares both in the same run.
 
 import argparse
 import asyncio
+import gc
 import random
 import sys
 import tempfile
@@ -213,6 +214,10 @@ def main() -> None:
     parser.add_argument("--requests-per-gpu", type=float, default=2.0, help="a second")
     parser.add_argument("--gpus-per-engine", type=float, default=2.0)
     given = parser.parse_args()
+    # As `tailspan up` does (cli/foreground.py).
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000)
     found = unit(TRACES, spans(40), _ingest_sender.SPANS, LocalReader())
     units = [found]
     print(

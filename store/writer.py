@@ -55,11 +55,11 @@ few seconds.
 
 GATHER_S = 0.05
 """Time from the start of a commit to the start of the next one, for collectors. Senders send once a
-second, so a fleet's messages arrive one by one, and a commit of one row takes ten times as much CPU
-time as the row.
+second, so a fleet's messages arrive one by one. A commit takes 0.4 ms of CPU time, and each row
+15 µs more (SQLite, measured).
 """
-GATHERED_ROWS = 512
-"""Number of waiting rows from which a commit does not wait: one message of an exporter."""
+GATHERED_ROWS = 128
+"""Number of waiting rows from which a commit does not wait."""
 
 _log = logging.getLogger(__name__)
 
