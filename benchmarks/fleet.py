@@ -84,7 +84,7 @@ def spans(number: int) -> list[bytes]:
 
 def engines(number: int) -> list[bytes]:
     """Return messages with one complete sample each, as an engine sends every second."""
-    found = []
+    found: list[bytes] = []
     for at_unix_ns, sender in turns(number):
         resource = Resource(
             {names.SERVICE_INSTANCE_ID: f"replica-{sender}", names.PROCESS_PID: 4242}

@@ -246,12 +246,12 @@ class Intake:
 
             if self._stopping:
                 raise StoppingError
-            batch = None
+            known = None
             if not json and not encoding and self._queue.has_room(room.peer):
-                batch = self._reading.read_known(signal, body, now_unix_ns)
+                known = self._reading.read_known(signal, body, now_unix_ns)
             try:
-                if batch is not None:
-                    rows = batch.accepted
+                if known is not None:
+                    batch, rows = known, known.accepted
                     self._queue.load(room.peer, rows)
                 else:
                     # On a thread, because reading a large message would block the event loop.

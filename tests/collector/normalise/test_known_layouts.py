@@ -1,6 +1,9 @@
 import math
+import pickle
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -83,6 +86,22 @@ def test_a_later_message_gives_the_rows_that_all_its_points_give(
         assert _values(read) == _values(normalise_points(body, NOW_UNIX_NS))
 
 
+def test_a_row_of_a_layout_is_a_row_like_any_other() -> None:
+    """It can be changed for a clock correction, compared, and passed to another process."""
+    body = engine_message(1) + gpu_message(1)
+    read, other = _read(_knowing(body), body), normalise_points(body, NOW_UNIX_NS)
+    pairs: list[tuple[Any, Any]] = [
+        *zip(read.samples, other.samples, strict=True),
+        *zip(read.gpus, other.gpus, strict=True),
+    ]
+    for row, same in pairs:
+        assert hash(row) == hash(same)
+        assert pickle.loads(pickle.dumps(row)) == same
+        assert replace(row, clock_ahead_s=2.0) == replace(same, clock_ahead_s=2.0)
+        with pytest.raises(FrozenInstanceError):
+            row.at_unix_ns = 1
+
+
 _NUMBERS = st.one_of(
     st.floats(),
     st.floats(0, 1),
@@ -101,12 +120,8 @@ _INSTANTS = st.one_of(
 def test_any_numbers_give_the_rows_that_all_points_give(data: st.DataObject) -> None:
     """With any numbers, a known layout gives the same rows and counts, or no result."""
     failures = {"record": 2, "join": 5}
-    make = data.draw(
-        st.sampled_from(
-            [lambda: engine_message(engines=2, failures=failures), lambda: gpu_message(gpus=2)]
-        )
-    )
-    body = make()
+    messages = [engine_message(engines=2, failures=failures), gpu_message(gpus=2)]
+    body = data.draw(st.sampled_from(messages))
     layouts = _knowing(body)
     [(_, scoped, _)] = encoded_scopes(body)
     changed = bytearray(scoped)
@@ -180,7 +195,7 @@ def test_an_integer_in_a_field_of_seconds_becomes_a_float() -> None:
     assert repr(sample.busy_s_total) == "7.0"
 
 
-def _changed(body: bytes, change: Callable[[list[Metric]], object]) -> bytes:
+def _changed(body: bytes, change: Callable[[Any], object]) -> bytes:
     message = Message.FromString(body)
     change(message.resource_metrics[0].scope_metrics[0].metrics)
     return message.SerializeToString()
@@ -232,7 +247,7 @@ def test_truncated_texts_are_counted_each_time() -> None:
     ],
 )
 def test_an_unusual_message_is_read_point_by_point(
-    change: Callable[[list[Metric]], object],
+    change: Callable[[Any], object],
 ) -> None:
     """Whether it is learned or not, each of its messages gives the same rows."""
     layouts = _knowing(_changed(engine_message(), change))

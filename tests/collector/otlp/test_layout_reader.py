@@ -1,9 +1,11 @@
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from sqlalchemy import func, select
 
 from collector.counters import Counters
 from collector.errors import MalformedError, StoreFailedError, TooLargeError
@@ -11,12 +13,17 @@ from collector.intake import Intake
 from collector.limits.sender_limits import Limits
 from collector.normalise.batch import Batch
 from collector.normalise.engine_points import normalise_points
+from collector.normalise.layout_learning import Learned
 from collector.normalise.otlp_envelope import MAX_PARTS
 from collector.otlp import layout_reader
 from collector.otlp.layout_reader import MOST_AT_ONCE_BYTES, MOST_LEARNED_BYTES, LayoutReader
 from collector.otlp.message_reader import LocalReader
 from collector.signals import METRICS, TRACES, Signal
 from collector.testing import MemorySink
+from exporters.prometheus import PrometheusExporter
+from store.database import open_database
+from store.schema import GPUS, SAMPLES
+from store.writer import Writer
 from tests.collector.normalise.metric_messages import NOW_UNIX_NS, engine_message, gpu_message
 
 Message = Callable[..., ExportTraceServiceRequest]
@@ -85,7 +92,12 @@ def test_large_messages_are_not_read_on_the_event_loop() -> None:
 
 def test_large_messages_are_not_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     learned: list[int] = []
-    monkeypatch.setattr(layout_reader, "learn", lambda body, _: learned.append(len(body)) or [])
+
+    def note(body: bytes, _now_unix_ns: int) -> list[Learned]:
+        learned.append(len(body))
+        return []
+
+    monkeypatch.setattr(layout_reader, "learn", note)
     reader = LayoutReader(LocalReader())
     large = engine_message(engines=60)
     assert len(large) > MOST_LEARNED_BYTES
@@ -144,6 +156,34 @@ def test_known_messages_are_stored_and_counted_like_others() -> None:
     assert intake._counters.report().items["metrics", "stored", ""] == 6 * points
     assert not intake._queue.waits
     assert intake._queue.has_room("a")
+
+
+def test_a_known_message_may_arrive_late_and_twice(tmp_path: Path) -> None:
+    """Each sample is stored once, whether its message had a known layout or not."""
+    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
+    exporter, other = PrometheusExporter(clock_unix_ns=lambda: NOW_UNIX_NS), _Counting()
+
+    async def send(writer: Writer) -> None:
+        intake = Intake(
+            *(writer, [exporter], Counters(), lambda: NOW_UNIX_NS, Limits(), LayoutReader(other)),
+            gpu_listeners=[exporter],
+        )
+        for second in (0, 1, 5, 3, 5, 0, 4, 2):
+            await intake.receive(METRICS, engine_message(second), peer="a")
+            await intake.receive(METRICS, gpu_message(second), peer="a")
+        await intake.stop(1)
+
+    with Writer(engine, gather_s=0.001) as writer:
+        asyncio.run(send(writer))
+    with engine.connect() as connection:
+        count = select(func.count()).select_from
+        assert connection.scalar(count(SAMPLES)) == 6
+        assert connection.scalar(count(GPUS)) == 12
+    engine.dispose()
+    assert other.read_messages == 4
+    [view] = exporter._engines.view().values()
+    assert view.last_sample_unix_ns == NOW_UNIX_NS + 5 * 10**9
+    assert view.totals["steps_total"] == 1_005
 
 
 def test_a_known_message_that_is_not_stored_is_not_acknowledged() -> None:
