@@ -165,7 +165,7 @@ class EngineTotals:
 
 
 def _counts(sample: EngineSample) -> bool:
-    return any(value is not None for value in _TOTALS(sample))
+    return any(getattr(sample, name) is not None for name in ENGINE_TOTALS)
 
 
 def _view(engine: _Engine, now_unix_ns: int) -> EngineView:
