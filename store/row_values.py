@@ -12,6 +12,7 @@ from operator import attrgetter, itemgetter
 from store.schema import GPUS, IN_FLIGHT, SAMPLES, STARTS, Field, fields_of
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -93,7 +94,7 @@ def start_values(row: EngineStart) -> Values:
     return _START_VALUES(row)
 
 
-def checked_values(row: ApplicationOperation | CacheLookup | Probe) -> Values:
+def checked_values(row: ApplicationOperation | CacheLookup | ColdStart | Probe) -> Values:
     """Return the values of a row in the order of the table's columns.
 
     Raises:
@@ -115,6 +116,7 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
 def values_of(
     row: ApplicationOperation
     | CacheLookup
+    | ColdStart
     | EngineSample
     | EngineStart
     | GpuSample
@@ -125,7 +127,9 @@ def values_of(
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 
 
-def _valid(row: ApplicationOperation | CacheLookup | InFlightRequest | Probe) -> Values:
+def _valid(
+    row: ApplicationOperation | CacheLookup | ColdStart | InFlightRequest | Probe,
+) -> Values:
     values = values_of(row)
     if reason := flaw(type(row), values):
         raise ValueError(reason)

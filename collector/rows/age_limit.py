@@ -51,6 +51,7 @@ class AgeLimit:
             (batch.probes, _at),
             (batch.operations, _at),
             (batch.lookups, _at),
+            (batch.cold_starts, _at),
         ):
             if rows:
                 oldest = min(oldest, min(map(instant, rows)))
@@ -73,6 +74,8 @@ class AgeLimit:
         batch.lookups, batch.lookup_spans = _young(
             batch, batch.lookups, batch.lookup_spans, _at, horizon
         )
+        starts = batch.cold_starts
+        batch.cold_starts, _ = _young(batch, starts, [1] * len(starts), _at, horizon)
         batch.why[Refusal.TOO_OLD] = (
             f"up to {_length(arrived_unix_ns - oldest)} old;"
             f" rows older than {_length(self.keep_ns)} are not kept"
