@@ -289,7 +289,7 @@ class Intake:
                     await self._keep(signal, batch)
             finally:
                 self._queue.load(room.peer, -rows)
-                if self._queue.waits and not self._stopping:
+                if self._queue.has_work() and not self._stopping:
                     self._thread.submit(self._queue.run)
             self._counters.kept(signal, batch)
             if self._forward is not None:

@@ -72,8 +72,7 @@ class FairQueue:
         with self._lock:
             return self._loads[peer] < self._max_load
 
-    @property
-    def waits(self) -> bool:
+    def has_work(self) -> bool:
         """Return whether work of a sender may be waiting for `run`."""
         return bool(self._senders)
 

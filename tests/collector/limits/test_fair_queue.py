@@ -114,11 +114,11 @@ def test_a_sender_has_room_below_the_limit() -> None:
 
 def test_the_queue_waits_until_its_work_is_done() -> None:
     queue = FairQueue(max_load=10)
-    assert not queue.waits
+    assert not queue.has_work()
     queue.load("a", 10)
     queue.put("a", lambda: None)
     queue.run()
-    assert queue.waits
+    assert queue.has_work()
     queue.load("a", -10)
     queue.run()
-    assert not queue.waits
+    assert not queue.has_work()

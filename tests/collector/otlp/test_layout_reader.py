@@ -154,7 +154,7 @@ def test_known_messages_are_stored_and_counted_like_others() -> None:
         second * 10**9 for second in range(6)
     ]
     assert intake._counters.report().items["metrics", "stored", ""] == 6 * points
-    assert not intake._queue.waits
+    assert not intake._queue.has_work()
     assert intake._queue.has_room("a")
 
 
