@@ -73,6 +73,12 @@ SPAN_EVENTS: Final = (
     Term(names.SCHEDULED, "instant", "The request was scheduled for the first time.", _STATS),
     Term(names.FIRST_TOKEN, "instant", "The first token was generated.", _STATS),
     Term(names.FIRST_BYTE, "instant", "The first byte of the response body was written.", _HTTP),
+    Term(
+        names.FIRST_CONTENT,
+        "instant",
+        "The first content was written: neither reasoning nor a tool call.",
+        _HTTP,
+    ),
     Term(names.LAST_TOKEN, "instant", "The last token was generated.", _STATS),
     Term(
         names.PREEMPTION,
