@@ -1,7 +1,12 @@
-"""Copies the tiny model with a tokeniser and a chat template like those of a reasoning model.
+"""Creates a tokeniser and a chat template like those of a reasoning model, for the tiny model.
 
-Run this module inside vLLM's own environment: `python thinking.py MODEL DIR`. The chat template
-opens the reasoning, so every answer begins with reasoning until the model generates `</think>`.
+Run this module inside vLLM's own environment:
+
+    python thinking.py DIR
+    python -m rig.serve -- --tokenizer DIR --reasoning-parser deepseek_r1
+
+The chat template opens the reasoning, so an answer begins with reasoning until the model generates
+`</think>`. A random model does so if the request has a `logit_bias` for this token.
 """
 
 import sys
@@ -9,17 +14,13 @@ from pathlib import Path
 
 TAGS = ("<think>", "</think>")
 END_ID = 260
-"""The token of `</think>`. The model's own tokeniser has 259 tokens."""
+"""The token `</think>`. The tiny model's own tokeniser has 259 tokens, and its weights 512."""
 
 
 def build(model: Path, folder: Path) -> None:
-    """Write the copy of `model` into `folder`. The weights are links."""
+    """Write the tokeniser for the model in the folder `model` into `folder`."""
     from transformers import AutoTokenizer
 
-    folder.mkdir(parents=True)
-    for file in model.iterdir():
-        if "token" not in file.name and file.suffix != ".jinja":
-            (folder / file.name).symlink_to(file.resolve())
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.add_special_tokens({"additional_special_tokens": list(TAGS)})
     if tokenizer.convert_tokens_to_ids(TAGS[1]) != END_ID:
@@ -29,4 +30,4 @@ def build(model: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]), Path(sys.argv[2]))
+    build(Path(__file__).parent.parent / ".venv-vllm" / "tiny-model", Path(sys.argv[1]))

@@ -77,7 +77,12 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
 }
 """Maps span attribute names to fields of the request."""
 
-_ATTRIBUTES = AttributeTable(FIELDS, TABLE, unique=(names.RESPONSE_ID, names.PREFIX_LADDER))
+_ATTRIBUTES = AttributeTable(
+    FIELDS,
+    TABLE,
+    unique=(names.RESPONSE_ID, names.PREFIX_LADDER),
+    unstored={names.TIME_TO_FIRST_CHUNK: Reader.seconds},
+)
 _OUTCOME, _BASIS, _SOURCE = _AT["outcome"], _AT["basis"], _AT["source"]
 _TRACE_ID, _SPAN_ID = _AT["trace_id"], _AT["span_id"]
 _RECEIVED, _E2E = _AT["received_unix_ns"], _AT["e2e_s"]

@@ -58,6 +58,19 @@ RESOURCE: Final = (
 
 SPAN_ATTRIBUTES: Final = (
     Term(names.PROVIDER_NAME, "text", f"Always `{names.PROVIDER_VLLM}`.", _OURSELVES),
+    Term(names.RESPONSE_MODEL, "text", f"The same as `{names.REQUEST_MODEL}`.", "vLLM's config"),
+    Term(
+        names.REQUEST_STREAM,
+        "boolean",
+        "True if the answer was an event stream, and otherwise absent, as the conventions require.",
+        _HTTP,
+    ),
+    Term(
+        names.TIME_TO_FIRST_CHUNK,
+        "s",
+        f"The same as `{names.TTFT}`, of an answer that was streamed.",
+        _HTTP,
+    ),
     Term(
         names.FINISH_REASONS,
         "texts",
@@ -65,7 +78,7 @@ SPAN_ATTRIBUTES: Final = (
         _STATE,
     ),
 )
-"""Attributes that Tailspan does not store."""
+"""Attributes that Tailspan does not store. Other backends show them."""
 
 SPAN_EVENTS: Final = (
     Term(names.ARRIVED, "instant", "The request reached the engine's front end.", _STATS),

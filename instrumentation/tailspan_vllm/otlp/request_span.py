@@ -148,6 +148,10 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
     for name, value in zip(_AS_RECORDED, _recorded(record), strict=True):
         if value is not None:
             attributes[name] = value
+    if record.model is not None:
+        attributes[names.RESPONSE_MODEL] = record.model
+    if record.streamed:
+        attributes[names.REQUEST_STREAM] = True
     finished = record.outcome in ("stop", "length")
     if finished:
         attributes[names.FINISH_REASONS] = (record.outcome,)
@@ -158,6 +162,8 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
     begun = record.first_token is not None or (record.basis == "edge" and finished)
     if first_seen is not None and begun:
         attributes[names.TTFT] = first_seen - record.received
+        if record.streamed:
+            attributes[names.TIME_TO_FIRST_CHUNK] = first_seen - record.received
         if record.first_content is not None:
             attributes[names.TTFC] = record.first_content - record.received
     return attributes
