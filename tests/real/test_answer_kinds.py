@@ -107,7 +107,6 @@ def test_a_stream_has_the_tokens_of_each_kind_that_its_client_counted(
     first_s = rows[said.trace_id]["first_content_s"]
     assert said.first_content_s is not None
     assert rows[said.trace_id]["ttft_s"] < first_s <= said.first_content_s
-    assert first_s == pytest.approx(said.first_content_s, abs=0.05)
     assert rows[called.trace_id]["first_content_s"] is None
     assert rows[cut.trace_id]["first_content_s"] is None
 

@@ -1,9 +1,9 @@
 """Finds when an answer's first content was sent, and how many tokens are of each kind.
 
-A kind is reasoning, a tool call or content. In an event stream, two searches per chunk find out
-whether the chunk is one event and has the same kind as the chunk before. vLLM's own counter of the
-request's tokens is read after each search. If the tokens of each kind cannot be counted, the search
-ends at the first content. An answer that is not streamed is searched once.
+A kind is reasoning, a tool call or content. Each chunk of an event stream is checked to be one
+event of the same kind as the chunk before, and is searched only if it is not. vLLM's own counter of
+the request's tokens is read after each chunk. If the tokens of each kind cannot be counted, nothing
+is done after the first content. An answer that is not streamed is searched once.
 """
 
 import time
@@ -16,7 +16,7 @@ from tailspan_vllm.request.answer_markers import (
     WHOLE,
     Markers,
     beginning_at_end,
-    has,
+    end_of,
     reported_reasoning,
 )
 
@@ -56,6 +56,8 @@ class StreamedAnswer:
     """
 
     __slots__ = (
+        "_after",
+        "_at",
         "_awaits_content",
         "_before",
         "_carried",
@@ -83,6 +85,10 @@ class StreamedAnswer:
         """vLLM's `RequestStateStats` of the request. Known from the first kind."""
         self._kind: int | None = None
         self._marker = markers.content
+        self._at = self._after = 0
+        """Where the marker of the current kind begins and ends. What precedes a marker, such as the
+        id, is the same in every chunk of a stream.
+        """
         self._counts = [0, 0, 0]
         self._before = self._seen = 0
         """Tokens before the current kind, and up to the last chunk that has a kind."""
@@ -100,10 +106,9 @@ class StreamedAnswer:
             # Another layer divided or joined events, so chunks do not match tokens any more.
             self._counting = False
             return self._find_content(body)
-        at = body.find(self._marker)
         if (
-            at < 0
-            or body[at + len(self._marker)] == QUOTE
+            not body.startswith(self._marker, self._at)
+            or body[self._after] == QUOTE
             or (self._awaits_content and body.find(self._markers.content) >= 0)
         ):
             kind = self._kind_of(body)
@@ -132,8 +137,9 @@ class StreamedAnswer:
             ((self._markers.content,), self._markers.reasoning, self._markers.tool_call)
         ):
             for marker in markers:
-                if has(body, marker):
-                    self._marker = marker
+                after = end_of(body, marker)
+                if after is not None:
+                    self._marker, self._at, self._after = marker, after - len(marker), after
                     return kind
         return None
 
@@ -155,7 +161,7 @@ class StreamedAnswer:
         if self.first_content is not None:
             return False
         body = self._carried + body
-        if has(body, self._markers.content):
+        if end_of(body, self._markers.content) is not None:
             self.first_content = time.monotonic()
             return False
         self._carried = beginning_at_end(body, self._markers.content)
@@ -183,8 +189,12 @@ class WholeAnswer:
         content, reasoning, tool_call = self._markers[:3]
         # The arguments of a tool call may be JSON, in which any marker can occur.
         call_at = min((at for each in tool_call if (at := body.find(each)) >= 0), default=len(body))
-        found = has(body, content, call_at)
-        self._found = (found, any(has(body, each) for each in reasoning), call_at < len(body))
+        found = end_of(body, content, call_at) is not None
+        self._found = (
+            found,
+            any(end_of(body, each) is not None for each in reasoning),
+            call_at < len(body),
+        )
         self._reported = reported_reasoning(body)
         if found and self.first_content is None:
             self.first_content = time.monotonic()

@@ -74,15 +74,15 @@ WHOLE: Final[Mapping[str, Markers]] = {
 """Maps routes to the markers of their answers that are not streamed."""
 
 
-def has(body: bytes, marker: bytes, end: int | None = None) -> bool:
-    """Return whether a marker is present before `end`, with a text that is not empty."""
+def end_of(body: bytes, marker: bytes, end: int | None = None) -> int | None:
+    """Return where a marker before `end` ends, if its text is not empty; None without one."""
     at = body.find(marker, 0, end)
     while at >= 0:
         after = at + len(marker)
         if after < len(body) and body[after] != QUOTE:
-            return True
+            return after
         at = body.find(marker, after, end)
-    return False
+    return None
 
 
 def beginning_at_end(body: bytes, marker: bytes) -> bytes:
