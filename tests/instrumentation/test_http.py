@@ -391,7 +391,7 @@ def test_a_span_has_the_first_content_and_the_tokens_of_each_kind_but_no_text() 
     assert record.output_tokens == 5
     assert (record.reasoning_tokens, record.tool_call_tokens, record.content_tokens) == (2, 0, 3)
     span = span_of(record, Resource({}))
-    attributes = dict(span.attributes or {})
+    attributes: dict[str, Any] = dict(span.attributes or {})
     assert attributes[names.TTFC] == record.first_content - record.received
     assert attributes[names.TTFC] > attributes[names.TTFT]
     assert b"secret" in b"".join(message.get("body", b"") for message in sent)
