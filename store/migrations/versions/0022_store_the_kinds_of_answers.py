@@ -6,7 +6,7 @@ Older senders do not report them, so they are null in older rows.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0023"
+revision = "0022"
 down_revision = "0021"
 branch_labels = None
 depends_on = None
