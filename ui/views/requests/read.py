@@ -1,11 +1,13 @@
 """Read the Requests page's data from the store."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from sqlalchemy import Engine
 
+from analysis.joined.joined_request import JoinedRequest
+from analysis.joined.read import read_joined
 from store.queries import (
     Window,
     newest_unix_ns,
@@ -31,6 +33,8 @@ class Reading:
     rolled: Rolled | None = None
     """The aggregates, if there are too many requests to read each. `requests` then contains only
     the slowest requests."""
+    joined: Sequence[JoinedRequest] = ()
+    """The joined requests. Empty with rollups."""
 
     @property
     def number(self) -> int:
@@ -64,4 +68,5 @@ def read_requests(
             newest_unix_ns=newest_unix_ns(engine),
             simulated=is_simulated(engine, window) if rolled is None else rolled.simulated,
             rolled=rolled,
+            joined=read_joined(engine, window, equals).requests if rolled is None else (),
         )
