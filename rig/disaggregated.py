@@ -1,0 +1,117 @@
+"""Two real vLLMs, one for prefill and one for decode, behind `disaggregation_proxy`.
+
+The KV cache passes through files (ExampleConnector), because the machine has no GPU.
+"""
+
+import json
+import os
+import random
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, Self
+
+from rig import serve
+from rig.load import Call
+from rig.ports import free_port
+from rig.program import Program
+
+ROOT: Final = Path(__file__).parent.parent
+
+
+class Server(Program):
+    """A vLLM with one role.
+
+    Args:
+        folder: the folder of its output. The KV cache is in its subfolder `kv`.
+        role: `kv_producer` or `kv_consumer`.
+        otlp_port: where it sends its telemetry, over HTTP.
+    """
+
+    def __init__(self, folder: Path, role: str, otlp_port: int) -> None:
+        self.port = free_port()
+        self.replica = role.removeprefix("kv_")
+        connector = {
+            "kv_connector": "ExampleConnector",
+            "kv_role": role,
+            "kv_connector_extra_config": {"shared_storage_path": str(folder / "kv")},
+        }
+        environ = {
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={self.replica}",
+            "OTEL_BSP_SCHEDULE_DELAY": "500",
+        }
+        arguments = ("--kv-transfer-config", json.dumps(connector))
+        endpoint = f"http://127.0.0.1:{otlp_port}"
+        super().__init__(
+            folder,
+            *serve.command(self.port, arguments),
+            environ=serve.environment(endpoint, {**os.environ, **environ}),
+            start_new_session=True,
+        )
+
+    def kill_group(self) -> None:
+        """Kill the server and its engine core at once, so that nothing in memory is sent."""
+        os.killpg(self.process.pid, 9)
+        self.process.wait()
+
+
+class Disaggregated:
+    """A producer and a consumer. Use it in a `with` statement, which ends them.
+
+    Args:
+        folder: an empty folder.
+        otlp_port: where the servers and the proxies send their telemetry, over HTTP.
+    """
+
+    def __init__(self, folder: Path, otlp_port: int) -> None:
+        self._folder = folder
+        self._otlp_port = otlp_port
+        self._running = ExitStack()
+
+    def __enter__(self) -> Self:
+        roles = ("kv_producer", "kv_consumer")
+        servers = [Server(self._folder, role, self._otlp_port) for role in roles]
+        for server in servers:
+            self._running.callback(server.stop)
+        for server in servers:
+            if not serve.wait_until_healthy(server.port, server.process):
+                raise server.error("did not become healthy")
+        self.prefill, self.decode = servers
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    def proxy(self, *options: str) -> tuple[Program, int]:
+        """Start a proxy with these options, and return it with its port."""
+        words = (
+            *("--prefill", str(self.prefill.port), "--decode", str(self.decode.port)),
+            *("--otlp", str(self._otlp_port), *options),
+        )
+        program = Program(
+            self._folder,
+            *(sys.executable, "-m", "rig.disaggregation_proxy", *words),
+            environ={"PYTHONPATH": str(ROOT)},
+        )
+        self._running.callback(program.stop)
+        return program, int(program.says(r"listening on port (\d+)"))
+
+
+def calls(number: int, seed: int) -> Sequence[Call]:
+    """Return completions and chats with different prompts, streamed and whole."""
+    draw = random.Random(seed)
+    return [
+        Call(
+            chat=index % 2 == 1,
+            stream=index % 4 < 3,
+            prompt="".join(draw.choices("abcdefgh ", k=draw.randint(200, 1_500))),
+            max_tokens=draw.randint(2, 48),
+            headers={
+                "x-request-id": f"{seed}-{index}-{draw.getrandbits(48):x}",
+                "x-tenant-id": f"tenant-{index % 3}",
+            },
+        )
+        for index in range(number)
+    ]
