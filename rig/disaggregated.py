@@ -6,14 +6,22 @@ The KV cache passes through files (ExampleConnector), because the machine has no
 import json
 import os
 import random
+import secrets
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
+from urllib.request import Request, urlopen
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from rig import serve
-from rig.load import Call
+from rig.load import Call, Timed, send
 from rig.ports import free_port
 from rig.program import Program
 
@@ -115,3 +123,50 @@ def calls(number: int, seed: int) -> Sequence[Call]:
         )
         for index in range(number)
     ]
+
+
+class Asked(NamedTuple):
+    """A request with the client's measurements, and when the client began."""
+
+    begun_unix_ns: int
+    timed: Timed
+
+
+def ask_all(port: int, several: Sequence[Call], concurrency: int) -> list[Asked]:
+    """Send the calls in order, at most `concurrency` at the same time."""
+
+    def ask(call: Call) -> Asked:
+        begun_unix_ns = time.time_ns()
+        return Asked(begun_unix_ns, send(port, call))
+
+    with ThreadPoolExecutor(concurrency) as pool:
+        return list(pool.map(ask, several))
+
+
+def report(otlp_port: int, several: Sequence[Asked]) -> None:
+    """Send a span of each answered request, as an instrumented client does."""
+    message = ExportTraceServiceRequest()
+    spans = message.resource_spans.add().scope_spans.add().spans
+    for begun_unix_ns, timed in several:
+        if timed.request_id is None or timed.ttft_s is None:
+            continue
+        texts = {"gen_ai.operation.name": "chat", "gen_ai.response.id": timed.request_id}
+        numbers = {"gen_ai.response.time_to_first_chunk": timed.ttft_s}
+        spans.add(
+            trace_id=bytes.fromhex(timed.trace_id),
+            span_id=secrets.token_bytes(8),
+            kind=Span.SPAN_KIND_CLIENT,
+            start_time_unix_nano=begun_unix_ns,
+            end_time_unix_nano=begun_unix_ns + round(timed.e2e_s * 1e9),
+            attributes=[
+                *(KeyValue(key=k, value=AnyValue(string_value=v)) for k, v in texts.items()),
+                *(KeyValue(key=k, value=AnyValue(double_value=v)) for k, v in numbers.items()),
+            ],
+        )
+    request = Request(
+        f"http://127.0.0.1:{otlp_port}/v1/traces",
+        message.SerializeToString(),
+        {"content-type": "application/x-protobuf"},
+    )
+    with urlopen(request, timeout=30) as answer:
+        answer.read()

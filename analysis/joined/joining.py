@@ -53,15 +53,14 @@ def _joined(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
         if report is not None and report.ttft_s is not None and last["streamed"] is not False:
             ttft_s = report.ttft_s
         ttft_s = min(ttft_s, e2e_s)
-    first_byte = (
-        None if ttft_s is None else Axis(axis.start_ns, axis.start_ns + round(ttft_s * 1e9))
-    )
+    first_byte_ns = axis.start_ns + round((ttft_s or 0.0) * 1e9)
+    phases, until_first_byte = phases_s(axis, hops, first_byte_ns)
     return JoinedRequest(
         started_unix_ns=axis.start_ns,
         hops=tuple(map(_hop, hops)),
-        phases=phases_s(axis, hops),
+        phases=phases,
         ttft_s=ttft_s,
-        ttft_phases=None if first_byte is None else phases_s(first_byte, hops),
+        ttft_phases=None if ttft_s is None else until_first_byte,
         e2e_s=e2e_s,
         basis=JoinedBasis.ENGINES if report is None else report.basis,
         joined_by=chain.joined_by,

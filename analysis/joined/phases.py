@@ -32,19 +32,32 @@ class _Segment(NamedTuple):
     phase: str
 
 
-def phases_s(axis: Axis, hops: Sequence[Placed]) -> dict[str, float | None]:
-    """Return the seconds of each phase. None for a phase that the request did not have.
+Phases = dict[str, float | None]
+
+
+def phases_s(axis: Axis, hops: Sequence[Placed], first_byte_ns: int) -> tuple[Phases, Phases]:
+    """Return the seconds of each phase, and the seconds of each phase until the first byte.
+
+    A phase that the request did not have is None.
 
     Args:
         axis: the start and the end of the request.
         hops: in the order of time.
+        first_byte_ns: when the user had the first byte.
     """
-    found: dict[str, int | None] = dict.fromkeys(JOINED_PHASES)
+    whole: dict[str, int | None] = dict.fromkeys(JOINED_PHASES)
     for phase in _known(hops):
-        found[phase] = 0
-    for phase, length_ns in _divided(axis, hops):
-        found[phase] = (found[phase] or 0) + length_ns
-    return {phase: None if ns is None else ns / 1e9 for phase, ns in found.items()}
+        whole[phase] = 0
+    until = dict(whole)
+    for phase, start_ns, end_ns in _divided(axis, hops):
+        whole[phase] = (whole[phase] or 0) + end_ns - start_ns
+        length_ns = max(0, min(end_ns, first_byte_ns) - start_ns)
+        until[phase] = (until[phase] or 0) + length_ns
+    return _seconds(whole), _seconds(until)
+
+
+def _seconds(lengths_ns: dict[str, int | None]) -> Phases:
+    return {phase: None if ns is None else ns / 1e9 for phase, ns in lengths_ns.items()}
 
 
 def _known(hops: Sequence[Placed]) -> Iterator[str]:
@@ -58,18 +71,16 @@ def _known(hops: Sequence[Placed]) -> Iterator[str]:
         yield KV_TRANSFER
 
 
-def _divided(axis: Axis, hops: Sequence[Placed]) -> Iterator[tuple[str, int]]:
-    segments = sorted(
-        (
-            each._replace(
-                start_ns=max(each.start_ns, axis.start_ns), end_ns=min(each.end_ns, axis.end_ns)
-            )
-            for hop in hops
-            for each in _segments(hop)
-        ),
-        key=lambda each: (each.rank, each.start_ns),
-    )
-    segments = [each for each in segments if each.start_ns < each.end_ns]
+def _divided(axis: Axis, hops: Sequence[Placed]) -> Iterator[tuple[str, int, int]]:
+    """Yield phases with their start and end, in the order of time."""
+    segments = [
+        _Segment(start_ns, end_ns, each.rank, each.phase)
+        for hop in hops
+        for each in _segments(hop)
+        if (start_ns := max(each.start_ns, axis.start_ns))
+        < (end_ns := min(each.end_ns, axis.end_ns))
+    ]
+    segments.sort(key=_precedence)
     cuts = {axis.start_ns, axis.end_ns}
     cuts.update(cut for each in segments for cut in (each.start_ns, each.end_ns))
     for start_ns, end_ns in pairwise(sorted(cuts)):
@@ -78,7 +89,11 @@ def _divided(axis: Axis, hops: Sequence[Placed]) -> Iterator[tuple[str, int]]:
         )
         on_top = next(covering, None)
         phase = _between(start_ns, segments) if on_top is None else on_top.phase
-        yield phase, end_ns - start_ns
+        yield phase, start_ns, end_ns
+
+
+def _precedence(segment: _Segment) -> tuple[int, int]:
+    return segment.rank, segment.start_ns
 
 
 def _segments(hop: Placed) -> Iterator[_Segment]:
@@ -89,7 +104,7 @@ def _segments(hop: Placed) -> Iterator[_Segment]:
     if hop.link.role is Role.PREFILL:
         lengths = [(row["queue_s"], _PREFILL, PREFILL_QUEUE), (row["prefill_s"], _PREFILL, PREFILL)]
     else:
-        # An adapter that is not loaded holds a request, too, and cannot be told apart.
+        # The wait for an adapter is also part of queue_held_s.
         held_s = (row["queue_held_s"] or 0.0) if row["lora"] is None else 0.0
         lengths = [
             (held_s, _WAIT, KV_TRANSFER),

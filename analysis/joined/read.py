@@ -36,7 +36,7 @@ _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 class JoinedAnswer:
     """The joined requests that began in a window, in the order of their starts.
 
-    `truncated` is true if the window has more than `MOST_ROWS` rows.
+    `truncated` is true if the window may have more rows than were read.
     """
 
     requests: tuple[JoinedRequest, ...] = ()
@@ -44,7 +44,10 @@ class JoinedAnswer:
 
 
 def read_joined(
-    engine: Engine, window: Window, equals: Mapping[str, str | None] = _ALL
+    engine: Engine,
+    window: Window,
+    equals: Mapping[str, str | None] = _ALL,
+    most_rows: int = MOST_ROWS,
 ) -> JoinedAnswer:
     """Return the joined requests that began in a window.
 
@@ -53,6 +56,7 @@ def read_joined(
         window: the window of the starts.
         equals: the required value of each label. A joined request matches if one of its hops has
             all these values. The prober's requests are left out, unless their tenant is selected.
+        most_rows: the maximum number of rows to read: those received last.
     """
     roles = stated_roles(in_force(engine, window.to_unix_ns))
     if not roles:
@@ -65,7 +69,7 @@ def read_joined(
         equals=probes,
         columns=[*HOP_COLUMNS, *(label for label in equals if label not in HOP_COLUMNS)],
         order_by="-received_unix_ns",
-        limit=MOST_ROWS,
+        limit=most_rows,
     )
     found = _joined(engine, wide, table.to_pylist(), roles)
     inside = (
@@ -74,7 +78,7 @@ def read_joined(
         if window.from_unix_ns <= each.started_unix_ns < window.to_unix_ns
         and any(_matches(hop.row, equals) for hop in each.hops)
     )
-    return JoinedAnswer(tuple(inside), table.num_rows >= MOST_ROWS)
+    return JoinedAnswer(tuple(inside), table.num_rows >= most_rows)
 
 
 def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
