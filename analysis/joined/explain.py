@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from analysis.explain import explain_question
 from analysis.joined.joined_request import JOINED_PHASES, JoinedRequest, Role
-from analysis.joined.read import read_joined
+from analysis.joined.read import JoinedAnswer, read_joined
 from diagnosis.explanation import Explanation
 from diagnosis.explanation_json import as_json
 from diagnosis.latency.tail import MIN_TAIL_REQUESTS, SHARES
@@ -56,6 +56,8 @@ class Pool:
 class JoinedExplanation:
     """The latency of joined requests in a window, compared with a baseline.
 
+    `truncated` is true if only the newest rows of a range were joined.
+
     `growth` is None if the latency is not one of a user (TTFT or E2E), or if one of the ranges has
     no complete joined request.
     """
@@ -64,6 +66,7 @@ class JoinedExplanation:
     baseline_requests: int
     growth: Growth | None
     pools: tuple[Pool, ...]
+    truncated: bool = False
 
 
 def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | None:
@@ -76,15 +79,22 @@ def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | No
     """
     if not {"replica", "engine"}.isdisjoint(question.where):
         return None
-    now = _joined(engine, question.window, question.where)
-    if not now:
+    present = _joined(engine, question.window, question.where)
+    if not present.requests:
         return None
-    before = _joined(engine, question.baseline, question.where)
+    known = _joined(engine, question.baseline, question.where)
+    before, now = known.requests, present.requests
     pools = tuple(
         Pool(role, replicas, _explained(engine, question, role, replicas))
         for role, replicas in pools_of([*before, *now]).items()
     )
-    return JoinedExplanation(len(now), len(before), growth(before, now, question.metric), pools)
+    return JoinedExplanation(
+        requests=len(now),
+        baseline_requests=len(before),
+        growth=growth(before, now, question.metric),
+        pools=pools,
+        truncated=known.truncated or present.truncated,
+    )
 
 
 def growth(
@@ -144,6 +154,7 @@ def joined_explanation_json(found: JoinedExplanation) -> dict[str, Any]:
     return {
         "requests": found.requests,
         "baseline_requests": found.baseline_requests,
+        "truncated": found.truncated,
         "slowest_share": None if grown is None else grown.slowest_share,
         "baseline_s": None if grown is None else grown.baseline_s,
         "now_s": None if grown is None else grown.now_s,
@@ -167,9 +178,8 @@ def joined_explanation_json(found: JoinedExplanation) -> dict[str, Any]:
     }
 
 
-def _joined(engine: Engine, span: Span, where: Mapping[str, str | None]) -> Sequence[JoinedRequest]:
-    window = Window(span.from_unix_ns, span.to_unix_ns)
-    return read_joined(engine, window, where).requests
+def _joined(engine: Engine, span: Span, where: Mapping[str, str | None]) -> JoinedAnswer:
+    return read_joined(engine, Window(span.from_unix_ns, span.to_unix_ns), where)
 
 
 def _explained(

@@ -101,7 +101,8 @@ def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
             )
             rows |= {(each["trace_id"], each["span_id"]): each for each in table.to_pylist()}
     for found in _joined(engine, near, list(rows.values()), roles):
-        if any(hop.row["span_id"] == row["span_id"] for hop in found.hops):
+        ids = {(hop.row["trace_id"], hop.row["span_id"]) for hop in found.hops}
+        if (row["trace_id"], row["span_id"]) in ids:
             return found
     return None
 
@@ -118,8 +119,11 @@ def _joined(
 ) -> list[JoinedRequest]:
     """Join rows, with the reports of clients and routers about them. See `joined_requests`."""
     rows = [row for row in table if row["source"] != Source.CLIENT.value]
-    traces = {row["trace_id"] for row in rows}
-    routers = operations_of(engine, window, traces, Operation.ROUTER)
+    spans: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        begin, end = spans.get(row["trace_id"], (row["received_unix_ns"], 0))
+        spans[row["trace_id"]] = min(begin, row["received_unix_ns"]), max(end, end_ns(row))
+    routers = operations_of(engine, window, spans.keys(), Operation.ROUTER)
     clients = Reports.read(engine, window)
 
     def outside(chain: Chain) -> list[Outside]:
@@ -129,27 +133,37 @@ def _joined(
             found.append(
                 Outside(report.received_unix_ns, report.e2e_s, report.ttft_s, JoinedBasis.CLIENT)
             )
-        of_traces = {each for link in chain.links for each in routers.get(link.row["trace_id"], ())}
-        return [*found, *_router_reports(of_traces, last)]
+        for trace_id in {link.row["trace_id"] for link in chain.links} & routers.keys():
+            found += _router_reports(routers[trace_id], last, spans[trace_id])
+        return found
 
     return joined_requests(rows, roles, outside)
 
 
-def _router_reports(found: set[ApplicationOperation], last: Row) -> list[Outside]:
+def _router_reports(
+    found: Sequence[ApplicationOperation], last: Row, trace: tuple[int, int]
+) -> list[Outside]:
     """Return the reports of routers about a request, the longest first.
 
-    A trace may have several calls. If it does, only reports that cover the middle of the last hop
-    are about this call.
+    A trace may have several calls. A report is about this call if it covers the middle of the last
+    hop. If it is the only report and overlaps no row of the trace, the router's clock is wrong.
+
+    Args:
+        found: the reports with one trace id.
+        last: the request's last hop.
+        trace: when the first row of this trace began, and when the last one ended.
     """
     middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2
-    covering = [
-        each
-        for each in found
-        if 0 <= middle_ns - each.at_unix_ns <= each.length_s * 1e9 or len(found) == 1
-    ]
+
+    def is_about(each: ApplicationOperation) -> bool:
+        end_unix_ns = each.at_unix_ns + round(each.length_s * 1e9)
+        apart = end_unix_ns < trace[0] or trace[1] < each.at_unix_ns
+        return each.at_unix_ns <= middle_ns <= end_unix_ns or (apart and len(found) == 1)
+
     return [
         Outside(each.at_unix_ns, each.length_s, each.ttft_s, JoinedBasis.ROUTER)
-        for each in sorted(covering, key=lambda each: (-each.length_s, each.span_id))
+        for each in sorted(found, key=lambda each: (-each.length_s, each.span_id))
+        if is_about(each)
     ]
 
 

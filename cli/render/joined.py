@@ -6,6 +6,7 @@ from typing import Final
 from analysis.cause_sentences import NAMES
 from analysis.joined.explain import Growth, JoinedExplanation, Pool
 from analysis.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest
+from analysis.joined.read import MOST_ROWS
 from cli.render import text
 from cli.render.explanation import cause_lines
 from diagnosis.explanation import Verdict
@@ -47,6 +48,8 @@ def explanation_lines(found: JoinedExplanation, metric: Metric) -> Iterator[str]
         f"{text.count(found.requests)} joined requests (prefill and decode on different servers),"
         f" {text.count(found.baseline_requests)} in the baseline."
     )
+    if found.truncated:
+        yield f"Only the newest {text.count(MOST_ROWS)} rows of a range were joined."
     if found.growth is not None:
         yield from _growth(found.growth, name)
     for pool in found.pools:

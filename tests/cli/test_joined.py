@@ -92,6 +92,39 @@ def test_json_has_one_object_per_user_request(run: Run, put: Callable[..., None]
     assert len(objects(run("requests", "--format", "json"))) == 10
 
 
+def test_a_routers_span_is_used_for_its_own_call_only(run: Run, put: Callable[..., None]) -> None:
+    """An agent has several calls in one trace; a router's clock may be wrong."""
+    calls = [*pair(0), *pair(5, trace_id=pair(0)[0].trace_id)]
+    span = ApplicationOperation(
+        trace_id=calls[0].trace_id,
+        span_id="f" * 16,
+        at_unix_ns=calls[0].received_unix_ns - 2_000_000,
+        operation=Operation.ROUTER,
+        length_s=0.525,
+        process="c" * 16,
+    )
+    put(*calls, operations=[span])
+    ask = ("requests", "--joined", "--format", "json", "--sort", "started_at")
+    assert [each["basis"] for each in objects(run(*ask))] == ["router", "engines"]
+
+
+def test_a_router_with_a_wrong_clock_is_used(run: Run, put: Callable[..., None]) -> None:
+    rows = pair(0)
+    span = ApplicationOperation(
+        trace_id=rows[0].trace_id,
+        span_id="f" * 16,
+        at_unix_ns=rows[0].received_unix_ns + 120 * 10**9,
+        operation=Operation.ROUTER,
+        length_s=0.525,
+        process="c" * 16,
+    )
+    put(*rows, operations=[span])
+    (found,) = objects(run("requests", "--joined", "--format", "json"))
+    assert (found["basis"], found["e2e_s"]) == ("router", 0.525)
+    assert all(hop["clock_shift_s"] > 100 for hop in found["hops"])
+    assert sum(found["phases"].values()) == pytest.approx(0.525)
+
+
 def test_the_clients_report_comes_before_the_routers(run: Run, put: Callable[..., None]) -> None:
     rows = pair(0)
     client = RequestTimeline(
