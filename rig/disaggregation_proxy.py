@@ -28,7 +28,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 SEND_EVERY_S: Final = 0.5
 MOST_BODY_BYTES: Final = 1_000_000
 TIMEOUT_S: Final = 120.0
-_PASSED: Final = ("content-type", "authorization", "x-tenant-id")
+_PASSED: Final[tuple[str, ...]] = ("content-type", "authorization", "x-tenant-id")
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _UNAVAILABLE: Final = b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 

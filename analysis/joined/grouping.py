@@ -55,7 +55,7 @@ def base_id(request_id: str | None) -> str | None:
 
 def end_ns(row: Row) -> int:
     """Return the end of a row by its own clock."""
-    return int(row["received_unix_ns"]) + round(row["e2e_s"] * 1e9)
+    return int(row["received_unix_ns"]) + round(float(row["e2e_s"]) * 1e9)
 
 
 def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:

@@ -189,7 +189,9 @@ def _tell(
     told = answer.explanation
     if form == "json":
         incidents = [explain_incident.as_json(row) for row in answer.incidents]
-        beside = {} if about else {"incidents": incidents, "compared_with": compared_with(answer)}
+        beside: dict[str, Any] = {}
+        if not about:
+            beside = {"incidents": incidents, "compared_with": compared_with(answer)}
         if joined is not None:
             beside["joined"] = joined_explanation_json(joined)
         click.echo(json.dumps({**about, **as_json(told), **beside}, allow_nan=False))

@@ -182,13 +182,14 @@ def fleet(number: int, slow: bool) -> list[RequestTimeline]:
     """A pair whose decode engine is slow to load the KV cache."""
     first, second = pair(number, at_s=0.5 * number - 310)
     waited_s = 2.0 if slow else 0.0
+    none: dict[str, Any] = dict.fromkeys(("queue_seats_s", "queue_kv_s", "queue_budget_s"), 0.0)
     return [
         first,
         replace(
             second,
             queue_s=0.01 + waited_s,
             queue_held_s=waited_s,
-            **dict.fromkeys(("queue_seats_s", "queue_kv_s", "queue_budget_s"), 0.0),
+            **none,
             queue_step_s=0.01,
             ttft_s=0.035 + waited_s,
             e2e_s=0.4 + waited_s,

@@ -6,7 +6,7 @@ from analysis.joined.joined_request import HOP_COLUMNS, Role, Row
 
 S = 1_000_000_000
 START_NS = 1_763_634_000 * S
-ROLES = {("p", 0): Role.PREFILL, ("d", 0): Role.DECODE}
+ROLES: dict[tuple[str, int | None], Role | None] = {("p", 0): Role.PREFILL, ("d", 0): Role.DECODE}
 """The stated roles of the engines `p` and `d`."""
 
 

@@ -50,7 +50,8 @@ def test_two_rows_of_a_trace_are_one_request_of_a_user() -> None:
         }
     )
     assert_sums(found)
-    assert (found.ttft_s, found.e2e_s) == (pytest.approx(0.155), pytest.approx(0.520))
+    assert found.ttft_s == pytest.approx(0.155)
+    assert found.e2e_s == pytest.approx(0.520)
     assert (found.basis, found.joined_by) == (JoinedBasis.ENGINES, JoinedBy.TRACE)
     assert (found.complete, found.outcome, found.cost_usd) == (True, "length", 0.003)
 
@@ -195,10 +196,12 @@ def test_requests_of_engines_without_a_connector_are_not_joined() -> None:
 @pytest.mark.parametrize("name", ["model", "tenant", "prompt_tokens", "lora"])
 def test_forged_ids_do_not_join_different_requests(name: str) -> None:
     """A client chooses its trace id and its X-Request-Id."""
-    other = 99 if name == "prompt_tokens" else "globex"
-    found = joined_requests([prefill(), decode(**{name: other})], ROLES)
+    other: Any = 99 if name == "prompt_tokens" else "globex"
+    changed: dict[str, Any] = {name: other}
+    unknown: dict[str, Any] = {name: None}
+    found = joined_requests([prefill(), decode(**changed)], ROLES)
     assert [len(each.hops) for each in found] == [1, 1]
-    rows = [prefill(1, **{name: None}), decode(2), decode(3, **{name: other})]
+    rows = [prefill(1, **unknown), decode(2), decode(3, **changed)]
     assert max(len(each.hops) for each in joined_requests(rows, ROLES)) == (1 + (name == "lora"))
 
 
