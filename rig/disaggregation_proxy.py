@@ -41,6 +41,17 @@ class Request(NamedTuple):
     body: dict[str, Any]
 
 
+class Answer(NamedTuple):
+    """When the first and the last byte of an answer's body were written, in monotonic seconds.
+
+    The connection closes later, when the client has already read the answer. `first_s` is None
+    without an answer.
+    """
+
+    first_s: float | None
+    last_s: float
+
+
 class Proxy:
     """Routes requests, and keeps the spans that are not sent yet.
 
@@ -62,22 +73,19 @@ class Proxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, which has one request."""
-        # The time of the connection's first byte, so that the span contains reading the request.
         begun_unix_ns, begun_s = time.time_ns(), time.monotonic()
         try:
             request = await _read_request(reader)
             trace = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
             trace_id = trace[1] if trace else secrets.token_hex(16)
             span_id = secrets.token_hex(8)
-            first_s = await self._routed(request, writer, f"00-{trace_id}-{span_id}-01")
-            writer.close()
-            end_s = time.monotonic()
+            answer = await self._routed(request, writer, f"00-{trace_id}-{span_id}-01")
             self._spans.append(
                 _span(
                     (trace_id, span_id, trace[2] if trace else ""),
                     begun_unix_ns,
-                    round((end_s - begun_s) * 1e9),
-                    None if first_s is None else first_s - begun_s,
+                    round((answer.last_s - begun_s) * 1e9),
+                    None if answer.first_s is None else answer.first_s - begun_s,
                 )
             )
         except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError):
@@ -87,8 +95,7 @@ class Proxy:
 
     async def _routed(
         self, request: Request, writer: asyncio.StreamWriter, traceparent: str
-    ) -> float | None:
-        """Return when the first byte of the answer was written, or None without an answer."""
+    ) -> "Answer":
         headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
         if not self._drop_request_id:
             headers["x-request-id"] = request.headers.get("x-request-id", secrets.token_hex(8))
@@ -103,7 +110,7 @@ class Proxy:
         except OSError:
             writer.write(_UNAVAILABLE)
             await writer.drain()
-            return None
+            return Answer(None, time.monotonic())
 
     async def send_spans(self, otlp_port: int) -> None:
         """Send the finished spans as one message. A message that is refused is lost."""
@@ -156,11 +163,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
 
 async def _exchange(
     port: int, request: Request, headers: dict[str, str], client: asyncio.StreamWriter | None
-) -> float | None:
-    """Send a request, and copy the answer to a client, or read it if there is no client.
-
-    Returns: when the first byte of the answer's body was written.
-    """
+) -> Answer:
+    """Send a request, and copy the answer to a client, or read it if there is no client."""
     body = json.dumps(request.body).encode()
     return await _post(port, request.path, headers, body, client)
 
@@ -171,7 +175,7 @@ async def _post(
     headers: dict[str, str],
     body: bytes,
     client: asyncio.StreamWriter | None = None,
-) -> float | None:
+) -> Answer:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         lines = [f"POST {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Connection: close"]
@@ -182,13 +186,14 @@ async def _post(
             head = await reader.readuntil(b"\r\n\r\n")
             if client is not None:
                 client.write(head)
-            first_s = None
+            first_s, last_s = None, time.monotonic()
             while chunk := await reader.read(65_536):
                 if client is not None:
                     client.write(chunk)
                     await client.drain()
-                first_s = first_s or time.monotonic()
-        return first_s
+                last_s = time.monotonic()
+                first_s = first_s or last_s
+        return Answer(first_s, last_s)
     finally:
         writer.close()
 
