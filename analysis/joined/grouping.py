@@ -22,7 +22,7 @@ that no decode engine has fetched. Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT
 """
 MOST_HOPS: Final = 16
 """Maximum number of hops of a request. Further rows with the same ids become requests of their own,
-so that a trace id that a client repeats for ever cannot make an endless answer."""
+so that a client that repeats a trace id cannot create a request without a limit."""
 
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
 _ANSWERED: Final = ("stop", "length")
