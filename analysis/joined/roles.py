@@ -55,8 +55,10 @@ def roles_of(rows: Sequence[Row], roles: Roles) -> list[Role]:
     """
     found = [stated_role(row, roles) or _derived(row) for row in rows]
     engines = {(row["replica"], row["engine"]) for row in rows}
-    if Role.DECODE not in found and len(engines) > 1 and stated_role(rows[-1], roles) is None:
-        # The client asked for one token, and the transfer failed or was not reported.
+    one_request = len(engines) > 1 and len({row["request_id"] for row in rows}) == 1
+    if Role.DECODE not in found and one_request and stated_role(rows[-1], roles) is None:
+        # The client asked for one token, and the transfer failed or was not reported. Without the
+        # same request id, these may be a client's two attempts at a request of one token.
         found[-1] = Role.DECODE
     return found
 

@@ -185,6 +185,8 @@ def test_roles_of_kv_both_are_derived_from_the_pair() -> None:
     found = only(joined_requests([prefill(), one_token], BOTH))
     assert [hop.role for hop in found.hops] == [Role.PREFILL, Role.DECODE]
     assert joined_requests([prefill()], BOTH) == []  # one engine may do both
+    again = {**one_token, "request_id": "cmpl-retried-0"}
+    assert joined_requests([prefill(), again], BOTH) == []
 
 
 def test_requests_of_engines_without_a_connector_are_not_joined() -> None:
