@@ -6,7 +6,7 @@ from typing import NamedTuple
 from analysis.joined.grouping import Chain, chains
 from analysis.joined.joined_request import Hop, JoinedBasis, JoinedRequest, Role, Row
 from analysis.joined.phases import phases_s
-from analysis.joined.placement import Axis, Placed, placed
+from analysis.joined.placement import Axis, Placed, generated_ns, placed
 from analysis.joined.roles import Roles
 
 
@@ -31,7 +31,7 @@ def joined_requests(
     Args:
         rows: rows of engines, each once.
         roles: from `stated_roles`.
-        outside: see `FindOutside`. A report that is shorter than a hop is not used.
+        outside: see `FindOutside`. A report that is shorter than a hop until its last token is not used.
     """
     found = [_joined(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)
@@ -39,7 +39,7 @@ def joined_requests(
 
 def _joined(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
     last = chain.links[-1].row
-    longest_s = max(link.row["e2e_s"] for link in chain.links)
+    longest_s = max(generated_ns(link.row) for link in chain.links) / 1e9
     report = next((each for each in reports if each.e2e_s >= longest_s), None)
     axis = None
     if report is not None:

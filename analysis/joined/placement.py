@@ -41,7 +41,7 @@ def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Plac
         works_ns = sum(_works_ns(each.row) for each in before if each.role is Role.PREFILL)
         room_ns = 0 if recomputed else max(0, works_ns - _waited_ns(last.row))
         last_ns = min(
-            max(last_ns, outside.start_ns + room_ns), outside.end_ns - _length_ns(last.row)
+            max(last_ns, outside.start_ns + room_ns), outside.end_ns - generated_ns(last.row)
         )
         last_ns = max(last_ns, outside.start_ns)
     loads_ns = last_ns + (_length_ns(last.row) if recomputed else _waited_ns(last.row))
@@ -52,6 +52,15 @@ def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Plac
         ends = (each.start_ns + _length_ns(each.link.row) for each in hops if each.link is last)
         outside = Axis(min(each.start_ns for each in hops), max(ends))
     return outside, hops
+
+
+def generated_ns(row: Row) -> int:
+    """Return the time from receipt until the engine had the last token.
+
+    A server may record the delivery after the client has read the last byte, so only this time must
+    be within the time of the client or the router.
+    """
+    return _length_ns(row) - min(_length_ns(row), _ns(row["delivery_s"]))
 
 
 def recomputes(row: Row, after_prefill: bool) -> bool:

@@ -87,7 +87,8 @@ def test_the_phases_sum_to_the_clients_stopwatch(
         assert summed_s(each) <= timed.e2e_s + SUM_S
     loaded = [each.last["external_cached_tokens"] for each in joined.values()]
     assert sum(tokens > 0 for tokens in loaded) >= len(seen) / 2
-    assert not any(hop.clock_shift_s for each in joined.values() for hop in each.hops)
+    shifts_s = [abs(hop.clock_shift_s) for each in joined.values() for hop in each.hops]
+    assert max(shifts_s) <= SUM_S  # all clocks are the same
     report(collecting.port("http"), seen)
     joined = found(store, seen, since_ns, basis="client")
     for _, timed in seen:

@@ -66,6 +66,14 @@ def test_the_time_at_the_router_is_divided_without_a_rest() -> None:
     assert_sums(found)
 
 
+def test_a_delivery_that_is_recorded_late_moves_no_hop() -> None:
+    """A busy server records the last write after the client has read it."""
+    found = only(joined_requests([prefill(), decode()], ROLES, lambda chain: [router(e2e_s=0.512)]))
+    assert [hop.clock_shift_s for hop in found.hops] == [0.0, 0.0]
+    assert found.phases["delivery_s"] == pytest.approx(0.005)
+    assert_sums(found)
+
+
 def test_the_wait_for_remote_kv_is_transfer_and_not_queue() -> None:
     """With NIXL, a request is held in the queue until its KV cache has arrived."""
     found = only(joined_requests([prefill(), decode(queue_s=0.1, queue_held_s=0.09)], ROLES))
