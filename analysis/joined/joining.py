@@ -31,7 +31,8 @@ def joined_requests(
     Args:
         rows: rows of engines, each once.
         roles: from `stated_roles`.
-        outside: see `FindOutside`. A report that is shorter than a hop until its last token is not used.
+        outside: see `FindOutside`. A report that is shorter than a hop, until its last token, is
+            not used.
     """
     found = [_joined(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)
