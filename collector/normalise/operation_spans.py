@@ -25,17 +25,19 @@ from collector.normalise.values import Reader, RefusalError, attributes_of, inst
 from telemetry.application_operations import NAMED, ApplicationOperation, Operation
 
 _ROUTER_SPAN: Final = "gateway.request"
+_ENGINE_SCOPES: Final = ("vllm.", "sglang")
 _PROXY_SPANS: Final = "llm_d.pd_proxy."
 _FIRST_BYTE: Final = CLIENT.latencies["ttft_s"]
 
 
 def operation_of_span(
-    span: Span, origin: Origin, now_unix_ns: int, *, call: bool
+    span: Span, scope: str, origin: Origin, now_unix_ns: int, *, call: bool
 ) -> ApplicationOperation | None:
     """Return the operation of a span, or None if the span is no operation.
 
     Args:
         span: a span that Tailspan did not send.
+        scope: the name of its scope.
         origin: the labels of its resource.
         now_unix_ns: the current time.
         call: whether the span is a client's request, which needs no name.
@@ -43,7 +45,7 @@ def operation_of_span(
     Raises:
         RefusalError: the span is an operation, but its ids or times are invalid.
     """
-    operation = Operation.CALL if call else _named(span)
+    operation = Operation.CALL if call else _named(span, scope)
     if operation is None:
         return None
     start_unix_ns = instant(span.start_time_unix_nano, now_unix_ns)
@@ -62,8 +64,8 @@ def operation_of_span(
     )
 
 
-def _named(span: Span) -> Operation | None:
-    serves = span.kind == Span.SPAN_KIND_SERVER
+def _named(span: Span, scope: str) -> Operation | None:
+    serves = span.kind == Span.SPAN_KIND_SERVER and not scope.startswith(_ENGINE_SCOPES)
     if serves and (span.name == _ROUTER_SPAN or span.name.startswith(_PROXY_SPANS)):
         return Operation.ROUTER
     for attribute in span.attributes:

@@ -29,6 +29,13 @@ def test_a_servers_span_of_a_generation_is_a_router() -> None:
     assert unknown.ttft_s is None
 
 
+@pytest.mark.parametrize("scope", ["vllm.tracing.otel", "sglang server"])
+def test_an_engines_own_span_is_no_router(scope: str) -> None:
+    made = message("chat", kind=Span.SPAN_KIND_SERVER)
+    made.resource_spans[0].scope_spans[0].scope.name = scope
+    assert read(made).operations == []
+
+
 @pytest.mark.parametrize(
     "name", ["gateway.request", "llm_d.pd_proxy.request", "llm_d.pd_proxy.POST /v1/completions"]
 )
