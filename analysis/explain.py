@@ -107,7 +107,7 @@ def explain_question(
     found = with_unfinished_requests(engine, found, windows)
     if replicas is not None:
         found = _only(found, replicas)
-    servers = servers_of(found.engines, found.gpus, found.starts)
+    servers = servers_of(found.engines, found.gpus, found.starts, found.cold_starts)
     explanation = explain(
         requests_of(found.requests, beside),
         servers,
@@ -144,6 +144,9 @@ def joined_evidence(found: Sequence[Evidence]) -> Evidence:
         engines=table("engines"),
         gpus=table("gpus"),
         starts=list({_identity(start): start for each in found for start in each.starts}.values()),
+        cold_starts=list(
+            {each.span_id: each for part in found for each in part.cold_starts}.values()
+        ),
         samples_every_s=max((each.samples_every_s or 0 for each in found), default=0) or None,
     )
 
@@ -160,6 +163,7 @@ def _only(found: Evidence, replicas: Collection[str]) -> Evidence:
         engines=table(found.engines),
         gpus=table(found.gpus),
         starts=[start for start in found.starts if start.replica in replicas],
+        cold_starts=[start for start in found.cold_starts if start.replica in replicas],
     )
 
 
