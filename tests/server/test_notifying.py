@@ -17,6 +17,7 @@ from server.notifying import Notifying, sentence
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.alerting.notifications import Notification, read_notifications
 from store.database import open_database
+from store.leases import Leases
 from telemetry.requests import RequestTimeline
 
 START_S = 1_763_634_000
@@ -72,6 +73,7 @@ def begin(engine: Engine, said: list[str]) -> Notifying:
         explorer_url=lambda: None,
         simulated=lambda: False,
         say=lambda text, wrong: said.append(text),
+        leases=Leases(engine),
     )
 
 
