@@ -15,17 +15,20 @@ instead of 300 s, so that the benchmark takes less than five minutes.
 
 import argparse
 import random
+import sys
 import tempfile
 import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import psycopg
 
-from _ingest_sender import SPANS, Batch, by_http  # isort: skip
-from ingest import cpu_s, spent_s  # isort: skip
-from rig import collectors
+from benchmarks import _collectors
+from benchmarks._ingest_sender import SPANS, Batch, by_http
+from benchmarks.ingest import cpu_s, spent_s
 from rig.answering import answering
 from rig.postgresql import PostgreSQL
 
@@ -42,7 +45,7 @@ def main() -> None:
     with PostgreSQL() as server, tempfile.TemporaryDirectory() as folder:
         dsn, url = _schema(server, "failures")
         at = _folder(folder, "failures")
-        out = collectors.run(at, dsn, url, seed=given.seed, seconds=given.seconds)
+        out = _collectors.run(at, dsn, url, seed=given.seed, seconds=given.seconds)
         _show_failures(out, given.seed)
         print(f"\n{'collectors':<12}{'spans/s':>10}{'µs CPU/span':>13}{'of PostgreSQL':>15}")
         first_us = 0.0
@@ -58,7 +61,7 @@ def main() -> None:
             )
 
 
-def _show_failures(out: collectors.Outcome, seed: int) -> None:
+def _show_failures(out: _collectors.Outcome, seed: int) -> None:
     firing, resolved = (
         sum(key.endswith(f"/{transition}") for key in out.messages)
         for transition in ("firing", "resolved")
@@ -87,7 +90,7 @@ def _cpu(server: PostgreSQL, url: str, folder: Path, number: int) -> tuple[float
     with ExitStack() as stack:
         webhook = stack.enter_context(answering())
         fleet = stack.enter_context(
-            collectors.running(folder, url, ["chat"], f"{webhook.url}/hook", number)
+            _collectors.running(folder, url, ["chat"], f"{webhook.url}/hook", number)
         )
         sent, stop = [0], threading.Event()
         thread = threading.Thread(target=_send, args=(fleet.ports, sent, stop))

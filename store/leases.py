@@ -204,7 +204,8 @@ class Leases:
         return {row.name: row.token for row in connection.execute(taken)}
 
     def _check(self, connection: Connection, term: Term) -> None:
-        # An expired lease that nobody has taken is still ours, and the lock keeps it so.
+        # An expired lease that no other collector has taken still belongs to this one, and the
+        # lock prevents others from taking it until the commit.
         own = and_(
             LEASES.c.name == term.lease,
             LEASES.c.holder == self.holder,

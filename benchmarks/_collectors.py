@@ -28,6 +28,7 @@ from tailspan_vllm.request.record import RequestRecord
 from rig.answering import HttpServer, answering
 from rig.program import FREE_PORTS, PATIENCE_S, Tailspan
 
+QUICK = Path(__file__).with_name("_quick_collector.py")
 QUIET_S = 15
 """An incident is over after this many seconds without an alert; 300 s in Tailspan."""
 TIMEOUT_S = 2.0
@@ -65,7 +66,7 @@ class QuickTailspan(Tailspan):
     """A running `tailspan up` whose incidents end after `QUIET_S`."""
 
     def __init__(self, folder: Path, *words: str) -> None:
-        quick = (sys.executable, "-m", "rig.quick_collector", str(QUIET_S))
+        quick = (sys.executable, str(QUICK), str(QUIET_S))
         super(Tailspan, self).__init__(folder, *quick, *words, *FREE_PORTS)
 
 

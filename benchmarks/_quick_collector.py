@@ -1,11 +1,14 @@
-"""Runs `tailspan` with incidents that end sooner, so that a test of their end takes minutes.
+"""Runs `tailspan` with incidents that end early, so that a test of their end takes minutes.
 
-    python -m rig.quick_collector QUIET_S up …
+    python benchmarks/_quick_collector.py QUIET_S up …
 
 QUIET_S replaces the 300 s without an alert after which an incident is over.
 """
 
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from alerts.evaluation import incidents
 from cli.main import main
