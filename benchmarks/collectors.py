@@ -40,13 +40,19 @@ def main() -> None:
     """Print the two tables."""
     parser = argparse.ArgumentParser(description=__doc__, add_help=True)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=100)
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=100,
+        help="duration of the failures; 0 measures only the CPU time",
+    )
     given = parser.parse_args()
     with PostgreSQL() as server, tempfile.TemporaryDirectory() as folder:
-        dsn, url = _schema(server, "failures")
-        at = _folder(folder, "failures")
-        out = _collectors.run(at, dsn, url, seed=given.seed, seconds=given.seconds)
-        _show_failures(out, given.seed)
+        if given.seconds:
+            dsn, url = _schema(server, "failures")
+            at = _folder(folder, "failures")
+            out = _collectors.run(at, dsn, url, seed=given.seed, seconds=given.seconds)
+            _show_failures(out, given.seed)
         print(f"\n{'collectors':<12}{'spans/s':>10}{'µs CPU/span':>13}{'of PostgreSQL':>15}")
         first_us = 0.0
         for number in (1, 2, 3):
