@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from benchmarks import _collectors
+from benchmarks._collector_failures import run
 from rig.postgresql import PostgreSQL
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(420)]
@@ -25,9 +25,7 @@ def test_each_burn_is_notified_once_and_no_row_is_lost(
         connection.execute(f"CREATE SCHEMA {schema}")
     url = postgresql.url(schema=schema)
     seed = random.randrange(10**6)
-    outcome = _collectors.run(
-        tmp_path, url.replace("+psycopg", ""), url, seed=seed, seconds=90, burns=3
-    )
+    outcome = run(tmp_path, url.replace("+psycopg", ""), url, seed=seed, seconds=90, burns=3)
     record_property("outcome", f"seed {seed}: {outcome}")
     assert outcome.kills + outcome.stops >= 4
     assert outcome.acknowledged > 1_000
