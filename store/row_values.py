@@ -7,11 +7,12 @@ valid Unicode and that floats are finite.
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from math import isfinite
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from store.schema import GPUS, IN_FLIGHT, SAMPLES, STARTS, Field, fields_of
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -74,16 +75,18 @@ def request_values(requests: RequestRows) -> list[Values]:
 
 def sample_values(row: EngineSample) -> Values:
     """Return the values of a row in the order of the table's columns. See `request_values`."""
-    if not isfinite(sum(filter(None, _SAMPLE_FLOATS(row)))):
-        _refuse(EngineSample, [_SAMPLE_VALUES(row)])
-    return _SAMPLE_VALUES(row)
+    values = _SAMPLE_VALUES(row)
+    if not isfinite(sum(filter(None, _SAMPLE_FLOATS(values)))):
+        _refuse(EngineSample, [values])
+    return values
 
 
 def gpu_values(row: GpuSample) -> Values:
     """Return the values of a row in the order of the table's columns. See `request_values`."""
-    if not isfinite(sum(filter(None, _GPU_FLOATS(row)))):
-        _refuse(GpuSample, [_GPU_VALUES(row)])
-    return _GPU_VALUES(row)
+    values = _GPU_VALUES(row)
+    if not isfinite(sum(filter(None, _GPU_FLOATS(values)))):
+        _refuse(GpuSample, [values])
+    return values
 
 
 def start_values(row: EngineStart) -> Values:
@@ -91,7 +94,7 @@ def start_values(row: EngineStart) -> Values:
     return _START_VALUES(row)
 
 
-def checked_values(row: ApplicationOperation | CacheLookup | Probe) -> Values:
+def checked_values(row: ApplicationOperation | CacheLookup | ColdStart | Probe) -> Values:
     """Return the values of a row in the order of the table's columns.
 
     Raises:
@@ -113,6 +116,7 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
 def values_of(
     row: ApplicationOperation
     | CacheLookup
+    | ColdStart
     | EngineSample
     | EngineStart
     | GpuSample
@@ -123,7 +127,9 @@ def values_of(
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 
 
-def _valid(row: ApplicationOperation | CacheLookup | InFlightRequest | Probe) -> Values:
+def _valid(
+    row: ApplicationOperation | CacheLookup | ColdStart | InFlightRequest | Probe,
+) -> Values:
     values = values_of(row)
     if reason := flaw(type(row), values):
         raise ValueError(reason)
@@ -152,5 +158,5 @@ _SAMPLE_VALUES: Callable[[object], Values] = attrgetter(*SAMPLES.columns.keys())
 _START_VALUES: Callable[[object], Values] = attrgetter(*STARTS.columns.keys())
 _GPU_VALUES: Callable[[object], Values] = attrgetter(*GPUS.columns.keys())
 _REQUEST_FLOATS = tuple(PLACE[name] for name in _floats_of(RequestTimeline))
-_SAMPLE_FLOATS: Callable[[object], Values] = attrgetter(*_floats_of(EngineSample))
-_GPU_FLOATS: Callable[[object], Values] = attrgetter(*_floats_of(GpuSample))
+_SAMPLE_FLOATS = itemgetter(*map(SAMPLES.columns.keys().index, _floats_of(EngineSample)))
+_GPU_FLOATS = itemgetter(*map(GPUS.columns.keys().index, _floats_of(GpuSample)))

@@ -7,16 +7,23 @@ from tailspan_vllm.request.parts import Parts, QueueParts
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.settings import resource_attributes
 
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.fields import fields_of, on_the_wire
 from telemetry.gpus import GpuSample
 from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
 
-REQUEST, SAMPLE, GPU, PROBE = (
-    on_the_wire(noun) for noun in (RequestTimeline, EngineSample, GpuSample, Probe)
+REQUEST, SAMPLE, GPU, PROBE, START = (
+    on_the_wire(noun) for noun in (RequestTimeline, EngineSample, GpuSample, Probe, ColdStart)
 )
-NO_NAMES = {names.SCOPE, names.PROBE_SCOPE, names.PROVIDER_VLLM, names.UNAUTHENTICATED}
+NO_NAMES = {
+    names.SCOPE,
+    names.PROBE_SCOPE,
+    names.PROVIDER_VLLM,
+    names.UNAUTHENTICATED,
+    names.START,
+}
 """Strings in names.py that are values, not names."""
 
 FULL = RequestRecord(
@@ -29,6 +36,7 @@ FULL = RequestRecord(
     resumed_at=[1.5],
     first_token=1.6,
     first_byte=1.7,
+    first_content=1.75,
     last_token=1.8,
     delivered=1.9,
     wall_offset_ns=0,
@@ -48,6 +56,9 @@ FULL = RequestRecord(
     cached_tokens=0,
     external_cached_tokens=0,
     output_tokens=2,
+    reasoning_tokens=1,
+    tool_call_tokens=0,
+    content_tokens=1,
     prefix_ladder="16:AAAA",
     preemptions=1,
     reported_in_flight_s=0.5,
@@ -87,7 +98,7 @@ def _told(*tables: tuple[tuple[str, ...], ...]) -> list[str]:
 
 
 def test_every_name_has_its_meaning() -> None:
-    assert {*_told(*TABLES), *REQUEST, *SAMPLE, *GPU, *PROBE} == set(_spelled())
+    assert {*_told(*TABLES), *REQUEST, *SAMPLE, *GPU, *PROBE, *START} == set(_spelled())
 
 
 def test_no_name_is_explained_twice_in_one_table() -> None:

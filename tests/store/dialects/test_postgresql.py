@@ -124,7 +124,7 @@ def test_connections_have_the_settings_and_the_options_of_the_url(
 
 
 def test_better_rows_are_looked_up_in_a_hash_table(engine: Engine, request_row: Requests) -> None:
-    """Without it, reading a minute takes 65 s instead of 1 s at 400,000 requests per hour."""
+    """Without it, reading a minute took 15.8 s instead of 0.2 s at 400,000 requests per hour."""
     rows = [
         request_row(i, source=Source.NATIVE if i % 10 == 0 else Source.INSTRUMENTATION)
         for i in range(2_000)
