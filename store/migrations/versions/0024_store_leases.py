@@ -7,7 +7,7 @@ claimed.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0027"
+revision = "0024"
 down_revision = "0023"
 branch_labels = None
 depends_on = None
