@@ -4,7 +4,7 @@ If a module is missing here, new databases do not have its tables. `tests/store/
 the declared tables with the revisions.
 """
 
-from store import predictions
+from store import leases, predictions
 from store.alerting import incident_answers, incidents, notifications, slo_counts, slo_marks
 from store.rollups import sample_tables, tables
 from store.schema import METADATA
@@ -13,6 +13,7 @@ __all__ = [
     "METADATA",
     "incident_answers",
     "incidents",
+    "leases",
     "notifications",
     "predictions",
     "sample_tables",
