@@ -124,9 +124,10 @@ class EngineSample:
         float | None,
         metric(
             names.LAST_STEP_AGE,
-            "Time since the front end received the last step of any of its engines. If its oldest"
-            " request in flight was sent after that step, the time since the request was sent."
-            " The metric is absent without requests in flight.",
+            "Time since the front end received the engine's last step. If the engine had no request"
+            " in flight at that time, the time since it has had one. The metric is absent if the"
+            " engine has no request in flight. If the front end cannot determine which engine has a"
+            " request, the newest step of any engine counts.",
             FRONT_END,
         ),
     ] = None

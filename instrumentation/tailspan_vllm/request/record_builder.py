@@ -58,7 +58,7 @@ class RecordBuilder:
         record.prompt_tokens = facts.prompt_tokens
         record.cached_tokens = facts.cached_tokens
         record.output_tokens = facts.output_tokens
-        record.engine = next(iter(self._engines)) if len(self._engines) == 1 else None
+        record.engine = self._engine_of(flight)
         load = load_of(flight.load)
         record.waiting_at_arrival = load.waiting
         record.running_at_arrival = load.running
@@ -72,6 +72,11 @@ class RecordBuilder:
             record.left_early = record.scheduled is None and record.outcome == "abort"
             record.awaits_account = record.scheduled is not None or record.left_early
         return record
+
+    def _engine_of(self, flight: Flight) -> int | None:
+        if flight.engine is not None:
+            return flight.engine
+        return next(iter(self._engines)) if len(self._engines) == 1 else None
 
     def in_flight(self, flight: Flight, now: float) -> RequestRecord:
         """Return the record of a request that has not ended, with `now` as `delivered`."""
@@ -118,6 +123,7 @@ class RecordBuilder:
     def _engine_silent(self, exchange: Exchange, flight: Flight) -> RequestRecord:
         record = self._exchange(exchange, "error")
         _identify(record, flight)
+        record.engine = self._engine_of(flight)
         record.error_type = "engine_silent"
         record.delivered = max(record.delivered, flight.ended or record.delivered)
         return record
