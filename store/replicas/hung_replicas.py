@@ -14,6 +14,9 @@ seconds. A process without a recent sample counts as silent, not as hung.
 """
 
 
+_ITS_ENGINE: Final = "its engine has taken no step"
+
+
 class Hung(NamedTuple):
     """A replica that has requests in flight and completes no steps."""
 
@@ -27,12 +30,12 @@ class Hung(NamedTuple):
     """The engines that hang, if the replica has several; empty otherwise."""
 
     @property
-    def which(self) -> str:
-        """Return the engines that hang in words, such as `its engine 1`."""
-        if not self.engines:
-            return "its engine"
+    def stands(self) -> str:
+        """Return which engines hang, such as `its engine 1 has taken no step`."""
         numbers = ", ".join(map(str, self.engines))
-        return f"its engine {numbers}" if len(self.engines) == 1 else f"its engines {numbers}"
+        if len(self.engines) > 1:
+            return f"its engines {numbers} have taken no step"
+        return f"its engine {numbers} has taken no step" if numbers else _ITS_ENGINE
 
 
 class Progress(NamedTuple):
