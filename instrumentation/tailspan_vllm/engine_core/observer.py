@@ -26,6 +26,7 @@ from tailspan_vllm.engine_core.link_messages import (
 )
 from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
 from tailspan_vllm.engine_core.queue_waits import Queue
+from tailspan_vllm.engine_core.request_listener import RequestListener
 from tailspan_vllm.engine_core.step_billing import Chunk, Decoding
 from tailspan_vllm.engine_core.step_ledger import Account, Ledger, Track
 from tailspan_vllm.engine_core.step_model import Work
@@ -89,11 +90,20 @@ class EngineObserver:
         link: the link to the front ends.
         engine: the engine's index.
         ladders: whether to send the block hashes that prefix ladders need.
+        listener: reports the requests, if no front end does.
     """
 
-    def __init__(self, link: EngineEnd, engine: int, *, ladders: bool = False) -> None:
+    def __init__(
+        self,
+        link: EngineEnd,
+        engine: int,
+        *,
+        ladders: bool = False,
+        listener: RequestListener | None = None,
+    ) -> None:
         self.ledger = Ledger()
         self._link = link
+        self._listener = listener
         self._engine = engine
         self._tracks: dict[str, Track] = {}
         self._prefilling: set[str] = set()
@@ -137,6 +147,11 @@ class EngineObserver:
     def _last_step(self) -> int:
         """The number of the step that ended last."""
         return self.ledger.next_step + len(self._ended) - 1
+
+    def began(self, scheduler: Any, request: Any) -> None:
+        """Tell the listener about a request that enters the queue."""
+        if self._listener is not None:
+            self._listener.began(scheduler, request)
 
     def queued(self, request_id: str) -> None:
         """Record the arrival of a request. Ignore a request that continues a session."""
@@ -188,8 +203,11 @@ class EngineObserver:
             if request_id in self._untracked:
                 continue
             waited = self._queue.admitted(request_id, at) if self._queue is not None else None
+            request = scheduler.requests.get(request_id)
+            if self._listener is not None and request is not None:
+                self._listener.admitted(request)
             if len(self._tracks) < TRACK_LIMIT:
-                external = _external_tokens(scheduler.requests.get(request_id))
+                external = _external_tokens(request)
                 self._tracks[request_id] = Track(request_id, at, waited, external)
             else:
                 self._untracked.add(request_id)
@@ -221,6 +239,8 @@ class EngineObserver:
 
     def ends(self, scheduler: Any, request: Any) -> None:
         """Copy the hashes of a request that is about to be freed, unless an earlier copy failed."""
+        if self._listener is not None:
+            self._listener.ended(request)
         track = self._tracks.get(request.request_id)
         # vLLM has no hashes without prefix caching, or for a request shorter than a block.
         if not self._ladders or track is None or not getattr(request, "block_hashes", None):
@@ -235,6 +255,8 @@ class EngineObserver:
 
     def preempted(self, request_id: str) -> None:
         """Record that a running request was preempted, which discards its KV cache."""
+        if self._listener is not None:
+            self._listener.preempted(request_id)
         track = self._tracks.get(request_id)
         self._prefilling.discard(request_id)
         self._evicted = True
@@ -285,6 +307,8 @@ class EngineObserver:
     def ended(self, scheduler: Any, output: Any, results: Any) -> None:
         """Record that a step's outputs are ready."""
         self.in_update = False
+        if self._listener is not None:
+            self._listener.stepped(results)
         planned = self._planned
         if planned and (planned[0][0] is output or any(output is each for each, *_ in planned)):
             now = 0.0
@@ -371,19 +395,19 @@ class EngineObserver:
         config = scheduler.vllm_config
         self._adapters = config.lora_config is not None
         served, arguments = config.model_config.served_model_name, arguments_of(config)
-        machine = machine_of(config, self._started_unix_ns)
-        self._link.greeting = encode_identity(
-            Identity(
-                engine=self._engine,
-                started_unix_ns=self._started_unix_ns,
-                model=served if isinstance(served, str) else served[0],
-                config=fingerprint(arguments),
-                version=str(vllm_version),
-                arguments=arguments,
-                process=os.getpid(),
-                machine=machine,
-            )
+        identity = Identity(
+            engine=self._engine,
+            started_unix_ns=self._started_unix_ns,
+            model=served if isinstance(served, str) else served[0],
+            config=fingerprint(arguments),
+            version=str(vllm_version),
+            arguments=arguments,
+            process=os.getpid(),
+            machine=machine_of(config, self._started_unix_ns),
         )
+        self._link.greeting = encode_identity(identity)
+        if self._listener is not None:
+            self._listener.introduced(identity)
 
     @guard.harmless("sample")
     def _sample(self, scheduler: Any) -> None:

@@ -65,9 +65,10 @@ def add_steps(state: EngineState, steps: Iterable[Step]) -> None:
     """Add the statistics of steps to an engine's totals, and update its gauges."""
     decoded = prefilled = preempted = queries = hits = 0
     cached, local_cached, external_cached = False, 0, 0
-    latest = None
+    iterated, latest = False, None
     for of_scheduler, of_iteration in steps:
         if of_iteration is not None:
+            iterated = True
             decoded += of_iteration.num_generation_tokens
             by_source = getattr(of_iteration, "prompt_token_stats", None)
             if by_source is None:
@@ -85,9 +86,10 @@ def add_steps(state: EngineState, steps: Iterable[Step]) -> None:
                 queries += local.queries
                 hits += local.hits
             _add_where_present(state, of_scheduler)
-    state.add(names.DECODE_TOKENS, decoded)
-    state.add(names.PREFILL_TOKENS, prefilled)
-    state.add(names.ENGINE_PREEMPTIONS, preempted)
+    if iterated:  # an engine core alone has no statistics of iterations
+        state.add(names.DECODE_TOKENS, decoded)
+        state.add(names.PREFILL_TOKENS, prefilled)
+        state.add(names.ENGINE_PREEMPTIONS, preempted)
     state.add(names.PREFIX_CACHE_QUERIES, queries)
     state.add(names.PREFIX_CACHE_HITS, hits)
     if cached:

@@ -138,6 +138,8 @@ _AS_RECORDED: Final = {
 
 _recorded = attrgetter(*_AS_RECORDED.values())
 _PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
+_AT_THE_FRONT_END: Final = (names.FRONTEND, names.DELIVERY)
+"""Phases that an engine core cannot observe."""
 
 
 def _attributes(record: RequestRecord) -> dict[str, Any]:
@@ -167,8 +169,9 @@ def _add_phases(attributes: dict[str, Any], record: RequestRecord) -> None:
         record.last_token,
         record.delivered,
     )
+    unseen = _AT_THE_FRONT_END if record.basis == "engine" and record.arrived is None else ()
     for name, phase_s in zip(_PHASES, split, strict=True):
-        if phase_s is not None:
+        if phase_s is not None and name not in unseen:
             attributes[name] = phase_s
     if record.queued is not None and record.handed is not None:
         attributes[names.HANDOFF] = record.queued - record.handed

@@ -19,6 +19,9 @@ Basis = Literal["http", "engine", "edge"]
 `received` equals `arrived`, and `delivered` is the time at which the front end last processed the
 request. `edge`: only the HTTP edge, because this vLLM's internals are not supported; the outcome of
 a complete response is unknown and reported as `stop`.
+
+`engine` without `arrived`: only the engine core observed the request. `received` equals `queued`,
+and `delivered` is the last token. The time before the queue and the delivery are unknown.
 """
 
 

@@ -51,7 +51,7 @@ class RecordBuilder:
             record = self._exchange(exchange, flight.outcome)
         else:
             record = self._offline(flight, facts)
-        _identify(record, flight)
+        identify(record, flight)
         record.request_id = facts.request_id
         record.engine_request_id = facts.engine_request_id
         record.lora = facts.lora
@@ -82,7 +82,7 @@ class RecordBuilder:
         """Return the record of a request that has not ended, with `now` as `delivered`."""
         assert flight.exchange is not None  # requests without HTTP are not reported in flight
         record = self._exchange(flight.exchange, "abort")
-        _identify(record, flight)
+        identify(record, flight)
         record.delivered = now
         if record.first_byte is not None and record.first_byte > now:
             record.first_byte = None
@@ -122,7 +122,7 @@ class RecordBuilder:
 
     def _engine_silent(self, exchange: Exchange, flight: Flight) -> RequestRecord:
         record = self._exchange(exchange, "error")
-        _identify(record, flight)
+        identify(record, flight)
         record.engine = self._engine_of(flight)
         record.error_type = "engine_silent"
         record.delivered = max(record.delivered, flight.ended or record.delivered)
@@ -147,7 +147,7 @@ class RecordBuilder:
             http_status=exchange.status,
             route=exchange.route or None,
         )
-        _join_trace(record, exchange.header(TRACEPARENT))
+        join_trace(record, exchange.header(TRACEPARENT))
         return record
 
     def _offline(self, flight: Flight, facts: Facts) -> RequestRecord:
@@ -168,11 +168,11 @@ class RecordBuilder:
             model=state.model if state else None,
             config=state.config if state else None,
         )
-        _join_trace(record, flight.traceparent)
+        join_trace(record, flight.traceparent)
         return record
 
 
-def _identify(record: RequestRecord, flight: Flight) -> None:
+def identify(record: RequestRecord, flight: Flight) -> None:
     """Set a request's ids and its age at the last in-flight report."""
     record.span_id = flight.span_id
     if record.trace_id is None:
@@ -217,7 +217,7 @@ def _reached(instant: float | None, shift: float) -> float | None:
     return instant + shift if instant else None
 
 
-def _join_trace(record: RequestRecord, traceparent: str | None) -> None:
+def join_trace(record: RequestRecord, traceparent: str | None) -> None:
     """Make the record a child of a W3C traceparent, if it is valid."""
     match = _TRACEPARENT.match(traceparent or "")
     if match is None:
