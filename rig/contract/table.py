@@ -24,6 +24,8 @@ FIRST, LAST = (0, 12), (0, 33)
 """The oldest and the newest supported minor version."""
 
 ENGINE = ("vllm/v1/engine/__init__.py",)
+REQUEST = ("vllm/v1/request.py",)
+CLIENT = ("vllm/v1/engine/core_client.py",)
 OUTPUTS = ("vllm/v1/engine/output_processor.py",)
 STATS = ("vllm/v1/metrics/stats.py",)
 LOGGERS = ("vllm/v1/metrics/loggers.py",)
@@ -173,6 +175,23 @@ _FRONT_END = (
         LOGGERS,
         "front_end/request_hooks.py",
         otherwise="no effect: before it existed, a queue was never full",
+    ),
+    Hook(
+        "DPLBAsyncMPClient.get_core_engine_for_request",
+        Method(
+            "DPLBAsyncMPClient",
+            "get_core_engine_for_request",
+            takes=("request",),
+            called_on=("self",),
+            called_in=CLIENT,
+            returns="EngineIdentity",
+        ),
+        CLIENT,
+        "front_end/request_hooks.py",
+        otherwise=(
+            "with several engines, a request's row has its engine only from the engine core, and no"
+            " load on arrival; a hang of one engine shows only when no engine takes a step"
+        ),
     ),
     Hook(
         "EngineCoreEvent: type, timestamp",
@@ -702,6 +721,49 @@ _ENGINE_CORE = (
     ),
 )
 
+_ENGINE_ONLY = (
+    Hook(
+        "VLLM_USE_RUST_FRONTEND",
+        Named("VLLM_USE_RUST_FRONTEND"),
+        ("vllm/envs.py",),
+        "engine_only/detection.py",
+        otherwise="no effect: this vLLM has no Rust front end",
+    ),
+    Hook(
+        "Request: reason of the end, tokens",
+        Attributes("Request", ("get_finished_reason", "num_prompt_tokens", "num_output_tokens")),
+        REQUEST,
+        "engine_only/capture.py",
+    ),
+    Hook(
+        "Request: trace headers, adapter, prefill statistics",
+        Attributes("Request", ("trace_headers", "lora_request", "prefill_stats")),
+        REQUEST,
+        "engine_only/capture.py",
+        otherwise="missing from the rows of the Rust front end, which exists since 0.23",
+    ),
+    Hook(
+        "PrefillStats.num_cached_tokens",
+        Attributes("PrefillStats", ("num_cached_tokens",)),
+        STATS,
+        "engine_only/capture.py",
+        otherwise="as for Request: trace headers, adapter, prefill statistics",
+    ),
+    Hook(
+        "KVCacheManager.usage",
+        Attributes("KVCacheManager", ("usage",)),
+        ("vllm/v1/core/kv_cache_manager.py",),
+        "engine_only/capture.py",
+        otherwise="no cache usage on arrival",
+    ),
+    Hook(
+        "EngineCoreOutputs.scheduler_stats",
+        Attributes("EngineCoreOutputs", ("scheduler_stats",)),
+        ENGINE,
+        "engine_only/capture.py",
+    ),
+)
+
 ARGUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "model": ("ModelConfig", ("model", "dtype", "quantization", "max_model_len", "enforce_eager")),
     "cache": (
@@ -900,6 +962,7 @@ CONTRACT: dict[str, tuple[Hook, ...]] = {
     "Plugin": _PLUGIN,
     "Stat logger": _STAT_LOGGER,
     "Engine core": _ENGINE_CORE,
+    "Rust front end": _ENGINE_ONLY,
     "Configuration": _FINGERPRINT,
     "Native spans": _NATIVE,
     "/metrics": _METRICS,

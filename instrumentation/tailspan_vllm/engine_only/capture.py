@@ -121,8 +121,7 @@ class EngineCapture:
             return
         headers = getattr(request, "trace_headers", None)
         traceparent = bounded_text(str(headers.get("traceparent", ""))) if headers else None
-        state = self._state
-        load = None if state is None else state.load or dict(state.gauges)
+        load = _load(scheduler)
         flight = self._open[request_id] = EngineRequest(traceparent, load, self._engine)
         adapter = getattr(request, "lora_request", None)
         if adapter is not None:
@@ -187,6 +186,17 @@ class EngineCapture:
             return
         self._probed = True
         add_steps(state, steps)
+
+
+def _load(scheduler: Any) -> dict[str, float]:
+    """Return the load that a request meets when it enters the queue."""
+    held = getattr(scheduler, "skipped_waiting", ())
+    load = {
+        names.WAITING: len(scheduler.waiting) + len(held),
+        names.RUNNING: len(scheduler.running),
+    }
+    usage = getattr(getattr(scheduler, "kv_cache_manager", None), "usage", None)
+    return load if usage is None else {**load, names.KV_USAGE: usage}
 
 
 def _not_reported(flight: Flight, now: float) -> RequestRecord:

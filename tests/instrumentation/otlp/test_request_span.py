@@ -125,3 +125,25 @@ def test_a_span_at_every_limit_fits_in_the_queue() -> None:
         resumed_at=instants,
     )
     assert len(encode_span(span_of(record, RESOURCE))) <= SPAN_BYTES
+
+
+def test_a_request_of_the_engine_core_has_no_phases_of_the_front_end() -> None:
+    """The time before the queue and the delivery are unknown, not zero."""
+    record = RequestRecord(
+        received=10.0,
+        delivered=14.0,
+        wall_offset_ns=0,
+        outcome="length",
+        basis="engine",
+        queued=10.0,
+        scheduled=11.0,
+        first_token=12.0,
+        last_token=14.0,
+    )
+    attributes = span_of(record, Resource({})).attributes
+    assert attributes is not None
+    found = {name: attributes.get(name) for name in (names.FRONTEND, names.DELIVERY)}
+    assert found == {names.FRONTEND: None, names.DELIVERY: None}
+    phases = (names.QUEUE, names.PREFILL, names.DECODE)
+    assert [attributes[name] for name in phases] == [1.0, 1.0, 2.0]
+    assert attributes[names.TTFT] == 2.0

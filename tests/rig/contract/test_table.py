@@ -118,6 +118,7 @@ _OURS = {
     "_finish_request": "finish",
     "update_from_events": "events",
     "record_admission_rejection": "refused",
+    "get_core_engine_for_request": "routed",
 }
 """The name of the plugin's function that wraps the vLLM function, if the names differ."""
 
