@@ -740,7 +740,7 @@ _ENGINE_ONLY = (
         Attributes("Request", ("trace_headers", "lora_request", "prefill_stats")),
         REQUEST,
         "engine_only/capture.py",
-        otherwise="missing from the rows of the Rust front end, which exists since 0.23",
+        otherwise="missing from the rows of the Rust front end, which exists since 0.22",
     ),
     Hook(
         "PrefillStats.num_cached_tokens",

@@ -5,7 +5,7 @@ With `VLLM_USE_RUST_FRONTEND=1`, `vllm serve` starts the Rust front end instead 
 inherits the command line of the process that starts it. A program with an `LLM` is not
 `vllm serve`, so the variable has no effect there.
 
-Source: vllm/entrypoints/cli/serve.py, 0.23 to 0.33; rust/src/managed-engine/src/process.rs.
+Source: vllm/entrypoints/cli/serve.py, 0.22 to 0.33; rust/src/managed-engine/src/process.rs.
 """
 
 from collections.abc import Sequence

@@ -97,3 +97,26 @@ def test_instants_are_in_order(request_rows: Rows, one_request: Request) -> None
     assert [each.name for each in timeline.instants(left)] == ["received", "queued", "client left"]
     unseen, _ = told(request_rows, one_request(basis="engine"))
     assert timeline.instants(unseen)[0].name == "arrived"
+
+
+def test_the_timeline_of_the_engine_core_begins_in_the_queue(
+    request_rows: Rows, one_request: Request
+) -> None:
+    phases = {"queue_s": 0.1, "prefill_s": 0.2, "decode_s": 0.7}
+    alone = one_request(
+        **{"basis": "engine", "e2e_s": 1.0, "ttft_s": 0.3, **phases},
+        frontend_s=None,
+        delivery_s=None,
+        handoff_s=None,
+    )
+    row, stages = told(request_rows, alone)
+    assert [stage.name for stage in stages if stage.length_s > 1e-9] == [
+        *("queue", "prefill", "decode")
+    ]
+    assert [(each.name, each.at_s) for each in timeline.instants(row)] == [
+        ("queued", 0.0),
+        ("scheduled", pytest.approx(0.1)),
+        ("first token", pytest.approx(0.3)),
+        ("last token", pytest.approx(1.0)),
+        ("delivered", pytest.approx(1.0)),
+    ]
