@@ -18,7 +18,7 @@ def detect(case: Case) -> Claim | None:
         return None
     server = case.slow.server
     counts = np.bincount(server.codes[hung & (server.codes >= 0)], minlength=1)
-    at = server.values[int(counts.argmax())] if server.values else None
+    at = server.values[int(counts.argmax())] if counts.any() else None
     waits = np.where(hung, 1.0, 0.0)
     return Claim(
         cause=ID,

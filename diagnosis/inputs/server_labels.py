@@ -101,8 +101,8 @@ def _labels(replica: Labels, number: FloatArray, names: Sequence[EngineName]) ->
     """Return the server of each row: the engine at a divided replica, otherwise the replica."""
     values = (*replica.values, *(name.server for name in names))
     codes = replica.codes.copy()
-    for name in dict.fromkeys(each.replica for each in names):
-        codes[replica.is_value(name)] = -1
+    for divided in dict.fromkeys(name.replica for name in names):
+        codes[replica.is_value(divided)] = -1
     for place, name in enumerate(names, len(replica.values)):
         codes[replica.is_value(name.replica) & (number == name.engine)] = place
     return Labels(codes, values)

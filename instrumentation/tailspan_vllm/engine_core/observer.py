@@ -149,7 +149,7 @@ class EngineObserver:
         return self.ledger.next_step + len(self._ended) - 1
 
     def began(self, scheduler: Any, request: Any) -> None:
-        """Tell the listener about a request that enters the queue."""
+        """Pass a request that enters the queue to the listener."""
         if self._listener is not None:
             self._listener.began(scheduler, request)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from tailspan_vllm import guard, names
 from tailspan_vllm.engine_core.link_messages import Identity
 from tailspan_vllm.engine_only.record_builder import Ended, record_of
-from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.engine_state.state import EngineState, Number
 from tailspan_vllm.engine_state.step_statistics import add_steps, missing_in
 from tailspan_vllm.export.sender import Sender
 from tailspan_vllm.request.exchange import Flight
@@ -188,10 +188,10 @@ class EngineCapture:
         add_steps(state, steps)
 
 
-def _load(scheduler: Any) -> dict[str, float]:
+def _load(scheduler: Any) -> dict[str, Number]:
     """Return the load that a request meets when it enters the queue."""
     held = getattr(scheduler, "skipped_waiting", ())
-    load = {
+    load: dict[str, Number] = {
         names.WAITING: len(scheduler.waiting) + len(held),
         names.RUNNING: len(scheduler.running),
     }

@@ -88,6 +88,7 @@ class RecordBuilder:
             record.first_byte = None
         record.lora = None if flight.lora is None else bounded_text(flight.lora)
         record.prompt_tokens = flight.prompt_tokens
+        record.engine = self._engine_of(flight)
         return record
 
     def edge_only(self, exchange: Exchange, sees_engine: bool) -> RequestRecord:
