@@ -57,7 +57,7 @@ def engines(now: dict[str, Any], usual: dict[str, Any]) -> Servers:
 
 
 def at_engine_1(requests: Requests) -> BoolArray:
-    return requests.number("engine") == 1
+    return np.asarray(requests.number("engine") == 1)
 
 
 def late_at_engine_1(requests: Requests, **added_s: float) -> Requests:

@@ -213,7 +213,7 @@ def test_no_row_is_lost_or_double_if_one_api_server_is_killed(
         calls = [Call(prompt=f"cut {n}", max_tokens=1500) for n in range(8)]
         begun = [pool.submit(send, server.port, call) for call in calls]
         time.sleep(1.5)
-        os.kill(processes(server, b"ApiServer")[0], signal.SIGKILL)
+        os.kill(processes(server, b"APIServer")[0], signal.SIGKILL)
         for each in begun:
             each.exception(timeout=90)
     assert len(tailspan.stored(answered)) == 60
@@ -225,8 +225,10 @@ def test_engines_behind_an_external_load_balancer_are_replicas(
 ) -> None:
     """Each server has one engine, with its rank as its number."""
     rpc = free_port()
-    words = ("--data-parallel-size", "2", "--data-parallel-external-lb")
-    words = (*words, "--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(rpc))
+    words = (
+        *("--data-parallel-size", "2", "--data-parallel-external-lb"),
+        *("--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(rpc)),
+    )
     with ThreadPoolExecutor(2) as pool:  # each server waits for the other one
         servers = list(
             pool.map(lambda rank: start_vllm(*words, "--data-parallel-rank", str(rank)), range(2))
@@ -243,9 +245,11 @@ def test_engines_behind_a_hybrid_load_balancer_have_their_numbers(
     start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
     """One node with both ranks: the server balances its local engines."""
-    words = ("--data-parallel-size", "2", "--data-parallel-size-local", "2")
-    words = (*words, "--data-parallel-hybrid-lb", "--data-parallel-start-rank", "0")
-    server = start_vllm(*words, "--data-parallel-address", "127.0.0.1")
+    server = start_vllm(
+        *("--data-parallel-size", "2", "--data-parallel-size-local", "2"),
+        *("--data-parallel-hybrid-lb", "--data-parallel-start-rank", "0"),
+        *("--data-parallel-address", "127.0.0.1"),
+    )
     rows = tailspan.stored(send_all(server.port, mixed(40, seed=58), concurrency=8))
     assert len(rows) == 40
     assert {row["engine"] for row in rows.values()} == {0, 1}
