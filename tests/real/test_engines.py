@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rig import serve
 from rig.load import Call, mixed, send, send_all
 from rig.ports import free_port
 from telemetry.engines import HUNG_S
@@ -220,25 +222,19 @@ def test_no_row_is_lost_or_double_if_one_api_server_is_killed(
     assert stored_once(tailspan, answered)
 
 
-def test_engines_behind_an_external_load_balancer_are_replicas(
-    start_vllm: Callable[..., Any], tailspan: Any
-) -> None:
-    """Each server has one engine, with its rank as its number."""
-    rpc = free_port()
-    words = (
-        *("--data-parallel-size", "2", "--data-parallel-external-lb"),
-        *("--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(rpc)),
+def test_a_dense_model_has_no_external_load_balancing(installed: None) -> None:
+    """vLLM refuses it. The servers behind such a balancer are independent replicas."""
+    words = ("--data-parallel-size", "2", "--data-parallel-rank", "0")
+    done = subprocess.run(
+        serve.command(free_port(), (*words, "--data-parallel-external-lb")),
+        env=serve.environment("http://127.0.0.1:1", os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
-    with ThreadPoolExecutor(2) as pool:  # each server waits for the other one
-        servers = list(
-            pool.map(lambda rank: start_vllm(*words, "--data-parallel-rank", str(rank)), range(2))
-        )
-    for rank, server in enumerate(servers):
-        seen = send_all(server.port, mixed(20, seed=56 + rank), concurrency=4)
-        rows = tailspan.stored(seen)
-        assert len(rows) == 20
-        assert {row["engine"] for row in rows.values()} == {rank}
-        assert {row["replica"] for row in rows.values()} == {f"vllm-{server.port}"}
+    assert done.returncode != 0
+    assert "Non-MoE models do not support external data parallel mode" in done.stderr + done.stdout
 
 
 def test_engines_behind_a_hybrid_load_balancer_have_their_numbers(
