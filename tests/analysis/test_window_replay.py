@@ -86,7 +86,7 @@ def test_rows_of_the_engine_core_are_replayed_from_the_queue() -> None:
         requests = requests.set_column(place, name, pa.nulls(requests.num_rows, pa.float64()))
     window = Window(start_ns, start_ns + SECONDS * 10**9)
     (found,) = recorded_of(requests, data.sample_table(), data.starts, window).engines
-    assert (found.arrivals.frontend_s == 0.0).all()
+    assert np.all(found.arrivals.frontend_s == 0.0)
     front_end = found.model.front_end
     assert (front_end.template_s, front_end.prompt_token_s, front_end.flush_s) == (0.0, 0.0, 0.0)
     assert np.isfinite(front_end.first_byte_s)
