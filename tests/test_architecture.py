@@ -104,7 +104,8 @@ OURS = {*MAY_IMPORT, "tailspan_vllm"}
 
 
 LAYERS = (
-    *("engine_state", "request", "engine_core", "otlp", "export", "engine_only", "front_end"),
+    *("engine_state", "request", "start_up", "engine_core", "otlp", "export"),
+    *("engine_only", "front_end"),
 )
 """The folders of `tailspan_vllm`. Each folder imports only from earlier ones."""
 

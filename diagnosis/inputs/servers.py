@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Labels
+from telemetry.cold_starts import ColdStart
 from telemetry.counter_series import CounterSeries
 from telemetry.starts import EngineStart
 
@@ -118,3 +119,4 @@ class Servers:
     starts: Sequence[EngineStart] = ()
     divided: Mapping[str, EngineName] = field(default_factory=dict)
     """The engines of replicas with several engines, by server label."""
+    cold_starts: Sequence[ColdStart] = ()
