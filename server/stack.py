@@ -62,7 +62,7 @@ from store import dialects
 from store.database import folder, shown
 from store.replicas.engine_starts import in_force
 from store.simulation_removal import delete_simulation
-from store.writer import Writer
+from store.writer import GATHER_S, Writer
 from telemetry.addresses import authority
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
@@ -195,7 +195,7 @@ class Stack:
         self._base_path = base_path
         self._ports = ports
         self._explorer_port = ports.explorer
-        self._writer = Writer(engine)
+        self._writer = Writer(engine, gather_s=GATHER_S)
         self.clock = clock or CorroboratedClock()
         self._pricing = Pricing(prices)
         counters = Counters()

@@ -62,7 +62,7 @@ class Capture:
         self._entering = request_id, flight
         self.sender.expect()
         if exchange is not None:
-            exchange.entered_engine = True
+            exchange.engine_requests += 1
             exchange.flights[flight] = None
         self.in_flight.add(flight)
         return flight
