@@ -117,6 +117,6 @@ class Servers:
     engines: Samples = field(default_factory=no_samples)
     gpus: Samples = field(default_factory=no_samples)
     starts: Sequence[EngineStart] = ()
+    cold_starts: Sequence[ColdStart] = ()
     divided: Mapping[str, EngineName] = field(default_factory=dict)
     """The engines of replicas with several engines, by server label."""
-    cold_starts: Sequence[ColdStart] = ()
