@@ -41,6 +41,7 @@ from telemetry.tasks import Task
 DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")
 ADDITIVE: bool = False
 ONE_WRITER: bool = True
+LEASES: bool = False
 READERS: int = min(4, os.cpu_count() or 1)
 """Number of parts to read in parallel. SQLite uses one core per connection."""
 
