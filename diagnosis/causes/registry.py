@@ -12,6 +12,7 @@ from diagnosis.causes import (
     engine_stall,
     frontend_cpu,
     gpu_throttling,
+    grammar_compile,
     kv_cache_exhausted,
     kv_transfer,
     load_exceeds_capacity,
@@ -57,6 +58,7 @@ _MODULES = (
     config_change,
     engine_hang,
     retry_storm,
+    grammar_compile,
 )
 
 DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(

@@ -328,6 +328,20 @@ _STAT_LOGGER = (
         otherwise="hits in an external cache are not reported",
     ),
     Hook(
+        "PrefixCacheStats.hits_by_source",
+        Attributes("PrefixCacheStats", ("hits_by_source",)),
+        STATS,
+        "engine_state/step_statistics.py",
+        otherwise="hits in an external cache are not divided by tier",
+    ),
+    Hook(
+        "MultiModalCacheStats: queries, hits",
+        Attributes("MultiModalCacheStats", ("queries", "hits")),
+        STATS,
+        "engine_state/step_statistics.py",
+        otherwise="the multimodal cache is not reported",
+    ),
+    Hook(
         "PrefixCacheStats: queries, hits",
         Attributes("PrefixCacheStats", ("queries", "hits")),
         STATS,
@@ -560,6 +574,76 @@ _ENGINE_CORE = (
             "the row above reports them; in earlier versions, requests that cannot run yet are "
             "reported with the reason of the queue's head"
         ),
+    ),
+    Hook(
+        "RequestStatus: a KV cache is loaded",
+        Attributes("RequestStatus", ("WAITING_FOR_REMOTE_KVS",)),
+        ("vllm/v1/request.py",),
+        "engine_core/queue_obstacles.py",
+        otherwise="the time of loading a KV cache counts as held for another reason",
+    ),
+    Hook(
+        "Scheduler.finished_recving_kv_req_ids",
+        Attributes("Scheduler", ("finished_recving_kv_req_ids",)),
+        SCHEDULER,
+        "engine_core/queue_obstacles.py",
+        otherwise="the reasons for holding requests back are not reported",
+    ),
+    Hook(
+        "RequestStatus.WAITING_FOR_FSM",
+        Attributes("RequestStatus", ("WAITING_FOR_FSM",)),
+        ("vllm/v1/request.py",),
+        "engine_core/queue_obstacles.py",
+        otherwise="the row below reports requests that wait for a grammar",
+    ),
+    Hook(
+        "RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
+        Attributes("RequestStatus", ("WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",)),
+        ("vllm/v1/request.py",),
+        "engine_core/queue_obstacles.py",
+        otherwise="the row above reports requests that wait for a grammar",
+    ),
+    Hook(
+        "StructuredOutputRequest._grammar",
+        Attributes("StructuredOutputRequest", ("_grammar",)),
+        ("vllm/v1/structured_output/request.py",),
+        "engine_core/queue_obstacles.py",
+        otherwise="a compiled grammar counts as not compiled until the batch has room",
+    ),
+    Hook(
+        "Scheduler.lora_config",
+        Attributes("Scheduler", ("lora_config",)),
+        SCHEDULER,
+        "engine_core/queue_obstacles.py",
+        otherwise="the time without a slot for the adapter is not reported",
+    ),
+    Hook(
+        "Scheduler: connectors",
+        Attributes("Scheduler", ("connector", "ec_connector")),
+        SCHEDULER,
+        "engine_core/queue_obstacles.py",
+        otherwise="a lookup in an external cache does not count as held time",
+    ),
+    Hook(
+        "KVCacheGroupSpec: layers, specification",
+        Attributes("KVCacheGroupSpec", ("layer_names", "kv_cache_spec")),
+        ("vllm/v1/kv_cache_interface.py",),
+        "engine_core/kv_loads.py",
+        otherwise="the bytes of a loaded KV cache are not reported",
+    ),
+    Hook(
+        "KVCacheSpec: block size, bytes",
+        Attributes("KVCacheSpec", ("block_size", "page_size_bytes")),
+        ("vllm/v1/kv_cache_interface.py",),
+        "engine_core/kv_loads.py",
+        otherwise="the bytes of a loaded KV cache are not reported",
+    ),
+    Hook(
+        "KVConnectorBase_V1.get_external_cache_hit_sources",
+        Method("KVConnectorBase_V1", "get_external_cache_hit_sources"),
+        ("vllm/distributed/kv_transfer/kv_connector/v1/base.py",),
+        "engine_core/kv_loads.py",
+        otherwise="the tier of a loaded KV cache is not reported",
     ),
     Hook(
         "Scheduler: limits, memory",
@@ -857,11 +941,18 @@ _NATIVE = (
 )
 
 
+_OFFLOADING = (
+    "vllm/distributed/kv_transfer/kv_connector/v1/offloading/metrics.py",
+    "vllm/distributed/kv_transfer/kv_connector/v1/offloading_connector.py",
+    "vllm/v1/kv_offload/tiering/base.py",
+)
+
+
 def _metric(name: str, otherwise: str) -> Hook:
     return Hook(
         f"/metrics: vllm:{name}",
         Named(f"vllm:{name}"),
-        (*LOGGERS, "vllm/v1/spec_decode/metrics.py", "vllm/v1/metrics/perf.py"),
+        (*LOGGERS, "vllm/v1/spec_decode/metrics.py", "vllm/v1/metrics/perf.py", *_OFFLOADING),
         "../../collector/scrape/engine_series.py",
         otherwise=otherwise,
     )
@@ -883,6 +974,21 @@ _METRICS = (
             "prefix_cache_hits",
             "external_prefix_cache_queries",
             "external_prefix_cache_hits",
+            "prompt_tokens_cached_by_source",
+            "mm_cache_queries",
+            "mm_cache_hits",
+            "kv_offload_load_bytes",
+            "kv_offload_load_time",
+            "kv_offload_store_bytes",
+            "kv_offload_store_time",
+            "kv_offload_total_bytes",
+            "kv_offload_total_time",
+            "kv_offload_allocation_failure",
+            "kv_offload_lookup_sync_delay_seconds",
+            "kv_offload_tiering_read_bytes",
+            "kv_offload_tiering_read_time",
+            "kv_offload_tiering_write_bytes",
+            "kv_offload_tiering_write_time",
             "num_preemptions",
             "spec_decode_num_drafts",
             "spec_decode_num_draft_tokens",

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names, vocabulary
 from tailspan_vllm.otlp.request_span import span_of
-from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.settings import resource_attributes
 
@@ -47,6 +47,7 @@ FULL = RequestRecord(
     prompt_tokens=3,
     cached_tokens=0,
     external_cached_tokens=0,
+    kv_load=KvLoad(0, "host"),
     output_tokens=2,
     prefix_ladder="16:AAAA",
     preemptions=1,
@@ -56,6 +57,7 @@ FULL = RequestRecord(
     billed_s=0.2,
     wasted_s=0.0,
     queue_parts=QueueParts(0.1, 0.0, 0.0, 0.0, 0.0),
+    held_parts=HeldParts(0.0, 0.0, 0.0),
     prefill_parts=Parts(0.1, 0.1, 0.1, 0.0, 0.0),
     decode_parts=Parts(0.1, 0.1, 0.0, 0.0, 0.0),
     waiting_at_arrival=0,

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tailspan_vllm import guard, names
 from tailspan_vllm.engine_core.block_hashes import HashReader
+from tailspan_vllm.engine_core.kv_loads import KvLoads
 from tailspan_vllm.engine_core.link import EngineEnd
 from tailspan_vllm.engine_core.link_messages import (
     Identity,
@@ -25,12 +26,13 @@ from tailspan_vllm.engine_core.link_messages import (
     encode_sample,
 )
 from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
-from tailspan_vllm.engine_core.queue_waits import Queue
+from tailspan_vllm.engine_core.queue_waits import Hold, Queue
 from tailspan_vllm.engine_core.step_billing import Chunk, Decoding
 from tailspan_vllm.engine_core.step_ledger import Account, Ledger, Track
 from tailspan_vllm.engine_core.step_model import Work
 from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerprint
 from tailspan_vllm.engine_state.hardware import machine_of
+from tailspan_vllm.request.parts import KvLoad
 
 CATCH_UP_S = 0.1
 """Interval at which ended steps are added to the ledger, accounts of ended requests are computed,
@@ -113,6 +115,11 @@ class EngineObserver:
         self._ladders = ladders
         self._hashes: HashReader | None = None
         self._obstacles: QueueObstacles | None = None
+        self._loads: KvLoads | None = None
+        self._describes_loads = True
+        """Whether bytes and tiers of loads are read. False after a failure."""
+        self._loading: dict[str, KvLoad | None] = {}
+        """The loads of the requests that wait for their KV cache."""
         self._evicted = False
         """Whether a request was preempted since the last scheduling decision."""
         self._idle = True
@@ -152,13 +159,34 @@ class EngineObserver:
         try:
             if self._obstacles is None:
                 self._obstacles = QueueObstacles(scheduler)
+            if output.scheduled_new_reqs or output.scheduled_cached_reqs.resumed_req_ids:
+                self._obstacles.batch_changed()
             held = self._obstacles.held()
             obstacle = self._obstacles.obstacle(output, held, self._evicted)
-            self._queue.decided(at, obstacle, held)
+            self._queue.knows_holds = self._obstacles.knows_holds
+            changed = self._queue.decided(at, obstacle, held)
             self._evicted = False
+            for request_id, hold in changed.items():
+                if hold is Hold.KV_LOAD:
+                    request = scheduler.requests.get(request_id)
+                    self._loading[request_id] = self._load_of(scheduler, request)
         except Exception:
             guard.note_failure("queue")
             self._queue = None  # sums with a gap would look complete
+
+    def _load_of(self, scheduler: Any, request: Any) -> KvLoad | None:
+        """Describe what a connector loads for a request, or return None if that is unknown."""
+        tokens = _external_tokens(request)
+        if not tokens or not self._describes_loads:
+            return None
+        try:
+            if self._loads is None:
+                self._loads = KvLoads(scheduler)
+            return self._loads.load_of(request, tokens)
+        except Exception:
+            guard.note_failure("kv_load")
+            self._describes_loads = False
+            return None
 
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
         """Record the work of a scheduled step."""
@@ -189,8 +217,13 @@ class EngineObserver:
                 continue
             waited = self._queue.admitted(request_id, at) if self._queue is not None else None
             if len(self._tracks) < TRACK_LIMIT:
-                external = _external_tokens(scheduler.requests.get(request_id))
-                self._tracks[request_id] = Track(request_id, at, waited, external)
+                request = scheduler.requests.get(request_id)
+                if request_id in self._loading:
+                    load = self._loading.pop(request_id)
+                else:
+                    load = self._load_of(scheduler, request)
+                external = _external_tokens(request)
+                self._tracks[request_id] = Track(request_id, at, waited, external, load)
             else:
                 self._untracked.add(request_id)
                 self._no_account += 1
@@ -238,6 +271,7 @@ class EngineObserver:
         track = self._tracks.get(request_id)
         self._prefilling.discard(request_id)
         self._evicted = True
+        self._batch_changed()
         if track is None:
             return
         last = self._step - 1
@@ -248,6 +282,8 @@ class EngineObserver:
     def freed(self, request_id: str) -> None:
         """Record that a request has finished or been aborted."""
         self._prefilling.discard(request_id)
+        self._loading.pop(request_id, None)
+        self._batch_changed()
         track = self._tracks.pop(request_id, None)
         if track is None:
             if request_id in self._untracked:
@@ -264,6 +300,10 @@ class EngineObserver:
             # The next step may begin hours later.
             self._unsettled.append(_EndedRequest(track, self._last_step, self._last_step))
             self._catch_up()
+
+    def _batch_changed(self) -> None:
+        if self._obstacles is not None:
+            self._obstacles.batch_changed()
 
     def _left_queue(self, request_id: str) -> None:
         """Send the account of a request that took part in no step: its time in the queue."""
@@ -351,7 +391,7 @@ class EngineObserver:
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
         self._untracked.update(self._tracks)
-        for each in (*lost, self._prefilling, self._planned):
+        for each in (*lost, self._prefilling, self._planned, self._loading):
             each.clear()
         self.in_update = False
         self._idle = True  # measure the next step from its scheduling

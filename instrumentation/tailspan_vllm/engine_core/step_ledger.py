@@ -18,7 +18,7 @@ from tailspan_vllm.engine_core.queue_waits import Waited
 from tailspan_vllm.engine_core.range_max import RangeMax
 from tailspan_vllm.engine_core.step_billing import BY_TOKENS, Bill, Billing, Chunk, Decoding
 from tailspan_vllm.engine_core.step_model import StepModel, Work
-from tailspan_vllm.request.parts import Parts
+from tailspan_vllm.request.parts import KvLoad, Parts
 
 CAPACITY = 32768
 
@@ -33,6 +33,8 @@ class Track:
     """The request's wait in the queue."""
     external_cached_tokens: int | None = None
     """Prompt tokens loaded from outside the engine when the request was first scheduled."""
+    kv_load: KvLoad | None = None
+    """What was loaded: bytes and tier."""
     block_hashes: BlockHashes | None = None
     """Hashes of the request's tokens, which are sent with its account."""
     chunks: list[Chunk] = field(default_factory=list)
@@ -65,6 +67,7 @@ class Account(NamedTuple):
     external_cached_tokens: int | None = None
     bill: Bill | None = None
     block_hashes: BlockHashes | None = None
+    kv_load: KvLoad | None = None
 
 
 class Ledger:
@@ -221,6 +224,7 @@ class Ledger:
             external_cached_tokens=track.external_cached_tokens,
             bill=bill,
             block_hashes=track.block_hashes,
+            kv_load=track.kv_load,
         )
 
     def _first_step(self, track: Track) -> int | None:

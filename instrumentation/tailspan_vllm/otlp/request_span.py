@@ -142,6 +142,11 @@ _PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, name
 
 def _attributes(record: RequestRecord) -> dict[str, Any]:
     attributes: dict[str, Any] = {names.PROVIDER_NAME: names.PROVIDER_VLLM}
+    size_bytes, tier = record.kv_load or (None, None)
+    if size_bytes is not None:
+        attributes[names.EXTERNAL_CACHED_BYTES] = size_bytes
+    if tier is not None:
+        attributes[names.EXTERNAL_CACHE_TIER] = tier
     for name, value in zip(_AS_RECORDED, _recorded(record), strict=True):
         if value is not None:
             attributes[name] = value
@@ -179,6 +184,20 @@ def _add_phases(attributes: dict[str, Any], record: RequestRecord) -> None:
     ):
         if parts is not None and phase_s is not None:
             attributes.update(zip(part_names, parts.scaled_to(phase_s), strict=True))
+    _add_held_parts(attributes, record, split.queue_s)
+
+
+def _add_held_parts(
+    attributes: dict[str, Any], record: RequestRecord, queue_s: float | None
+) -> None:
+    """Add the parts of the held time, scaled like the parts of the queue."""
+    if record.queue_parts is None or record.held_parts is None or queue_s is None:
+        return
+    measured_s = record.queue_parts.held
+    scaled_s = record.queue_parts.scaled_to(queue_s).held
+    scale = scaled_s / measured_s if measured_s > 0 else 0.0
+    for name, part_s in zip(names.HELD_PARTS, record.held_parts, strict=True):
+        attributes[name] = part_s * scale
 
 
 def _events(record: RequestRecord) -> list[Event]:
