@@ -325,6 +325,17 @@ class RequestTimeline:
             rolled_up=True,
         ),
     ] = None
+    encoder_s: Annotated[
+        float | None,
+        attribute(
+            names.ENCODER,
+            "s",
+            "Part of prefill_own: the encoder of images or audio. Estimated as the time by which"
+            " the steps in which the encoder processed the request's inputs exceeded the step"
+            " model's prediction. 0 if all inputs were cached. Absent if the model has no encoder.",
+            LEDGER,
+        ),
+    ] = None
     decode_own_s: Annotated[
         float | None,
         attribute(

@@ -94,7 +94,7 @@ _WITHIN = itemgetter(_AT["ttft_s"], _AT["itl_max_s"], _AT["reported_in_flight_s"
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
-_HELD = _AT["queue_held_s"]
+_HELD, _OWN, _ENCODER = _AT["queue_held_s"], _AT["prefill_own_s"], _AT["encoder_s"]
 _held_parts = itemgetter(*(_AT[part] for part in HELD_PARTS))
 _queue_parts = itemgetter(*(_AT[part] for part in QUEUE_PARTS))
 _prefill_parts = itemgetter(*(_AT[part] for part in PREFILL_PARTS))
@@ -123,7 +123,10 @@ def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> R
     _check_sum(_phases(values), e2e_s, Refusal.PHASES_DO_NOT_SUM, whole=False)
     _check_sum(_queue_parts(values), values[_QUEUE], Refusal.PARTS_DO_NOT_SUM)
     held_s = sum(part_s for part_s in _held_parts(values) if part_s is not None)
-    if held_s > (values[_HELD] or 0.0) + TOLERANCE_S:
+    if (
+        held_s > (values[_HELD] or 0.0) + TOLERANCE_S
+        or (values[_ENCODER] or 0.0) > (values[_OWN] or 0.0) + TOLERANCE_S
+    ):
         raise RefusalError(Refusal.PARTS_DO_NOT_SUM)
     _check_sum(_prefill_parts(values), values[_PREFILL], Refusal.PARTS_DO_NOT_SUM)
     _check_sum(_decode_parts(values), values[_DECODE], Refusal.PARTS_DO_NOT_SUM)

@@ -8,6 +8,7 @@ from diagnosis.causes import (
     cold_start,
     config_change,
     decode_batch_growth,
+    encoder,
     engine_hang,
     engine_stall,
     frontend_cpu,
@@ -59,6 +60,7 @@ _MODULES = (
     engine_hang,
     retry_storm,
     grammar_compile,
+    encoder,
 )
 
 DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(

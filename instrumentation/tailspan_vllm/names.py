@@ -73,6 +73,8 @@ PREFILL_PARTS: Final = (
     "tailspan.prefill.stall",
 )
 """Parts of the prefill phase, in the order of `parts.Parts`. They sum to the phase."""
+ENCODER: Final = "tailspan.prefill.own.encoder"
+"""Part of the first of `PREFILL_PARTS`."""
 DECODE_PARTS: Final = (
     "tailspan.decode.own",
     "tailspan.decode.others_prefill",

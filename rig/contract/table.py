@@ -625,6 +625,27 @@ _ENGINE_CORE = (
         otherwise="a lookup in an external cache does not count as held time",
     ),
     Hook(
+        "Scheduler.max_num_encoder_input_tokens",
+        Attributes("Scheduler", ("max_num_encoder_input_tokens",)),
+        SCHEDULER,
+        "engine_core/observer.py",
+        otherwise="the time of the encoder is not reported",
+    ),
+    Hook(
+        "SchedulerOutput.scheduled_encoder_inputs",
+        Attributes("SchedulerOutput", ("scheduled_encoder_inputs",)),
+        PLAN,
+        "engine_core/observer.py",
+        otherwise="the time of the encoder counts as a stall",
+    ),
+    Hook(
+        "Request.mm_features",
+        Attributes("Request", ("mm_features",)),
+        ("vllm/v1/request.py",),
+        "engine_core/observer.py",
+        otherwise="the time of the encoder is divided evenly among the requests of a step",
+    ),
+    Hook(
         "KVCacheGroupSpec: layers, specification",
         Attributes("KVCacheGroupSpec", ("layer_names", "kv_cache_spec")),
         ("vllm/v1/kv_cache_interface.py",),
@@ -639,9 +660,9 @@ _ENGINE_CORE = (
         otherwise="the bytes of a loaded KV cache are not reported",
     ),
     Hook(
-        "KVConnectorBase_V1.get_external_cache_hit_sources",
-        Method("KVConnectorBase_V1", "get_external_cache_hit_sources"),
-        ("vllm/distributed/kv_transfer/kv_connector/v1/base.py",),
+        "schedule() asks the connector for the tiers of a hit",
+        Contains("Scheduler.schedule", ("self.connector.get_external_cache_hit_sources(",)),
+        SCHEDULER,
         "engine_core/kv_loads.py",
         otherwise="the tier of a loaded KV cache is not reported",
     ),
@@ -941,18 +962,14 @@ _NATIVE = (
 )
 
 
-_OFFLOADING = (
-    "vllm/distributed/kv_transfer/kv_connector/v1/offloading/metrics.py",
-    "vllm/distributed/kv_transfer/kv_connector/v1/offloading_connector.py",
-    "vllm/v1/kv_offload/tiering/base.py",
-)
+_TIERS = "vllm/v1/kv_offload/tiering/base.py"
 
 
 def _metric(name: str, otherwise: str) -> Hook:
     return Hook(
         f"/metrics: vllm:{name}",
         Named(f"vllm:{name}"),
-        (*LOGGERS, "vllm/v1/spec_decode/metrics.py", "vllm/v1/metrics/perf.py", *_OFFLOADING),
+        (*LOGGERS, "vllm/v1/spec_decode/metrics.py", "vllm/v1/metrics/perf.py", _TIERS),
         "../../collector/scrape/engine_series.py",
         otherwise=otherwise,
     )
@@ -977,14 +994,6 @@ _METRICS = (
             "prompt_tokens_cached_by_source",
             "mm_cache_queries",
             "mm_cache_hits",
-            "kv_offload_load_bytes",
-            "kv_offload_load_time",
-            "kv_offload_store_bytes",
-            "kv_offload_store_time",
-            "kv_offload_total_bytes",
-            "kv_offload_total_time",
-            "kv_offload_allocation_failure",
-            "kv_offload_lookup_sync_delay_seconds",
             "kv_offload_tiering_read_bytes",
             "kv_offload_tiering_read_time",
             "kv_offload_tiering_write_bytes",

@@ -59,6 +59,7 @@ FULL = RequestRecord(
     queue_parts=QueueParts(0.1, 0.0, 0.0, 0.0, 0.0),
     held_parts=HeldParts(0.0, 0.0, 0.0),
     prefill_parts=Parts(0.1, 0.1, 0.1, 0.0, 0.0),
+    encoder_s=0.1,
     decode_parts=Parts(0.1, 0.1, 0.0, 0.0, 0.0),
     waiting_at_arrival=0,
     running_at_arrival=0,

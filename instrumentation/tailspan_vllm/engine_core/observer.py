@@ -69,6 +69,7 @@ class _EndedStep(NamedTuple):
     begun: float
     ended: float
     sequences: int
+    encodes: bool
 
 
 class _EndedRequest(NamedTuple):
@@ -99,7 +100,7 @@ class EngineObserver:
         self._engine = engine
         self._tracks: dict[str, Track] = {}
         self._prefilling: set[str] = set()
-        self._planned: deque[tuple[Any, Work, float, int]] = deque()
+        self._planned: deque[tuple[Any, Work, float, int, bool]] = deque()
         self._ended: list[_EndedStep] = []
         self._freed: list[tuple[Track, int]] = []
         """Requests freed during `update_from_output`, each with its last scheduled step."""
@@ -203,7 +204,7 @@ class EngineObserver:
         self._idle = False
         if not (output.scheduled_new_reqs or cached.resumed_req_ids or self._prefilling):
             work = Work(0, 0.0, sum(cached.num_computed_tokens), len(counts))
-            self._planned.append((output, work, begun, len(counts)))
+            self._planned.append((output, work, begun, len(counts), False))
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
@@ -223,10 +224,14 @@ class EngineObserver:
                 else:
                     load = self._load_of(scheduler, request)
                 external = _external_tokens(request)
-                self._tracks[request_id] = Track(request_id, at, waited, external, load)
+                has_encoder = bool(getattr(scheduler, "max_num_encoder_input_tokens", 0))
+                self._tracks[request_id] = Track(
+                    request_id, at, waited, external, load, has_encoder
+                )
             else:
                 self._untracked.add(request_id)
                 self._no_account += 1
+        encoded = _encoder_ratios(scheduler, output)
         context = sum(cached.num_computed_tokens)
         tokens, attention, prefills = 0, 0.0, 0
         for request_id in tuple(self._prefilling):
@@ -238,7 +243,8 @@ class EngineObserver:
             start = computed - count
             prefills += 1
             tokens += count
-            chunk = Chunk(step, count, count * (start + count / 2))
+            ratio = encoded.get(request_id, 0.0)
+            chunk = Chunk(step, count, count * (start + count / 2), ratio)
             attention += chunk.attention
             if request_id not in new:
                 context -= start
@@ -250,7 +256,7 @@ class EngineObserver:
                 if complete:
                     track.decodings.append(Decoding(step, computed))
         work = Work(tokens, attention, max(context, 0), len(counts) - prefills)
-        self._planned.append((output, work, begun, len(counts)))
+        self._planned.append((output, work, begun, len(counts), bool(encoded)))
 
     def ends(self, scheduler: Any, request: Any) -> None:
         """Copy the hashes of a request that is about to be freed, unless an earlier copy failed."""
@@ -333,8 +339,9 @@ class EngineObserver:
             now = now or time.monotonic()
             ended = None
             while ended is not output:
-                ended, work, begun, sequences = planned.popleft()
-                self._ended.append(_EndedStep(work, max(begun, self._last_end), now, sequences))
+                ended, work, begun, sequences, encodes = planned.popleft()
+                begun = max(begun, self._last_end)
+                self._ended.append(_EndedStep(work, begun, now, sequences, encodes))
                 self._last_end = now
             self._idle = not scheduler.has_unfinished_requests() and not self._planned
         if self._freed or self._leaving:
@@ -372,11 +379,13 @@ class EngineObserver:
         self._link.flush()
 
     def _enter(self, step: _EndedStep) -> None:
-        work, begun, ended, sequences = step
+        work, begun, ended, sequences, encodes = step
         totals = self._totals
         totals[names.STEPS] += 1
         totals[names.BUSY_TIME] += ended - begun
-        totals[names.STALL_TIME] += self.ledger.end_step(work, begun, ended, sequences)
+        totals[names.STALL_TIME] += self.ledger.end_step(
+            work, begun, ended, sequences, encodes=encodes
+        )
         totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
         totals[names.PREFILL_ATTENTION] += work.prefill_attention
         totals[names.CONTEXT_TOKENS] += work.context_tokens
@@ -488,3 +497,26 @@ def _external_tokens(request: Any) -> int | None:
         return int(prefill.num_external_cached_tokens)
     tokens = getattr(request, "num_external_computed_tokens", None)
     return None if tokens is None else int(tokens)
+
+
+def _encoder_ratios(scheduler: Any, output: Any) -> dict[str, float]:
+    """Return each request's share of the step's encoder inputs, in tokens of the prompt.
+
+    If the tokens cannot be read, each request gets the same share.
+    """
+    inputs = getattr(output, "scheduled_encoder_inputs", None)
+    if not inputs:
+        return {}
+    try:
+        tokens = {
+            request_id: sum(
+                scheduler.requests[request_id].mm_features[place].mm_position.length
+                for place in places
+            )
+            for request_id, places in inputs.items()
+        }
+    except Exception:
+        guard.note_failure("encoder")
+        tokens = dict.fromkeys(inputs, 1)
+    whole = sum(tokens.values())
+    return {request_id: number / whole for request_id, number in tokens.items()} if whole else {}

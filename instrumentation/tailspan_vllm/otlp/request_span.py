@@ -184,20 +184,19 @@ def _add_phases(attributes: dict[str, Any], record: RequestRecord) -> None:
     ):
         if parts is not None and phase_s is not None:
             attributes.update(zip(part_names, parts.scaled_to(phase_s), strict=True))
-    _add_held_parts(attributes, record, split.queue_s)
+    queue, prefill = record.queue_parts, record.prefill_parts
+    if queue is not None and record.held_parts is not None and split.queue_s is not None:
+        scale = _scale(queue.held, queue.scaled_to(split.queue_s).held)
+        for name, part_s in zip(names.HELD_PARTS, record.held_parts, strict=True):
+            attributes[name] = part_s * scale
+    if prefill is not None and record.encoder_s is not None and split.prefill_s is not None:
+        own_s = prefill.scaled_to(split.prefill_s).own
+        attributes[names.ENCODER] = record.encoder_s * _scale(prefill.own, own_s)
 
 
-def _add_held_parts(
-    attributes: dict[str, Any], record: RequestRecord, queue_s: float | None
-) -> None:
-    """Add the parts of the held time, scaled like the parts of the queue."""
-    if record.queue_parts is None or record.held_parts is None or queue_s is None:
-        return
-    measured_s = record.queue_parts.held
-    scaled_s = record.queue_parts.scaled_to(queue_s).held
-    scale = scaled_s / measured_s if measured_s > 0 else 0.0
-    for name, part_s in zip(names.HELD_PARTS, record.held_parts, strict=True):
-        attributes[name] = part_s * scale
+def _scale(measured_s: float, reported_s: float) -> float:
+    """Return the factor for the parts of a part that is reported with another length."""
+    return reported_s / measured_s if measured_s > 0 else 0.0
 
 
 def _events(record: RequestRecord) -> list[Event]:

@@ -79,6 +79,7 @@ class RequestRecord:
     queue_parts: QueueParts | None = None
     held_parts: HeldParts | None = None
     prefill_parts: Parts | None = None
+    encoder_s: float | None = None
     decode_parts: Parts | None = None
     waiting_at_arrival: int | None = None
     running_at_arrival: int | None = None

@@ -87,6 +87,7 @@ def upgrade() -> None:
         batch_op.add_column(
             sa.Column("adapter_wait_s", sa.Double(), autoincrement=False, nullable=True)
         )
+        batch_op.add_column(sa.Column("encoder_s", sa.Double(), autoincrement=False, nullable=True))
         batch_op.add_column(
             sa.Column("kv_loaded_bytes", sa.BigInteger(), autoincrement=False, nullable=True)
         )

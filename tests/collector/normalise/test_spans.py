@@ -159,6 +159,7 @@ def _attribute(name: str, **value: Any) -> Callable[[Message], None]:
         (_attribute(names.QUEUE, double_value=0.2011), Refusal.PHASES_DO_NOT_SUM),
         (_attribute(names.DECODE_PARTS[0], double_value=9.0), Refusal.PARTS_DO_NOT_SUM),
         (_attribute(names.QUEUE_PARTS[1], double_value=0.1), Refusal.PARTS_DO_NOT_SUM),
+        (_attribute(names.ENCODER, double_value=0.3), Refusal.PARTS_DO_NOT_SUM),
         (_attribute(names.HELD_PARTS[1], double_value=0.1), Refusal.PARTS_DO_NOT_SUM),
         (lambda message: _drop(message, names.PREFILL_PARTS[2]), Refusal.PARTS_DO_NOT_SUM),
         (_attribute(names.QUEUE, double_value=-0.2), Refusal.NEGATIVE),

@@ -55,6 +55,7 @@ ACCOUNT = Account(
     bill=Bill(2.5, 0.125),
     block_hashes=BlockHashes(16, b"rootone.two."),
     kv_load=KvLoad(1_000_000, "disk"),
+    encoder_s=0.75,
 )
 """An account with all fields, so that the tests detect a field that the link loses."""
 
