@@ -447,7 +447,7 @@ class EngineSample:
         metric(
             names.MM_CACHE_QUERIES,
             "Images, videos and audios that the front end looked up in its multimodal cache. The"
-            " metric is absent if the model has no multimodal input.",
+            " plugin reports them only for models with such input.",
             SCHEDULER,
         ),
     ] = None

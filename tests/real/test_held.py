@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -28,9 +29,8 @@ def loading(start_module_vllm: Callable[..., Any], tmp_path_factory: pytest.Temp
         "kv_role": "kv_both",
         "kv_connector_extra_config": {"delay_s": DELAY_S, "least_tokens": LEAST_TOKENS},
     }
-    server = start_module_vllm(
-        "--kv-transfer-config", json.dumps(connector), PYTHONPATH=str(folder)
-    )
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    server = start_module_vllm("--kv-transfer-config", json.dumps(connector), PYTHONPATH=path)
     send_all(server.port, mixed(80, seed=61), concurrency=8)
     return server
 

@@ -2,6 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from diagnosis.inputs.requests import Requests
 from tests.diagnosis.making import (
@@ -26,7 +27,7 @@ def held(requests: Requests, held_s: float, **reasons: float) -> Requests:
 
 def test_a_wait_for_new_schemas_is_a_compilation() -> None:
     first = first_cause(asked(held(quiet(), 0.8, grammar_s=0.8)), "grammar_compile", 0.9)
-    assert evidence(first, "seconds of waiting for a grammar") == (0, 0.8)
+    assert evidence(first, "seconds of waiting for a grammar") == pytest.approx((0, 0.8))
     assert evidence(first, "share of all requests") == (0, 1)
     assert any("schema" in lever.action for lever in first.levers)
 
