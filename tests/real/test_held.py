@@ -1,13 +1,16 @@
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tailspan_vllm import names
 
 import rig
+from rig import install
 from rig.load import Call, mixed, send, send_all
 from telemetry.requests import HELD_PARTS
 from tests.real.conftest import assert_parts_sum
@@ -111,3 +114,45 @@ def test_a_new_schema_waits_for_its_grammar(loading: Any, tailspan: Any) -> None
     assert min(waited_s) > 0
     assert rows[again.trace_id]["grammar_s"] < min(waited_s)
     assert rows[plain.trace_id]["grammar_s"] == 0
+
+
+OFFLOADED = """
+import json, sys
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading import metrics
+from vllm.v1.kv_offload.tiering.base import TieringOffloadingMetrics as tiers
+from tailspan_vllm.engine_state.kv_transfer import transferred
+
+transfers, connector = metrics._TransferMetricName, metrics._ConnectorMetricName
+first, second = (metrics.OffloadingConnectorStats() for _ in range(2))
+first.increase_counter(transfers.LOAD_BYTES, 4096)
+first.increase_counter(transfers.LOAD_TIME, 0.5)
+first.observe_histogram(transfers.LOAD_SIZE, 4096)
+first.increase_counter(tiers.READ_BYTES, 512, ("1:fs",))
+first.increase_counter(tiers.WRITE_TIME, 0.25, ("1:fs",))
+second.increase_counter(transfers.STORE_BYTES, 1024)
+second.increase_counter(transfers.STORE_TIME, 0.125)
+second.increase_counter(tiers.READ_BYTES, 64, ("2:obj",))
+second.observe_histogram(connector.LOOKUP_SYNC_DELAY, 0.25)
+second.observe_histogram(connector.LOOKUP_SYNC_DELAY, 0.5)
+second.increase_counter(connector.ALLOCATION_FAILURE)
+print(json.dumps(transferred(first.aggregate(second).to_dict())))
+"""
+
+
+def test_the_statistics_of_vllms_offloading_are_read(installed: None) -> None:
+    """The offloading connector needs a GPU, so vLLM's own class creates its statistics."""
+    done = subprocess.run(
+        [str(install.PYTHON), "-c", OFFLOADED], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        names.KV_TRANSFER_BYTES: 5120,
+        names.KV_TRANSFER_TIME: 0.625,
+        names.KV_OFFLOAD_LOAD_BYTES: 4096,
+        names.KV_OFFLOAD_LOAD_TIME: 0.5,
+        names.KV_OFFLOAD_STORE_BYTES: 1024,
+        names.KV_OFFLOAD_STORE_TIME: 0.125,
+        names.KV_OFFLOAD_STORE_FAILURES: 1,
+        names.KV_OFFLOAD_LOOKUP_TIME: 0.75,
+        names.KV_TIER_READ_BYTES: 576,
+        names.KV_TIER_WRITE_TIME: 0.25,
+    }
