@@ -119,7 +119,7 @@ def _by_side(found: "Sides", total: "Line") -> Iterator[str]:
     for side in found.sides:
         name = f"{side.name} ({text.printable(side.role, 20)})" if side.role else side.name
         used = [
-            f"{title} {ratio:.0%}"
+            f"{title} {ratio * 100:.0f} %"
             for title, ratio in (("MFU", side.mfu), ("MBU", side.mbu))
             if ratio is not None
         ]
