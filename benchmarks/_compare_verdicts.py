@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Final
 
 import numpy as np
 from sqlalchemy import Engine
 
 from analysis.compare.answer import CompareAnswer, answer_compare
-from analysis.compare.decision import LEAST_REQUESTS, QUANTILES
+from analysis.compare.decision import LEAST_REQUESTS, QUANTILES, Decision
 from analysis.compare.question import CompareQuestion, Side
 from analysis.compare.verdict import CompareVerdict
 from analysis.compare.work_terms import METRICS
@@ -115,14 +116,35 @@ def judged(
     return Judged(case, truth, answer_compare(engine, question))
 
 
+def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[str], int]:
+    """Compare all pairs of windows that the same process served, so that nothing changed.
+
+    Returns:
+        A line for each verdict `worse` or `better`, and the number of verdicts.
+    """
+    lines, asked = [], 0
+    for before, after in permutations(windows, 2):
+        if before[0] != after[0]:
+            continue
+        sides = Side(windows[before].window), Side(windows[after].window)
+        for metric, quantile in ASKED:
+            question = CompareQuestion(*sides, metric, quantile, looks=looks)
+            found = answer_compare(engine, question).decision
+            asked += 1
+            if found.verdict in (CompareVerdict.WORSE, CompareVerdict.BETTER):
+                lines.append(
+                    f"{before[0]}: {before[1]} → {after[1]}, {metric} {quantile}:"
+                    f" {found.verdict.value} {_change(found)}"
+                )
+    return lines, asked
+
+
 def line(of: Judged) -> str:
     """Return the line of one verdict."""
     case, asked, found, truth = of.case, of.answer.question, of.answer.decision, of.truth
-    raw = change = ratio = "-"
+    raw = ratio = "-"
     if found.before_s and found.after_s is not None:
         raw = f"{found.after_s / found.before_s - 1:+.0%}"
-    if found.change_ratio is not None and found.ratio is not None:
-        change = _interval(found.change_ratio, found.ratio.low, found.ratio.high)
     total_s = of.answer.total.total_change_s
     if total_s is not None and found.after_s is not None and found.after_s > total_s:
         ratio = f"{total_s / (found.after_s - total_s):+.0%}"
@@ -130,9 +152,16 @@ def line(of: Judged) -> str:
     latency = f"{asked.metric} {asked.quantile}"
     return (
         f"{case.before[0]:10} {case.after[0]:10} {traffic:9} {latency:8} "
-        f"{_interval(truth.ratio, truth.low, truth.high):>21} {raw:>8} {change:>23} {ratio:>7} "
-        f"{found.compared_ratio:8.0%}  {of.verdict.value}: {of.result}"
+        f"{_interval(truth.ratio, truth.low, truth.high):>21} {raw:>8} "
+        f"{_change(found):>23} {ratio:>7} {found.compared_ratio:8.0%}  "
+        f"{of.verdict.value}: {of.result}"
     )
+
+
+def _change(found: Decision) -> str:
+    if found.change_ratio is None or found.ratio is None:
+        return "-"
+    return _interval(found.change_ratio, found.ratio.low, found.ratio.high)
 
 
 def _interval(middle: float, low: float, high: float) -> str:

@@ -9,6 +9,9 @@ tokens per step, and compiled instead of eager (A/B). Each change is asked in bo
 the same mix and with another mix: a new tenant, more long prompts and a higher rate. Both sides of
 a question have different arrivals.
 
+A restarted process can really be slower or faster, for the same arguments and arrivals. So the
+windows of each process are compared with each other, too.
+
 The truth is measured: each configuration also serves the same arrivals as the usual one, at each
 mix. The bar: the verdict is right wherever the interval of the truth does not cross the margin, and
 no A/A verdict is `worse` or `better`. The benchmark has the same requirements as `make vllm`, and
@@ -34,6 +37,7 @@ from benchmarks._compare_verdicts import (
     HEADING,
     Judged,
     cases_of,
+    false_verdicts,
     judged,
     latencies_of,
     line,
@@ -87,6 +91,8 @@ def asked_again(folder: Path, served: Sequence[Served], changes: Sequence[str], 
                 if one is not None:
                     found.append(one)
                     print(line(one), flush=True)
+        false, asked = false_verdicts(engine, windows, looks)
+        print("\n".join([f"\n{len(false)} of {asked} verdicts of one process are false", *false]))
     except KeyboardInterrupt:
         print("interrupted")
     finally:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sqlalchemy import create_engine
 
 from analysis.compare.answer import CompareAnswer
 from analysis.compare.decision import Decision
@@ -13,7 +14,7 @@ from analysis.compare.question import CompareQuestion, Side
 from analysis.compare.total_change import TotalChange
 from analysis.compare.verdict import CompareVerdict
 from benchmarks._compare_truth import Latencies, Truth, truth_of
-from benchmarks._compare_verdicts import Case, Judged, cases_of, line, summary
+from benchmarks._compare_verdicts import Case, Judged, cases_of, false_verdicts, line, summary
 from benchmarks._compare_windows import (
     CHANGED,
     CONFIGURATIONS,
@@ -161,6 +162,26 @@ def test_an_a_a_verdict_worse_misses_the_bar_even_if_the_machine_became_slower()
     lines, met = summary([found(WORSE, "restarted", 0.2)])
     assert "(1 worse, 0 better, 0 no_worse, 0 undecided)" in lines[0]
     assert not met
+
+
+def test_only_windows_of_the_same_process_are_compared_without_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verdicts = iter([NO_WORSE, WORSE, UNDECIDED, NO_WORSE, BETTER, *[NO_WORSE] * 3])
+    monkeypatch.setattr(
+        "benchmarks._compare_verdicts.answer_compare",
+        lambda engine, question: found(next(verdicts)).answer,
+    )
+    windows = {
+        each: Served(*each, Stretch(10.0 * n, 10.0 * n + 9, 0.0), 1, 0)
+        for n, each in enumerate([(USUAL, FIRST), (USUAL, SAME), ("budget", SAME)])
+    }
+    lines, asked = false_verdicts(create_engine("sqlite://"), windows, looks=True)
+    assert asked == 8
+    assert lines == [
+        "usual: first → same mix, ttft p95: worse +18.2 [+10.0, +25.0]",
+        "usual: same mix → first, ttft p50: better +18.2 [+10.0, +25.0]",
+    ]
 
 
 def test_windows_are_read_as_they_were_written(tmp_path: Path) -> None:
