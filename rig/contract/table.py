@@ -339,7 +339,6 @@ _STAT_LOGGER = (
         Attributes("MultiModalCacheStats", ("queries", "hits")),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="the multimodal cache is not reported",
     ),
     Hook(
         "PrefixCacheStats: queries, hits",
@@ -580,28 +579,26 @@ _ENGINE_CORE = (
         Attributes("RequestStatus", ("WAITING_FOR_REMOTE_KVS",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="the time of loading a KV cache counts as held for another reason",
     ),
     Hook(
         "Scheduler.finished_recving_kv_req_ids",
         Attributes("Scheduler", ("finished_recving_kv_req_ids",)),
         SCHEDULER,
         "engine_core/queue_obstacles.py",
-        otherwise="the reasons for holding requests back are not reported",
     ),
     Hook(
         "RequestStatus.WAITING_FOR_FSM",
         Attributes("RequestStatus", ("WAITING_FOR_FSM",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="the row below reports requests that wait for a grammar",
+        otherwise="as for the row below: one of both names exists",
     ),
     Hook(
         "RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
         Attributes("RequestStatus", ("WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="the row above reports requests that wait for a grammar",
+        otherwise="as for the row above: one of both names exists",
     ),
     Hook(
         "StructuredOutputRequest._grammar",
@@ -643,21 +640,18 @@ _ENGINE_CORE = (
         Attributes("Request", ("mm_features",)),
         ("vllm/v1/request.py",),
         "engine_core/observer.py",
-        otherwise="the time of the encoder is divided evenly among the requests of a step",
     ),
     Hook(
         "KVCacheGroupSpec: layers, specification",
         Attributes("KVCacheGroupSpec", ("layer_names", "kv_cache_spec")),
         ("vllm/v1/kv_cache_interface.py",),
         "engine_core/kv_loads.py",
-        otherwise="the bytes of a loaded KV cache are not reported",
     ),
     Hook(
         "KVCacheSpec: block size, bytes",
         Attributes("KVCacheSpec", ("block_size", "page_size_bytes")),
         ("vllm/v1/kv_cache_interface.py",),
         "engine_core/kv_loads.py",
-        otherwise="the bytes of a loaded KV cache are not reported",
     ),
     Hook(
         "schedule() asks the connector for the tiers of a hit",
@@ -962,14 +956,21 @@ _NATIVE = (
 )
 
 
-_TIERS = "vllm/v1/kv_offload/tiering/base.py"
+_OFFLOADING = (
+    "vllm/v1/kv_offload/tiering/base.py",
+    "vllm/distributed/kv_transfer/kv_connector/v1/offloading/metrics.py",
+    "vllm/distributed/kv_transfer/kv_connector/v1/offloading_connector.py",
+)
+
+
+_ELSEWHERE = ("vllm/v1/spec_decode/metrics.py", "vllm/v1/metrics/perf.py")
 
 
 def _metric(name: str, otherwise: str) -> Hook:
     return Hook(
         f"/metrics: vllm:{name}",
         Named(f"vllm:{name}"),
-        (*LOGGERS, "vllm/v1/spec_decode/metrics.py", "vllm/v1/metrics/perf.py", _TIERS),
+        _OFFLOADING if name.startswith("kv_offload") else (*LOGGERS, *_ELSEWHERE),
         "../../collector/scrape/engine_series.py",
         otherwise=otherwise,
     )
@@ -994,6 +995,14 @@ _METRICS = (
             "prompt_tokens_cached_by_source",
             "mm_cache_queries",
             "mm_cache_hits",
+            "kv_offload_load_bytes",
+            "kv_offload_load_time",
+            "kv_offload_store_bytes",
+            "kv_offload_store_time",
+            "kv_offload_total_bytes",
+            "kv_offload_total_time",
+            "kv_offload_allocation_failure",
+            "kv_offload_lookup_sync_delay_seconds",
             "kv_offload_tiering_read_bytes",
             "kv_offload_tiering_read_time",
             "kv_offload_tiering_write_bytes",

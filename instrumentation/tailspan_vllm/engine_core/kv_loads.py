@@ -49,7 +49,7 @@ class KvLoads:
 def bytes_per_token(scheduler: Any) -> float | None:
     """Return the bytes of KV cache per token over all tensor-parallel ranks, or None if unknown.
 
-    With pipeline parallelism, the scheduler knows the layers of one stage only. With several groups
+    With pipeline parallelism, the scheduler has the layers of one stage only. With several groups
     of layers, the groups may load different numbers of tokens.
     """
     groups = scheduler.kv_cache_manager.kv_cache_config.kv_cache_groups

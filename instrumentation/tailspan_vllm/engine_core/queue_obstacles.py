@@ -35,12 +35,14 @@ class QueueObstacles:
         self._adapter_slots: int | None = lora_config and lora_config.max_loras
         self._adapters: set[int] | None = None
         """The adapters in the batch, or None if the batch has changed since they were read."""
-        self._connected = any(
-            getattr(scheduler, name, None) is not None for name in ("connector", "ec_connector")
+        connectors = (
+            getattr(scheduler, "connector", None),
+            getattr(scheduler, "ec_connector", None),
         )
+        self._connected = any(each is not None for each in connectors)
 
-        self.knows_holds = any(
-            hasattr(scheduler, name) for name in ("deferred_waiting", "skipped_waiting")
+        self.knows_holds = hasattr(scheduler, "deferred_waiting") or hasattr(
+            scheduler, "skipped_waiting"
         )
         """Whether the reasons for holding requests back are known: since 0.18, unless they cannot
         be read.
