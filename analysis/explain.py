@@ -94,7 +94,7 @@ def explain_question(
     windows = windows_of(question)
     found = joined_evidence([evidence(engine, each, columns, {}) for each in windows])
     found = with_unfinished_requests(engine, found, windows)
-    servers = servers_of(found.engines, found.gpus, found.starts)
+    servers = servers_of(found.engines, found.gpus, found.starts, found.cold_starts)
     explanation = explain(
         requests_of(found.requests, beside),
         servers,
@@ -131,6 +131,9 @@ def joined_evidence(found: Sequence[Evidence]) -> Evidence:
         engines=table("engines"),
         gpus=table("gpus"),
         starts=list({_identity(start): start for each in found for start in each.starts}.values()),
+        cold_starts=list(
+            {each.span_id: each for part in found for each in part.cold_starts}.values()
+        ),
         samples_every_s=max((each.samples_every_s or 0 for each in found), default=0) or None,
     )
 

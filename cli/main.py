@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "slo": "Check objectives, generate rules, show their status, test notifications.",
     "mcp": "Serve questions as tools of the Model Context Protocol (MCP).",
     "config": "Show each engine's configuration, or the differences of two.",
+    "starts": "Show how long each engine took to start, in parts.",
     "gpus": "Show the state of each GPU, or send its samples to a collector.",
     "probe": "Measure the latency of endpoints from here, on a fixed schedule.",
     "dashboards": "Write Grafana dashboards as files, or push them to a Grafana.",

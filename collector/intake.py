@@ -283,6 +283,7 @@ class Intake:
             future = self._sink.submit(
                 *(batch.requests, batch.samples, batch.starts, batch.gpus),
                 *(batch.in_flight, batch.probes, batch.operations, batch.lookups),
+                batch.cold_starts,
             )
         except Exception as error:
             self._counters.unstored(signal, batch, Unstored.STORE_BUSY)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -27,6 +28,7 @@ class Sink(Protocol):
         probes: Sequence[Probe] = (),
         operations: Sequence[ApplicationOperation] = (),
         lookups: Sequence[CacheLookup] = (),
+        cold_starts: Sequence[ColdStart] = (),
     ) -> Future[None]:
         """Accept rows, without waiting.
 

@@ -10,6 +10,7 @@ from typing import Any
 from collector.server import Collector
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -34,6 +35,7 @@ class MemorySink:
         self.probes: list[Probe] = []
         self.operations: list[ApplicationOperation] = []
         self.lookups: list[CacheLookup] = []
+        self.cold_starts: list[ColdStart] = []
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
@@ -49,6 +51,7 @@ class MemorySink:
                 Sequence[Probe],
                 Sequence[ApplicationOperation],
                 Sequence[CacheLookup],
+                Sequence[ColdStart],
                 Future[None],
             ]
         ] = []
@@ -63,13 +66,17 @@ class MemorySink:
         probes: Sequence[Probe] = (),
         operations: Sequence[ApplicationOperation] = (),
         lookups: Sequence[CacheLookup] = (),
+        cold_starts: Sequence[ColdStart] = (),
     ) -> Future[None]:
         """Accept rows, as the store's writer does."""
         if self.refusal is not None:
             raise self.refusal
         done: Future[None] = Future()
         self._waiting.append(
-            (requests, samples, starts, gpus, in_flight, probes, operations, lookups, done)
+            (
+                *(requests, samples, starts, gpus, in_flight, probes, operations, lookups),
+                *(cold_starts, done),
+            )
         )
         if not self._held:
             self._commit()
@@ -92,6 +99,7 @@ class MemorySink:
             probes,
             operations,
             lookups,
+            cold_starts,
             done,
         ) in waiting:
             if self.failure is not None:
@@ -105,6 +113,7 @@ class MemorySink:
             self.probes.extend(probes)
             self.operations.extend(operations)
             self.lookups.extend(lookups)
+            self.cold_starts.extend(cold_starts)
             done.set_result(None)
 
 

@@ -31,6 +31,7 @@ from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.request_span import SCOPE, span_of
 from tailspan_vllm.request.record import RequestRecord
 
+from simulator.start_parts import start_span_of
 from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
 
@@ -117,6 +118,8 @@ class OtlpExport:
 
         self._traces, self._metrics, self._events = post("traces"), post("metrics"), post("logs")
         self._starts: dict[object, EngineStarts] = {}
+        self._started: dict[object, tuple[int, int]] = {}
+        """The engine and instant of each replica's last start whose parts were sent."""
         self._sent = sent
         self._closed = False
 
@@ -172,6 +175,13 @@ class OtlpExport:
                 EngineStarts(lambda message: self._send(self._events, message.SerializeToString())),
             )
             starts.send([state], resource, time.monotonic())
+            begun = (state.engine, state.started_unix_ns)
+            if self._started.get(replica) == begun:
+                continue
+            span = encode_span(start_span_of(state, str(replica)))
+            outcome = self._send(self._traces, export_of(resource, SCOPE, [span]))
+            if not outcome.retryable:
+                self._started[replica] = begun
 
     def _send(self, post: Callable[[bytes], Outcome], message: bytes) -> Outcome:
         return Outcome(Verdict.UNREACHABLE, "closed") if self._closed else post(message)

@@ -22,7 +22,16 @@ from store.rollups.label_sets import ALIVE_S
 from store.rollups.marks import REQUESTED, SAMPLED, SECOND_NS, no_longer_whole
 from store.rollups.sample_tables import KINDS
 from store.rollups.tables import BINS, DAY_S, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS, STATE
-from store.schema import GPUS, IN_FLIGHT, LOOKUPS, OPERATIONS, PROBES, REQUESTS, SAMPLES
+from store.schema import (
+    COLD_STARTS,
+    GPUS,
+    IN_FLIGHT,
+    LOOKUPS,
+    OPERATIONS,
+    PROBES,
+    REQUESTS,
+    SAMPLES,
+)
 
 KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
 """Default retention of requests, engine samples and GPU samples."""
@@ -45,6 +54,7 @@ _BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (PROBES, PROBES.c.at_unix_ns),
     (OPERATIONS, OPERATIONS.c.at_unix_ns),
     (LOOKUPS, LOOKUPS.c.at_unix_ns),
+    (COLD_STARTS, COLD_STARTS.c.at_unix_ns),
     (IN_FLIGHT, IN_FLIGHT.c.seen_unix_ns),
 )
 

@@ -12,6 +12,7 @@ from operator import attrgetter
 from store.schema import GPUS, IN_FLIGHT, SAMPLES, STARTS, Field, fields_of
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -91,7 +92,7 @@ def start_values(row: EngineStart) -> Values:
     return _START_VALUES(row)
 
 
-def checked_values(row: ApplicationOperation | CacheLookup | Probe) -> Values:
+def checked_values(row: ApplicationOperation | CacheLookup | ColdStart | Probe) -> Values:
     """Return the values of a row in the order of the table's columns.
 
     Raises:
@@ -113,6 +114,7 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
 def values_of(
     row: ApplicationOperation
     | CacheLookup
+    | ColdStart
     | EngineSample
     | EngineStart
     | GpuSample
@@ -123,7 +125,9 @@ def values_of(
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 
 
-def _valid(row: ApplicationOperation | CacheLookup | InFlightRequest | Probe) -> Values:
+def _valid(
+    row: ApplicationOperation | CacheLookup | ColdStart | InFlightRequest | Probe,
+) -> Values:
     values = values_of(row)
     if reason := flaw(type(row), values):
         raise ValueError(reason)

@@ -25,6 +25,7 @@ from sqlalchemy.types import TypeEngine
 
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -45,6 +46,7 @@ GPU_KEY = ("replica", "gpu", "at_unix_ns")
 PROBE_KEY = ("at_unix_ns", "trace_id", "span_id")
 OPERATION_KEY = PROBE_KEY
 LOOKUP_KEY = PROBE_KEY
+COLD_START_KEY = PROBE_KEY
 IN_FLIGHT_KEY = ("span_id", "trace_id")
 """The key of a request in flight. It does not contain the time, because a clock correction may
 change the time between two reports.
@@ -131,6 +133,7 @@ GPUS = _table("gpu_samples", GpuSample, GPU_KEY, "at_unix_ns")
 PROBES = _table("probes", Probe, PROBE_KEY, "at_unix_ns")
 OPERATIONS = _table("application_operations", ApplicationOperation, OPERATION_KEY, "at_unix_ns")
 LOOKUPS = _table("cache_lookups", CacheLookup, LOOKUP_KEY, "at_unix_ns")
+COLD_STARTS = _table("cold_starts", ColdStart, COLD_START_KEY, "at_unix_ns")
 IN_FLIGHT = Table(
     "requests_in_flight",
     METADATA,

@@ -14,7 +14,7 @@ from store.connections import writing
 from store.predictions import PREDICTIONS
 from store.rollups.sample_tables import KINDS
 from store.rollups.tables import BINS, ROLLUPS
-from store.schema import GPUS, IN_FLIGHT, OPERATIONS, REQUESTS, SAMPLES, STARTS
+from store.schema import COLD_STARTS, GPUS, IN_FLIGHT, OPERATIONS, REQUESTS, SAMPLES, STARTS
 from telemetry.requests import Source
 
 
@@ -23,8 +23,8 @@ def delete_simulation(engine: Engine) -> int:
     computed from them.
 
     The rows are requests, requests in flight, operations of applications, engine samples, GPU
-    samples and engine starts. Marks are kept, so that the affected steps are counted again without
-    the deleted requests.
+    samples, engine starts and their parts. Marks are kept, so that the affected steps are counted
+    again without the deleted requests.
 
     Returns: the number of deleted rows.
 
@@ -37,6 +37,7 @@ def delete_simulation(engine: Engine) -> int:
         operations = remove(connection, OPERATIONS, OPERATIONS.c.simulated == true())
         samples = remove(connection, SAMPLES, SAMPLES.c.simulated == true())
         starts = remove(connection, STARTS, STARTS.c.simulated == true())
+        starts += remove(connection, COLD_STARTS, COLD_STARTS.c.simulated == true())
         gpus = remove(connection, GPUS, GPUS.c.simulated == true())
         for table in (ROLLUPS, BINS, PREDICTIONS, *(kind.kept for kind in KINDS)):
             remove(connection, table, table.c.simulated == true())

@@ -33,9 +33,19 @@ from store.row_values import (
     start_values,
     values_of,
 )
-from store.schema import GPUS, LOOKUPS, OPERATIONS, PROBES, REQUESTS, SAMPLES, STARTS
+from store.schema import (
+    COLD_STARTS,
+    GPUS,
+    LOOKUPS,
+    OPERATIONS,
+    PROBES,
+    REQUESTS,
+    SAMPLES,
+    STARTS,
+)
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -65,6 +75,7 @@ class _Submission:
     probes: Sequence[Probe]
     operations: Sequence[ApplicationOperation]
     lookups: Sequence[CacheLookup]
+    cold_starts: Sequence[ColdStart]
     done: Future[None] = field(default_factory=Future)
 
     def __len__(self) -> int:
@@ -77,6 +88,7 @@ class _Submission:
         Sequence[
             ApplicationOperation
             | CacheLookup
+            | ColdStart
             | EngineSample
             | EngineStart
             | GpuSample
@@ -88,6 +100,7 @@ class _Submission:
         return (
             *(self.samples, self.starts, self.gpus),
             *(self.in_flight, self.probes, self.operations, self.lookups),
+            self.cold_starts,
         )
 
     def rows(self) -> Iterator[tuple[type, Row]]:
@@ -118,6 +131,7 @@ class Writer:
         self._add_probes = inserting(engine, PROBES)
         self._add_operations = inserting(engine, OPERATIONS)
         self._add_lookups = inserting(engine, LOOKUPS)
+        self._add_cold_starts = inserting(engine, COLD_STARTS)
         self._waiting: deque[_Submission] = deque()
         self._waiting_rows = 0
         self._closing = False
@@ -136,6 +150,7 @@ class Writer:
         probes: Sequence[Probe] = (),
         operations: Sequence[ApplicationOperation] = (),
         lookups: Sequence[CacheLookup] = (),
+        cold_starts: Sequence[ColdStart] = (),
     ) -> Future[None]:
         """Queue rows for writing, without waiting for the disk.
 
@@ -153,6 +168,7 @@ class Writer:
         submission = _Submission(
             *(RequestRows.of(requests), samples, starts, gpus),
             *(in_flight, probes, operations, lookups),
+            cold_starts,
         )
         if not len(submission):
             submission.done.set_result(None)
@@ -230,6 +246,7 @@ class Writer:
             probes = [checked_values(row) for each in group for row in each.probes]
             operations = [checked_values(row) for each in group for row in each.operations]
             lookups = [checked_values(row) for each in group for row in each.lookups]
+            cold_starts = [checked_values(row) for each in group for row in each.cold_starts]
             with self._engine.begin() as connection:
                 if requests:
                     self._add_requests(connection, requests)
@@ -253,6 +270,8 @@ class Writer:
                     self._add_operations(connection, operations)
                 if lookups:
                     self._add_lookups(connection, lookups)
+                if cold_starts:
+                    self._add_cold_starts(connection, cold_starts)
                 mark_minutes(connection, SAMPLED, samples, gpus)
         except Exception as error:  # the submissions fail with this error, and the thread continues
             failure = _failure(self._engine, group, error)

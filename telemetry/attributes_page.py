@@ -12,6 +12,7 @@ from tailspan_vllm import names, vocabulary
 from tailspan_vllm.engine_state import config_fingerprint
 
 from telemetry.cache_lookups import CacheLookup
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.fields import fields_of, on_the_wire
 from telemetry.gpus import GpuSample
@@ -102,6 +103,18 @@ def _lines() -> Iterator[str]:
         ],
     )
     yield from _section(
+        "Span: one start of an engine",
+        f"The span has the kind INTERNAL and the name `{names.START}`. It begins when the server's"
+        " first process starts, and ends when the server is ready. The plugin sends the span after"
+        " the engine's first step. The parts sum to the duration of the span. The API servers of a"
+        " server send the span with the same ids, so it is one start.",
+        _STORED_COLUMNS,
+        [
+            (wire, f"`{each.name}`", each.about.unit, each.about.meaning, each.about.source)
+            for wire, each in on_the_wire(ColdStart).items()
+        ],
+    )
+    yield from _section(
         "Event: an engine started",
         "A log record with an event name and the severity INFO.",
         _COLUMNS,
@@ -131,6 +144,7 @@ def _lines() -> Iterator[str]:
                 (GpuSample, "GPU sample"),
                 (Probe, "probe"),
                 (CacheLookup, "cache lookup"),
+                (ColdStart, "start"),
             )
             for each in fields_of(row_type)
             if each.about.wire is None

@@ -13,6 +13,7 @@ from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
 from exporters.definitions.gpu_series import GPU_GAUGES
 from store.queries import REQUEST_COLUMNS
 from telemetry.cache_lookups import CacheLookup
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.fields import fields_of, on_the_wire
 from telemetry.gpus import GpuSample
@@ -20,7 +21,7 @@ from telemetry.in_flight import InFlightRequest
 from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
 
-NOUNS = (RequestTimeline, EngineSample, GpuSample, Probe, CacheLookup)
+NOUNS = (RequestTimeline, EngineSample, GpuSample, Probe, CacheLookup, ColdStart)
 UNITS = {
     "_unix_ns": "ns",
     "_s": "s",

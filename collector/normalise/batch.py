@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from collector.drop_reasons import WHY, DroppedValue, Refusal, Skip
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -30,6 +31,7 @@ class Batch:
     probes: list[Probe] = field(default_factory=list)
     operations: list[ApplicationOperation] = field(default_factory=list)
     lookups: list[CacheLookup] = field(default_factory=list)
+    cold_starts: list[ColdStart] = field(default_factory=list)
     accepted: int = 0
     skipped: Counter[Skip] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
@@ -49,7 +51,8 @@ class Batch:
     def empty(self) -> bool:
         """Return whether there are no rows to store."""
         rows = (self.requests, self.samples, self.starts, self.gpus, self.in_flight)
-        return not any(rows) and not any((self.probes, self.operations, self.lookups))
+        spans = (self.probes, self.operations, self.lookups, self.cold_starts)
+        return not any(rows) and not any(spans)
 
     @property
     def complaint(self) -> str:

@@ -1,9 +1,9 @@
-"""Converts OTLP trace messages to requests, probes, operations of applications, and lookups.
+"""Converts OTLP trace messages to requests, cold starts, probes, operations and lookups.
 
 Pure. Every span is stored, skipped (not a request) or refused (an invalid request).
-`plugin_spans.py` reads spans of Tailspan's plugin, and `probe_spans.py` reads spans of the prober.
-For all other spans, `span_tables.py` reads requests with the tables in `FOREIGN`, and
-`operation_spans.py` reads the operations of applications. A client's span is both.
+`plugin_spans.py` and `start_spans.py` read spans of Tailspan's plugin, and `probe_spans.py` reads
+spans of the prober. For all other spans, `span_tables.py` reads requests with the tables in
+`FOREIGN`, and `operation_spans.py` reads the operations of applications. A client's span is both.
 `cache_spans.py` reads lookups in caches from spans outside the engine. A hit is no request, because
 no model answered it.
 """
@@ -24,6 +24,7 @@ from collector.normalise.plugin_spans import row_of_span
 from collector.normalise.probe_spans import probe_of_span
 from collector.normalise.resources import Origin, origin_of
 from collector.normalise.span_tables import read_foreign
+from collector.normalise.start_spans import start_of_span
 from collector.normalise.values import RefusalError
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.cache_lookups import CacheResult
@@ -51,6 +52,8 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
             try:
                 if scope == names.SCOPE:
                     row = row_of_span(span, origin, now_unix_ns, batch)
+                    if row is None and _cold_start(span, origin, now_unix_ns, batch):
+                        continue
                 elif scope == names.PROBE_SCOPE:
                     _probe(span, origin, now_unix_ns, batch)
                     continue
@@ -69,8 +72,17 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
                 keep(row)
     calls = sum(each.operation is Operation.CALL for each in operations)  # also requests
     batch.accepted = len(batch.requests) + len(batch.probes) + len(operations) - calls
-    batch.accepted += sum(batch.lookup_spans)
+    batch.accepted += sum(batch.lookup_spans) + len(batch.cold_starts)
     return batch
+
+
+def _cold_start(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> bool:
+    found = start_of_span(decoded(Span, raw), origin, now_unix_ns)
+    if found is None:
+        return False
+    batch.cold_starts.append(found[0])
+    batch.truncated_texts += found[1]
+    return True
 
 
 def _probe(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> None:

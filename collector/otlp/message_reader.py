@@ -231,7 +231,7 @@ def serve(
             answer = UnreadableError(_where(error))
         else:
             only_requests = signal is TRACES and not (
-                batch.probes or batch.operations or batch.lookups
+                batch.probes or batch.operations or batch.lookups or batch.cold_starts
             )
             answer = _rows(batch) if only_requests else batch
         pickled = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)

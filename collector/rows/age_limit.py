@@ -48,6 +48,7 @@ class AgeLimit:
             min((row.at_unix_ns for row in batch.probes), default=horizon),
             min((row.at_unix_ns for row in batch.operations), default=horizon),
             min((row.at_unix_ns for row in batch.lookups), default=horizon),
+            min((row.at_unix_ns for row in batch.cold_starts), default=horizon),
         )
         if oldest >= horizon:
             return
@@ -68,6 +69,8 @@ class AgeLimit:
         batch.lookups, batch.lookup_spans = _young(
             batch, batch.lookups, batch.lookup_spans, _at, horizon
         )
+        starts = batch.cold_starts
+        batch.cold_starts, _ = _young(batch, starts, [1] * len(starts), _at, horizon)
         batch.why[Refusal.TOO_OLD] = (
             f"up to {_length(arrived_unix_ns - oldest)} old;"
             f" rows older than {_length(self.keep_ns)} are not kept"

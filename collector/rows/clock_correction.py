@@ -9,6 +9,7 @@ from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
 from collector.normalise.values import MAX_AHEAD_NS
 from telemetry.application_operations import ApplicationOperation, Operation
+from telemetry.cold_starts import ColdStart
 from telemetry.in_flight import InFlightRequest
 from telemetry.probes import Probe
 from telemetry.request_rows import PLACE, RequestRows, Row
@@ -103,6 +104,8 @@ class Correction:
         operations = [self._operation(batch, each) for each in batch.operations]
         batch.operations = [each for each in operations if each is not None]
         self._lookups(batch)
+        starts = [self._cold_start(batch, each) for each in batch.cold_starts]
+        batch.cold_starts = [each for each in starts if each is not None]
         batch.samples, batch.sample_points = self._samples(
             batch, batch.samples, batch.sample_points, "at_unix_ns", "started_unix_ns"
         )
@@ -148,6 +151,13 @@ class Correction:
         end_ns = row.at_unix_ns + int(row.length_s * 1e9)
         items = 0 if row.operation is Operation.CALL else 1
         ahead_ns = self._request_ahead_ns(batch, sent, None, end_ns, items)
+        if not ahead_ns:
+            return row if ahead_ns == 0 else None
+        return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
+
+    def _cold_start(self, batch: Batch, row: ColdStart) -> ColdStart | None:
+        sent = (row.trace_id, row.span_id, row.at_unix_ns)
+        ahead_ns = self._request_ahead_ns(batch, sent, row.replica, row.ready_unix_ns)
         if not ahead_ns:
             return row if ahead_ns == 0 else None
         return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)

@@ -136,6 +136,8 @@ class SenderClocks:
             ends[None].append(probe.at_unix_ns)
         for operation in batch.operations:
             ends[None].append(operation.at_unix_ns + int(operation.length_s * 1e9))
+        for start in batch.cold_starts:
+            ends[start.replica].append(start.ready_unix_ns)
         for lookup in batch.lookups:
             ends[None].append(lookup.end_unix_ns)
         own_ns = 0 if self._own is None else self._own.ahead_ns

@@ -1,5 +1,7 @@
 """A server (re)started: requests queue until it is warm, and its first batch shapes are slow."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -13,9 +15,12 @@ from diagnosis.evidence.restarts import (
     new_config_stays_slow,
     restarts,
 )
+from diagnosis.evidence.start_parts import LEVERS, WORDS, largest_part
 from diagnosis.evidence.waits import shared_with_traffic, wait_weights
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
+from telemetry.cold_starts import ColdStart, start_of
+from telemetry.starts import EngineStart
 
 ID = "cold_start"
 SUMMARY = "a server (re)started: requests queue until it is warm, and its first batches are slow"
@@ -44,6 +49,7 @@ def detect(case: Case) -> Claim | None:
     if fresh.mean() < 0.2:
         return None
     felt = max(started, key=lambda start: int(around_starts(case, [start]).sum()))
+    brought_up = _cold_start(case, felt)
     anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)
     if not _fuller(case):
@@ -66,14 +72,46 @@ def detect(case: Case) -> Claim | None:
             Evidence("engine starts at the slow requests' servers", 0.0, float(len(started))),
             Evidence("share of slow requests received around a start", 0.0, float(fresh.mean())),
             Evidence("requests waiting, mean", *case.mean("waiting")),
+            *_parts(brought_up),
         ],
         levers=[
+            *_shorter(brought_up),
             Lever("keep the server out of the router until it has answered a few requests"),
             Lever("keep a warm pool, or start the new server before the old one ends"),
-            Lever("load faster", "--load-format runai_streamer"),
+            *_LOAD_FASTER[: brought_up is None],
         ],
         where={"replica": felt.replica},
     )
+
+
+def _cold_start(case: Case, start: EngineStart) -> ColdStart | None:
+    """Return the parts of a start, or None if the server did not report them."""
+    found = (each for each in case.servers.cold_starts if start_of(each, start))
+    return max(found, key=lambda each: each.at_unix_ns, default=None)
+
+
+def _parts(start: ColdStart | None) -> Iterator[Evidence]:
+    if start is None:
+        return
+    yield Evidence("seconds until the started server was ready", None, start.length_s)
+    if (largest := largest_part(start)) is not None:
+        part, part_s = largest
+        yield Evidence(f"seconds of its largest part, {WORDS[part]}", None, part_s)
+
+
+def _shorter(start: ColdStart | None) -> Iterator[Lever]:
+    """Yield the levers of a start's largest part, the first with the part's name and seconds."""
+    if start is None or (largest := largest_part(start)) is None:
+        return
+    part, part_s = largest
+    first, *others = LEVERS[part]
+    share = f"{WORDS[part]} took {part_s:.3g} s of the start's {start.length_s:.3g} s"
+    yield replace(first, action=f"{first.action} ({share})")
+    yield from others
+
+
+_LOAD_FASTER: Final = (Lever("load faster", "--load-format runai_streamer"),)
+"""The lever if the parts of the start are unknown."""
 
 
 def _fuller(case: Case) -> bool:

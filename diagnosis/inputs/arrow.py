@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from diagnosis.inputs.requests import LABELS, NUMBERS, FloatArray, Labels, LazyColumns, Requests
 from diagnosis.inputs.servers import Samples, Servers, no_samples
+from telemetry.cold_starts import ColdStart
 from telemetry.counter_series import IntArray, series_numbers
 from telemetry.starts import EngineStart
 
@@ -59,10 +60,14 @@ def samples_of(table: pa.Table) -> Samples:
 
 
 def servers_of(
-    engines: pa.Table, gpus: pa.Table | None = None, starts: Sequence[EngineStart] = ()
+    engines: pa.Table,
+    gpus: pa.Table | None = None,
+    starts: Sequence[EngineStart] = (),
+    cold_starts: Sequence[ColdStart] = (),
 ) -> Servers:
-    """Combine engine samples, GPU samples and engine starts."""
-    return Servers(samples_of(engines), no_samples() if gpus is None else samples_of(gpus), starts)
+    """Combine engine samples, GPU samples, engine starts and the parts of the starts."""
+    sampled = no_samples() if gpus is None else samples_of(gpus)
+    return Servers(samples_of(engines), sampled, starts, cold_starts)
 
 
 def _floats(column: pa.ChunkedArray) -> FloatArray:

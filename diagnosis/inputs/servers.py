@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Labels
+from telemetry.cold_starts import ColdStart
 from telemetry.counter_series import CounterSeries
 from telemetry.starts import EngineStart
 
@@ -101,3 +102,4 @@ class Servers:
     engines: Samples = field(default_factory=no_samples)
     gpus: Samples = field(default_factory=no_samples)
     starts: Sequence[EngineStart] = ()
+    cold_starts: Sequence[ColdStart] = ()

@@ -42,7 +42,7 @@ class TimingMiddleware:
         capture = self.capture
         exchange = _begin(capture, scope)
         if exchange is None or capture is None:
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, _noting_ready(send, scope, capture))
             return
         token = current.set(exchange)
         try:
@@ -84,6 +84,28 @@ def _end(capture: Capture, exchange: Exchange, token: Token[Exchange | None]) ->
 @guard.harmless("give_up")
 def _give_up(capture: Capture, exchange: Exchange) -> None:
     capture.give_up_on(exchange)
+
+
+def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
+    """Return a `send` that notes when the application has started, after which it serves."""
+    try:
+        if capture is None or scope["type"] != "lifespan":
+            return send
+        serves = capture.sender.serves
+    except Exception:
+        guard.note_failure("lifespan")
+        return send
+
+    def noting(message: Message) -> Awaitable[None]:
+        note(message)
+        return send(message)
+
+    @guard.harmless("ready")
+    def note(message: Message) -> None:
+        if message["type"] == "lifespan.startup.complete":
+            serves()
+
+    return noting
 
 
 def _timed_send(send: Send, exchange: Exchange) -> Send:

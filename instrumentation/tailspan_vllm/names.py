@@ -108,6 +108,21 @@ LAST_TOKEN: Final = "tailspan.last_token"
 PREEMPTION: Final = "tailspan.preempted"
 RESUMPTION: Final = "tailspan.resumed"
 
+# --- Spans: one start of an engine, from the start of the process until the server was ready -----
+START: Final = "tailspan.start"
+"""Name of the span."""
+START_IMPORTS: Final = "tailspan.start.imports"
+START_CONFIG: Final = "tailspan.start.config"
+START_ENGINE_PROCESS: Final = "tailspan.start.engine_process"
+START_WORKERS: Final = "tailspan.start.workers"
+START_DEVICE: Final = "tailspan.start.device"
+START_WEIGHTS: Final = "tailspan.start.weights"
+START_COMPILE: Final = "tailspan.start.compile"
+START_WARM_UP: Final = "tailspan.start.warm_up"
+START_KV_CACHE: Final = "tailspan.start.kv_cache"
+START_UNSPLIT: Final = "tailspan.start.unsplit"
+START_SERVER: Final = "tailspan.start.server"
+
 # --- Events -----------------------------------------------------------------------------
 ENGINE_STARTED: Final = "tailspan.engine.started"
 EVENT_NAME: Final = "event.name"

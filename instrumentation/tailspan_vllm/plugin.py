@@ -1,7 +1,7 @@
 """The plugin that vLLM loads in every process of a server.
 
 API servers and programs with an `LLM` capture requests. A process with a scheduler keeps the step
-ledger, from the scheduler's first step on. Worker processes run no further code of the plugin.
+ledger, from the scheduler's first step on. A worker process only times its own start.
 """
 
 import logging
@@ -13,11 +13,12 @@ from typing import Any
 from tailspan_vllm import guard
 from tailspan_vllm.engine_core.link import TOKEN_VARIABLE, make_token
 from tailspan_vllm.settings import make_prefix_key, settings_from
+from tailspan_vllm.start_up.hooks import WORKER_PROCESSES
+from tailspan_vllm.start_up.process import note_first_process
 
 logger = logging.getLogger("vllm.tailspan")
 """A child of vLLM's logger, so that the plugin's lines appear in the server's log."""
 
-_WORKERS = ("VllmWorker", "Worker", "RayWorker")
 _ENGINE_CORES = ("EngineCore", "DPEngineCore")
 
 TESTED = (0, 12), (0, 33)
@@ -31,16 +32,20 @@ def install() -> None:
     """Entry point `vllm.general_plugins`. Idempotent; never raises."""
     global _installed
     process = multiprocessing.current_process().name
-    if _installed or process.startswith(_WORKERS):
+    if _installed:
         return
     _installed = True
     if not settings_from(os.environ).enabled:
         return
+    if process.startswith(WORKER_PROCESSES):
+        _install_in_worker()
+        return
     make_token(os.environ)
+    note_first_process(os.environ)
     make_prefix_key(os.environ)
     # An engine core can be a fork or a thread of its front end, or an actor with another name. The
     # process cannot be recognised yet, so the hooks do nothing until the scheduler's first call.
-    parts = [_install_in_engine]
+    parts = [_install_in_engine, _time_start]
     if not process.startswith(_ENGINE_CORES):
         parts.append(_install_in_front_end)
     for install_part in parts:
@@ -76,6 +81,19 @@ def _install_in_engine() -> None:
         return EngineObserver(link, engine, ladders=ladders)
 
     _log_missing(scheduler_hooks.install(make_observer))
+
+
+def _time_start() -> None:
+    from tailspan_vllm.start_up import hooks
+
+    _log_missing(hooks.install(os.environ[TOKEN_VARIABLE]))
+
+
+def _install_in_worker() -> None:
+    from tailspan_vllm.start_up import hooks
+
+    if TOKEN_VARIABLE in os.environ:  # absent if the worker is on another machine
+        _log_missing(hooks.install_in_worker(os.environ[TOKEN_VARIABLE]))
 
 
 def _log_missing(missing: list[str]) -> None:

@@ -1019,11 +1019,73 @@ _METRICS = (
     _metric("prompt_tokens_by_source", "prefill tokens include tokens found in a cache"),
 )
 
+_UNDIVIDED = "the parts of a start are unknown, or not divided"
+_START = (
+    Hook(
+        "Executor.__init__",
+        Method("Executor", "__init__"),
+        ("vllm/v1/executor/abstract.py",),
+        "start_up/hooks.py",
+        otherwise=_UNDIVIDED,
+    ),
+    Hook(
+        "EngineCore._initialize_kv_caches",
+        Method(
+            "EngineCore",
+            "_initialize_kv_caches",
+            called_on=("self",),
+            called_in=("vllm/v1/engine/core.py",),
+        ),
+        ("vllm/v1/engine/core.py",),
+        "start_up/hooks.py",
+        otherwise=_UNDIVIDED,
+    ),
+    Hook(
+        "WorkerWrapperBase.init_device",
+        Method("WorkerWrapperBase", "init_device"),
+        ("vllm/v1/worker/worker_base.py",),
+        "start_up/hooks.py",
+        otherwise=_UNDIVIDED,
+    ),
+    Hook(
+        "WorkerWrapperBase.worker",
+        Attributes("WorkerWrapperBase", ("worker",)),
+        ("vllm/v1/worker/worker_base.py",),
+        "start_up/hooks.py",
+        otherwise=_UNDIVIDED,
+    ),
+    *(
+        Hook(
+            f"Worker.{name}",
+            Method("Worker", name),
+            ("vllm/v1/worker/gpu_worker.py",),
+            "start_up/hooks.py",
+            otherwise=_UNDIVIDED,
+        )
+        for name in ("load_model", "determine_available_memory", "compile_or_warm_up_model")
+    ),
+    Hook(
+        "CompilationConfig.compilation_time",
+        Attributes("CompilationConfig", ("compilation_time",)),
+        ("vllm/config/compilation.py",),
+        "start_up/hooks.py",
+        otherwise="the longest of torch's own timers is used",
+    ),
+    Hook(
+        "CompilationConfig.encoder_compilation_time",
+        Attributes("CompilationConfig", ("encoder_compilation_time",)),
+        ("vllm/config/compilation.py",),
+        "start_up/hooks.py",
+        otherwise="the compilation of an encoder counts as memory profiling",
+    ),
+)
+
 CONTRACT: dict[str, tuple[Hook, ...]] = {
     "Front end": _FRONT_END,
     "Plugin": _PLUGIN,
     "Stat logger": _STAT_LOGGER,
     "Engine core": _ENGINE_CORE,
+    "Start": _START,
     "Configuration": _FINGERPRINT,
     "Native spans": _NATIVE,
     "/metrics": _METRICS,

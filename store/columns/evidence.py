@@ -19,9 +19,11 @@ from store.queries import (
     gpu_table,
     sample_table,
 )
+from store.replicas.cold_starts import cold_starts_between
 from store.replicas.engine_starts import in_force, starts_between
 from store.requests.best_source import NEAR_NS, SECOND
 from store.schema import GPUS, REQUESTS, SAMPLES
+from telemetry.cold_starts import ColdStart
 from telemetry.starts import EngineStart
 
 MOST_SAMPLES: Final = 400_000
@@ -38,6 +40,8 @@ class Evidence:
     engines: pa.Table
     gpus: pa.Table
     starts: Sequence[EngineStart]
+    cold_starts: Sequence[ColdStart] = ()
+    """The parts of the starts that ended in the range."""
     samples_every_s: int | None = None
     """Seconds between the starts of two slots, or None if all samples were read."""
 
@@ -62,6 +66,7 @@ def evidence(
         engines=sample_table(engine, window),
         gpus=gpu_table(engine, window),
         starts=_starts(engine, window),
+        cold_starts=_cold_starts(engine, window),
     )
 
 
@@ -116,6 +121,7 @@ class EvidenceCache:
             thinned[0].table,
             thinned[1].table,
             _starts(self._engine, window),
+            _cold_starts(self._engine, window),
             max(apart, default=None),
         )
 
@@ -152,6 +158,10 @@ def _may_be_replaced(requests: pa.Table) -> bool:
     """Return whether a row of a better source may replace one of these rows (decision 019)."""
     told_by = requests["source"].cast(pa.string())
     return bool(pc.any(pc.is_in(told_by, pa.array([each.value for each in SECOND]))).as_py())
+
+
+def _cold_starts(engine: Engine, window: Window) -> Sequence[ColdStart]:
+    return cold_starts_between(engine, window.from_unix_ns, window.to_unix_ns)
 
 
 def _starts(engine: Engine, window: Window) -> Sequence[EngineStart]:

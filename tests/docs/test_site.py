@@ -26,7 +26,7 @@ PRODUCT = (
     *("probe", "replay", "roofline", "simulator", "store", "telemetry", "ui"),
     "instrumentation/tailspan_vllm",
 )
-INTERNAL = {"TAILSPAN_LINK", "TAILSPAN_SIMULATED_PAST"}
+INTERNAL = {"TAILSPAN_LINK", "TAILSPAN_SIMULATED_PAST", "TAILSPAN_START"}
 """Variables that Tailspan sets for its own child processes."""
 
 

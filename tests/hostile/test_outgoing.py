@@ -31,10 +31,12 @@ class SlowSink(MemorySink):
         probes: Sequence[Any] = (),
         operations: Sequence[Any] = (),
         lookups: Sequence[Any] = (),
+        cold_starts: Sequence[Any] = (),
     ) -> Any:
         threading.Event().wait(0.2)
         return super().submit(
-            requests, samples, starts, gpus, in_flight, probes, operations, lookups
+            *(requests, samples, starts, gpus, in_flight, probes, operations, lookups),
+            cold_starts,
         )
 
 

@@ -41,6 +41,24 @@ class Calls:
             assert named.get(key, value) is value
 
 
+def start_classes(calls: Calls) -> tuple[Any, Any, Any]:
+    """Return the classes of an executor, an engine core and a worker."""
+
+    class Executor:
+        def __init__(self, vllm_config: Any) -> None:
+            calls.note("__init__", self, vllm_config)
+
+    class EngineCore:
+        def _initialize_kv_caches(self, vllm_config: Any) -> Any:
+            return calls.note("_initialize_kv_caches", self, vllm_config)
+
+    class WorkerWrapperBase:
+        def init_device(self) -> Any:
+            return calls.note("init_device", self)
+
+    return Executor, EngineCore, WorkerWrapperBase
+
+
 def failures() -> int:
     return sum(guard.failures.values())
 

@@ -25,7 +25,7 @@ EDGE = """
 capture = self.capture
 exchange = _begin(capture, scope)
 if exchange is None or capture is None:
-    await self.app(scope, receive, send)
+    await self.app(scope, receive, _noting_ready(send, scope, capture))
     return
 token = current.set(exchange)
 try:
@@ -102,6 +102,13 @@ def test_the_http_layer_contains_only_the_application_and_guarded_steps() -> Non
     for name in ("_begin", "_enabled_capture"):
         (attempt,) = (each for each in inside[name].body if not is_docstring(each))
         assert isinstance(attempt, ast.Try)
+    attempt, *_, last = (each for each in inside["_noting_ready"].body if not is_docstring(each))
+    assert isinstance(attempt, ast.Try)
+    assert ast.unparse(last) == "return noting"
+    assert [ast.unparse(each) for each in inside["noting"].body] == [
+        "note(message)",
+        "return send(message)",
+    ]
     look, last = inside["timed"].body
     assert ast.unparse(last) == "return send(message)"
     assert isinstance(look, ast.If)

@@ -319,3 +319,45 @@ def test_a_disabled_layer_forwards_every_message(monkeypatch: pytest.MonkeyPatch
     asyncio.run(TimingMiddleware(application)(scope, receive, send))  # type: ignore[arg-type]
     assert seen == [((scope, receive, send), None)]
     assert capture_module._capture is None
+
+
+def test_the_server_is_ready_when_its_application_has_started() -> None:
+    capture = _Recording()
+    noted: list[str] = []
+    setattr(capture.sender, "serves", lambda: noted.append("ready"))  # noqa: B010
+    sent: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "lifespan.startup.failed"})
+        assert noted == []
+        await send({"type": "lifespan.startup.complete"})
+
+    async def send(message: Message) -> None:
+        sent.append(message["type"])
+
+    asyncio.run(TimingMiddleware(app, capture)({"type": "lifespan"}, _no_message, send))
+    assert sent == ["lifespan.startup.failed", "lifespan.startup.complete"]
+    assert noted == ["ready"]
+
+
+def test_a_failure_to_note_the_start_does_not_reach_the_application() -> None:
+    capture = _Recording()
+
+    def fail() -> None:
+        raise RuntimeError("no clock")
+
+    setattr(capture.sender, "serves", fail)  # noqa: B010  # a method is replaced
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "lifespan.startup.complete"})
+
+    async def send(message: Message) -> None:
+        pass
+
+    before = guard.failures["ready"]
+    asyncio.run(TimingMiddleware(app, capture)({"type": "lifespan"}, _no_message, send))
+    assert guard.failures["ready"] == before + 1
+
+
+async def _no_message() -> Message:
+    return {}

@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import socket
 import threading
@@ -9,6 +10,7 @@ from tailspan_vllm import guard, plugin
 from tailspan_vllm.engine_core.link import TOKEN_VARIABLE
 from tailspan_vllm.front_end import capture as capture_module
 from tailspan_vllm.http import TimingMiddleware
+from tailspan_vllm.start_up.process import START_VARIABLE
 
 from tests.instrumentation import fake_vllm as fake
 
@@ -30,11 +32,18 @@ class Vllm:
                 return calls.note("build_middleware_stack", self)
 
         self.app = FastAPI
-        self.classes = (self.scheduler, self.processor, self.stats, self.manager, self.app)
+        self.executor, self.core, self.worker = fake.start_classes(calls)
+        self.classes = (
+            *(self.scheduler, self.processor, self.stats, self.manager, self.app),
+            *(self.executor, self.core, self.worker),
+        )
         self.before = [dict(vars(each)) for each in self.classes]
         fake.modules(
             monkeypatch,
             vllm__v1__core__sched__scheduler={"Scheduler": self.scheduler},
+            vllm__v1__executor__abstract={"Executor": self.executor},
+            vllm__v1__engine__core={"EngineCore": self.core},
+            vllm__v1__worker__worker_base={"WorkerWrapperBase": self.worker},
             vllm__v1__engine__output_processor={"OutputProcessor": self.processor},
             vllm__v1__metrics__loggers={"StatLoggerManager": self.manager},
             vllm__v1__metrics__stats={"IterationStats": self.stats},
@@ -51,9 +60,10 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> Vllm:
     """Return a vLLM in a process without the plugin."""
     monkeypatch.setattr(plugin, "_installed", False)
     monkeypatch.setattr(capture_module, "_capture", None)
-    # After this, monkeypatch removes the variable in any case.
-    monkeypatch.setenv(TOKEN_VARIABLE, "t")
-    monkeypatch.delenv(TOKEN_VARIABLE)
+    # After this, monkeypatch removes the variables in any case.
+    for variable in (TOKEN_VARIABLE, START_VARIABLE):
+        monkeypatch.setenv(variable, "t")
+        monkeypatch.delenv(variable)
     monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
     return Vllm(monkeypatch)
 
@@ -80,6 +90,23 @@ def test_enabled_every_part_is_wrapped_once(
     assert wrapped == [dict(vars(each)) for each in vllm.classes]
     assert caplog.records == []
     assert os.environ[TOKEN_VARIABLE]
+
+
+def test_a_worker_only_times_its_own_start(
+    vllm: Vllm, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current = SimpleNamespace(name="VllmWorker-0")
+    monkeypatch.setattr(multiprocessing, "current_process", lambda: current)
+    monkeypatch.setenv(TOKEN_VARIABLE, "inherited")
+    plugin.install()
+    assert hasattr(vllm.worker.init_device, "__wrapped__")
+    others = [
+        vllm.scheduler.schedule,
+        vllm.app.build_middleware_stack,
+        vars(vllm.executor)["__init__"],
+    ]
+    assert not any(hasattr(each, "__wrapped__") for each in others)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,23 @@ from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.settings import resource_attributes
 
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.fields import fields_of, on_the_wire
 from telemetry.gpus import GpuSample
 from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
 
-REQUEST, SAMPLE, GPU, PROBE = (
-    on_the_wire(noun) for noun in (RequestTimeline, EngineSample, GpuSample, Probe)
+REQUEST, SAMPLE, GPU, PROBE, START = (
+    on_the_wire(noun) for noun in (RequestTimeline, EngineSample, GpuSample, Probe, ColdStart)
 )
-NO_NAMES = {names.SCOPE, names.PROBE_SCOPE, names.PROVIDER_VLLM, names.UNAUTHENTICATED}
+NO_NAMES = {
+    names.SCOPE,
+    names.PROBE_SCOPE,
+    names.PROVIDER_VLLM,
+    names.UNAUTHENTICATED,
+    names.START,
+}
 """Strings in names.py that are values, not names."""
 
 FULL = RequestRecord(
@@ -90,7 +97,7 @@ def _told(*tables: tuple[tuple[str, ...], ...]) -> list[str]:
 
 
 def test_every_name_has_its_meaning() -> None:
-    assert {*_told(*TABLES), *REQUEST, *SAMPLE, *GPU, *PROBE} == set(_spelled())
+    assert {*_told(*TABLES), *REQUEST, *SAMPLE, *GPU, *PROBE, *START} == set(_spelled())
 
 
 def test_no_name_is_explained_twice_in_one_table() -> None:

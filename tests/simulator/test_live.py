@@ -4,6 +4,7 @@ from itertools import pairwise
 import pytest
 from tailspan_vllm import names
 
+from simulator import start_parts
 from simulator.fleet import FleetConfig
 from simulator.live import SPANS_PER_BATCH, Plan, run
 from simulator.workload import Workload
@@ -39,13 +40,39 @@ def _run(plan: Plan, clock: Clock):  # type: ignore[no-untyped-def]
     return sent, said
 
 
+def _batches(collector, start: bool = False):  # type: ignore[no-untyped-def]
+    """Return the spans of each message: those of requests, or those of starts."""
+    found = [
+        [
+            span
+            for of in message.resource_spans
+            for scoped in of.scope_spans
+            for span in scoped.spans
+            if (span.name == names.START) == start
+        ]
+        for message in collector.traces
+    ]
+    return [batch for batch in found if batch]
+
+
+def test_each_replicas_start_is_sent_once(collector) -> None:  # type: ignore[no-untyped-def]
+    _run(_plan(collector.url, 10.0, 5.0), Clock())
+    starts = [span for batch in _batches(collector, start=True) for span in batch]
+    assert len(starts) == len({span.span_id for span in starts}) == 2
+    for span in starts:
+        seconds = (span.end_time_unix_nano - span.start_time_unix_nano) / 1e9
+        parts = [
+            pair.value.double_value for pair in span.attributes if pair.key in start_parts.SHARES
+        ]
+        assert len(parts) == len(start_parts.SHARES)
+        assert sum(parts) == pytest.approx(seconds) == pytest.approx(start_parts.FIRST_S)
+        assert span.end_time_unix_nano == START_NS - 10 * 10**9
+
+
 def test_the_past_arrives_at_once_and_the_present_second_by_second(collector) -> None:  # type: ignore[no-untyped-def]
     clock = Clock()
     sent, said = _run(_plan(collector.url, 120.0, 10.0), clock)
-    batches = [
-        [span for of in t.resource_spans for ss in of.scope_spans for span in ss.spans]
-        for t in collector.traces
-    ]
+    batches = _batches(collector)
     spans = [span for batch in batches for span in batch]
     assert len(spans) == sent.requests
     assert sent.dropped_requests == sent.dropped_samples == 0
@@ -98,9 +125,7 @@ def test_a_stop_ends_the_run_and_sends_the_queued_data(collector) -> None:  # ty
 
     sent = run(_plan(collector.url, 0.0, None), stop, lambda _: None, clock_ns=clock, wait=wait)
     assert sent.samples == 2 * 5 * 2  # one engine and one GPU per replica
-    assert sent.requests == sum(
-        len(ss.spans) for t in collector.traces for of in t.resource_spans for ss in of.scope_spans
-    )
+    assert sent.requests == sum(map(len, _batches(collector)))
 
 
 def test_a_collector_that_refuses_at_first_gets_everything(collector) -> None:  # type: ignore[no-untyped-def]

@@ -20,6 +20,7 @@ from tailspan_vllm.engine_state.hardware import Machine
 from tailspan_vllm.request.parts import TIERS, HeldParts, KvLoad, Parts, QueueParts
 from tailspan_vllm.request.prefix_ladder import HASH_BYTES, POSITIONS
 from tailspan_vllm.request.text_limits import TEXT_LIMIT, bounded_id
+from tailspan_vllm.start_up.instants import EngineInstants, WorkerStart
 
 _NUMBERS: dict[str, type] = {
     name: kind
@@ -49,6 +50,7 @@ class Identity(NamedTuple):
     arguments: dict[str, Scalar]
     process: int
     machine: Machine
+    start: EngineInstants | None = None
 
 
 class RequestAccount(NamedTuple):
@@ -173,15 +175,30 @@ def _sample(sample: dict[str, Any]) -> dict[str, Any]:
 
 def _identity(fields: list[Any]) -> Identity:
     identity = Identity(*fields)
-    identity = identity._replace(machine=Machine(*identity.machine))
-    wanted = (int, int, str, str, str, dict, int, Machine)
-    for name, value, kind in zip(Identity._fields, identity, wanted, strict=True):
-        if not isinstance(value, kind):
-            raise ValueError(f"malformed identity: {name} is a {type(value).__name__}")
+    identity = identity._replace(machine=Machine(*identity.machine), start=_start(identity.start))
+    wanted = (int, int, str, str, str, dict, int, Machine, EngineInstants | None)
+    for name, field, kind in zip(Identity._fields, identity, wanted, strict=True):
+        if not isinstance(field, kind):
+            raise ValueError(f"malformed identity: {name} is a {type(field).__name__}")
     for name, value in identity.arguments.items():
         if not isinstance(value, str | int | float | None):
             raise ValueError(f"malformed identity: argument {name[:TEXT_LIMIT]!r}")
     return identity
+
+
+def _start(fields: Any) -> EngineInstants | None:
+    if fields is None:
+        return None
+    if len(fields) != len(EngineInstants._fields):
+        raise ValueError(f"malformed identity: start has {len(fields)} values")
+    process, executor, loaded, ready, worker = fields
+    instants = (process, executor, loaded, ready)
+    if worker is not None and len(worker) != len(WorkerStart._fields):
+        raise ValueError(f"malformed identity: start has {len(worker)} times of a worker")
+    slowest = None if worker is None else WorkerStart(*worker)
+    if not all(map(_is_number, (*instants, *(slowest or ())))):
+        raise ValueError("malformed identity: start has a value that is no number")
+    return EngineInstants(*instants, slowest)
 
 
 def _is_number(value: Any) -> bool:

@@ -33,6 +33,7 @@ from tailspan_vllm.engine_core.step_model import Work
 from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerprint
 from tailspan_vllm.engine_state.hardware import machine_of
 from tailspan_vllm.request.parts import KvLoad
+from tailspan_vllm.start_up import hooks as start_hooks
 
 CATCH_UP_S = 0.1
 """Interval at which ended steps are added to the ledger, accounts of ended requests are computed,
@@ -431,6 +432,7 @@ class EngineObserver:
                 arguments=arguments,
                 process=os.getpid(),
                 machine=machine,
+                start=start_hooks.RECORD.instants(),
             )
         )
 

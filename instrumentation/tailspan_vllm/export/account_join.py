@@ -16,6 +16,7 @@ from tailspan_vllm.engine_core.step_ledger import Account
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.request.prefix_ladder import LadderKey
 from tailspan_vllm.request.record import RequestRecord
+from tailspan_vllm.start_up.instants import EngineInstants
 
 KEPT = 32768
 """Maximum number of accounts that wait for their record, including accounts of other API servers'
@@ -173,6 +174,11 @@ class AccountJoin:
         """Return the process id of an engine, or None until its identity has arrived."""
         identity = self._identities.get(engine)
         return None if identity is None else identity.process
+
+    def start_of(self, engine: int) -> EngineInstants | None:
+        """Return the instants of an engine's start, or None if they are unknown."""
+        identity = self._identities.get(engine)
+        return None if identity is None else identity.start
 
     def add_sample(self, state: EngineState) -> None:
         """Add an engine's own totals and step model to its state."""

@@ -18,6 +18,7 @@ from tailspan_vllm.export.account_join import AccountJoin
 from tailspan_vllm.export.span_queue import FAILED, Drops, SpanQueue
 from tailspan_vllm.otlp.encoder import encode_span
 from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.otlp.start_span import start_span
 from tailspan_vllm.request.in_flight import InFlight, LastStep
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import BuildRecord
@@ -50,6 +51,10 @@ class Reader:
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
         self.in_flight: Callable[[], InFlight | None] = lambda: None
         """Returns the requests in flight, or None if this process does not capture them."""
+        self.served: float | None = None
+        """When the HTTP server was ready, in monotonic seconds; None without an HTTP server."""
+        self._started: set[int] = set()
+        """The engines whose starts are reported."""
         self._last_step = LastStep()
         self._join = join
         self._drops = drops
@@ -113,6 +118,21 @@ class Reader:
             self._drops.add(1, FAILED)
         else:
             queue.add(span)
+
+    @guard.harmless("report_starts")
+    def report_starts(self, queue: SpanQueue) -> None:
+        """Queue a span of each engine's start, once the engine core has reported its part.
+
+        It does so at its first step, so an HTTP server is ready by then.
+        """
+        for state in self.engines.values():
+            instants = self._join.start_of(state.engine)
+            if instants is None or state.engine in self._started:
+                continue
+            self._started.add(state.engine)
+            span = start_span(state, instants, self.served, os.environ)
+            if span is not None:
+                queue.add(encode_span(span))
 
     @guard.harmless("look_at_engines")
     def look_at_engines(self, sampled: bool) -> None:

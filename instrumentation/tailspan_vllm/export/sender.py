@@ -121,6 +121,10 @@ class Sender:
             self._port = port
         self._named.set()
 
+    def serves(self) -> None:
+        """Record that the HTTP server is ready."""
+        self._reader.served = self._reader.served or time.monotonic()
+
     def start(self) -> None:
         """Start the threads, or restart threads that have ended."""
         self._reading.ensure()
@@ -186,6 +190,8 @@ class Sender:
                     due = now + tick_s
                     self._reader.look_at_engines(self._settings.metrics)
                 self._reader.complete((self._served, self._refused), closing)
+                if self._settings.enabled and self._settings.spans:
+                    self._reader.report_starts(self._served)
                 self._sending.ensure()
                 rounds += 1
                 if rounds == 1 or len(self._served.spans) >= batch_limit:

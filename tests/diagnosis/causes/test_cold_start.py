@@ -3,10 +3,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from diagnosis.evidence.start_parts import LEVERS, WORDS, largest_part
 from diagnosis.explanation import Verdict
 from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
 from diagnosis.question import Span
+from telemetry.cold_starts import PARTS
+from tests.cold_starts import cold_start
 from tests.diagnosis.making import (
     ALPHA_S,
     S,
@@ -102,3 +105,37 @@ def test_load_moved_to_another_server_is_attributed_to_the_start() -> None:
     found = shares(asked(held, servers=replace(engines, starts=starts), window=FIVE_MINUTES))
     assert found["cold_start"] > 0.2
     assert "replica_imbalance" not in found
+
+
+def test_the_largest_part_of_the_start_is_named_with_its_seconds_and_its_lever() -> None:
+    known = servers(START_S)
+    begun = cold_start(
+        at_unix_ns=(START_S - 55) * S,
+        replica="r0",
+    )
+    elsewhere = replace(begun, replica="r1", weights_s=1_000.0, length_s=1_036.0)
+    with_parts = replace(known, cold_starts=[begun, elsewhere])
+    first = first_cause(
+        asked(queued_at(START_S), servers=with_parts, window=FIVE_MINUTES), "cold_start", 0.9
+    )
+    assert evidence(first, "seconds until the started server was ready") == (None, 56.0)
+    assert evidence(first, "seconds of its largest part, the weights") == (None, 20.0)
+    assert first.levers[0].flag == "--load-format runai_streamer"
+    assert "the weights took 20 s of the start's 56 s" in first.levers[0].action
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_has_a_lever_and_a_name(part: str) -> None:
+    assert LEVERS[part]
+    assert WORDS[part]
+    assert largest_part(cold_start(parts={part: 3.0})) == (part, 3.0)
+
+
+def test_a_start_without_parts_has_the_general_levers() -> None:
+    known = replace(
+        servers(START_S),
+        cold_starts=[cold_start(parts={}, at_unix_ns=START_S * S, replica="r0")],
+    )
+    first = asked(queued_at(START_S), servers=known, window=FIVE_MINUTES).causes[0]
+    assert first.id == "cold_start"
+    assert first.levers[0].flag is None

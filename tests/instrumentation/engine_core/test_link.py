@@ -1,3 +1,4 @@
+import json
 import os
 import secrets
 import socket
@@ -6,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import fields
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,6 +41,7 @@ from tailspan_vllm.names import LONGEST_STEP, RUNNING, STEPS
 from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.text_limits import bounded_id
+from tailspan_vllm.start_up.instants import EngineInstants, WorkerStart
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")
 
@@ -524,3 +527,31 @@ def test_engine_state_arrives_without_a_stat_logger(token: str, engine: EngineEn
             front.read()
             front.add_sample(state)
             assert state.gauges[RUNNING] == running
+
+
+START = EngineInstants(8.0, 15.0, 30.0, 47.0, WorkerStart(2.0, 12.0, 9.0, 5.0))
+
+
+@pytest.mark.parametrize("start", [START, START._replace(worker=None), None])
+def test_an_identity_contains_the_start(start: EngineInstants | None) -> None:
+    identity = IDENTITY._replace(start=start)
+    assert decode(encode_identity(identity)) == identity
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        [1, 2, 3],
+        [1, 2, 3, 4, [1, 2, 3]],
+        [1, 2, 3, 4, 5],
+        ["1", 2, 3, 4, None],
+        [1, 2, 3, float("nan"), None],
+        [1, 2, 3, 4, [1, 2, 3, None]],
+        {"process": 1},
+        7,
+    ],
+)
+def test_a_malformed_start_is_refused(start: Any) -> None:
+    fields = [*IDENTITY[:-1], start]
+    with pytest.raises(ValueError, match="malformed"):
+        decode(b"I" + json.dumps(fields).encode())

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from tailspan_vllm import names
 from tailspan_vllm.engine_core.link import EngineEnd
-from tailspan_vllm.engine_core.link_messages import encode_account
+from tailspan_vllm.engine_core.link_messages import Identity, encode_account, encode_identity
 from tailspan_vllm.engine_core.step_ledger import Account
+from tailspan_vllm.engine_state.hardware import UNKNOWN
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.export import reader
 from tailspan_vllm.export.account_join import AccountJoin
@@ -17,6 +18,8 @@ from tailspan_vllm.request.exchange import Flight
 from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.parts import Parts
 from tailspan_vllm.request.record import RequestRecord
+from tailspan_vllm.start_up.instants import EngineInstants, WorkerStart
+from tailspan_vllm.start_up.process import START_VARIABLE
 
 PARTS = Parts(0.1, 0.0, 0.0, 0.0, 0.0)
 ACCOUNT = Account(1.0, 2.0, 3.0, PARTS, PARTS, 0.02)
@@ -137,3 +140,40 @@ def test_each_sample_reports_the_requests_in_flight() -> None:
     reader.look_at_engines(sampled=True)
     assert reader.samples[-1].state.gauges[names.IN_FLIGHT] == 0
     assert names.LAST_STEP_AGE not in reader.samples[-1].state.gauges
+
+
+START = EngineInstants(108.0, 115.0, 130.0, 147.0, WorkerStart(2.0, 12.0, 9.0, 5.0))
+
+
+def test_a_start_is_reported_once_when_its_instants_have_arrived(
+    engine: EngineEnd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(START_VARIABLE, "100.0 106.0 1763600000000000000")
+    found = Waiting()
+    found.reader.served = 148.0
+    found.reader.engines[0] = EngineState(0, 0)
+    found.reader.report_starts(found.backlog)
+    assert not found.backlog.spans
+    identity = Identity(0, 1, "m", "c", "0.32.0", {}, 7, UNKNOWN, START)
+    engine.greeting = encode_identity(identity)
+    found.reader.read_link()
+    engine.flush()
+    found.reader.read_link()
+    found.reader.report_starts(found.backlog)
+    found.reader.report_starts(found.backlog)
+    (span,) = found.backlog.spans
+    assert names.START_WEIGHTS.encode() in span
+
+
+def test_a_start_without_its_instants_is_not_reported(
+    engine: EngineEnd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(START_VARIABLE, raising=False)
+    found = Waiting()
+    found.reader.engines[0] = EngineState(0, 0)
+    engine.greeting = encode_identity(Identity(0, 1, "m", "c", "0.32.0", {}, 7, UNKNOWN, START))
+    found.reader.read_link()
+    engine.flush()
+    found.reader.read_link()
+    found.reader.report_starts(found.backlog)
+    assert not found.backlog.spans

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from tailspan_vllm.engine_state.config_fingerprint import _ARGUMENTS
 from tailspan_vllm.plugin import TESTED
+from tailspan_vllm.start_up.hooks import _TIMED
 
 from collector.normalise.engine_spans import VLLM
 from collector.scrape.engine_series import NAMES
@@ -118,6 +119,9 @@ _OURS = {
     "_finish_request": "finish",
     "update_from_events": "events",
     "record_admission_rejection": "refused",
+    "_initialize_kv_caches": "kv_caches",
+    "init_device": "device",
+    **dict.fromkeys(_TIMED, "timed"),
 }
 """The name of the plugin's function that wraps the vLLM function, if the names differ."""
 

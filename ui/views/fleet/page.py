@@ -16,7 +16,7 @@ from ui.frame.view import View
 from ui.kit import data_sources, wording
 from ui.kit.replica_measures import MEASURES
 from ui.kit.sections import chapter
-from ui.views.fleet import charts, roofline, table, words
+from ui.views.fleet import charts, roofline, starts, table, words
 from ui.views.fleet.read import Reading, read_fleet
 from ui.views.fleet.replicas import Replica
 
@@ -97,6 +97,8 @@ def _replicas(context: Context, found: Reading) -> None:
     _one_measure(context, found)
     with chapter("Bottleneck", BOUND_HELP):
         st.html(roofline.as_html(found.bounds))
+    with chapter("Starts", starts.HELP):
+        st.html(starts.as_html(found.starts, zone))
     with chapter("Configuration", CONFIG_HELP):
         st.html(words.configurations(found.configs))
 

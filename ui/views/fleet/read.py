@@ -10,12 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
+from analysis.starts import StartsQuestion, answer_starts
 from diagnosis.inputs.arrow import requests_of, samples_of
 from roofline.peakfile import peaks_in_force
 from store.alerting.incidents import IncidentRow, read_overlapping
 from store.columns.downsampled import Downsampled, engine_samples, gpu_samples, requests
 from store.queries import SAMPLE_LABELS, Window, newest_unix_ns
+from store.replicas.cold_starts import cold_starts_between
 from store.replicas.engine_starts import in_force, starts_between
+from store.retention import KEEP_ROWS_NS
 from telemetry.requests import Source
 from telemetry.starts import EngineStart
 from ui.kit.columns import FloatArray, IntArray, instants
@@ -26,8 +29,11 @@ from ui.views.fleet import grid, roofline
 from ui.views.fleet.configs import Group
 from ui.views.fleet.replicas import Facts, Fleet, fleet, imbalance_of, traffic_of
 from ui.views.fleet.roofline import Bound
+from ui.views.fleet.starts import Starts, shown_starts
 
 MOST_BINS: Final = 96
+FIRST_OF: Final = 4
+"""Number of starts in the range whose first requests are examined; each needs one query."""
 ENGINE_COLUMNS: Final = (*grid.ENGINE_COLUMNS, *roofline.ENGINE_COLUMNS)
 GPU_COLUMNS: Final = (*grid.GPU_COLUMNS, *roofline.GPU_COLUMNS)
 REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "ttft_s", "streamed")
@@ -49,6 +55,7 @@ class Reading:
     scraped_replicas: int
     has_gpus: bool
     bounds: Sequence[Bound]
+    starts: Starts
     unheeded: Sequence[str]
     """Labels of the active filters that apply only to requests, not to engines."""
     incident: IncidentRow | None
@@ -68,6 +75,7 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Rea
             starts_between(engine, window.from_unix_ns, window.to_unix_ns),
             in_force(engine, window.to_unix_ns),
         )
+        brought_up = _starts(engine, window, of_gpu)
         newest = newest_unix_ns(engine)
         pretended = is_simulated(engine, window)
         incidents = read_overlapping(
@@ -86,9 +94,19 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Rea
         _scraped(samples.table),
         gpus.table.num_rows > 0,
         roofline.bounds(samples.table, gpus.table, starts[2], peaks_in_force(os.environ)),
+        brought_up,
         [label for label in equals if label not in of_engine],
         incidents[-1] if incidents else None,
     )
+
+
+def _starts(engine: Engine, window: Window, equals: Mapping[str, str]) -> Starts:
+    since = max(window.to_unix_ns - KEEP_ROWS_NS, 0)
+    known = cold_starts_between(engine, since, window.to_unix_ns)
+    if (replica := equals.get("replica")) is not None:
+        known = [each for each in known if each.replica == replica]
+    newest = answer_starts(engine, StartsQuestion(window, equals, FIRST_OF)).starts
+    return Starts(shown_starts(known, window.from_unix_ns), newest)
 
 
 def _fleet(

@@ -55,7 +55,7 @@ def _explained(engine: Engine, question: Question, objectives: Sequence[Objectiv
     found = with_unfinished_requests(engine, found, windows)
     return explain(
         requests_of(found.requests),
-        servers_of(found.engines, found.gpus, found.starts),
+        servers_of(found.engines, found.gpus, found.starts, found.cold_starts),
         question,
         thresholds(objectives, question.metric),
     )

@@ -220,7 +220,7 @@ def read_material(
             known,
             {each.name: each for each in expanded(engine, burned)},
             requests,
-            servers_of(found.engines, found.gpus, found.starts),
+            servers_of(found.engines, found.gpus, found.starts, found.cold_starts),
             newest_unix_ns(engine),
             is_simulated(engine, window) or is_simulated(engine, against),
             found.samples_every_s,

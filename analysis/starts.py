@@ -1,0 +1,158 @@
+"""Divide the starts of engines into parts, and find the first requests that the starts slowed down.
+
+The parts of a start sum to the time until the server was ready. After that, the first request of
+each shape can still be slow, because kernels are compiled when they are first used. This time is
+not a part of the start; it is a request's.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Engine
+
+from diagnosis.evidence.start_parts import LEVERS, WORDS, largest_part
+from diagnosis.inputs.requests import FloatArray, IntArray
+from store.queries import Window, request_table
+from store.replicas.cold_starts import cold_starts_between
+from telemetry.cold_starts import ColdStart
+
+LABELS: Final = ("replica", "model", "region")
+MOST_LISTED: Final = 20
+"""Maximum number of starts in an answer; the newest. A crash loop has many."""
+FIRST_NS: Final = 600 * 10**9
+"""Requests of the first ten minutes are compared with the first of their shape."""
+MOST_REQUESTS: Final = 5_000
+"""Maximum number of requests of a start that are read; the first ones."""
+LATER: Final = 19
+"""Required number of later requests of the same shape. The first of 20 equal requests is the
+slowest by chance with a probability of 1 in 20.
+"""
+_COLUMNS: Final = (
+    *("received_unix_ns", "engine", "prompt_tokens", "cached_tokens", "prefill_s"),
+    *("prefill_others_prefill_s", "prefill_others_decode_s", "prefill_preempted_s"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartsQuestion:
+    """The starts that ended in a window, the labels that select them, and how many to list."""
+
+    window: Window
+    where: Mapping[str, str | None] = field(default_factory=dict)
+    most: int = MOST_LISTED
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRequest:
+    """The first request of a shape, which was slower than all later ones of its shape.
+
+    Attributes:
+        from_tokens: the shape has at least this many prompt tokens to compute.
+        to_tokens: the shape has fewer than this.
+        prefill_s: the prefill of the first request, without the work of other requests.
+        usual_s: the median of the later requests.
+        later: their number.
+    """
+
+    from_tokens: int
+    to_tokens: int
+    prefill_s: float
+    usual_s: float
+    later: int
+
+    @property
+    def excess_s(self) -> float:
+        """Return the time that the first request took longer than usual."""
+        return self.prefill_s - self.usual_s
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start, and the shapes whose first request was slow."""
+
+    cold_start: ColdStart
+    first_requests: Sequence[FirstRequest]
+    compared: int
+    """Number of shapes with enough requests to compare."""
+
+    @property
+    def advice(self) -> str | None:
+        """Return a sentence with the largest part and an action, or None without parts."""
+        found = largest_part(self.cold_start)
+        if found is None:
+            return None
+        part, part_s = found
+        lever = LEVERS[part][0]
+        flag = f", {lever.flag}" if lever.flag else ""
+        return f"{WORDS[part]} took longest ({part_s:.3g} s). Try: {lever.action}{flag}."
+
+
+@dataclass(frozen=True, slots=True)
+class StartsAnswer:
+    """The newest starts of a window, in order of time, and the number of all."""
+
+    window: Window
+    starts: Sequence[Start]
+    number: int
+
+
+def answer_starts(engine: Engine, question: StartsQuestion) -> StartsAnswer:
+    """Return the starts of a window with their parts and slow first requests."""
+    window = question.window
+    found = [
+        each
+        for each in cold_starts_between(engine, window.from_unix_ns, window.to_unix_ns)
+        if all(getattr(each, name) == value for name, value in question.where.items())
+    ]
+    listed = found[-question.most :]
+    return StartsAnswer(window, [_start(engine, each) for each in listed], len(found))
+
+
+def _start(engine: Engine, start: ColdStart) -> Start:
+    ready_ns = start.ready_unix_ns
+    table = request_table(
+        engine,
+        Window(ready_ns, ready_ns + FIRST_NS),
+        equals={"replica": start.replica},
+        columns=_COLUMNS,
+        limit=MOST_REQUESTS,
+    )
+    columns = {
+        name: np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=np.float64)
+        for name in _COLUMNS[1:]
+    }
+    known_engine = columns["engine"]
+    mine = np.isnan(known_engine) | (known_engine == start.engine)
+    others = sum(np.nan_to_num(columns[name]) for name in _COLUMNS[-3:])
+    tokens = columns["prompt_tokens"] - np.nan_to_num(columns["cached_tokens"])
+    own_s = columns["prefill_s"] - others
+    known = mine & np.isfinite(tokens) & (tokens >= 1) & np.isfinite(own_s)
+    first, compared = slow_first_requests(
+        np.floor(np.log2(tokens[known])).astype(np.int64), own_s[known]
+    )
+    return Start(start, first, compared)
+
+
+def slow_first_requests(shapes: IntArray, prefill_s: FloatArray) -> tuple[list[FirstRequest], int]:
+    """Return the shapes whose first request was the slowest, and the number of compared shapes.
+
+    Args:
+        shapes: (n,) the power of two below each request's computed prompt tokens, in order of
+            receipt.
+        prefill_s: (n,) each request's prefill without the work of other requests.
+    """
+    by_shape: dict[int, list[float]] = defaultdict(list)
+    for shape, seconds in zip(shapes.tolist(), prefill_s.tolist(), strict=True):
+        by_shape[shape].append(seconds)
+    found, compared = [], 0
+    for shape, (first_s, *later_s) in sorted(by_shape.items()):
+        if len(later_s) < LATER:
+            continue
+        compared += 1
+        if first_s > max(later_s):
+            usual_s = float(np.median(later_s))
+            found.append(FirstRequest(2**shape, 2 ** (shape + 1), first_s, usual_s, len(later_s)))
+    return found, compared

@@ -1,0 +1,96 @@
+"""`tailspan starts`: the parts of engine starts."""
+
+import json
+from typing import Any
+
+import click
+
+from analysis.starts import LABELS, MOST_LISTED, Start, StartsQuestion, answer_starts
+from cli.options.question import ask
+from cli.options.settings import config_option
+from cli.options.shared import database_option, format_option, time_options
+from cli.render import starts as starts_text
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan starts --last 24h
+  tailspan starts --last 7d --where replica=chat-0
+  tailspan starts --last 24h --format json
+"""
+)
+@time_options
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="LABEL=VALUE",
+    help=f"Select starts with this label value. May be repeated. Labels: {', '.join(LABELS)}.",
+)
+@format_option("Text, or one JSON object.")
+@database_option
+@config_option
+def starts(
+    last: str | None,
+    start: str | None,
+    end: str | None,
+    where: tuple[str, ...],
+    form: str,
+    database: str | None,
+) -> None:
+    """Show how long each engine took to start, in parts that sum to the whole.
+
+    A start lasts from the start of the server's first process until the server was ready. The
+    plugin in vLLM measures the parts and sends them after the engine's first step. The command
+    names the largest part of the longest start, and an action that shortens it.
+
+    After the start, the first request of each shape can be slow, because kernels are compiled when
+    they are first used. The command lists the shapes whose first request was slower than all of at
+    least 19 later requests of the same shape. A shape is a range of prompt tokens to compute.
+    """
+    asked = ask(last, start, end, where, database, LABELS)
+    found = answer_starts(asked.engine, StartsQuestion(asked.window, asked.equals))
+    if form == "json":
+        told = {
+            "from": found.window.from_unix_ns / 1e9,
+            "to": found.window.to_unix_ns / 1e9,
+            "number": found.number,
+            "most_listed": MOST_LISTED,
+            "starts": [as_json(each) for each in found.starts],
+        }
+        click.echo(json.dumps(told, allow_nan=False))
+    elif not found.starts:
+        click.echo(starts_text.nothing(found.window), err=True)
+    else:
+        for line in starts_text.lines(found):
+            click.echo(line)
+
+
+def as_json(start: Start) -> dict[str, Any]:
+    """Return a start as a JSON object, with null for unknown values."""
+    cold = start.cold_start
+    return {
+        "replica": cold.replica,
+        "engine": cold.engine,
+        "model": cold.model,
+        "region": cold.region,
+        "version": cold.version,
+        "config": cold.config,
+        "began": cold.at_unix_ns / 1e9,
+        "ready": cold.ready_unix_ns / 1e9,
+        "seconds": cold.length_s,
+        "parts_s": cold.parts_s,
+        "advice": start.advice,
+        "shapes_compared": start.compared,
+        "slow_first_requests": [
+            {
+                "from_tokens": each.from_tokens,
+                "to_tokens": each.to_tokens,
+                "prefill_s": each.prefill_s,
+                "usual_s": each.usual_s,
+                "later_requests": each.later,
+            }
+            for each in start.first_requests
+        ],
+        "simulated": cold.simulated,
+    }

@@ -1,0 +1,63 @@
+"""Format the parts of engine starts as text."""
+
+from collections.abc import Iterator
+
+from analysis.starts import Start, StartsAnswer
+from cli.render import text
+from store.queries import Window
+from telemetry import time_text
+from telemetry.cold_starts import PARTS
+
+
+def lines(found: StartsAnswer) -> Iterator[str]:
+    """Yield the lines of the text. The answer has starts."""
+    if any(each.cold_start.simulated for each in found.starts):
+        yield "simulated data"
+        yield ""
+    yield f"Starts of engines, {text.span(found.window)}"
+    if len(found.starts) < found.number:
+        yield f"the newest {len(found.starts):,} of {found.number:,} starts"
+    yield ""
+    shown = [
+        part for part in PARTS if any(part in each.cold_start.parts_s for each in found.starts)
+    ]
+    header = ["replica", "engine", "ready (UTC)", *(part.replace("_", " ") for part in shown)]
+    rows = [
+        [
+            text.label(each.cold_start.replica),
+            text.count(each.cold_start.engine),
+            time_text.moment(each.cold_start.ready_unix_ns),
+            *(text.seconds(each.cold_start.parts_s.get(part)) for part in shown),
+            text.seconds(each.cold_start.length_s),
+        ]
+        for each in found.starts
+    ]
+    yield from text.table([*header, "sum"], rows, left=1)
+    yield ""
+    longest = max(found.starts, key=lambda each: each.cold_start.length_s)
+    if longest.advice is not None:
+        yield f"Longest start, {_name(longest)}: {longest.advice}"
+    for each in found.starts:
+        yield from _slow_first_requests(each)
+
+
+def nothing(window: Window) -> str:
+    """Return why there is nothing to show."""
+    return (
+        f"No engine reported the parts of a start {text.span(window)}. The plugin in vLLM sends"
+        " them after the engine's first request."
+    )
+
+
+def _name(start: Start) -> str:
+    return f"{text.label(start.cold_start.replica)}, engine {start.cold_start.engine}"
+
+
+def _slow_first_requests(start: Start) -> Iterator[str]:
+    ready = time_text.moment(start.cold_start.ready_unix_ns)
+    for each in start.first_requests:
+        yield (
+            f"{_name(start)}, ready {ready}: the first request with {each.from_tokens:,} to"
+            f" {each.to_tokens - 1:,} tokens to compute took {text.seconds(each.excess_s)} longer"
+            f" than the {each.later:,} after it ({text.seconds(each.usual_s)})."
+        )

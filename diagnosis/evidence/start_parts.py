@@ -1,0 +1,61 @@
+"""The parts of a server's start in words, and the actions that shorten each part.
+
+Pure. Sources of the flags: vLLM's documentation of `--load-format`, `--kv-cache-memory-bytes`,
+`--cudagraph-capture-sizes` and `VLLM_CACHE_ROOT`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from diagnosis.claim import Lever
+from telemetry.cold_starts import ColdStart
+
+WORDS: Final[Mapping[str, str]] = {
+    "imports": "Python's imports",
+    "config": "the configuration",
+    "engine_process": "the engine's process",
+    "workers": "the worker processes",
+    "device": "the device",
+    "weights": "the weights",
+    "unsplit": "loading and warm-up, not split",
+    "compile": "compilation",
+    "kv_cache": "the KV cache",
+    "warm_up": "warm-up and CUDA graphs",
+    "server": "the HTTP server",
+}
+"""Each part's name in a sentence such as "the largest part is …"."""
+
+_DISK: Final = Lever("keep the image and Python's files on a local disk, and pull the image early")
+_SPARE: Final = Lever("keep a warm spare server, because this part cannot be skipped")
+
+LEVERS: Final[Mapping[str, Sequence[Lever]]] = {
+    "imports": (_DISK,),
+    "config": (
+        Lever("read the model from a local folder, without asking a model hub", "HF_HUB_OFFLINE=1"),
+    ),
+    "engine_process": (_DISK,),
+    "workers": (_DISK,),
+    "device": (_SPARE,),
+    "weights": (
+        Lever("stream the weights, or keep them on a local disk", "--load-format runai_streamer"),
+        Lever("read the weights straight to the GPU", "--load-format fastsafetensors"),
+    ),
+    "unsplit": (_SPARE,),
+    "compile": (
+        Lever("keep the compile cache on a volume that outlives the server", "VLLM_CACHE_ROOT"),
+        Lever("start without compilation, which makes each step slower", "--enforce-eager"),
+    ),
+    "kv_cache": (
+        Lever("set the size of the KV cache instead of measuring it", "--kv-cache-memory-bytes"),
+    ),
+    "warm_up": (
+        Lever("capture CUDA graphs for fewer batch sizes", "--cudagraph-capture-sizes"),
+        Lever("start without CUDA graphs, which makes each step slower", "--enforce-eager"),
+    ),
+    "server": (_SPARE,),
+}
+
+
+def largest_part(start: ColdStart) -> tuple[str, float] | None:
+    """Return the name and the seconds of a start's longest part, or None without parts."""
+    return max(start.parts_s.items(), key=lambda part: part[1], default=None)

@@ -1,0 +1,82 @@
+"""Converts the start of an engine to an OpenTelemetry span. Each start has one span.
+
+Several API servers report the same start. Their spans have the same ids, which are derived from the
+link's token, so the receiver keeps one of them.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanContext, TraceFlags
+
+from tailspan_vllm import names
+from tailspan_vllm.engine_core.link import TOKEN_VARIABLE
+from tailspan_vllm.engine_state.hardware import MOST_LOADING_S
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.otlp.request_span import SCOPE
+from tailspan_vllm.start_up.instants import EngineInstants
+from tailspan_vllm.start_up.parts import parts_of
+from tailspan_vllm.start_up.process import first_process
+
+_NO_RESOURCE: Final = Resource({})
+
+
+def start_span(
+    state: EngineState,
+    engine: EngineInstants,
+    served: float | None,
+    environ: Mapping[str, str],
+) -> ReadableSpan | None:
+    """Return the span of an engine's start, or None if its parts are unknown.
+
+    Args:
+        state: the engine.
+        engine: the instants of the engine core's start.
+        served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
+        environ: contains the start of the first process, and the link's token.
+    """
+    first = first_process(environ)
+    parts = None if first is None else parts_of(first, engine, served)
+    if first is None or parts is None or sum(parts.values()) > MOST_LOADING_S:
+        return None
+    seed = f"{environ.get(TOKEN_VARIABLE, '')} {first.began_unix_ns} {state.engine}"
+    return span_of_parts(state, parts, first.began_unix_ns, seed)
+
+
+def span_of_parts(
+    state: EngineState, parts: Mapping[str, float], began_unix_ns: int, seed: str
+) -> ReadableSpan:
+    """Return the span of a start with these parts, in seconds by attribute name.
+
+    Args:
+        state: the engine.
+        parts: the parts, which sum to the span.
+        began_unix_ns: when the first process began.
+        seed: determines the ids.
+    """
+    given: dict[str, Any] = {
+        names.PROVIDER_NAME: names.PROVIDER_VLLM,
+        names.ENGINE: state.engine,
+        names.REQUEST_MODEL: state.model,
+        names.CONFIG: state.config,
+        names.ENGINE_VERSION: state.version,
+        **parts,
+    }
+    digest = hashlib.sha256(seed.encode()).digest()
+    return ReadableSpan(
+        names.START,
+        context=SpanContext(
+            int.from_bytes(digest[:16], "big"),
+            int.from_bytes(digest[16:24], "big"),
+            is_remote=False,
+            trace_flags=TraceFlags(TraceFlags.SAMPLED),
+        ),
+        resource=_NO_RESOURCE,
+        attributes={name: value for name, value in given.items() if value is not None},
+        start_time=began_unix_ns,
+        end_time=began_unix_ns + round(sum(parts.values()) * 1e9),
+        instrumentation_scope=SCOPE,
+    )

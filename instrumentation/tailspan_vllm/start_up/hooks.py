@@ -1,0 +1,178 @@
+"""The hooks that time a start: wrappers around three methods of the engine core and its workers.
+
+Each of them runs once per start. The methods are private to vLLM, so their presence is checked.
+Without one of them, the start's parts stay unknown, and one log line names the method.
+
+Source: vllm/v1/engine/core.py, vllm/v1/executor/abstract.py, vllm/v1/worker/worker_base.py and
+gpu_worker.py, 0.12 to 0.33.
+"""
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tailspan_vllm import guard
+from tailspan_vllm.guard import Arguments, Keywords
+from tailspan_vllm.start_up.instants import StartRecord, WorkerStart
+from tailspan_vllm.start_up.process import this_process_began
+from tailspan_vllm.start_up.worker_reports import WorkerReports, send_report
+
+RECORD = StartRecord()
+"""The start of the engine core in this process."""
+
+WORKER_PROCESSES = ("VllmWorker", "Worker", "RayWorker")
+_TIMED = ("load_model", "determine_available_memory", "compile_or_warm_up_model")
+
+
+def install(token: str) -> list[str]:
+    """Wrap the methods of vLLM. Return the names of the methods that this vLLM lacks."""
+    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.executor.abstract import Executor
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    return install_on(Executor, EngineCore, WorkerWrapperBase, token, RECORD)
+
+
+def install_in_worker(token: str) -> list[str]:
+    """Wrap the method of vLLM that runs in a worker process. See `install`."""
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    return install_on(None, None, WorkerWrapperBase, token, RECORD)
+
+
+def install_on(
+    executor: Any, engine_core: Any, worker: Any, token: str, record: StartRecord
+) -> list[str]:
+    """Wrap the methods of these classes; None for a class that does not run in this process."""
+    hooks = _StartHooks(token, record)
+    missing: list[str] = []
+    for owner, name, wrap in (
+        (executor, "__init__", hooks.executor),
+        (engine_core, "_initialize_kv_caches", hooks.kv_caches),
+        (worker, "init_device", hooks.device),
+    ):
+        if owner is None:
+            continue
+        original = getattr(owner, name, None)
+        if callable(original):
+            setattr(owner, name, wrap(original))
+        else:
+            missing.append(f"{owner.__name__}.{name}")
+    return missing
+
+
+class _StartHooks:
+    def __init__(self, token: str, record: StartRecord) -> None:
+        self._token = token
+        self._record = record
+        self._reports: WorkerReports | None = None
+        self._hooks = guard.Hooks("parts of a start")
+
+    def executor(self, original: Any) -> Any:
+        """Wrap the executor's `__init__`, which starts the workers and loads the weights."""
+
+        def before(args: Arguments, kwargs: Keywords) -> None:
+            record = self._record
+            record.executor, record.process = time.monotonic(), this_process_began()
+            if sys.platform == "linux":
+                self._reports = WorkerReports(self._token)
+
+        def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
+            self._record.loaded = time.monotonic()
+
+        return self._hooks.around(original, "start_executor", before=before, after=after)
+
+    def kv_caches(self, original: Any) -> Any:
+        """Wrap `_initialize_kv_caches`, which sizes the KV cache, compiles and warms up."""
+
+        def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
+            if self._record.ready is not None:
+                return  # a second call is not the start
+            self._record.ready = time.monotonic()
+            reports, self._reports = self._reports, None
+            for report in reports.read() if reports is not None else ():
+                self._record.add(report)
+
+        return self._hooks.around(original, "start_kv_caches", after=after)
+
+    def device(self, original: Any) -> Any:
+        """Wrap the worker's `init_device`, and time the methods that follow it."""
+
+        def before(args: Arguments, kwargs: Keywords) -> float:
+            return time.monotonic()
+
+        def after(at: float, result: Any, args: Arguments, kwargs: Keywords) -> None:
+            worker = getattr(args[0], "worker", None)
+            if worker is not None and not guard.missing(worker, _TIMED):
+                _TimedWorker(worker, time.monotonic() - at, self._worker_is_ready, self._hooks)
+
+        return self._hooks.around(original, "start_device", before=before, after=after)
+
+    def _worker_is_ready(self, report: WorkerStart) -> None:
+        if multiprocessing.current_process().name.startswith(WORKER_PROCESSES):
+            send_report(self._token, report)
+        else:
+            self._record.add(report)
+
+
+class _TimedWorker:
+    """Times three methods of one worker, and removes its wrappers when the worker is ready."""
+
+    def __init__(
+        self,
+        worker: Any,
+        device_s: float,
+        ready: Callable[[WorkerStart], None],
+        hooks: guard.Hooks,
+    ) -> None:
+        self._worker = worker
+        self._ready = ready
+        self._seconds = dict.fromkeys(_TIMED, 0.0)
+        self._compiling = dict.fromkeys(_TIMED, 0.0)
+        self._device_s = device_s
+        for name in _TIMED:
+            setattr(worker, name, self._timed(name, hooks))
+
+    def _timed(self, name: str, hooks: guard.Hooks) -> Any:
+        def before(args: Arguments, kwargs: Keywords) -> tuple[float, float]:
+            return time.monotonic(), compile_s(self._worker)
+
+        def after(began: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
+            self._seconds[name] += time.monotonic() - began[0]
+            self._compiling[name] += max(0.0, compile_s(self._worker) - began[1])
+            if name == "compile_or_warm_up_model":
+                self._finish()
+
+        return hooks.around(
+            getattr(self._worker, name), f"start_{name}", before=before, after=after
+        )
+
+    def _finish(self) -> None:
+        for name in _TIMED:
+            delattr(self._worker, name)
+        _load, profile, warm = _TIMED
+        self._ready(
+            WorkerStart(
+                self._device_s,
+                self._seconds["load_model"],
+                self._compiling[profile] + self._compiling[warm],
+                max(0.0, self._seconds[warm] - self._compiling[warm]),
+            )
+        )
+
+
+def compile_s(worker: Any) -> float:
+    """Return the seconds that this process has spent in torch.compile so far.
+
+    vLLM counts them if it drives the compilation itself (the default on a GPU). Otherwise, as on a
+    CPU, the longest of torch's own timers is used. The timers are nested, so the longest contains
+    the others.
+    """
+    config = worker.vllm_config.compilation_config
+    counted = float(getattr(config, "compilation_time", 0.0))
+    counted += float(getattr(config, "encoder_compilation_time", 0.0))
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    timers = getattr(dynamo, "compilation_time_metrics", None) or {}
+    return max(counted, *map(sum, timers.values()), 0.0)

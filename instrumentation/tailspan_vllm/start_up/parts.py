@@ -1,0 +1,56 @@
+"""Divides the time from the start of the first process until the server was ready. Pure.
+
+The parts sum to the whole: they are the gaps between ascending instants, and the workers' times
+divide two of the gaps.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tailspan_vllm import names
+from tailspan_vllm.start_up.instants import EngineInstants, WorkerStart
+from tailspan_vllm.start_up.process import FirstProcess
+
+
+def parts_of(
+    first: FirstProcess, engine: EngineInstants, served: float | None
+) -> dict[str, float] | None:
+    """Return the parts in seconds by attribute name, or None if the instants are not in order.
+
+    Args:
+        first: the start of the first process.
+        engine: the start of the engine core.
+        served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
+    """
+    # An engine inside the first process has no start of its own.
+    own_process = engine.process if engine.process > first.plugin else engine.executor
+    at = (first.began, first.plugin, own_process, engine.executor, engine.loaded, engine.ready)
+    if list(at) != sorted(at):
+        return None
+    imports, config, process, load, warm = (after - before for before, after in pairwise(at))
+    parts = {
+        names.START_IMPORTS: imports,
+        names.START_CONFIG: config,
+        names.START_ENGINE_PROCESS: process,
+    }
+    if engine.worker is None:
+        parts[names.START_UNSPLIT] = load + warm
+    else:
+        parts |= dict(_divided(load, warm, engine.worker))
+    if served is not None:
+        # Another API server can be ready before an engine.
+        parts[names.START_SERVER] = max(0.0, served - engine.ready)
+    return parts
+
+
+def _divided(load: float, warm: float, worker: WorkerStart) -> Iterator[tuple[str, float]]:
+    device = min(worker.device_s, load)
+    weights = min(worker.weights_s, load - device)
+    compiling = min(worker.compile_s, warm)
+    warm_up = min(worker.warm_up_s, warm - compiling)
+    yield names.START_WORKERS, load - device - weights
+    yield names.START_DEVICE, device
+    yield names.START_WEIGHTS, weights
+    yield names.START_COMPILE, compiling
+    yield names.START_WARM_UP, warm_up
+    yield names.START_KV_CACHE, warm - compiling - warm_up

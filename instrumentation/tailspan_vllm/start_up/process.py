@@ -1,0 +1,52 @@
+"""The start of the server's first process, which its other processes inherit in the environment.
+
+All instants are on the monotonic clock, which all processes of a machine share.
+"""
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from tailspan_vllm.engine_state.cpu_time import own_age_s
+from tailspan_vllm.engine_state.hardware import MOST_LOADING_S
+
+START_VARIABLE: Final = "TAILSPAN_START"
+
+
+class FirstProcess(NamedTuple):
+    """When the first process began, and when it had loaded the plugin, in monotonic seconds."""
+
+    began: float
+    plugin: float
+    began_unix_ns: int
+
+
+def note_first_process(environ: "os._Environ[str]") -> None:
+    """Set the start of this process, unless a parent process has set its own.
+
+    Without /proc, or in a process that is older than the longest plausible start, nothing is set.
+    """
+    if START_VARIABLE in environ:
+        return
+    age_s, now, now_unix_ns = own_age_s(), time.monotonic(), time.time_ns()
+    if age_s is None or age_s > MOST_LOADING_S:
+        return
+    environ[START_VARIABLE] = f"{now - age_s!r} {now!r} {now_unix_ns - round(age_s * 1e9)}"
+
+
+def first_process(environ: Mapping[str, str]) -> FirstProcess | None:
+    """Return the start that `note_first_process` has set, or None."""
+    try:
+        began, plugin, began_unix_ns = environ.get(START_VARIABLE, "").split()
+        found = FirstProcess(float(began), float(plugin), int(began_unix_ns))
+    except ValueError:
+        return None
+    return found if math.isfinite(found.began) and math.isfinite(found.plugin) else None
+
+
+def this_process_began() -> float | None:
+    """Return when this process started, in monotonic seconds, or None if unavailable."""
+    age_s = own_age_s()
+    return None if age_s is None else time.monotonic() - age_s

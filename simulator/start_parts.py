@@ -1,0 +1,35 @@
+"""The parts of a simulated server's start, as the plugin in a real server reports them."""
+
+from typing import Final
+
+from opentelemetry.sdk.trace import ReadableSpan
+from tailspan_vllm import names
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.otlp.start_span import span_of_parts
+
+FIRST_S: Final = 48.0
+"""Duration of the start before the simulation. Real ones are between seconds and minutes."""
+SHARES: Final = {
+    names.START_IMPORTS: 0.12,
+    names.START_CONFIG: 0.06,
+    names.START_ENGINE_PROCESS: 0.14,
+    names.START_WORKERS: 0.02,
+    names.START_DEVICE: 0.04,
+    names.START_WEIGHTS: 0.26,
+    names.START_COMPILE: 0.19,
+    names.START_KV_CACHE: 0.04,
+    names.START_WARM_UP: 0.11,
+    names.START_SERVER: 0.02,
+}
+"""Each part's share of a start. The shares are made up; they sum to 1."""
+
+
+def start_span_of(state: EngineState, replica: str) -> ReadableSpan:
+    """Return the span of an engine's start, which is the same at each call.
+
+    The simulator has no delay between the ready engine and the ready server.
+    """
+    length_s = state.machine.loading_s or FIRST_S
+    parts = {name: share * length_s for name, share in SHARES.items()}
+    seed = f"{replica} {state.engine} {state.started_unix_ns}"
+    return span_of_parts(state, parts, state.started_unix_ns - round(length_s * 1e9), seed)

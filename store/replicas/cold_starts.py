@@ -1,0 +1,28 @@
+"""Read the cold starts of engines: the parts of the time until a server was ready."""
+
+from typing import Final
+
+from sqlalchemy import Engine, select
+
+from store.connections import reading
+from store.schema import COLD_STARTS
+from telemetry.cold_starts import ColdStart
+from telemetry.starts import MOST_LOADING_S
+
+MOST: Final = 1_000
+"""Maximum number of starts that are read; the newest are kept. A crash loop has many."""
+
+
+def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
+    """Return the starts that ended in [from, to), in order of their begin; the newest `MOST`."""
+    begun = COLD_STARTS.c.at_unix_ns
+    statement = (
+        select(*COLD_STARTS.columns)
+        .where(begun >= max(from_unix_ns - round(MOST_LOADING_S * 1e9), 0), begun < to_unix_ns)
+        .order_by(begun.desc())
+        .limit(MOST)
+    )
+    with reading(engine) as connection:
+        rows = connection.execute(statement).all()
+    found = [ColdStart(**row._mapping) for row in reversed(rows)]
+    return [each for each in found if from_unix_ns <= each.ready_unix_ns < to_unix_ns]

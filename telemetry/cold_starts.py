@@ -1,0 +1,193 @@
+"""Define the cold start of an engine: the parts of the time until its server was ready.
+
+A row is one start of one engine. Several API servers report the same start, with the same ids, so
+the store keeps one row. The start's arguments are in `EngineStart`.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from tailspan_vllm import names
+
+from telemetry.fields import CONFIG, INSTANTS, SYSTEM, attribute, column
+from telemetry.starts import EngineStart
+
+_PLUGIN: Final = "plugin in vLLM"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStart:
+    """One start of one engine. Its parts sum to `length_s`. Unknown parts are None."""
+
+    trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
+    span_id: Annotated[str, column("text", "The span's id, in hex.", "the span")]
+    at_unix_ns: Annotated[
+        int, column("ns", "Start of the server's first process.", "the span's start")
+    ]
+    replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
+    engine: Annotated[
+        int, attribute(names.ENGINE, "integer", "Index of the engine.", "engine core")
+    ]
+    length_s: Annotated[
+        float,
+        column("s", "Time until the server was ready. Equals the sum of the parts.", INSTANTS),
+    ]
+    imports_s: Annotated[
+        float | None,
+        attribute(
+            names.START_IMPORTS,
+            "s",
+            "From the start of the first process until it had loaded the plugin: Python's imports.",
+            SYSTEM,
+        ),
+    ] = None
+    config_s: Annotated[
+        float | None,
+        attribute(
+            names.START_CONFIG,
+            "s",
+            "Until the engine core's process began: arguments, configuration of the model,"
+            " tokenizer.",
+            _PLUGIN,
+        ),
+    ] = None
+    engine_process_s: Annotated[
+        float | None,
+        attribute(
+            names.START_ENGINE_PROCESS,
+            "s",
+            "Until the engine core started its workers: imports in its own process, and the"
+            " connection to the front end.",
+            _PLUGIN,
+        ),
+    ] = None
+    workers_s: Annotated[
+        float | None,
+        attribute(
+            names.START_WORKERS,
+            "s",
+            "Start of the workers, without device and weights: processes and their imports.",
+            _PLUGIN,
+        ),
+    ] = None
+    device_s: Annotated[
+        float | None,
+        attribute(
+            names.START_DEVICE,
+            "s",
+            "Initialisation of the device and of the communication between workers (the slowest"
+            " worker).",
+            _PLUGIN,
+        ),
+    ] = None
+    weights_s: Annotated[
+        float | None,
+        attribute(
+            names.START_WEIGHTS,
+            "s",
+            "Creation of the model and reading of its weights (the slowest worker).",
+            _PLUGIN,
+        ),
+    ] = None
+    compile_s: Annotated[
+        float | None,
+        attribute(names.START_COMPILE, "s", "torch.compile (the slowest worker).", _PLUGIN),
+    ] = None
+    warm_up_s: Annotated[
+        float | None,
+        attribute(
+            names.START_WARM_UP,
+            "s",
+            "Warm-up of kernels and capture of CUDA graphs, without compilation (the slowest"
+            " worker).",
+            _PLUGIN,
+        ),
+    ] = None
+    kv_cache_s: Annotated[
+        float | None,
+        attribute(
+            names.START_KV_CACHE,
+            "s",
+            "Profiling of the memory and allocation of the KV cache, without compilation and"
+            " warm-up.",
+            _PLUGIN,
+        ),
+    ] = None
+    unsplit_s: Annotated[
+        float | None,
+        attribute(
+            names.START_UNSPLIT,
+            "s",
+            "From the start of the workers until the model was warm, if no worker reported its"
+            " parts.",
+            _PLUGIN,
+        ),
+    ] = None
+    server_s: Annotated[
+        float | None,
+        attribute(
+            names.START_SERVER,
+            "s",
+            "From the ready engine until the HTTP server accepted requests. Absent without an HTTP"
+            " server.",
+            _PLUGIN,
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        attribute(names.REQUEST_MODEL, "text", "The name under which the model is served.", CONFIG),
+    ] = None
+    config: Annotated[
+        str | None,
+        attribute(names.CONFIG, "text", "Fingerprint of the engine's arguments.", CONFIG),
+    ] = None
+    version: Annotated[
+        str | None,
+        attribute(names.ENGINE_VERSION, "text", "vLLM's version.", "`vllm.__version__`"),
+    ] = None
+    region: Annotated[str | None, column("text", "The region.", "resource `cloud.region`")] = None
+    simulated: Annotated[bool, column("boolean", "True if the data is simulated.", "simulator")] = (
+        False
+    )
+    clock_ahead_s: Annotated[
+        float | None,
+        column(
+            "s",
+            "Seconds subtracted from the timestamp, because the sender's clock was ahead."
+            " The value is absent without a correction.",
+            "collector",
+        ),
+    ] = None
+
+    @property
+    def ready_unix_ns(self) -> int:
+        """Return when the server was ready."""
+        return self.at_unix_ns + round(self.length_s * 1e9)
+
+    @property
+    def parts_s(self) -> dict[str, float]:
+        """Return the known parts by name, in order of time. They sum to `length_s`."""
+        found = {name: getattr(self, f"{name}_s") for name in PARTS}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+PARTS: Final = (
+    *("imports", "config", "engine_process", "workers", "device", "weights"),
+    *("unsplit", "compile", "kv_cache", "warm_up", "server"),
+)
+"""The parts of a start in order of time. Compilation, KV cache and warm-up can alternate."""
+
+
+MOST_LATER_NS: Final = 5 * 10**9
+"""An engine's start event is at most this much later than the end of its cold start. Both are
+measured by the same process, on two clocks.
+"""
+
+
+def start_of(cold_start: ColdStart, start: EngineStart) -> bool:
+    """Return whether a cold start brought this engine up."""
+    return (
+        (cold_start.replica, cold_start.engine) == (start.replica, start.engine)
+        and cold_start.at_unix_ns <= start.at_unix_ns
+        and start.at_unix_ns <= cold_start.ready_unix_ns + MOST_LATER_NS
+    )

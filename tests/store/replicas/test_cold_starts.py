@@ -1,0 +1,64 @@
+"""Starts of engines, on every kind of database."""
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Engine
+
+from store.replicas import cold_starts
+from store.replicas.cold_starts import cold_starts_between
+from store.retention import delete_older
+from store.simulation_removal import delete_simulation
+from store.writer import Writer
+from telemetry.cold_starts import ColdStart
+from tests.cold_starts import START_NS, cold_start
+
+S = 10**9
+
+
+@pytest.fixture
+def keep(engine: Engine) -> Callable[..., None]:
+    def commit(*starts: ColdStart) -> None:
+        with Writer(engine) as writer:
+            writer.submit([], [], cold_starts=starts).result(10)
+
+    return commit
+
+
+def test_starts_that_ended_in_the_window_are_read(
+    engine: Engine, keep: Callable[..., None]
+) -> None:
+    first, second, third = (cold_start(number) for number in (0, 100, 200))
+    keep(third, first, second)
+    found = cold_starts_between(engine, START_NS + 56 * S, START_NS + 256 * S)
+    assert found == [first, second]
+
+
+def test_several_api_servers_report_one_start(engine: Engine, keep: Callable[..., None]) -> None:
+    """Their spans have the same ids, so the first row is kept."""
+    keep(cold_start())
+    keep(cold_start(server_s=2.0, length_s=57.0))
+    (found,) = cold_starts_between(engine, START_NS, START_NS + 100 * S)
+    assert found.server_s == 1.0
+
+
+def test_a_crash_loop_is_read_up_to_a_limit(
+    engine: Engine, keep: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold_starts, "MOST", 3)
+    keep(*(cold_start(number) for number in range(9)))
+    found = cold_starts_between(engine, START_NS, START_NS + 3_600 * S)
+    assert [each.at_unix_ns // S for each in found] == [START_NS // S + n for n in (6, 7, 8)]
+
+
+def test_old_starts_and_those_of_a_simulation_are_deleted(
+    engine: Engine, keep: Callable[..., None]
+) -> None:
+    keep(cold_start(0), cold_start(100), cold_start(101, simulated=True))
+    delete_simulation(engine)
+    delete_older(engine, 10 * S, START_NS + 60 * S, pause=lambda: None)
+    found = cold_starts_between(engine, START_NS, START_NS + 3_600 * S)
+    if engine.dialect.name == "clickhouse":  # it deletes old rows by itself
+        assert cold_start(101, simulated=True) not in found
+    else:
+        assert found == [cold_start(100)]

@@ -1,0 +1,52 @@
+from datetime import UTC
+
+from analysis.starts import FirstRequest, Start
+from telemetry.cold_starts import PARTS
+from tests.cold_starts import START_NS, cold_start
+from tests.ui.opening import HOSTILE
+from ui.views.fleet import starts
+from ui.views.fleet.starts import MOST_BARS, Starts, as_html, shown_starts
+
+S = 10**9
+
+
+def test_the_last_start_of_each_engine_and_those_in_the_range_are_shown() -> None:
+    known = [
+        cold_start(0, replica="old"),
+        cold_start(10),
+        cold_start(20, engine=1),
+        cold_start(100),
+        cold_start(200),
+    ]
+    assert shown_starts(known, START_NS + 150 * S) == [known[0], known[2], known[3], known[4]]
+    assert shown_starts(known, START_NS + 10_000 * S) == [known[0], known[2], known[4]]
+    many = [cold_start(number) for number in range(50)]
+    assert shown_starts(many, START_NS) == many[-MOST_BARS:]
+
+
+def test_each_part_is_a_segment_of_the_bar_and_a_cell() -> None:
+    html = as_html(Starts([cold_start()]), UTC)
+    assert html.count("<i style=") == 10
+    widths = [float(each.partition("%")[0]) for each in html.split("<i style='width:")[1:]]
+    assert abs(sum(widths) - 100) < 0.1
+    assert "title='weights: 20.0 s'" in html
+    assert "<th>sum</th>" in html
+    assert "Longest start, of a: the weights took longest (20 s)" in html
+
+
+def test_every_part_has_a_colour() -> None:
+    assert starts.COLOURS.keys() == set(PARTS)
+
+
+def test_slow_first_requests_are_named() -> None:
+    first = FirstRequest(256, 512, 3.0, 0.05, 29)
+    html = as_html(Starts([cold_start()], [Start(cold_start(), [first], 1)]), UTC)
+    assert ": the first request with 256 to 511 tokens to compute took 2.95 s longer" in html
+
+
+def test_hostile_names_are_escaped_and_missing_starts_explained() -> None:
+    html = as_html(Starts([cold_start(replica=HOSTILE)]), UTC)
+    assert HOSTILE not in html
+    assert "No engine reported the parts" in as_html(Starts(), UTC)
+    empty = as_html(Starts([cold_start(parts={})]), UTC)
+    assert "<i style=" not in empty

@@ -1,0 +1,143 @@
+"""Draw the starts of engines: a bar of parts per start, and a table beneath. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from typing import Final
+
+from analysis.starts import Start
+from diagnosis.evidence.start_parts import WORDS
+from telemetry.cold_starts import PARTS, ColdStart
+from ui.kit import colours, wording
+from ui.kit.wide_table import wide_table
+
+MOST_BARS: Final = 12
+"""Maximum number of starts on the page; the newest."""
+
+COLOURS: Final[Mapping[str, str]] = {
+    "imports": colours.FRONTEND,
+    "config": colours.DELIVERY,
+    "engine_process": colours.FRONTEND,
+    "workers": colours.FRONTEND,
+    "device": colours.OTHERS,
+    "weights": colours.PREFILL,
+    "unsplit": colours.UNACCOUNTED,
+    "compile": colours.QUEUE,
+    "kv_cache": colours.DECODE,
+    "warm_up": colours.PREEMPTED,
+    "server": colours.STALL,
+}
+"""Colours of the parts, from the palette of phases. Processes and imports share one colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """The starts to draw.
+
+    Attributes:
+        shown: the last start of each engine, and the starts in the range, in order of time.
+        slow_first: the starts in the range, with their slow first requests.
+    """
+
+    shown: Sequence[ColdStart] = ()
+    slow_first: Sequence[Start] = field(default=())
+
+
+def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStart]:
+    """Return the last start of each engine and all starts since an instant, the newest `MOST_BARS`.
+
+    Args:
+        known: starts in order of time.
+        from_unix_ns: the instant.
+    """
+    last = {(each.replica, each.engine): each.span_id for each in known}
+    found = [
+        each
+        for each in known
+        if each.ready_unix_ns >= from_unix_ns or last[each.replica, each.engine] == each.span_id
+    ]
+    return found[-MOST_BARS:]
+
+
+def as_html(found: Starts, zone: tzinfo) -> str:
+    """Return the bars, the table and the sentences."""
+    if not found.shown:
+        return (
+            "<p class='note'>No engine reported the parts of its start. The plugin in vLLM sends "
+            "them after the engine's first request.</p>"
+        )
+    longest_s = max(each.length_s for each in found.shown)
+    bars = "".join(_bar(each, longest_s, zone) for each in found.shown)
+    advice = "".join(f"<p class='note'>{each}</p>" for each in _sentences(found, zone))
+    return f"<div class='starts'>{bars}</div>{_table(found.shown, zone)}{advice}"
+
+
+def _name(start: ColdStart, zone: tzinfo) -> str:
+    return (
+        f"{wording.for_html(start.replica, 24)} <small>engine {start.engine}, ready "
+        f"{wording.clock(start.ready_unix_ns, zone, date=True)}</small>"
+    )
+
+
+def _bar(start: ColdStart, longest_s: float, zone: tzinfo) -> str:
+    segments = "".join(
+        f"<i style='width:{100 * part_s / longest_s:.2f}%;background:{COLOURS[part]}' "
+        f"title='{_label(part)}: {wording.seconds(part_s)}'></i>"
+        for part, part_s in start.parts_s.items()
+        if part_s > 0
+    )
+    said = ", ".join(
+        f"{_label(part)} {wording.seconds(part_s)}" for part, part_s in start.parts_s.items()
+    )
+    return (
+        f"<div><span>{_name(start, zone)} <b>{wording.seconds(start.length_s)}</b></span>"
+        f"<div class='bar' role='img' aria-label='Parts of the start: {said}'>{segments}</div>"
+        "</div>"
+    )
+
+
+def _label(part: str) -> str:
+    return part.replace("_", " ").replace("kv", "KV")
+
+
+def _table(shown: Sequence[ColdStart], zone: tzinfo) -> str:
+    parts = [part for part in PARTS if any(part in each.parts_s for each in shown)]
+    head = "".join(
+        f"<th><i class='swatch' style='background:{COLOURS[part]}'></i>{_label(part)}</th>"
+        for part in parts
+    )
+    rows = "".join(
+        f"<tr><td>{_name(each, zone)}</td>"
+        + "".join(f"<td>{wording.seconds(each.parts_s.get(part))}</td>" for part in parts)
+        + f"<td>{wording.seconds(each.length_s)}</td></tr>"
+        for each in reversed(shown)
+    )
+    return wide_table(
+        f"<table class='told payers'><thead><tr><th>replica</th>{head}<th>sum</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+def _sentences(found: Starts, zone: tzinfo) -> Sequence[str]:
+    longest = max(found.shown, key=lambda each: each.length_s)
+    advice = Start(longest, (), 0).advice
+    said = []
+    if advice is not None:
+        name = wording.for_html(longest.replica, 24)
+        said.append(f"Longest start, of {name}: {wording.for_html(advice, 300)}")
+    for start in found.slow_first:
+        for each in start.first_requests:
+            said.append(
+                f"{_name(start.cold_start, zone)}: the first request with {each.from_tokens:,} to "
+                f"{each.to_tokens - 1:,} tokens to compute took {wording.seconds(each.excess_s)} "
+                f"longer than the {each.later:,} after it."
+            )
+    return said
+
+
+HELP: Final = (
+    "The last start of each engine, and all starts in the range: from the start of the server's "
+    "first process until the server was ready. The parts sum to the whole: "
+    + ", ".join(f"{_label(part)} ({WORDS[part]})" for part in PARTS)
+    + "."
+)
