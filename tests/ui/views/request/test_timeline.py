@@ -78,11 +78,9 @@ def test_a_held_request_has_its_reasons(request_rows: Rows, one_request: Request
     }
     _, stages = told(request_rows, one_request(**held))
     (queue,) = [stage for stage in stages if stage.name == "queue"]
-    assert [(each.name, each.length_s) for each in queue.segments] == [
-        ("queued: grammar", pytest.approx(0.15)),
-        ("queued: adapter", pytest.approx(0.3)),
-        ("queued: held back", pytest.approx(0.05)),
-    ]
+    names = ["queued: grammar", "queued: adapter", "queued: held back"]
+    assert [each.name for each in queue.segments] == names
+    assert [each.length_s for each in queue.segments] == pytest.approx([0.15, 0.3, 0.05])
     assert len({each.pattern for each in queue.segments}) == 3
 
 
