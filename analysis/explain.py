@@ -1,10 +1,11 @@
 """Explain a latency from the database: read the evidence, choose the baseline, run the
 diagnosis."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
@@ -86,14 +87,26 @@ def known_incidents(engine: Engine, window: Span) -> list[IncidentRow]:
 
 
 def explain_question(
-    engine: Engine, question: Question, objectives: Sequence[Objective] = ()
+    engine: Engine,
+    question: Question,
+    objectives: Sequence[Objective] = (),
+    replicas: Collection[str] | None = None,
 ) -> Explanation:
-    """Read the data for a question from the store, and return the explanation."""
+    """Read the data for a question from the store, and return the explanation.
+
+    Args:
+        engine: from `open_database`.
+        question: the question.
+        objectives: the active objectives.
+        replicas: the only servers whose requests and samples are evidence, or None for all.
+    """
     beside = [label for label in question.where if label not in LABELS]
     columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))
     windows = windows_of(question)
     found = joined_evidence([evidence(engine, each, columns, {}) for each in windows])
     found = with_unfinished_requests(engine, found, windows)
+    if replicas is not None:
+        found = _only(found, replicas)
     servers = servers_of(found.engines, found.gpus, found.starts, found.cold_starts)
     explanation = explain(
         requests_of(found.requests, beside),
@@ -135,6 +148,22 @@ def joined_evidence(found: Sequence[Evidence]) -> Evidence:
             {each.span_id: each for part in found for each in part.cold_starts}.values()
         ),
         samples_every_s=max((each.samples_every_s or 0 for each in found), default=0) or None,
+    )
+
+
+def _only(found: Evidence, replicas: Collection[str]) -> Evidence:
+    wanted = pa.array(sorted(replicas), pa.string())
+
+    def table(rows: pa.Table) -> pa.Table:
+        return rows.filter(pc.is_in(rows["replica"].cast(pa.string()), value_set=wanted))
+
+    return replace(
+        found,
+        requests=table(found.requests),
+        engines=table(found.engines),
+        gpus=table(found.gpus),
+        starts=[start for start in found.starts if start.replica in replicas],
+        cold_starts=[start for start in found.cold_starts if start.replica in replicas],
     )
 
 

@@ -17,6 +17,7 @@ include_patterns = [
     "*/counterfactual/README.md",
     "*/compare/README.md",
     "*/budget/README.md",
+    "*/joined/README.md",
     "*/api/README.md",
     "docs/**",
 ]

@@ -23,6 +23,9 @@ class Operation(StrEnum):
     RETRIEVAL = "retrieval"
     TOOL = "tool"
     FORMATTING = "formatting"
+    ROUTER = "router"
+    """A request to a model, as a gateway or a router between client and engine reports it. It is no
+    operation of the application, so budgets ignore it."""
     OTHER = "other"
     """Any other name."""
 
@@ -65,6 +68,8 @@ class ApplicationOperation:
     process: str
     simulated: bool = False
     clock_ahead_s: float | None = None
+    ttft_s: float | None = None
+    """The time until the first byte of the answer, if a router reports it."""
 
     @property
     def sent_unix_ns(self) -> int:

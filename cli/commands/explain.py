@@ -14,6 +14,7 @@ from alerts.openslo.reader import OBJECTIVES
 from analysis.counterfactual.replay_process import replayed
 from analysis.counterfactual.shares import replays
 from analysis.explain import Answer, explain_window
+from analysis.joined.explain import explain_joined, joined_explanation_json, with_pools
 from cli.commands import explain_incident, explain_request
 from cli.commands.explain_incident import incident_explained, objectives_at, verdict_lines
 from cli.options import time_range
@@ -23,6 +24,7 @@ from cli.options.replay_question import replay_progress, say_compiling
 from cli.options.shared import objectives_option
 from cli.render import text
 from cli.render.explanation import compared_with, of_answer
+from cli.render.joined import explanation_lines
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Span
@@ -120,6 +122,10 @@ def explain(
     and an action. The verdict can also be that the latency has not grown, or that there are too few
     requests.
 
+    If prefill and decode are on different servers, the output begins with the joined requests: the
+    phases of the user's TTFT or E2E, and the causes in each pool of servers. The shares of these
+    causes are estimates from the step ledger.
+
     To compute the shares, the command replays the window on a model of each engine, with and
     without each cause. This takes some seconds; --fast omits it. If the replay does not reproduce
     the growth, the shares are estimates from the step ledger: the text contains "probably most" or
@@ -177,16 +183,25 @@ def _tell(
     lines: Sequence[str] = (),
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
+    joined = explain_joined(question.engine, answer.explanation.question)
+    if joined is not None:
+        answer = replace(answer, explanation=with_pools(answer.explanation, joined.pools))
     told = answer.explanation
     if form == "json":
         incidents = [explain_incident.as_json(row) for row in answer.incidents]
-        beside = {} if about else {"incidents": incidents, "compared_with": compared_with(answer)}
+        beside: dict[str, Any] = {}
+        if not about:
+            beside = {"incidents": incidents, "compared_with": compared_with(answer)}
+        if joined is not None:
+            beside["joined"] = joined_explanation_json(joined)
         click.echo(json.dumps({**about, **as_json(told), **beside}, allow_nan=False))
     else:
         if silent := silence(question.engine, told.question.window.to_unix_ns):
             click.echo(silent)
         for each in lines:
             click.echo(each)
+        if joined is not None:
+            click.echo("\n".join(explanation_lines(joined, told.question.metric)))
         if told.requests or lines:
             click.echo("\n".join(of_answer(answer)))
         else:

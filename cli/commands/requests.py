@@ -8,6 +8,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from cli.commands import joined_requests
 from cli.options.question import Question, ask, nothing_found, question_options, silence
 from cli.render import text
 from store import queries
@@ -38,6 +39,7 @@ _DURATIONS = {
     "prefill_s": "prefill",
     "decode_s": "decode",
     "ttft_s": "TTFT",
+    "first_content_s": "content",
     "tpot_s": "TPOT",
     "e2e_s": "E2E",
 }
@@ -51,6 +53,7 @@ Examples:
   tailspan requests --last 1h --sort -e2e_s --limit 10
   tailspan requests --where tenant=acme --where outcome=abort
   tailspan requests --where tenant=tailspan-probe --format json
+  tailspan requests --joined --sort -ttft_s
   tailspan requests --from 2026-11-20T10:00:00Z --to 2026-11-20T10:05:00Z --format json
 """
 )
@@ -69,7 +72,14 @@ Examples:
     help="Any key of the JSON except network_s. A - before the key sorts in descending order."
     " Unknown values come last.",
 )
-def requests(form: str, limit: int | None, sort: str, **asked: Any) -> None:
+@click.option(
+    "--joined",
+    is_flag=True,
+    help="Print one request per user where prefill and decode are separate: the rows of the prefill"
+    " engine and the decode engine joined, with the phases from the router or client to the"
+    " last byte.",
+)
+def requests(form: str, limit: int | None, sort: str, joined: bool, **asked: Any) -> None:
     """Print requests, with their phases and outcomes.
 
     The JSON has one object per line. Durations are in seconds (_s), started_at is in unix seconds,
@@ -77,11 +87,16 @@ def requests(form: str, limit: int | None, sort: str, **asked: Any) -> None:
     duration, if the client's span or a probe reports the same request. If several sources report
     a request, the command prints the best report: instrumentation, then native, then client.
     Requests of `tailspan probe` are printed only with --where tenant=tailspan-probe.
+
+    With --joined, --where selects the requests of which one engine's row has the values.
     """
-    order_by = _order_by(sort)
+    order_by = joined_requests.order_of(sort) if joined else _order_by(sort)
     question = ask(**asked)
     if limit is None and form == "text":
         limit = TEXT_LIMIT
+    if joined:
+        joined_requests.tell(question, form, limit, order_by)
+        return
     try:
         found = queries.request_table(
             question.engine,

@@ -38,7 +38,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
         yield still
     for cause in why.causes:
         yield ""
-        yield from _cause(cause, NAMES[why.question.metric.value])
+        yield from cause_lines(cause, NAMES[why.question.metric.value])
     if why.unexplained is not None and why.unexplained >= 0.05:
         yield ""
         left = share_text(why.unexplained, why.unexplained_low, why.unexplained_high)
@@ -132,7 +132,8 @@ def _sentence(answer: Answer) -> str:
     return f"{slowest} rose from {was} to {now}{when}: {text.seconds(why.excess_s)} more, {of}."
 
 
-def _cause(cause: Cause, metric: str) -> Iterator[str]:
+def cause_lines(cause: Cause, metric: str) -> Iterator[str]:
+    """Yield the lines of a cause: its share, the evidence and the actions to try."""
     where = ", ".join(f"{key} {text.label(value)}" for key, value in cause.where.items())
     share = share_text(cause.share, cause.low, cause.high)
     if cause.low is None:

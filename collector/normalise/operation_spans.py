@@ -3,26 +3,41 @@
 Pure. The reader uses the name of the operation, the ids and the times, and no other attribute. A
 span is an operation if it has `gen_ai.operation.name`. Names that are not known become `other`, so
 that no text of a sender is stored.
+
+A server's span for a generation that is not an engine's own span is the request at a router. Its
+time to the first byte is read, too. The spans of llm-d's gateway and proxy have no operation name
+and are recognised by their own names. The attribute `llm_d.pd_proxy.true_ttft_ms` is not read,
+because it ends when the decode begins.
+
+Source of the names: llm-d-router, `pkg/epp/handlers/server.go` and the proxy's tracing.
 """
+
+from typing import Final
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal
-from collector.normalise.client_spans import GENERATES
+from collector.normalise.client_spans import CLIENT, GENERATES
 from collector.normalise.resources import Origin
 from collector.normalise.span_ids import span_id_of, trace_id_of
-from collector.normalise.values import RefusalError, instant, seconds
+from collector.normalise.values import Reader, RefusalError, attributes_of, instant, seconds
 from telemetry.application_operations import NAMED, ApplicationOperation, Operation
+
+_ROUTER_SPAN: Final = "gateway.request"
+_ENGINE_SCOPES: Final = ("vllm.", "sglang")
+_PROXY_SPANS: Final = "llm_d.pd_proxy."
+_FIRST_BYTE: Final = CLIENT.latencies["ttft_s"]
 
 
 def operation_of_span(
-    span: Span, origin: Origin, now_unix_ns: int, *, call: bool
+    span: Span, scope: str, origin: Origin, now_unix_ns: int, *, call: bool
 ) -> ApplicationOperation | None:
     """Return the operation of a span, or None if the span is no operation.
 
     Args:
         span: a span that Tailspan did not send.
+        scope: the name of its scope.
         origin: the labels of its resource.
         now_unix_ns: the current time.
         call: whether the span is a client's request, which needs no name.
@@ -30,7 +45,7 @@ def operation_of_span(
     Raises:
         RefusalError: the span is an operation, but its ids or times are invalid.
     """
-    operation = Operation.CALL if call else _named(span)
+    operation = Operation.CALL if call else _named(span, scope)
     if operation is None:
         return None
     start_unix_ns = instant(span.start_time_unix_nano, now_unix_ns)
@@ -45,16 +60,29 @@ def operation_of_span(
         length_s=seconds((span.end_time_unix_nano - start_unix_ns) / 1e9),
         process=origin.digest,
         simulated=origin.simulated,
+        ttft_s=_first_byte_s(span) if operation is Operation.ROUTER else None,
     )
 
 
-def _named(span: Span) -> Operation | None:
+def _named(span: Span, scope: str) -> Operation | None:
+    serves = span.kind == Span.SPAN_KIND_SERVER and not scope.startswith(_ENGINE_SCOPES)
+    if serves and (span.name == _ROUTER_SPAN or span.name.startswith(_PROXY_SPANS)):
+        return Operation.ROUTER
     for attribute in span.attributes:
         if attribute.key == names.OPERATION_NAME:
             name = attribute.value.string_value
-            # A generation that is not a client's span is a server's own span, or a wrapper around
-            # a client's span. Both would count the same call twice.
+            if serves and name in GENERATES:
+                return Operation.ROUTER
+            # A generation that is not a client's or a router's span is a wrapper around a client's
+            # span, and would count the same call twice.
             if not name or name in GENERATES:
                 return None
             return NAMED.get(name, Operation.OTHER)
     return None
+
+
+def _first_byte_s(span: Span) -> float | None:
+    attributes = attributes_of(span.attributes)
+    reader = Reader(attributes)
+    name = next((each for each in _FIRST_BYTE if each in attributes), None)
+    return None if name is None else reader.seconds(name)

@@ -107,7 +107,7 @@ def _foreign(
     if found is not None and hit:  # no model was called, so it is no operation CALL, either
         row, operation = None, None
     else:
-        operation = operation_of_span(span, origin, now_unix_ns, call=found is not None)
+        operation = operation_of_span(span, scope, origin, now_unix_ns, call=found is not None)
         row = None if found is None else row_of(found[0])
         batch.truncated_texts += 0 if found is None else found[1]
     if lookup is not None:

@@ -13,7 +13,10 @@ from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperatio
 
 
 def operations_of(
-    engine: Engine, window: Window, trace_ids: Collection[str]
+    engine: Engine,
+    window: Window,
+    trace_ids: Collection[str],
+    only: Operation | None = None,
 ) -> dict[str, list[ApplicationOperation]]:
     """Return the operations of some traces, unordered, at most `MOST_PER_TRACE` of each.
 
@@ -22,6 +25,7 @@ def operations_of(
         window: the window of the requests. Operations are searched in it, and shortly before and
             after it.
         trace_ids: the traces.
+        only: the operation to return, or None for all.
     """
     if not trace_ids:
         return {}
@@ -30,6 +34,8 @@ def operations_of(
         OPERATIONS.c.at_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
         OPERATIONS.c.at_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),
     )
+    if only is not None:
+        statement = statement.where(OPERATIONS.c.operation == only.value)
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)
     with reading(engine) as connection:
         rows = connection.execution_options(yield_per=BATCH_ROWS).execute(statement)

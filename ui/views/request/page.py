@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
+from functools import partial
 from typing import Any, Final
 
 import streamlit as st
@@ -14,11 +15,11 @@ from sqlalchemy import Engine
 from store.errors import StoreError
 from store.requests.lookup import MOST
 from ui.frame import freshness, navigation, no_data
-from ui.frame.address import link, pasted
+from ui.frame.address import link, pasted, request_link
 from ui.frame.context import Context
 from ui.frame.navigation import choice
 from ui.frame.view import View
-from ui.kit import wording
+from ui.kit import joined_tables, wording
 from ui.kit.fact_grid import fact_grid
 from ui.kit.request_key import RequestKey
 from ui.kit.sections import chapter, chart
@@ -47,6 +48,11 @@ NEIGHBOURS_HELP: Final = (
     "delayed this request; grey is the prefill of any other request. The delay by prefills is "
     "divided among the other requests by their prompt tokens computed in this time, and the delay "
     "by decodes by their output tokens."
+)
+JOINED_HELP: Final = (
+    "Prefill and decode of this request are on different servers. The phases are those of the "
+    "user: they sum to the time from the client, the router or the first engine to the last byte. "
+    "The rest of this page is about one engine."
 )
 ENGINE_HELP: Final = (
     "On the same axis. A sample covers the time since the previous sample, which may be longer "
@@ -200,6 +206,11 @@ def _request(found: RequestRead, view: View, zone: tzinfo) -> None:
         if note:
             st.html(f"<p class='note'>{note}</p>")
     _trace(row)
+    if found.joined is not None:
+        with chapter("The user’s request", JOINED_HELP):
+            st.html(f"<p class='note'>{joined_tables.sentence(found.joined)}</p>")
+            st.html(joined_tables.phases_table(found.joined))
+            st.html(joined_tables.hops_table(found.joined, partial(request_link, view)))
     moments = timeline.instants(row)
     stages = timeline.stages(row, found.account.parts_s)
     with chapter("Time by phase", LIFE_HELP):

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from sqlalchemy import Engine
 
+from analysis.joined.joined_request import JoinedRequest
+from analysis.joined.read import joined_request_of
 from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
 from diagnosis.one_request.account import Account, account
 from store.queries import Window, gpu_table, newest_request_unix_ns, sample_table, simulated
@@ -47,6 +49,8 @@ class RequestRead:
     throttled: str | None
     ranks: Mapping[str, LatencyRank]
     simulated: bool
+    joined: JoinedRequest | None = None
+    """The user's request, if several engines served it or the engine has the role of a pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,7 @@ def _read(engine: Engine, key: RequestKey) -> RequestRead:
         throttled,
         _ranks(engine, row),
         simulated(engine, Window(received, received + 1)),
+        joined_request_of(engine, row),
     )
 
 

@@ -15,6 +15,7 @@ from ui.frame.view import View
 from ui.kit import charts as kit_charts
 from ui.kit import (
     data_sources,
+    joined_tables,
     percentiles,
     phases,
     slowest,
@@ -86,6 +87,7 @@ def _requests(context: Context, found: Reading) -> None:
     with chapter("Time by phase", PHASES_HELP):
         figure = charts.phases(means, number, bins, window, zone)
         selection.time_chart(context, figure, "phases")
+    _joined(context, found)
     budget.show(context, too_many=rolled is not None)
     _engines(context, found)
     with chapter(f"Slowest by {name}", "Choose a request to see its timeline."):
@@ -95,6 +97,24 @@ def _requests(context: Context, found: Reading) -> None:
             ),
             slowest.shown_columns(view.latency),
         )
+
+
+def _joined(context: Context, found: Reading) -> None:
+    """Show the slowest requests of users, if prefill and decode are on different servers."""
+    if not found.joined:
+        return
+    by_e2e = context.view.latency == "e2e_s"
+    known = [each for each in found.joined if (each.e2e_s if by_e2e else each.ttft_s) is not None]
+    known.sort(key=lambda each: -(each.e2e_s if by_e2e else each.ttft_s or 0.0))
+    with chapter("Joined requests", JOINED_HELP):
+        st.html(
+            f"<p class='note'>{wording.counted(len(found.joined), 'request')} of users, the"
+            f" slowest by {'E2E' if by_e2e else 'TTFT'} first. The rest of this page counts each of"
+            " them once per server.</p>"
+        )
+        shown = known[:MOST_JOINED]
+        address = partial(request_link, context.view)
+        st.html(joined_tables.requests_table(shown, address, context.zone))
 
 
 def _latency_help(latency: str) -> str:
@@ -112,6 +132,14 @@ PHASES_HELP: Final = (
     + "\n".join(f"- **{layer.name}**: {TERMS[layer.key]}" for layer in phases.LAYERS)
 )
 
+
+MOST_JOINED: Final = 10
+"""Number of joined requests on the page."""
+
+JOINED_HELP: Final = (
+    "Prefill and decode are on different servers. A joined request is one request of a user, with "
+    "its phases over all servers. Choose a request to see its servers."
+)
 
 ENGINES_HELP: Final = "The highest value in each bin.\n\n" + "\n".join(
     f"- **{name}**: {TERMS[key]}"

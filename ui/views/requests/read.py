@@ -1,11 +1,14 @@
 """Read the Requests page's data from the store."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 from sqlalchemy import Engine
 
+from analysis.joined.joined_request import JoinedRequest
+from analysis.joined.read import read_joined
 from store.queries import (
     Window,
     newest_unix_ns,
@@ -16,6 +19,9 @@ from store.replicas.scraped_replicas import scraped_replicas
 from ui.kit.rollup_reads import Rolled, read_rolled
 from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft_of_whole_answers
 from ui.views.requests import engines
+
+MOST_JOINED_ROWS: Final = 20_000
+"""Maximum number of rows that are joined: those received last. Joining them takes a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,8 @@ class Reading:
     rolled: Rolled | None = None
     """The aggregates, if there are too many requests to read each. `requests` then contains only
     the slowest requests."""
+    joined: Sequence[JoinedRequest] = ()
+    """The joined requests among the newest rows. Empty with rollups."""
 
     @property
     def number(self) -> int:
@@ -64,4 +72,9 @@ def read_requests(
             newest_unix_ns=newest_unix_ns(engine),
             simulated=is_simulated(engine, window) if rolled is None else rolled.simulated,
             rolled=rolled,
+            joined=(
+                read_joined(engine, window, equals, MOST_JOINED_ROWS).requests
+                if rolled is None
+                else ()
+            ),
         )

@@ -11,6 +11,7 @@ import streamlit as st
 from analysis.baseline import within
 from analysis.counterfactual.replay_process import replayed
 from analysis.explain import known_incidents
+from analysis.joined.explain import explain_joined
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Span
 from store.alerting.incidents import IncidentRow
@@ -20,7 +21,7 @@ from ui.frame.address import link, request_link
 from ui.frame.context import Context
 from ui.frame.objectives import thresholds
 from ui.frame.view import RANGES_S, View
-from ui.kit import data_sources, phases, slowest, slowest_table, store_reads
+from ui.kit import data_sources, joined_growth, phases, slowest, slowest_table, store_reads
 from ui.kit.sections import chapter, chart
 from ui.kit.store_reads import store_errors
 from ui.kit.terms import LATENCY_NAMES
@@ -40,6 +41,11 @@ SHAPE_HELP: Final = (
 GREW: Final = (
     "<b>The slowest requests became slower, but no SLO shows it.</b> Select “size decides” above "
     "to see why."
+)
+JOINED_HELP: Final = (
+    "Prefill and decode are on different servers. The phases are those of the user’s requests. The "
+    "causes in a pool are found from its own servers, and their shares are estimates from the step "
+    "ledger."
 )
 HITS_HELP: Final = (
     "The probability that a request of this kind is slow, divided by the probability for all "
@@ -85,6 +91,22 @@ def show(context: Context, found: Material) -> None:
         reason.html(_reason(context, _tested(context, explanation)))
     if headline is not None:
         headline.html(_incident(context, found, partial(_tested, context)))
+    _joined(context, explanation)
+
+
+def _joined(context: Context, explanation: Explanation) -> None:
+    """Show the user's latency and the cause in each pool, if prefill and decode are on different
+    servers. Everything above is about all servers."""
+    question = explanation.question
+    joined = context.shared(
+        lambda: explain_joined(context.engine, question),
+        "joined",
+        question.metric,
+        question.baseline,
+    )
+    if joined is not None:
+        with chapter("Joined requests", JOINED_HELP):
+            st.html(joined_growth.summary(joined, LATENCY_NAMES[context.view.latency]))
 
 
 def for_incident(context: Context, incident: IncidentRow) -> View:

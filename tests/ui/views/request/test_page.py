@@ -7,6 +7,7 @@ import pytest
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import Outcome, Source
+from telemetry.starts import EngineStart, written
 from tests.ui.conftest import fill
 from tests.ui.opening import HOSTILE, Database, Open, address, markup
 
@@ -211,3 +212,50 @@ def test_lists_of_requests_link_here(page: Open, database: Database, incident: A
     assert "Slowest requests" in [each.value for each in why.header]
     (component,) = why.get("bidi_component")
     assert "chatcmpl-" in str(component.proto)
+
+
+def test_a_request_of_two_servers_shows_both(
+    page: Open, database: Database, one_request: Any
+) -> None:
+    """Each server's row links to its own page, and hostile labels stay text."""
+    common = {"trace_id": "ab" * 16, "request_id": "cmpl-x-0", "tenant": HOSTILE}
+    first = one_request(
+        1,
+        **common,
+        replica="prefills",
+        received_unix_ns=START_NS,
+        decode_s=0.0,
+        output_tokens=1,
+        e2e_s=0.106,
+    )
+    second = one_request(
+        2,
+        **common,
+        replica="decodes",
+        received_unix_ns=START_NS + S // 5,
+        cached_tokens=384,
+        external_cached_tokens=384,
+    )
+    url = database([first, second])
+    starts = [
+        EngineStart(
+            replica=replica,
+            engine=0,
+            process=1,
+            at_unix_ns=START_NS - S,
+            config="c",
+            arguments=written({"kv_transfer.kv_role": role}),
+        )
+        for replica, role in (("prefills", "kv_producer"), ("decodes", "kv_consumer"))
+    ]
+    fill(url, [], [], starts)
+    for each in (first, second):
+        said = markup(page(url, request=key(each)))
+        assert "The user’s request took <b>1.81 s</b>" in said
+        assert "KV transfer" in said
+        for other in (first, second):
+            assert f"request={other.received_unix_ns}-{other.trace_id}-{other.span_id}" in said
+        assert "<script>" not in said
+    listed = markup(page(url, page="requests", **{"from": "1763599900", "to": "1763600100"}))
+    assert "request of users" in listed or "requests of users" in listed
+    assert f"request={second.received_unix_ns}-" in listed

@@ -11,7 +11,8 @@ from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from diagnosis.explanation import Explanation
 from store.columns import evidence
 from telemetry.engines import EngineSample
-from tests.ui.conftest import burned
+from telemetry.starts import EngineStart, written
+from tests.ui.conftest import burned, fill
 from tests.ui.opening import HOSTILE, Database, Open, address, markup, navigation
 from ui.frame.controls import BEFORE, CHOSEN
 from ui.frame.pages import BY_KEY
@@ -309,3 +310,54 @@ def test_the_page_links_to_the_incident_itself(
     assert "incident=chat%40" in markup(page(url, **wider)).partition("Before the incident")[0]
     inside = {**LINK, "from": str(START_S + 700), "to": str(START_S + 1_200)}
     assert "Before the incident" not in markup(page(url, **inside))
+
+
+def test_joined_requests_have_phases_and_pools(
+    page: Open, database: Database, one_request: Any
+) -> None:
+    """The decode engine waits two seconds for KV cache in the second half."""
+    rows = []
+    for number in range(400):
+        at_ns = (START_S + 3 * number) * 10**9
+        waited_s = 2.0 if number >= 200 else 0.0
+        common = {
+            "trace_id": f"{number + 1:032x}",
+            "request_id": f"cmpl-{number}-0",
+            "streamed": True,
+        }
+        rows.append(
+            one_request(
+                2 * number, **common, replica=HOSTILE, received_unix_ns=at_ns, output_tokens=1
+            )
+        )
+        rows.append(
+            one_request(
+                2 * number + 1,
+                **common,
+                replica="decodes",
+                received_unix_ns=at_ns + 10**9 // 5,
+                queue_s=0.02 + waited_s,
+                ttft_s=0.105 + waited_s,
+                cached_tokens=384,
+                external_cached_tokens=384,
+            )
+        )
+    url = database(rows)
+    starts = [
+        EngineStart(
+            replica=replica,
+            engine=0,
+            process=1,
+            at_unix_ns=START_S * 10**9 - 1,
+            config="c",
+            arguments=written({"kv_transfer.kv_role": role}),
+        )
+        for replica, role in ((HOSTILE, "kv_producer"), ("decodes", "kv_consumer"))
+    ]
+    fill(url, [], [], starts)
+    said = markup(page(url, **LINK))
+    assert "requests of users" in said
+    assert "decode queue" in said
+    assert "<b>Decode pool</b> (decodes): TTFT of its slowest requests rose: 2." in said
+    assert "<b>Prefill pool</b>" in said
+    assert "<script>" not in said

@@ -6,8 +6,8 @@ The new columns of older rows are unknown.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0024"
-down_revision = "0021"
+revision = "0025"
+down_revision = "0024"
 branch_labels = None
 depends_on = None
 

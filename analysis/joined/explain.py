@@ -1,0 +1,206 @@
+"""Explain the latency of joined requests: the phases that grew, and what holds each pool back.
+
+The growth of a phase is measured on the requests of users. The causes are found for each pool
+alone, from the rows and the samples of its servers, because a prefill engine and a decode engine
+have different work. Objectives count the rows of engines, so the size of the growth decides.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Engine
+
+from analysis.explain import explain_question
+from analysis.joined.joined_request import JOINED_PHASES, JoinedRequest, Role
+from analysis.joined.read import JoinedAnswer, read_joined
+from diagnosis.explanation import Explanation
+from diagnosis.explanation_json import as_json
+from diagnosis.latency.tail import MIN_TAIL_REQUESTS, SHARES
+from diagnosis.question import Metric, Question, Span
+from store.queries import Window
+
+POOL: Final = "pool"
+"""The key of a cause's `where` that names the pool: `prefill` or `decode`."""
+
+
+class PhaseGrowth(NamedTuple):
+    """A phase of the slowest joined requests, in mean seconds."""
+
+    phase: str
+    baseline_s: float
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The latency of the slowest joined requests. The phases sum to both means."""
+
+    slowest_share: float
+    baseline_s: float
+    now_s: float
+    phases: tuple[PhaseGrowth, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The servers of one role, and the explanation of their own latency."""
+
+    role: Role
+    replicas: tuple[str, ...]
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedExplanation:
+    """The latency of joined requests in a window, compared with a baseline.
+
+    `truncated` is true if only the newest rows of a range were joined.
+
+    `growth` is None if the latency is not one of a user (TTFT or E2E), or if one of the ranges has
+    no complete joined request.
+    """
+
+    requests: int
+    baseline_requests: int
+    growth: Growth | None
+    pools: tuple[Pool, ...]
+    truncated: bool = False
+
+
+def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | None:
+    """Explain the joined requests of a question, or return None if its window has none.
+
+    Args:
+        engine: from `open_database`.
+        question: the latency, the window, the baseline and the labels. If the labels select a
+            replica or an engine, the question is about this engine alone, and the result is None.
+    """
+    if not {"replica", "engine"}.isdisjoint(question.where):
+        return None
+    present = _joined(engine, question.window, question.where)
+    if not present.requests:
+        return None
+    known = _joined(engine, question.baseline, question.where)
+    before, now = known.requests, present.requests
+    pools = tuple(
+        Pool(role, replicas, _explained(engine, question, role, replicas))
+        for role, replicas in pools_of([*before, *now]).items()
+    )
+    return JoinedExplanation(
+        requests=len(now),
+        baseline_requests=len(before),
+        growth=growth(before, now, question.metric),
+        pools=pools,
+        truncated=known.truncated or present.truncated,
+    )
+
+
+def growth(
+    before: Sequence[JoinedRequest], now: Sequence[JoinedRequest], metric: Metric
+) -> Growth | None:
+    """Return how the phases of the slowest requests grew. See `JoinedExplanation.growth`.
+
+    The slowest are the smallest share that has enough requests in both ranges, as in every other
+    explanation, or all requests if there are too few.
+    """
+    known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
+    old, new = ([each for each in side if each is not None] for side in (known, present))
+    if not old or not new:
+        return None
+    fewest = min(len(old), len(new))
+    share = next((each for each in SHARES if fewest * each >= MIN_TAIL_REQUESTS), 1.0)
+    was, then = _slowest_means(old, share), _slowest_means(new, share)
+    return Growth(
+        share,
+        sum(was.values()),
+        sum(then.values()),
+        tuple(PhaseGrowth(phase, was[phase], then[phase]) for phase in JOINED_PHASES),
+    )
+
+
+def pools_of(requests: Sequence[JoinedRequest]) -> dict[Role, tuple[str, ...]]:
+    """Return the servers of each role. A server with both roles is in the pool of most of its
+    hops."""
+    hops: defaultdict[str, Counter[Role]] = defaultdict(Counter)
+    for request in requests:
+        for hop in request.hops:
+            if hop.row["replica"] is not None:
+                hops[hop.row["replica"]][hop.role] += 1
+    foremost = {replica: counts.most_common(1)[0][0] for replica, counts in hops.items()}
+    found = {
+        role: tuple(sorted(each for each, its_role in foremost.items() if its_role is role))
+        for role in Role
+    }
+    return {role: replicas for role, replicas in found.items() if replicas}
+
+
+def with_pools(explanation: Explanation, pools: Sequence[Pool]) -> Explanation:
+    """Return an explanation of all servers, in which each cause at one server names its pool."""
+    pool_of = {replica: each.role.value for each in pools for replica in each.replicas}
+    causes = [
+        replace(each, where={**each.where, POOL: pool_of[each.where["replica"]]})
+        if each.where.get("replica") in pool_of
+        else each
+        for each in explanation.causes
+    ]
+    return replace(explanation, causes=causes)
+
+
+def joined_explanation_json(found: JoinedExplanation) -> dict[str, Any]:
+    """Return the explanation as a JSON object."""
+    grown = found.growth
+    return {
+        "requests": found.requests,
+        "baseline_requests": found.baseline_requests,
+        "truncated": found.truncated,
+        "slowest_share": None if grown is None else grown.slowest_share,
+        "baseline_s": None if grown is None else grown.baseline_s,
+        "now_s": None if grown is None else grown.now_s,
+        "phases": [
+            {
+                "phase": each.phase.removesuffix("_s"),
+                "baseline_s": each.baseline_s,
+                "now_s": each.now_s,
+                "excess_s": each.now_s - each.baseline_s,
+            }
+            for each in (() if grown is None else grown.phases)
+        ],
+        "pools": [
+            {
+                "role": each.role.value,
+                "replicas": list(each.replicas),
+                "explanation": as_json(each.explanation),
+            }
+            for each in found.pools
+        ],
+    }
+
+
+def _joined(engine: Engine, span: Span, where: Mapping[str, str | None]) -> JoinedAnswer:
+    return read_joined(engine, Window(span.from_unix_ns, span.to_unix_ns), where)
+
+
+def _explained(
+    engine: Engine, question: Question, role: Role, replicas: Sequence[str]
+) -> Explanation:
+    found = explain_question(engine, question, (), frozenset(replicas))
+    causes = [replace(each, where={**each.where, POOL: role.value}) for each in found.causes]
+    return replace(found, causes=causes)
+
+
+def _phases_of(request: JoinedRequest, metric: Metric) -> Mapping[str, float | None] | None:
+    if metric is Metric.TTFT:
+        return request.ttft_phases
+    return request.phases if metric is Metric.E2E and request.complete else None
+
+
+def _slowest_means(
+    requests: Sequence[Mapping[str, float | None]], share: float
+) -> dict[str, float]:
+    ordered = sorted(requests, key=lambda phases: -sum(filter(None, phases.values())))
+    slowest = ordered[: max(1, round(share * len(ordered)))]
+    return {
+        phase: sum(each[phase] or 0.0 for each in slowest) / len(slowest) for phase in JOINED_PHASES
+    }

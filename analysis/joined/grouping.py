@@ -1,0 +1,195 @@
+"""Find the rows that belong to one user's request.
+
+Pure. Rows belong together if they have the same trace id. Engines without a trace context are
+joined by the request id that the proxy passed on. In both cases model, adapter, tenant and number
+of prompt tokens must be equal, so that an id that a client chose cannot join the requests of two
+tenants or models. A value that one row does not have is equal to the only value of the others.
+
+Each row is in exactly one chain. The time is O(n log n) in the number of rows.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from analysis.joined.joined_request import JoinedBy, Role, Row
+from analysis.joined.roles import Roles, roles_of, stated_role, transfers
+
+APART_NS: Final = 480 * 10**9
+"""Maximum time between two hops of a request. After this time a prefill engine frees the KV cache
+that no decode engine has fetched. Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s.
+"""
+MOST_HOPS: Final = 16
+"""Maximum number of hops of a request. Further rows with the same ids become requests of their own,
+so that a client that repeats a trace id cannot create a request without a limit."""
+
+_PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
+_ANSWERED: Final = ("stop", "length")
+
+
+class Link(NamedTuple):
+    """One row of a chain, with its role."""
+
+    row: Row
+    role: Role
+
+
+class Chain(NamedTuple):
+    """The rows of one request, in the order of their ends, and by what they were joined."""
+
+    links: tuple[Link, ...]
+    joined_by: JoinedBy | None
+
+
+def base_id(request_id: str | None) -> str | None:
+    """Return a request id without what vLLM adds: the prefix, and the index of a first prompt.
+
+    `chatcmpl-x`, `cmpl-x-0` and `x` are the same request; `cmpl-x-1` is the second prompt of `x`.
+    """
+    if request_id is None:
+        return None
+    bare = _PREFIX.sub("", request_id)
+    return bare.removesuffix("-0") if request_id.startswith("cmpl-") else bare
+
+
+def end_ns(row: Row) -> int:
+    """Return the end of a row by its own clock."""
+    return int(row["received_unix_ns"]) + round(float(row["e2e_s"]) * 1e9)
+
+
+def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
+    """Divide rows into the requests of users.
+
+    Args:
+        rows: rows of engines.
+        roles: from `stated_roles`.
+
+    Returns: a chain for each request with several hops, and for each row of an engine with a stated
+    role. Other rows are requests that one engine served, and are left out.
+    """
+    found: list[Chain] = []
+    alone: list[Row] = []
+    for by_trace in _grouped(rows, lambda row: row["trace_id"]):
+        for several in _same_request(by_trace, roles):
+            if len(several) > 1:
+                found.append(Chain(several, JoinedBy.TRACE))
+            else:
+                alone.append(several[0].row)
+    for by_id in _grouped(alone, lambda row: base_id(row["request_id"])):
+        for several in _in_time(by_id, roles):
+            found.append(Chain(several, JoinedBy.REQUEST_ID if len(several) > 1 else None))
+    return [
+        each
+        for each in found
+        if each.joined_by is not None or stated_role(each.links[0].row, roles) is not None
+    ]
+
+
+def _same_request(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
+    """Divide the rows of a trace, which may have several calls to a model."""
+    left: list[Row] = []
+    for by_id in _grouped(rows, lambda row: base_id(row["request_id"])):
+        for several in _alike(by_id):
+            if _engines(several) > 1:
+                yield from _cut(several, roles)
+            else:
+                left += several
+    for several in _alike(left):
+        yield from _cut(several, roles)
+
+
+def _in_time(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
+    for several in _alike(rows):
+        near: list[Row] = []
+        for row in sorted(several, key=lambda row: row["received_unix_ns"]):
+            if near and row["received_unix_ns"] - max(map(end_ns, near[-MOST_HOPS:])) > APART_NS:
+                yield from _cut(near, roles)
+                near = []
+            near.append(row)
+        yield from _cut(near, roles)
+
+
+def _alike(rows: Sequence[Row]) -> Iterable[list[Row]]:
+    """Divide rows with different models, adapters, tenants or numbers of prompt tokens."""
+    parts = [list(rows)] if rows else []
+    for name in ("model", "tenant", "prompt_tokens"):
+        parts = [part for several in parts for part in _by_label(several, name)]
+    return [part for several in parts for part in _grouped(several, lambda row: row["lora"] or "")]
+
+
+def _by_label(rows: list[Row], name: str) -> Iterable[list[Row]]:
+    if len({row[name] for row in rows} - {None}) <= 1:
+        return [rows]
+    found: defaultdict[Hashable, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row[name]].append(row)
+    return found.values()
+
+
+def _cut(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
+    """Cut rows of one group into requests: each decode that answered ends one request."""
+    if len(rows) > 1 and (_engines(rows) < 2 or not any(transfers(row, roles) for row in rows)):
+        yield from ((Link(row, each),) for row in rows for each in roles_of([row], roles))
+        return
+    ordered = sorted(rows, key=lambda row: (end_ns(row), row["span_id"]))
+    links = [*map(Link, ordered, roles_of(ordered, roles))]
+    answers = sum(_answers(each) for each in links)
+    waiting: list[Link] = []
+    for link in links:
+        if not _answers(link) or answers == 1:
+            waiting.append(link)
+            continue
+        stale = sum(end_ns(each.row) + APART_NS < link.row["received_unix_ns"] for each in waiting)
+        yield from ((each,) for each in waiting[:stale])
+        waiting = waiting[stale:]
+        used = _used(waiting)
+        yield from _bounded([*waiting[:used], link])
+        waiting = waiting[used:]
+    if answers == 1:  # one request with all its attempts, in any order of the clocks
+        waiting.sort(key=_answers)
+        yield from _bounded(waiting)
+    elif len({each.role for each in waiting}) > 1:  # no attempt to decode has answered
+        waiting.sort(key=lambda each: each.role is Role.DECODE)
+        yield from _bounded(waiting)
+    else:
+        yield from ((each,) for each in waiting)
+
+
+def _used(waiting: Sequence[Link]) -> int:
+    """Return how many of the waiting hops belong to the next answer: those until the first
+    successful prefill, and the failed attempts after it.
+    """
+    done = False
+    for place, each in enumerate(waiting):
+        answered = each.row["outcome"] in _ANSWERED
+        if done and answered:
+            return place
+        done = done or answered
+    return len(waiting)
+
+
+def _answers(link: Link) -> bool:
+    return link.role is Role.DECODE and link.row["outcome"] in _ANSWERED
+
+
+def _bounded(links: Sequence[Link]) -> Iterable[tuple[Link, ...]]:
+    """Yield a request, with the hops nearest to its end, and each further row alone."""
+    yield tuple(links[-MOST_HOPS:])
+    yield from ((each,) for each in links[:-MOST_HOPS])
+
+
+def _engines(rows: Sequence[Row]) -> int:
+    return len({(row["replica"], row["engine"]) for row in rows})
+
+
+def _grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> Iterable[list[Row]]:
+    """Group rows by a key. A row without the key is alone."""
+    found: defaultdict[Hashable, list[Row]] = defaultdict(list)
+    alone: list[list[Row]] = []
+    for row in rows:
+        if (value := key(row)) is None:
+            alone.append([row])
+        else:
+            found[value].append(row)
+    return [*found.values(), *alone]

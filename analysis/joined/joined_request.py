@@ -1,0 +1,136 @@
+"""Define a user's request that several engines served, its hops, and its phases.
+
+Pure. Durations are in seconds. An unknown value is None.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from telemetry.requests import tpot_s
+
+ROUTE: Final = "route_s"
+PREFILL_QUEUE: Final = "prefill_queue_s"
+PREFILL: Final = "prefill_s"
+KV_TRANSFER: Final = "kv_transfer_s"
+DECODE_QUEUE: Final = "decode_queue_s"
+DECODE: Final = "decode_s"
+DELIVERY: Final = "delivery_s"
+
+JOINED_PHASES: Final = (
+    *(ROUTE, PREFILL_QUEUE, PREFILL, KV_TRANSFER, DECODE_QUEUE, DECODE, DELIVERY),
+)
+"""The phases of a joined request, in the usual order. They sum to `e2e_s`."""
+
+HOP_COLUMNS: Final = (
+    *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
+    *("model", "lora", "route", "tenant", "region", "replica", "engine", "config", "outcome"),
+    *("streamed", "frontend_s", "queue_s", "queue_held_s", "prefill_s", "decode_s", "delivery_s"),
+    *("ttft_s", "e2e_s", "prompt_tokens", "cached_tokens", "external_cached_tokens"),
+    *("output_tokens", "cost_usd"),
+)
+"""The columns of a request's row that joining needs."""
+
+Row = Mapping[str, Any]
+"""A stored request, with `HOP_COLUMNS`."""
+
+
+class Role(StrEnum):
+    """What an engine did for a request."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class JoinedBasis(StrEnum):
+    """Where the end-to-end time of a joined request was measured."""
+
+    CLIENT = "client"
+    ROUTER = "router"
+    ENGINES = "engines"
+    """From the first receipt to the last delivery at an engine. The time in the router before and
+    after is not known."""
+
+
+class JoinedBy(StrEnum):
+    """By what the rows of a joined request were found to belong together."""
+
+    TRACE = "trace"
+    REQUEST_ID = "request_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One engine's part of a joined request.
+
+    Attributes:
+        row: the engine's own row.
+        role: what the engine did.
+        recomputed: whether a decode engine computed more of the prompt than it found in a cache or
+            received. False for a prefill engine.
+        clock_shift_s: seconds added to the row's time, so that the hop lies between its neighbours.
+            0 if the clocks agree.
+    """
+
+    row: Row
+    role: Role
+    recomputed: bool = False
+    clock_shift_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedRequest:
+    """One user's request, and the engines that served it, in the order of time.
+
+    Attributes:
+        started_unix_ns: the start, on the clock of the client, of the router, or of the engine that
+            answered, by `basis`.
+        hops: at least one.
+        phases: the seconds of each phase. None for a phase that the request did not have.
+        ttft_s: the time until the user had the first byte; None if no decode engine answered.
+        ttft_phases: the seconds of each phase until the first byte, which sum to `ttft_s`.
+        e2e_s: the sum of the phases.
+        joined_by: None for a single hop.
+    """
+
+    started_unix_ns: int
+    hops: tuple[Hop, ...]
+    phases: Mapping[str, float | None]
+    ttft_s: float | None
+    ttft_phases: Mapping[str, float | None] | None
+    e2e_s: float
+    basis: JoinedBasis
+    joined_by: JoinedBy | None
+
+    @property
+    def last(self) -> Row:
+        """Return the row of the hop that answered, or of the last hop without an answer."""
+        return self.hops[-1].row
+
+    @property
+    def complete(self) -> bool:
+        """Return whether a decode engine's row is known."""
+        return self.hops[-1].role is Role.DECODE
+
+    @property
+    def outcome(self) -> str | None:
+        """Return the outcome for the user. It is unknown if only a prefill is known to be done."""
+        outcome = str(self.last["outcome"])
+        return outcome if self.complete or outcome not in ("stop", "length") else None
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Return the sum of the hops' costs, or None if the cost of a hop is unknown."""
+        costs = [each.row["cost_usd"] for each in self.hops]
+        return None if None in costs else float(sum(costs))
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Return the seconds per output token after the first, at the decode engine."""
+        return tpot_s(self.last["decode_s"], self.last["output_tokens"]) if self.complete else None
+
+    def label(self, name: str) -> Any:
+        """Return a label of the request: of the last hop, or else of any hop that has it."""
+        values = (each.row[name] for each in reversed(self.hops))
+        return next((value for value in values if value is not None), None)

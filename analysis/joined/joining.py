@@ -1,0 +1,73 @@
+"""Join rows of engines to the requests of users. Pure."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from analysis.joined.grouping import Chain, chains
+from analysis.joined.joined_request import Hop, JoinedBasis, JoinedRequest, Role, Row
+from analysis.joined.phases import phases_s
+from analysis.joined.placement import Axis, Placed, generated_ns, placed
+from analysis.joined.roles import Roles
+
+
+class Outside(NamedTuple):
+    """The report of a client or a router about a request, by its own clock."""
+
+    start_unix_ns: int
+    e2e_s: float
+    ttft_s: float | None
+    basis: JoinedBasis
+
+
+FindOutside = Callable[[Chain], Sequence[Outside]]
+"""Returns what clients and routers report about a request, the best report first."""
+
+
+def joined_requests(
+    rows: Iterable[Row], roles: Roles, outside: FindOutside = lambda chain: ()
+) -> list[JoinedRequest]:
+    """Return the requests of users that passed through a prefill or a decode engine.
+
+    Args:
+        rows: rows of engines, each once.
+        roles: from `stated_roles`.
+        outside: see `FindOutside`. A report that is shorter than a hop, until its last token, is
+            not used.
+    """
+    found = [_joined(chain, outside(chain)) for chain in chains(rows, roles)]
+    return sorted(found, key=lambda each: each.started_unix_ns)
+
+
+def _joined(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
+    last = chain.links[-1].row
+    longest_s = max(generated_ns(link.row) for link in chain.links) / 1e9
+    report = next((each for each in reports if each.e2e_s >= longest_s), None)
+    axis = None
+    if report is not None:
+        end_ns = report.start_unix_ns + round(report.e2e_s * 1e9)
+        axis = Axis(report.start_unix_ns, end_ns)
+    axis, hops = placed(chain.links, axis)
+    e2e_s = (axis.end_ns - axis.start_ns) / 1e9
+    ttft_s = None
+    if hops[-1].link.role is Role.DECODE and last["ttft_s"] is not None:
+        ttft_s = (hops[-1].start_ns - axis.start_ns) / 1e9 + last["ttft_s"]
+        if report is not None and report.ttft_s is not None and last["streamed"] is not False:
+            ttft_s = report.ttft_s
+        ttft_s = min(ttft_s, e2e_s)
+    first_byte_ns = axis.start_ns + round((ttft_s or 0.0) * 1e9)
+    phases, until_first_byte = phases_s(axis, hops, first_byte_ns)
+    return JoinedRequest(
+        started_unix_ns=axis.start_ns,
+        hops=tuple(map(_hop, hops)),
+        phases=phases,
+        ttft_s=ttft_s,
+        ttft_phases=None if ttft_s is None else until_first_byte,
+        e2e_s=e2e_s,
+        basis=JoinedBasis.ENGINES if report is None else report.basis,
+        joined_by=chain.joined_by,
+    )
+
+
+def _hop(hop: Placed) -> Hop:
+    shift_s = (hop.start_ns - int(hop.link.row["received_unix_ns"])) / 1e9
+    return Hop(hop.link.row, hop.link.role, hop.recomputed, shift_s)

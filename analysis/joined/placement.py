@@ -1,0 +1,107 @@
+"""Place the hops of a request on one time axis, although their clocks may differ.
+
+Pure. Durations come from each engine's own clock and are never changed. A hop keeps its own time if
+this is possible: within the time of the client or the router, and a prefill before the decode that
+loads its KV cache. Otherwise the hop is moved by the smallest possible time.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from analysis.joined.grouping import APART_NS, Link, end_ns
+from analysis.joined.joined_request import Role, Row
+
+
+class Axis(NamedTuple):
+    """The start and the end of a request, in nanoseconds."""
+
+    start_ns: int
+    end_ns: int
+
+
+class Placed(NamedTuple):
+    """A hop with its start on the common axis."""
+
+    link: Link
+    start_ns: int
+    recomputed: bool
+
+
+def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Placed]]:
+    """Return the axis of a request, and its hops in the order of time. The last hop stays last.
+
+    Args:
+        links: the hops in the order of their ends.
+        outside: when the client or the router began and ended, or None if this is not known.
+    """
+    *before, last = links
+    recomputed = last.role is Role.DECODE and recomputes(last.row, bool(before))
+    last_ns = int(last.row["received_unix_ns"])
+    if outside is not None:
+        works_ns = sum(_works_ns(each.row) for each in before if each.role is Role.PREFILL)
+        room_ns = 0 if recomputed else max(0, works_ns - _waited_ns(last.row))
+        last_ns = min(
+            max(last_ns, outside.start_ns + room_ns), outside.end_ns - generated_ns(last.row)
+        )
+        last_ns = max(last_ns, outside.start_ns)
+    loads_ns = last_ns + (_length_ns(last.row) if recomputed else _waited_ns(last.row))
+    hops = [_placed_before(each, last_ns, loads_ns, outside) for each in before]
+    hops.sort(key=lambda each: each.start_ns)
+    hops.append(Placed(last, last_ns, recomputed))
+    if outside is None:
+        ends = (each.start_ns + _length_ns(each.link.row) for each in hops if each.link is last)
+        outside = Axis(min(each.start_ns for each in hops), max(ends))
+    return outside, hops
+
+
+def generated_ns(row: Row) -> int:
+    """Return the time from receipt until the engine had the last token.
+
+    A server may record the delivery after the client has read the last byte, so only this time must
+    be within the time of the client or the router.
+    """
+    return _length_ns(row) - min(_length_ns(row), _ns(row["delivery_s"]))
+
+
+def recomputes(row: Row, after_prefill: bool) -> bool:
+    """Return whether a decode engine computed more of the prompt than it had or received.
+
+    Args:
+        row: of the decode engine.
+        after_prefill: whether another engine did the prefill. If so, and the row does not report
+            cached tokens, the transfer is assumed to have succeeded.
+    """
+    prompt, cached = row["prompt_tokens"], row["cached_tokens"]
+    if prompt is None or cached is None:
+        return not after_prefill
+    return bool(prompt - cached > cached)
+
+
+def _placed_before(link: Link, last_ns: int, loads_ns: int, outside: Axis | None) -> Placed:
+    row = link.row
+    recomputed = link.role is Role.DECODE and recomputes(row, True)
+    latest_ns = (loads_ns if link.role is Role.PREFILL else last_ns) - _works_ns(row)
+    start_ns = int(row["received_unix_ns"])
+    if outside is None and start_ns + _length_ns(row) < last_ns - APART_NS:
+        # No decode can follow so late, so the clocks differ. The time between is unknown.
+        start_ns = last_ns - _length_ns(row)
+    start_ns = min(start_ns, latest_ns)
+    return Placed(link, max(start_ns, outside.start_ns) if outside else start_ns, recomputed)
+
+
+def _length_ns(row: Row) -> int:
+    return end_ns(row) - int(row["received_unix_ns"])
+
+
+def _waited_ns(row: Row) -> int:
+    """Return the time from receipt until the engine first scheduled the request."""
+    return _ns(row["frontend_s"]) + _ns(row["queue_s"])
+
+
+def _works_ns(row: Row) -> int:
+    """Return the time from receipt until the engine had the first token."""
+    return _waited_ns(row) + _ns(row["prefill_s"])
+
+
+def _ns(seconds: float | None) -> int:
+    return round((seconds or 0.0) * 1e9)

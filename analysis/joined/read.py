@@ -1,0 +1,177 @@
+"""Read joined requests from the store.
+
+If no engine has reported a KV connector, there is no joined request, and no row is read. Only the
+plugin reports the tokens that an engine loaded, and it reports the connector, too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from sqlalchemy import Engine
+
+from analysis.joined.grouping import APART_NS, Chain, end_ns
+from analysis.joined.joined_request import HOP_COLUMNS, JoinedBasis, JoinedRequest, Row
+from analysis.joined.joining import Outside, joined_requests
+from analysis.joined.roles import Roles, stated_roles
+from store.queries import Window, request_table
+from store.replicas.engine_starts import in_force
+from store.requests.network_time import Reports
+from store.requests.operations import operations_of
+from telemetry.application_operations import ApplicationOperation, Operation
+from telemetry.probes import PROBE_TENANT
+from telemetry.requests import Source
+
+MOST_ROWS: Final = 100_000
+"""Maximum number of rows that a question reads: those received last. """
+
+MOST_OF_ONE: Final = 1_000
+"""Maximum number of rows with the same trace id, or the same request id, as one request."""
+
+_ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedAnswer:
+    """The joined requests that began in a window, in the order of their starts.
+
+    `truncated` is true if the window may have more rows than were read.
+    """
+
+    requests: tuple[JoinedRequest, ...] = ()
+    truncated: bool = False
+
+
+def read_joined(
+    engine: Engine,
+    window: Window,
+    equals: Mapping[str, str | None] = _ALL,
+    most_rows: int = MOST_ROWS,
+) -> JoinedAnswer:
+    """Return the joined requests that began in a window.
+
+    Args:
+        engine: from `open_database`.
+        window: the window of the starts.
+        equals: the required value of each label. A joined request matches if one of its hops has
+            all these values. The prober's requests are left out, unless their tenant is selected.
+        most_rows: the maximum number of rows to read: those received last.
+    """
+    roles = stated_roles(in_force(engine, window.to_unix_ns))
+    if not roles:
+        return JoinedAnswer()
+    wide = _wide(window)
+    probes = {"tenant": PROBE_TENANT} if equals.get("tenant") == PROBE_TENANT else {}
+    table = request_table(
+        engine,
+        wide,
+        equals=probes,
+        columns=[*HOP_COLUMNS, *(label for label in equals if label not in HOP_COLUMNS)],
+        order_by="-received_unix_ns",
+        limit=most_rows,
+    )
+    found = _joined(engine, wide, table.to_pylist(), roles)
+    inside = (
+        each
+        for each in found
+        if window.from_unix_ns <= each.started_unix_ns < window.to_unix_ns
+        and any(_matches(hop.row, equals) for hop in each.hops)
+    )
+    return JoinedAnswer(tuple(inside), table.num_rows >= most_rows)
+
+
+def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
+    """Return the joined request that contains a row, or None if the row is of no joined request.
+
+    Args:
+        engine: from `open_database`.
+        row: a stored request, with at least its ids and `received_unix_ns`.
+    """
+    received = int(row["received_unix_ns"])
+    roles = stated_roles(in_force(engine, received + APART_NS))
+    if not roles:
+        return None
+    near = _wide(Window(received, received + 1))
+    rows: dict[tuple[str, str], Row] = {}
+    for name in ("trace_id", "request_id"):
+        if row[name] is not None:
+            table = request_table(
+                engine, near, equals={name: row[name]}, columns=HOP_COLUMNS, limit=MOST_OF_ONE
+            )
+            rows |= {(each["trace_id"], each["span_id"]): each for each in table.to_pylist()}
+    for found in _joined(engine, near, list(rows.values()), roles):
+        ids = {(hop.row["trace_id"], hop.row["span_id"]) for hop in found.hops}
+        if (row["trace_id"], row["span_id"]) in ids:
+            return found
+    return None
+
+
+def _wide(window: Window) -> Window:
+    """Return a window that also contains the other hops of the requests in it."""
+    return Window(
+        max(window.from_unix_ns - APART_NS, 0), min(window.to_unix_ns + APART_NS, 2**63 - 1)
+    )
+
+
+def _joined(
+    engine: Engine, window: Window, table: Sequence[Row], roles: Roles
+) -> list[JoinedRequest]:
+    """Join rows, with the reports of clients and routers about them. See `joined_requests`."""
+    rows = [row for row in table if row["source"] != Source.CLIENT.value]
+    spans: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        begin, end = spans.get(row["trace_id"], (row["received_unix_ns"], 0))
+        spans[row["trace_id"]] = min(begin, row["received_unix_ns"]), max(end, end_ns(row))
+    routers = operations_of(engine, window, spans.keys(), Operation.ROUTER)
+    clients = Reports.read(engine, window)
+
+    def outside(chain: Chain) -> list[Outside]:
+        found = []
+        last = chain.links[-1].row
+        if (report := clients.of(last["trace_id"], last["request_id"])) is not None:
+            found.append(
+                Outside(report.received_unix_ns, report.e2e_s, report.ttft_s, JoinedBasis.CLIENT)
+            )
+        for trace_id in {link.row["trace_id"] for link in chain.links} & routers.keys():
+            found += _router_reports(routers[trace_id], last, spans[trace_id])
+        return found
+
+    return joined_requests(rows, roles, outside)
+
+
+def _router_reports(
+    found: Sequence[ApplicationOperation], last: Row, trace: tuple[int, int]
+) -> list[Outside]:
+    """Return the reports of routers about a request, the longest first.
+
+    A trace may have several calls. A report is about this call if it covers the middle of the last
+    hop. If it is the only report and overlaps no row of the trace, the router's clock is wrong.
+
+    Args:
+        found: the reports with one trace id.
+        last: the request's last hop.
+        trace: when the first row of this trace began, and when the last one ended.
+    """
+    middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2
+
+    def is_about(each: ApplicationOperation) -> bool:
+        end_unix_ns = each.at_unix_ns + round(each.length_s * 1e9)
+        apart = end_unix_ns < trace[0] or trace[1] < each.at_unix_ns
+        return each.at_unix_ns <= middle_ns <= end_unix_ns or (apart and len(found) == 1)
+
+    return [
+        Outside(each.at_unix_ns, each.length_s, each.ttft_s, JoinedBasis.ROUTER)
+        for each in sorted(found, key=lambda each: (-each.length_s, each.span_id))
+        if is_about(each)
+    ]
+
+
+def _matches(row: Row, equals: Mapping[str, str | None]) -> bool:
+    return all(_text(row.get(label)) == value for label, value in equals.items())
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,69 @@
+"""The role of an engine in a fleet that separates prefill and decode.
+
+Pure. vLLM's `kv_role` states the role of a producer and of a consumer. With `kv_both`, as NIXL is
+configured, only the proxy selects the role of an engine, so the role is derived from the rows of a
+request: the engine that returned at most one token and loaded no tokens did the prefill.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from analysis.joined.joined_request import Role, Row
+from telemetry import starts
+from telemetry.starts import EngineStart
+
+ARGUMENT: Final = "kv_transfer.kv_role"
+_STATED: Final = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
+
+Roles = Mapping[tuple[str, int | None], Role | None]
+"""The stated role of each engine with a KV connector, by replica and engine; None for `kv_both`.
+The key with engine None is for rows that do not name their engine."""
+
+
+def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], Role | None]:
+    """Return the roles that engines report with their arguments.
+
+    Args:
+        found: the latest start of each engine.
+    """
+    roles: dict[tuple[str, int | None], Role | None] = {}
+    for start in found:
+        kv_role = starts.read(start.arguments).get(ARGUMENT)
+        if kv_role is not None:
+            role = _STATED.get(str(kv_role))
+            roles[start.replica, start.engine] = role
+            roles.setdefault((start.replica, None), role)
+    return roles
+
+
+def stated_role(row: Row, roles: Roles) -> Role | None:
+    """Return the role that the engine of a row reported, or None."""
+    return roles.get((row["replica"], row["engine"]))
+
+
+def transfers(row: Row, roles: Roles) -> bool:
+    """Return whether the engine of a row has a KV connector."""
+    return bool(row["external_cached_tokens"]) or (row["replica"], row["engine"]) in roles
+
+
+def roles_of(rows: Sequence[Row], roles: Roles) -> list[Role]:
+    """Return the role of each row of a group.
+
+    Args:
+        rows: rows of one or more requests with the same ids, in the order of their ends.
+        roles: from `stated_roles`.
+    """
+    found = [stated_role(row, roles) or _derived(row) for row in rows]
+    engines = {(row["replica"], row["engine"]) for row in rows}
+    one_request = len(engines) > 1 and len({row["request_id"] for row in rows}) == 1
+    if Role.DECODE not in found and one_request and stated_role(rows[-1], roles) is None:
+        # The client asked for one token, and the transfer failed or was not reported. Without the
+        # same request id, these may be a client's two attempts at a request of one token.
+        found[-1] = Role.DECODE
+    return found
+
+
+def _derived(row: Row) -> Role:
+    if row["external_cached_tokens"] or (row["output_tokens"] or 0) > 1:
+        return Role.DECODE
+    return Role.PREFILL

@@ -1,0 +1,202 @@
+"""Measures whether the phases of joined requests sum to the client's stopwatch on two real vLLMs.
+
+    python benchmarks/joined.py [--requests 60] [--concurrency 2] [--seed 1]
+
+Two vLLMs on this machine's CPU serve the tiny model, one for prefill and one for decode, behind
+`rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. The program
+sends as many requests to a proxy that passes the trace context, to a proxy that drops it, and to a
+proxy that passes the context but no request id. It joins the requests twice: from the spans of the
+engines and the proxy, and when the client has also sent its spans.
+
+The bar: every request is one joined request with both hops, and with the client's span its phases
+sum to the stopwatch within 5 ms and its delivery phase. Without the client's span, the sum does not
+contain the time between the client and the proxy, which is small on an idle machine. The benchmark
+has the same requirements as `make vllm`, and takes about two minutes.
+
+Before that, the program measures how long it takes to join as many rows as a question reads.
+"""
+
+import argparse
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from sqlalchemy import Engine
+
+from analysis.joined.joined_request import DELIVERY, JoinedRequest
+from analysis.joined.read import MOST_ROWS, read_joined
+from analysis.joined.roles import ARGUMENT
+from rig.disaggregated import Asked, Disaggregated, ask_all, calls, report
+from rig.install import NotHereError, ensure
+from rig.program import Tailspan
+from store.database import open_database
+from store.queries import Window
+from store.writer import Writer
+from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.starts import EngineStart, written
+
+BAR_S: Final = 0.005
+PATIENCE_S: Final = 20.0
+PROXIES: Final = {
+    "context passed": (),
+    "context dropped": ("--drop-context",),
+    "request id dropped": ("--drop-request-id",),
+}
+
+
+def found_of(
+    engine: Engine, seen: Sequence[Asked], since_ns: int, basis: str
+) -> dict[str, JoinedRequest]:
+    """Wait until the requests are joined on this basis; return them by the client's id."""
+    wanted = {timed.request_id for _, timed in seen}
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        answer = read_joined(engine, Window(since_ns, time.time_ns()))
+        found = {
+            name.removesuffix("-0") if name.startswith("cmpl-") else name: each
+            for each in answer.requests
+            if (name := each.last["request_id"]) is not None
+        }
+        ready = {name for name, each in found.items() if len(each.hops) > 1 and each.basis == basis}
+        if wanted <= ready or time.monotonic() > deadline:
+            return found
+        time.sleep(0.5)
+
+
+def line_of(title: str, seen: Sequence[Asked], found: dict[str, JoinedRequest]) -> tuple[str, bool]:
+    """Return a line of figures, and whether every request meets the bar."""
+    apart_s, within, joined, bases = [], 0, 0, set()
+    for _, timed in seen:
+        each = found.get(timed.request_id or "")
+        if each is None:
+            continue
+        joined += len(each.hops) == 2
+        bases.add(each.basis.value)
+        summed_s = sum(value for value in each.phases.values() if value is not None)
+        apart_s.append(timed.e2e_s - summed_s)
+        within += abs(apart_s[-1]) <= BAR_S + (each.phases[DELIVERY] or 0.0)
+    ordered = sorted(apart_s) or [float("nan")]
+    line = (
+        f"{title:36} {joined:6} of {len(seen):3} {', '.join(sorted(bases)):>10}"
+        f" {within:6} {ordered[len(ordered) // 2] * 1e3:9.2f} {ordered[-1] * 1e3:9.2f}"
+    )
+    return line, within == joined == len(seen)
+
+
+def question_cost(folder: Path) -> str:
+    """Return a line about a question with `MOST_ROWS` rows: its time and its memory."""
+    engine = open_database(f"sqlite:///{folder}/rows.db")
+    first_ns = time.time_ns() - 3_600 * 10**9
+    roles = {"p": "kv_producer", "d": "kv_consumer"}
+    starts = [
+        EngineStart(
+            replica=replica,
+            engine=0,
+            process=1,
+            at_unix_ns=first_ns,
+            config=replica,
+            arguments=written({ARGUMENT: role}),
+        )
+        for replica, role in roles.items()
+    ]
+    with Writer(engine) as writer:
+        for begin in range(0, MOST_ROWS, 1_000):
+            rows = [_row(number, first_ns) for number in range(begin, begin + 1_000)]
+            writer.submit(rows, [], starts=starts if not begin else []).result(60)
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begun_s = time.process_time()
+    answer = read_joined(engine, Window(first_ns, time.time_ns()))
+    took_s = time.process_time() - begun_s
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
+    engine.dispose()
+    return (
+        f"{len(answer.requests):,} joined requests from {MOST_ROWS:,} rows: {took_s:.1f} s of CPU,"
+        f" {grown_kib / 1024:.0f} MiB"
+    )
+
+
+def _row(number: int, first_ns: int) -> RequestTimeline:
+    """Return a row: even numbers are prefills, and the next number is the decode."""
+    request, decodes = divmod(number, 2)
+    return RequestTimeline(
+        trace_id=f"{request + 1:032x}",
+        span_id=f"{number + 1:016x}",
+        request_id=f"cmpl-{request}-0",
+        received_unix_ns=first_ns + request * 50_000_000 + decodes * 100_000_000,
+        e2e_s=0.4 if decodes else 0.1,
+        outcome=Outcome.LENGTH,
+        source=Source.INSTRUMENTATION,
+        basis=Basis.HTTP,
+        replica="d" if decodes else "p",
+        engine=0,
+        model="tiny",
+        tenant=f"tenant-{request % 20}",
+        frontend_s=0.005,
+        queue_s=0.01,
+        queue_held_s=0.0,
+        prefill_s=0.02 if decodes else 0.08,
+        decode_s=0.36 if decodes else 0.0,
+        delivery_s=0.005,
+        ttft_s=0.035,
+        prompt_tokens=1_000 + request % 500,
+        cached_tokens=900 if decodes else 0,
+        external_cached_tokens=900 if decodes else 0,
+        output_tokens=32 if decodes else 1,
+    )
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure and print. The exit status is 1 if the bar is not met."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--concurrency", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="determines the requests")
+    asked = parser.parse_args(words)
+    with tempfile.TemporaryDirectory() as name:
+        print(question_cost(Path(name)), flush=True)
+    try:
+        ensure()
+    except NotHereError as reason:
+        print(reason)
+        return 0
+    met = True
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with Tailspan(folder, "collect", "--database", f"sqlite:///{folder}/tailspan.db") as up:
+            port = up.port("http")
+            engine = open_database(f"sqlite:///{folder}/tailspan.db")
+            with Disaggregated(folder, port) as servers:
+                _, first = servers.proxy()
+                ask_all(first, calls(20, asked.seed + 1_000), 2)  # the first steps are slow
+                print(
+                    f"{'proxy':36} {'joined':>13} {'basis':>10} {'within':>6} {'median ms':>9}"
+                    f" {'most ms':>9}   (client's stopwatch - sum of the phases)"
+                )
+                for number, (title, options) in enumerate(PROXIES.items()):
+                    _, proxy = servers.proxy(*options)
+                    since_ns = time.time_ns()
+                    seed = asked.seed + number
+                    seen = ask_all(proxy, calls(asked.requests, seed), asked.concurrency)
+                    basis = "engines" if "--drop-context" in options else "router"
+                    line, _ = line_of(title, seen, found_of(engine, seen, since_ns, basis))
+                    print(line, flush=True)
+                    report(port, seen)
+                    found = found_of(engine, seen, since_ns, "client")
+                    line, good = line_of(f"{title}, with the client's span", seen, found)
+                    print(line, flush=True)
+                    met = met and good
+            engine.dispose()
+    print(f"bar, with the client's span: {'met' if met else 'NOT met'}")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

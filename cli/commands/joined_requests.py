@@ -1,0 +1,73 @@
+"""`tailspan requests --joined`: print the requests of users that several engines served."""
+
+import json
+from collections.abc import Sequence
+
+import click
+
+from analysis.joined.as_json import SORTABLE, joined_json, sort_value
+from analysis.joined.joined_request import JoinedRequest
+from analysis.joined.read import MOST_ROWS, read_joined
+from cli.options.question import Question, nothing_found, silence
+from cli.render import text
+from cli.render.joined import joined_lines
+from store import queries
+
+
+def order_of(sort: str) -> str:
+    """Return the value of --sort if joined requests can be sorted by it.
+
+    Raises:
+        click.UsageError: the key is unknown.
+    """
+    key = sort.removeprefix("-")
+    if key not in SORTABLE:
+        raise click.UsageError(
+            f"--sort {sort!r}: unknown key {key!r}; allowed with --joined: {', '.join(SORTABLE)}"
+        )
+    return sort
+
+
+def tell(question: Question, form: str, limit: int | None, sort: str) -> None:
+    """Print the joined requests of a question, as a table or as one JSON object per line."""
+    answer = read_joined(question.engine, question.window, question.equals)
+    found = _sorted(answer.requests, sort)[:limit]
+    if answer.truncated:
+        click.echo(
+            f"The window has more than {MOST_ROWS:,} rows; only the newest were joined."
+            " Use a shorter window.",
+            err=True,
+        )
+    if not found:
+        click.echo(_nothing(question), err=True)
+    elif form == "json":
+        for each in found:
+            click.echo(json.dumps(joined_json(each), allow_nan=False))
+    else:
+        if silent := silence(question.engine, question.window.to_unix_ns):
+            click.echo(silent)
+        click.echo(f"Joined requests started {text.span(question.window)}")
+        click.echo(f"{len(found):,} of {len(answer.requests):,}, sorted by {sort}")
+        if queries.simulated(question.engine, question.window):
+            click.echo("simulated data")
+        click.echo()
+        for line in joined_lines(found):
+            click.echo(line)
+
+
+def _sorted(requests: Sequence[JoinedRequest], sort: str) -> list[JoinedRequest]:
+    key = sort.removeprefix("-")
+    values = [(sort_value(each, key), each) for each in requests]
+    known = [each for each in values if each[0] is not None]
+    known.sort(key=lambda each: each[0], reverse=sort.startswith("-"))
+    return [each for _, each in known] + [each for value, each in values if value is None]
+
+
+def _nothing(question: Question) -> str:
+    if queries.request_count(question.engine, question.window, equals=question.equals):
+        return (
+            f"No joined requests started {text.span(question.window)}. Requests are joined if an"
+            " engine has a KV connector (--kv-transfer-config), and if both engines report the"
+            " same trace id or the same request id."
+        )
+    return nothing_found(question)

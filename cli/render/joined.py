@@ -1,0 +1,101 @@
+"""Format joined requests as text. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from analysis.cause_sentences import NAMES
+from analysis.joined.explain import Growth, JoinedExplanation, Pool
+from analysis.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest
+from analysis.joined.read import MOST_ROWS
+from cli.render import text
+from cli.render.explanation import cause_lines
+from diagnosis.explanation import Verdict
+from diagnosis.question import Metric
+from telemetry import time_text
+
+PHASE_NAMES: Final = {phase: phase.removesuffix("_s").replace("_", " ") for phase in JOINED_PHASES}
+MOST_SERVERS: Final = 6
+"""Maximum number of servers of a pool that are listed."""
+_LABELS: Final = ("model", "tenant")
+
+
+def joined_lines(requests: Sequence[JoinedRequest]) -> Iterator[str]:
+    """Yield a table with a row for each request."""
+    rows = [
+        [
+            time_text.moment(each.started_unix_ns),
+            text.label(each.last["request_id"]),
+            *(text.label(each.label(name)) for name in _LABELS),
+            " → ".join(_engine(hop) for hop in each.hops),
+            text.label(each.outcome),
+            each.basis.value,
+            *(text.seconds(each.phases[phase]) for phase in JOINED_PHASES),
+            text.seconds(each.ttft_s),
+            text.seconds(each.e2e_s),
+            text.usd(each.cost_usd),
+        ]
+        for each in requests
+    ]
+    header = ["started (UTC)", "request_id", *_LABELS, "engines", "outcome", "basis"]
+    columns = [*header, *PHASE_NAMES.values(), "TTFT", "E2E", "cost"]
+    yield from text.table(columns, rows, left=len(header))
+
+
+def explanation_lines(found: JoinedExplanation, metric: Metric) -> Iterator[str]:
+    """Yield the phases of the slowest joined requests, and the causes in each pool."""
+    name = NAMES[metric.value]
+    yield (
+        f"{text.count(found.requests)} joined requests (prefill and decode on different servers),"
+        f" {text.count(found.baseline_requests)} in the baseline."
+    )
+    if found.truncated:
+        yield f"Only the newest {text.count(MOST_ROWS)} rows of a range were joined."
+    if found.growth is not None:
+        yield from _growth(found.growth, name)
+    for pool in found.pools:
+        yield ""
+        yield from _pool(pool, name)
+    yield ""
+    yield "All servers, where a joined request counts once per server:"
+
+
+def _growth(growth: Growth, name: str) -> Iterator[str]:
+    which = "all" if growth.slowest_share == 1.0 else f"the slowest {growth.slowest_share:.0%}"
+    was, now = text.seconds(growth.baseline_s), text.seconds(growth.now_s)
+    yield f"The user's {name} of {which}: {now}, was {was}."
+    rows = [
+        [PHASE_NAMES[each.phase], *_grown(each.baseline_s, each.now_s)]
+        for each in growth.phases
+        if max(each.baseline_s, each.now_s) > 0
+    ]
+    rows.append(["sum", *_grown(growth.baseline_s, growth.now_s)])
+    yield from text.table([f"phase of {which}", "before", "now", "growth"], rows, left=1)
+
+
+def _grown(was_s: float, now_s: float) -> tuple[str, str, str]:
+    grown_s = now_s - was_s
+    sign = "+" if grown_s >= 0 else ""
+    return text.seconds(was_s), text.seconds(now_s), f"{sign}{text.seconds(grown_s)}"
+
+
+def _pool(pool: Pool, name: str) -> Iterator[str]:
+    servers = ", ".join(map(text.label, pool.replicas[:MOST_SERVERS]))
+    more = len(pool.replicas) - MOST_SERVERS
+    servers += f" and {more} more" if more > 0 else ""
+    where = f"{pool.role.value.capitalize()} pool ({servers})"
+    why = pool.explanation
+    if why.verdict is Verdict.INSUFFICIENT_DATA:
+        yield f"{where}: too little data."
+        return
+    was, now = text.seconds(why.baseline_s), text.seconds(why.now_s)
+    change = "rose" if why.verdict is Verdict.INCIDENT else "did not grow"
+    yield f"{where}: {name} of its slowest {why.tail_share or 0:.0%} {change}: {now}, was {was}."
+    for cause in why.causes:
+        yield from cause_lines(cause, name)
+
+
+def _engine(hop: Hop) -> str:
+    name = text.label(hop.row["replica"])
+    if hop.row["engine"]:
+        name += f"/{hop.row['engine']}"
+    return f"{name} (recomputed)" if hop.recomputed else name

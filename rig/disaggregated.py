@@ -1,0 +1,172 @@
+"""Two real vLLMs, one for prefill and one for decode, behind `disaggregation_proxy`.
+
+The KV cache passes through files (ExampleConnector), because the machine has no GPU.
+"""
+
+import json
+import os
+import random
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+from urllib.request import Request, urlopen
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from rig import serve
+from rig.load import Call, Timed, send
+from rig.ports import free_port
+from rig.program import Program
+
+ROOT: Final = Path(__file__).parent.parent
+
+
+class Server(Program):
+    """A vLLM with one role.
+
+    Args:
+        folder: the folder of its output. The KV cache is in its subfolder `kv`.
+        role: `kv_producer` or `kv_consumer`.
+        otlp_port: where it sends its telemetry, over HTTP.
+    """
+
+    def __init__(self, folder: Path, role: str, otlp_port: int) -> None:
+        self.port = free_port()
+        self.replica = role.removeprefix("kv_")
+        connector = {
+            "kv_connector": "ExampleConnector",
+            "kv_role": role,
+            "kv_connector_extra_config": {"shared_storage_path": str(folder / "kv")},
+        }
+        environ = {
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={self.replica}",
+            "OTEL_BSP_SCHEDULE_DELAY": "500",
+        }
+        arguments = ("--kv-transfer-config", json.dumps(connector))
+        endpoint = f"http://127.0.0.1:{otlp_port}"
+        super().__init__(
+            folder,
+            *serve.command(self.port, arguments),
+            environ=serve.environment(endpoint, {**os.environ, **environ}),
+            start_new_session=True,
+        )
+
+    def kill_group(self) -> None:
+        """Kill the server and its engine core at once, so that nothing in memory is sent."""
+        os.killpg(self.process.pid, 9)
+        self.process.wait()
+
+
+class Disaggregated:
+    """A producer and a consumer. Use it in a `with` statement, which ends them.
+
+    Args:
+        folder: an empty folder.
+        otlp_port: where the servers and the proxies send their telemetry, over HTTP.
+    """
+
+    def __init__(self, folder: Path, otlp_port: int) -> None:
+        self._folder = folder
+        self._otlp_port = otlp_port
+        self._running = ExitStack()
+
+    def __enter__(self) -> Self:
+        roles = ("kv_producer", "kv_consumer")
+        servers = [Server(self._folder, role, self._otlp_port) for role in roles]
+        for server in servers:
+            self._running.callback(server.stop)
+        for server in servers:
+            if not serve.wait_until_healthy(server.port, server.process):
+                raise server.error("did not become healthy")
+        self.prefill, self.decode = servers
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    def proxy(self, *options: str) -> tuple[Program, int]:
+        """Start a proxy with these options, and return it with its port."""
+        words = (
+            *("--prefill", str(self.prefill.port), "--decode", str(self.decode.port)),
+            *("--otlp", str(self._otlp_port), *options),
+        )
+        program = Program(
+            self._folder,
+            *(sys.executable, "-m", "rig.disaggregation_proxy", *words),
+            environ={"PYTHONPATH": str(ROOT)},
+        )
+        self._running.callback(program.stop)
+        return program, int(program.says(r"listening on port (\d+)"))
+
+
+def calls(number: int, seed: int) -> Sequence[Call]:
+    """Return completions and chats with different prompts, streamed and whole."""
+    draw = random.Random(seed)
+    return [
+        Call(
+            chat=index % 2 == 1,
+            stream=index % 4 < 3,
+            prompt="".join(draw.choices("abcdefgh ", k=draw.randint(200, 1_500))),
+            max_tokens=draw.randint(2, 48),
+            headers={
+                "x-request-id": f"{seed}-{index}-{draw.getrandbits(48):x}",
+                "x-tenant-id": f"tenant-{index % 3}",
+            },
+        )
+        for index in range(number)
+    ]
+
+
+class Asked(NamedTuple):
+    """A request with the client's measurements, and when the client began."""
+
+    begun_unix_ns: int
+    timed: Timed
+
+
+def ask_all(port: int, several: Sequence[Call], concurrency: int) -> list[Asked]:
+    """Send the calls in order, at most `concurrency` at the same time."""
+
+    def ask(call: Call) -> Asked:
+        begun_unix_ns = time.time_ns()
+        return Asked(begun_unix_ns, send(port, call))
+
+    with ThreadPoolExecutor(concurrency) as pool:
+        return list(pool.map(ask, several))
+
+
+def report(otlp_port: int, several: Sequence[Asked]) -> None:
+    """Send a span of each answered request, as an instrumented client does."""
+    message = ExportTraceServiceRequest()
+    spans = message.resource_spans.add().scope_spans.add().spans
+    for begun_unix_ns, timed in several:
+        if timed.request_id is None or timed.ttft_s is None:
+            continue
+        texts = {"gen_ai.operation.name": "chat", "gen_ai.response.id": timed.request_id}
+        numbers = {"gen_ai.response.time_to_first_chunk": timed.ttft_s}
+        spans.add(
+            trace_id=bytes.fromhex(timed.trace_id),
+            span_id=secrets.token_bytes(8),
+            kind=Span.SPAN_KIND_CLIENT,
+            start_time_unix_nano=begun_unix_ns,
+            end_time_unix_nano=begun_unix_ns + round(timed.e2e_s * 1e9),
+            attributes=[
+                *(KeyValue(key=k, value=AnyValue(string_value=v)) for k, v in texts.items()),
+                *(KeyValue(key=k, value=AnyValue(double_value=v)) for k, v in numbers.items()),
+            ],
+        )
+    request = Request(
+        f"http://127.0.0.1:{otlp_port}/v1/traces",
+        message.SerializeToString(),
+        {"content-type": "application/x-protobuf"},
+    )
+    with urlopen(request, timeout=30) as answer:
+        answer.read()

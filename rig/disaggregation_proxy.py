@@ -1,0 +1,242 @@
+"""A router for a fleet that separates prefill and decode.
+
+The proxy sends the prompt to the prefill server with `max_tokens` 1, and then the whole request to
+the decode server. If the prefill server does not answer, the decode server computes the prompt
+itself. Each request is an OTLP span of the proxy, which is sent once.
+
+    python -m rig.disaggregation_proxy --prefill 8001 --decode 8002 --otlp 4318
+
+All servers are on the loopback.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+SEND_EVERY_S: Final = 0.5
+MOST_BODY_BYTES: Final = 1_000_000
+TIMEOUT_S: Final = 120.0
+_PASSED: Final[tuple[str, ...]] = ("content-type", "authorization", "x-tenant-id")
+_TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_UNAVAILABLE: Final = b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class Request(NamedTuple):
+    """A client's request."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+
+class Answer(NamedTuple):
+    """When the first and the last byte of an answer's body were written, in monotonic seconds.
+
+    The connection closes later, when the client has already read the answer. `first_s` is None
+    without an answer.
+    """
+
+    first_s: float | None
+    last_s: float
+
+
+class Proxy:
+    """Routes requests, and keeps the spans that are not sent yet.
+
+    Args:
+        prefill_port: the prefill server.
+        decode_port: the decode server.
+        drop_context: whether to pass no trace context to the servers, as some proxies do.
+        drop_request_id: whether each server chooses its own request id.
+    """
+
+    def __init__(
+        self, prefill_port: int, decode_port: int, *, drop_context: bool, drop_request_id: bool
+    ) -> None:
+        self._prefill_port = prefill_port
+        self._decode_port = decode_port
+        self._drop_context = drop_context
+        self._drop_request_id = drop_request_id
+        self._spans: list[Span] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection, which has one request."""
+        begun_unix_ns, begun_s = time.time_ns(), time.monotonic()
+        try:
+            request = await _read_request(reader)
+            trace = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
+            trace_id = trace[1] if trace else secrets.token_hex(16)
+            span_id = secrets.token_hex(8)
+            answer = await self._routed(request, writer, f"00-{trace_id}-{span_id}-01")
+            self._spans.append(
+                _span(
+                    (trace_id, span_id, trace[2] if trace else ""),
+                    begun_unix_ns,
+                    round((answer.last_s - begun_s) * 1e9),
+                    None if answer.first_s is None else answer.first_s - begun_s,
+                )
+            )
+        except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError):
+            pass  # the client's connection ended, or the request is malformed
+        finally:
+            writer.close()
+
+    async def _routed(
+        self, request: Request, writer: asyncio.StreamWriter, traceparent: str
+    ) -> "Answer":
+        headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
+        if not self._drop_request_id:
+            headers["x-request-id"] = request.headers.get("x-request-id", secrets.token_hex(8))
+        if not self._drop_context:
+            headers["traceparent"] = traceparent
+        only_prompt = {**request.body, "max_tokens": 1, "stream": False}
+        only_prompt.pop("stream_options", None)
+        with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
+            await _exchange(self._prefill_port, request._replace(body=only_prompt), headers, None)
+        try:
+            return await _exchange(self._decode_port, request, headers, writer)
+        except OSError:
+            writer.write(_UNAVAILABLE)
+            await writer.drain()
+            return Answer(None, time.monotonic())
+
+    async def send_spans(self, otlp_port: int) -> None:
+        """Send the finished spans as one message. A message that is refused is lost."""
+        spans, self._spans = self._spans, []
+        if not spans:
+            return
+        message = ExportTraceServiceRequest()
+        group = message.resource_spans.add()
+        name = KeyValue(key="service.name", value=AnyValue(string_value="rig-proxy"))
+        group.resource.attributes.append(name)
+        group.scope_spans.add(spans=spans).scope.name = "rig.disaggregation_proxy"
+        body = message.SerializeToString()
+        with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
+            await _post(otlp_port, "/v1/traces", {"content-type": "application/x-protobuf"}, body)
+
+
+def _span(
+    ids: tuple[str, str, str], begun_unix_ns: int, length_ns: int, first_s: float | None
+) -> Span:
+    attributes = [
+        KeyValue(key="gen_ai.operation.name", value=AnyValue(string_value="text_completion"))
+    ]
+    if first_s is not None:
+        name = "gen_ai.response.time_to_first_chunk"
+        attributes.append(KeyValue(key=name, value=AnyValue(double_value=first_s)))
+    trace_id, span_id, parent_id = (bytes.fromhex(each) for each in ids)
+    return Span(
+        trace_id=trace_id,
+        span_id=span_id,
+        parent_span_id=parent_id,
+        name="route",
+        kind=Span.SPAN_KIND_SERVER,
+        start_time_unix_nano=begun_unix_ns,
+        end_time_unix_nano=begun_unix_ns + length_ns,
+        attributes=attributes,
+    )
+
+
+async def _read_request(reader: asyncio.StreamReader) -> Request:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.split("\r\n")
+    pairs = (line.partition(":") for line in lines if line)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    length = int(headers.get("content-length", "0"))
+    if not 0 < length <= MOST_BODY_BYTES:
+        raise ValueError(f"a body of {length} bytes; allowed: 1 to {MOST_BODY_BYTES}")
+    body = json.loads(await reader.readexactly(length))
+    return Request(first.split(" ")[1], headers, body)
+
+
+async def _exchange(
+    port: int, request: Request, headers: dict[str, str], client: asyncio.StreamWriter | None
+) -> Answer:
+    """Send a request, and copy the answer to a client, or read it if there is no client."""
+    body = json.dumps(request.body).encode()
+    return await _post(port, request.path, headers, body, client)
+
+
+async def _post(
+    port: int,
+    path: str,
+    headers: dict[str, str],
+    body: bytes,
+    client: asyncio.StreamWriter | None = None,
+) -> Answer:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        lines = [f"POST {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        lines.append(f"Content-Length: {len(body)}")
+        writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
+        async with asyncio.timeout(TIMEOUT_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+            if client is not None:
+                client.write(head)
+            first_s, last_s = None, time.monotonic()
+            while chunk := await reader.read(65_536):
+                if client is not None:
+                    client.write(chunk)
+                    await client.drain()
+                last_s = time.monotonic()
+                first_s = first_s or last_s
+        return Answer(first_s, last_s)
+    finally:
+        writer.close()
+
+
+async def _run(asked: argparse.Namespace) -> None:
+    proxy = Proxy(
+        asked.prefill,
+        asked.decode,
+        drop_context=asked.drop_context,
+        drop_request_id=asked.drop_request_id,
+    )
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", asked.port)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    print(f"listening on port {server.sockets[0].getsockname()[1]}", flush=True)
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), SEND_EVERY_S)
+        await proxy.send_spans(asked.otlp)
+    server.close()
+
+
+def main(words: Sequence[str]) -> int:
+    """Serve until SIGTERM or Ctrl-C."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rig.disaggregation_proxy",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--port", type=int, default=0, help="default: a free port")
+    parser.add_argument("--prefill", type=int, required=True, help="port of the prefill server")
+    parser.add_argument("--decode", type=int, required=True, help="port of the decode server")
+    parser.add_argument("--otlp", type=int, required=True, help="port of OTLP over HTTP")
+    parser.add_argument(
+        "--drop-context", action="store_true", help="pass no traceparent to the servers"
+    )
+    parser.add_argument(
+        "--drop-request-id", action="store_true", help="pass no X-Request-Id to the servers"
+    )
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_run(parser.parse_args(words)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,222 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from click.testing import Result
+from sqlalchemy import Engine
+
+from store.database import open_database
+from store.writer import Writer
+from telemetry import starts
+from telemetry.application_operations import ApplicationOperation, Operation
+from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.starts import EngineStart
+from tests.analysis.joined.rows import decode, prefill
+from tests.cli.conftest import START_S
+
+Run = Callable[..., Result]
+
+LABEL = "\x1b[31mred"
+REST = {"basis": Basis.HTTP, "source": Source.INSTRUMENTATION}
+
+
+def pair(number: int, at_s: float = 0.0, **changes: Any) -> list[RequestTimeline]:
+    """A request of a user: the rows of both engines, with the same trace."""
+    common = {
+        "trace_id": f"{number + 1:032x}",
+        "request_id": f"cmpl-{number}-0",
+        "outcome": Outcome.LENGTH,
+        **REST,
+        **changes,
+    }
+    at_ns = round((START_S + 10 + number + at_s) * 1e9)
+    first = prefill(2 * number, received_unix_ns=at_ns, **common)
+    second = decode(2 * number + 1, **{**common, "received_unix_ns": at_ns + 120_000_000})
+    return [RequestTimeline(**first), RequestTimeline(**second)]
+
+
+def started(replica: str, kv_role: str) -> EngineStart:
+    return EngineStart(
+        replica=replica,
+        engine=0,
+        process=1,
+        at_unix_ns=(START_S - 3_600) * 10**9,
+        config=replica,
+        arguments=starts.written({"kv_transfer.kv_role": kv_role}),
+    )
+
+
+STARTS = [started("p", "kv_producer"), started("d", "kv_consumer")]
+
+
+@pytest.fixture
+def put(url: str) -> Callable[..., None]:
+    def write(*rows: RequestTimeline, operations: Any = (), engines: Any = STARTS) -> None:
+        engine: Engine = open_database(url)
+        with Writer(engine) as writer:
+            writer.submit(list(rows), [], starts=engines, operations=operations).result(20)
+        engine.dispose()
+
+    return write
+
+
+def objects(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_json_has_one_object_per_user_request(run: Run, put: Callable[..., None]) -> None:
+    rows = [row for number in range(5) for row in pair(number)]
+    router = ApplicationOperation(
+        trace_id=rows[0].trace_id,
+        span_id="f" * 16,
+        at_unix_ns=rows[0].received_unix_ns - 2_000_000,
+        operation=Operation.ROUTER,
+        length_s=0.525,
+        process="c" * 16,
+        ttft_s=0.16,
+    )
+    put(*reversed(rows), operations=[router])
+    found = objects(run("requests", "--joined", "--format", "json", "--sort", "started_at"))
+    assert len(found) == 5
+    for each in found:
+        assert [hop["role"] for hop in each["hops"]] == ["prefill", "decode"]
+        assert sum(each["phases"].values()) == pytest.approx(each["e2e_s"], abs=1e-9)
+        assert sum(filter(None, each["ttft_phases"].values())) == pytest.approx(each["ttft_s"])
+        assert each["cost_usd"] == pytest.approx(0.003)
+    assert (found[0]["basis"], found[0]["e2e_s"], found[0]["ttft_s"]) == ("router", 0.525, 0.16)
+    assert {each["basis"] for each in found[1:]} == {"engines"}
+    assert objects(run("requests", "--format", "json"))[0]["trace_id"]  # each engine's row stays
+    assert len(objects(run("requests", "--format", "json"))) == 10
+
+
+def test_a_routers_span_is_used_for_its_own_call_only(run: Run, put: Callable[..., None]) -> None:
+    """An agent has several calls in one trace; a router's clock may be wrong."""
+    calls = [*pair(0), *pair(5, trace_id=pair(0)[0].trace_id)]
+    span = ApplicationOperation(
+        trace_id=calls[0].trace_id,
+        span_id="f" * 16,
+        at_unix_ns=calls[0].received_unix_ns - 2_000_000,
+        operation=Operation.ROUTER,
+        length_s=0.525,
+        process="c" * 16,
+    )
+    put(*calls, operations=[span])
+    ask = ("requests", "--joined", "--format", "json", "--sort", "started_at")
+    assert [each["basis"] for each in objects(run(*ask))] == ["router", "engines"]
+
+
+def test_a_router_with_a_wrong_clock_is_used(run: Run, put: Callable[..., None]) -> None:
+    rows = pair(0)
+    span = ApplicationOperation(
+        trace_id=rows[0].trace_id,
+        span_id="f" * 16,
+        at_unix_ns=rows[0].received_unix_ns + 120 * 10**9,
+        operation=Operation.ROUTER,
+        length_s=0.525,
+        process="c" * 16,
+    )
+    put(*rows, operations=[span])
+    (found,) = objects(run("requests", "--joined", "--format", "json"))
+    assert (found["basis"], found["e2e_s"]) == ("router", 0.525)
+    assert all(hop["clock_shift_s"] > 100 for hop in found["hops"])
+    assert sum(found["phases"].values()) == pytest.approx(0.525)
+
+
+def test_the_clients_report_comes_before_the_routers(run: Run, put: Callable[..., None]) -> None:
+    rows = pair(0)
+    client = RequestTimeline(
+        trace_id=rows[0].trace_id,
+        span_id="c" * 16,
+        request_id="cmpl-0",
+        received_unix_ns=rows[0].received_unix_ns - 4_000_000,
+        e2e_s=0.530,
+        ttft_s=0.165,
+        outcome=Outcome.STOP,
+        source=Source.CLIENT,
+        basis=Basis.CLIENT,
+    )
+    put(*rows, client)
+    (found,) = objects(run("requests", "--joined", "--format", "json"))
+    assert (found["basis"], found["e2e_s"], found["ttft_s"]) == ("client", 0.530, 0.165)
+
+
+def test_filters_limits_and_sorting(run: Run, put: Callable[..., None]) -> None:
+    rows = [*pair(0, tenant="acme"), *pair(1, tenant="globex"), *pair(2, tenant="globex")]
+    put(*rows)
+    ask = ("requests", "--joined", "--format", "json")
+    assert len(objects(run(*ask, "--where", "tenant=globex"))) == 2
+    assert len(objects(run(*ask, "--where", "replica=p"))) == 3
+    assert len(objects(run(*ask, "--where", "request_id=cmpl-1-0", "--where", "basis=http"))) == 1
+    (newest,) = objects(run(*ask, "--limit", "1"))
+    assert newest["request_id"] == "cmpl-2-0"
+    assert len(objects(run(*ask, "--sort", "-kv_transfer_s"))) == 3
+    wrong = run("requests", "--joined", "--sort", "queue_s")
+    assert wrong.exit_code == 2
+    assert "allowed with --joined: started_at, model" in wrong.output
+
+
+def test_text_shows_the_engines_and_no_control_characters(
+    run: Run, put: Callable[..., None]
+) -> None:
+    put(*pair(0, tenant=LABEL))
+    shown = run("requests", "--joined").stdout
+    assert "p → d" in shown
+    assert "1 of 1, sorted by -started_at" in shown
+    assert "\x1b" not in shown
+    for name in ("prefill queue", "kv transfer", "decode queue", "delivery", "TTFT", "E2E"):
+        assert name in shown
+
+
+def test_without_a_connector_no_request_is_joined(run: Run, put: Callable[..., None]) -> None:
+    put(*pair(0), engines=())
+    result = run("requests", "--joined")
+    assert result.exit_code == 0
+    assert "No joined requests started" in result.stderr
+    assert "--kv-transfer-config" in result.stderr
+
+
+def fleet(number: int, slow: bool) -> list[RequestTimeline]:
+    """A pair whose decode engine is slow to load the KV cache."""
+    first, second = pair(number, at_s=0.5 * number - 310)
+    waited_s = 2.0 if slow else 0.0
+    none: dict[str, Any] = dict.fromkeys(("queue_seats_s", "queue_kv_s", "queue_budget_s"), 0.0)
+    return [
+        first,
+        replace(
+            second,
+            queue_s=0.01 + waited_s,
+            queue_held_s=waited_s,
+            **none,
+            queue_step_s=0.01,
+            ttft_s=0.035 + waited_s,
+            e2e_s=0.4 + waited_s,
+        ),
+    ]
+
+
+def test_explain_begins_with_the_users_latency(run: Run, put: Callable[..., None]) -> None:
+    rows = [row for number in range(400) for row in fleet(number, slow=number >= 200)]
+    put(*rows)
+    at = ("--from", str(START_S), "--to", str(START_S + 300), "--baseline")
+    ask = ("explain", "--fast", *at, f"{START_S - 300}/{START_S}")
+    told = json.loads(run(*ask, "--format", "json", window=False).stdout)
+    joined = told["joined"]
+    assert joined["requests"] >= 190
+    phases = {each["phase"]: each for each in joined["phases"]}
+    assert phases["kv_transfer"]["excess_s"] == pytest.approx(2.0, abs=0.05)
+    assert sum(each["now_s"] for each in phases.values()) == pytest.approx(joined["now_s"])
+    pools = {each["role"]: each for each in joined["pools"]}
+    assert pools["prefill"]["replicas"] == ["p"]
+    assert pools["prefill"]["explanation"]["verdict"] == "no_incident"
+    slow = pools["decode"]["explanation"]
+    assert slow["verdict"] == "incident"
+    assert slow["causes"][0]["id"] == "kv_transfer"
+    assert slow["causes"][0]["where"]["pool"] == "decode"
+    shown = run(*ask, window=False).stdout
+    assert "joined requests (prefill and decode on different servers)" in shown
+    assert "Decode pool (d): TTFT of its slowest" in shown
+    one = json.loads(run(*ask, "--where", "replica=d", "--format", "json", window=False).stdout)
+    assert "joined" not in one

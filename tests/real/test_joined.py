@@ -1,0 +1,155 @@
+"""Prefill and decode on two real vLLMs behind a proxy: the phases sum to the client's stopwatch."""
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import Engine
+
+from analysis.joined.joined_request import DELIVERY, JoinedBasis, JoinedBy, JoinedRequest, Role
+from analysis.joined.read import read_joined
+from rig.disaggregated import Asked, Disaggregated, ask_all, calls, report
+from rig.program import Tailspan
+from store.database import open_database
+from store.queries import Window, request_table
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+SUM_S = 0.005
+"""Maximum difference of the client's stopwatch and the sum of the phases, beyond the delivery."""
+
+
+@pytest.fixture(scope="module")
+def collecting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tailspan]:
+    folder = tmp_path_factory.mktemp("joined")
+    url = f"sqlite:///{folder}/tailspan.db"
+    with Tailspan(folder, "collect", "--database", url) as running:
+        running.says("Ctrl-C stops it")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def servers(
+    installed: None, collecting: Tailspan, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Disaggregated]:
+    folder = tmp_path_factory.mktemp("servers")
+    with Disaggregated(folder, collecting.port("http")) as running:
+        yield running
+
+
+@pytest.fixture
+def store(collecting: Tailspan) -> Iterator[Engine]:
+    engine = open_database(f"sqlite:///{collecting.folder}/tailspan.db", create=False)
+    yield engine
+    engine.dispose()
+
+
+def found(
+    store: Engine, seen: Sequence[Asked], since_ns: int, hops: int = 2, basis: str = "router"
+) -> dict[str, JoinedRequest]:
+    """Wait until these requests are joined, and return them by the client's request id."""
+    wanted = {timed.request_id for _, timed in seen}
+    deadline = time.monotonic() + 30
+    while True:
+        answer = read_joined(store, Window(since_ns, time.time_ns()))
+        by_id = {
+            each.last["request_id"].removesuffix("-0"): each
+            for each in answer.requests
+            if len(each.hops) >= hops and each.basis == basis
+        }
+        if wanted <= by_id.keys() or time.monotonic() > deadline:
+            return by_id
+        time.sleep(0.5)
+
+
+def summed_s(request: JoinedRequest) -> float:
+    return sum(each for each in request.phases.values() if each is not None)
+
+
+def test_the_phases_sum_to_the_clients_stopwatch(
+    servers: Disaggregated, collecting: Tailspan, store: Engine
+) -> None:
+    """The router's span begins after the client's, by as long as a busy machine takes."""
+    _, port = servers.proxy()
+    ask_all(port, calls(10, seed=1), 1)  # the first steps of a server are slow
+    since_ns = time.time_ns()
+    seen = ask_all(port, calls(30, seed=2), 2)
+    assert {timed.status for _, timed in seen} == {200}
+    joined = found(store, seen, since_ns)
+    for _, timed in seen:
+        each = joined[str(timed.request_id)]
+        assert [hop.role for hop in each.hops] == [Role.PREFILL, Role.DECODE]
+        assert [hop.row["replica"] for hop in each.hops] == ["producer", "consumer"]
+        assert each.last["trace_id"] == timed.trace_id
+        assert each.basis is JoinedBasis.ROUTER
+        assert summed_s(each) == pytest.approx(each.e2e_s, abs=1e-9)
+        assert summed_s(each) <= timed.e2e_s + SUM_S
+    loaded = [each.last["external_cached_tokens"] for each in joined.values()]
+    assert sum(tokens > 0 for tokens in loaded) >= len(seen) / 2
+    shifts_s = [abs(hop.clock_shift_s) for each in joined.values() for hop in each.hops]
+    assert max(shifts_s) <= SUM_S  # all clocks are the same
+    report(collecting.port("http"), seen)
+    joined = found(store, seen, since_ns, basis="client")
+    for _, timed in seen:
+        each = joined[str(timed.request_id)]
+        assert abs(timed.e2e_s - summed_s(each)) <= SUM_S + (each.phases[DELIVERY] or 0.0)
+        if timed.call.stream:
+            assert each.ttft_s == pytest.approx(timed.ttft_s, abs=SUM_S)
+
+
+def test_a_dropped_context_is_joined_by_the_request_id(
+    servers: Disaggregated, store: Engine
+) -> None:
+    _, port = servers.proxy("--drop-context")
+    since_ns = time.time_ns()
+    seen = ask_all(port, calls(10, seed=3), 2)
+    joined = found(store, seen, since_ns, basis="engines")
+    for _, timed in seen:
+        each = joined[str(timed.request_id)]
+        assert (len(each.hops), each.joined_by) == (2, JoinedBy.REQUEST_ID)
+        assert summed_s(each) <= timed.e2e_s + SUM_S
+
+
+def test_a_dropped_request_id_is_joined_by_the_trace(servers: Disaggregated, store: Engine) -> None:
+    _, port = servers.proxy("--drop-request-id")
+    since_ns = time.time_ns()
+    seen = ask_all(port, calls(10, seed=4), 2)
+    joined = found(store, seen, since_ns)
+    for _, timed in seen:
+        assert joined[str(timed.request_id)].joined_by is JoinedBy.TRACE
+
+
+def test_a_killed_prefill_server_loses_and_doubles_no_row(
+    servers: Disaggregated, store: Engine
+) -> None:
+    """The decode server then computes the prompts. This test ends the prefill server."""
+    _, port = servers.proxy()
+    since_ns = time.time_ns()
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask_all, port, calls(30, seed=5), 2)
+        while not rows(store, since_ns) and not asking.done():
+            time.sleep(0.1)
+        servers.prefill.kill_group()
+        seen = asking.result()
+    assert {timed.status for _, timed in seen} == {200}
+    joined = found(store, seen, since_ns, hops=1)
+    roles = [[hop.role for hop in joined[str(timed.request_id)].hops] for _, timed in seen]
+    assert roles[0] == [Role.PREFILL, Role.DECODE]
+    assert roles[-1] == [Role.DECODE]
+    for _, timed in seen:
+        each = joined[str(timed.request_id)]
+        assert summed_s(each) == pytest.approx(each.e2e_s, abs=1e-9)
+        assert summed_s(each) <= timed.e2e_s + SUM_S
+        if len(each.hops) == 1:
+            assert each.hops[0].recomputed
+            assert each.phases["kv_transfer_s"] is None
+    answer = read_joined(store, Window(since_ns, time.time_ns()))
+    spans = [hop.row["span_id"] for each in answer.requests for hop in each.hops]
+    assert len(spans) == len(set(spans))
+    assert set(spans) == rows(store, since_ns)
+
+
+def rows(store: Engine, since_ns: int) -> set[str]:
+    table = request_table(store, Window(since_ns, time.time_ns()), columns=["span_id"])
+    return set(table["span_id"].to_pylist())

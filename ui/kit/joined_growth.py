@@ -1,0 +1,65 @@
+"""Write how the latency of joined requests grew as HTML. Pure; all external text is escaped."""
+
+from analysis.cause_sentences import first_cause_sentence
+from analysis.joined.explain import Growth, JoinedExplanation, Pool
+from diagnosis.explanation import Verdict
+from ui.kit import wording
+from ui.kit.joined_tables import PHASE_MEANINGS, phase_name
+
+_MOST_SERVERS = 6
+_WIDEST = 300
+
+
+def summary(joined: JoinedExplanation, latency: str) -> str:
+    """Return the phases of the slowest requests, and a sentence about each pool.
+
+    Args:
+        joined: the explanation.
+        latency: the name of the latency.
+    """
+    counted = wording.counted(joined.requests, "request")
+    before = wording.count(joined.baseline_requests)
+    told = f"<p class='note'>{counted} of users, {before} in the baseline.</p>"
+    if joined.growth is not None:
+        told += _growth(joined.growth, latency)
+    return told + "".join(_pool(pool, latency) for pool in joined.pools)
+
+
+def _growth(growth: Growth, latency: str) -> str:
+    share = growth.slowest_share
+    which = "all requests" if share == 1.0 else f"the slowest {wording.percent(share)}"
+    rows = "".join(
+        f"<tr><td>{phase_name(each.phase)}<small> · {PHASE_MEANINGS[each.phase]}</small></td>"
+        f"{_cells(each.baseline_s, each.now_s)}</tr>"
+        for each in growth.phases
+        if max(each.baseline_s, each.now_s) > 0
+    )
+    return (
+        f"<table class='told'><thead><tr><th>{latency} of {which}</th><th>before</th>"
+        f"<th>now</th><th>growth</th></tr></thead><tbody>{rows}<tr><td><b>whole</b></td>"
+        f"{_cells(growth.baseline_s, growth.now_s)}</tr></tbody></table>"
+    )
+
+
+def _cells(was_s: float, now_s: float) -> str:
+    return (
+        f"<td>{wording.seconds(was_s)}</td><td>{wording.seconds(now_s)}</td>"
+        f"<td>{wording.growth(now_s - was_s)}</td>"
+    )
+
+
+def _pool(pool: Pool, latency: str) -> str:
+    servers = ", ".join(wording.for_html(each) for each in pool.replicas[:_MOST_SERVERS])
+    more = len(pool.replicas) - _MOST_SERVERS
+    servers += f" and {more} more" if more > 0 else ""
+    why = pool.explanation
+    if why.verdict is Verdict.INSUFFICIENT_DATA:
+        told = "too little data."
+    else:
+        change = "rose" if why.verdict is Verdict.INCIDENT else "did not grow"
+        told = (
+            f"{latency} of its slowest requests {change}: {wording.seconds(why.now_s)}, was"
+            f" {wording.seconds(why.baseline_s)}. "
+            + wording.for_html(first_cause_sentence(why) or "", _WIDEST)
+        )
+    return f"<p><b>{pool.role.value.capitalize()} pool</b> ({servers}): {told}</p>"

@@ -1,0 +1,118 @@
+"""Write joined requests as HTML: their phases and their hops.
+
+Pure. All external text is escaped.
+"""
+
+import html
+from collections.abc import Callable, Sequence
+from datetime import tzinfo
+from typing import Final
+
+from analysis.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest, Role, Row
+from ui.kit import wording
+from ui.kit.request_key import RequestKey
+
+Address = Callable[[RequestKey], str]
+"""Returns the address of a request's page."""
+
+PHASE_MEANINGS: Final = {
+    "route_s": "client or router, until the first engine queued it",
+    "prefill_queue_s": "waiting in the prefill engine",
+    "prefill_s": "computing the prompt",
+    "kv_transfer_s": "from the prefill's first token until the decode engine had the KV cache",
+    "decode_queue_s": "waiting in the decode engine",
+    "decode_s": "generating tokens",
+    "delivery_s": "last token → last byte",
+}
+_MEASURED: Final = {
+    "client": "the client",
+    "router": "the router",
+    "engines": "the engines; the time in the router before and after is not known",
+}
+_TIMES: Final = ("queue_s", "prefill_s", "decode_s")
+_HEADER: Final = (
+    *("engine", "role", "outcome", "queue", "prefill", "decode", "prompt tokens"),
+    *("loaded tokens", "E2E", "cost"),
+)
+
+
+def sentence(request: JoinedRequest) -> str:
+    """Return what the user waited for, and where this was measured."""
+    whole = f"The user’s request took <b>{wording.seconds(request.e2e_s)}</b>"
+    if not request.complete:
+        whole += ", and no decode engine has reported it"
+    elif request.ttft_s is not None:
+        whole += f", its first byte <b>{wording.seconds(request.ttft_s)}</b>"
+    again = any(hop.recomputed and hop.role is Role.DECODE for hop in request.hops[1:])
+    computed = " The decode engine computed the prompt again." if again else ""
+    return f"{whole}. Measured at {_MEASURED[request.basis.value]}.{computed}"
+
+
+def phases_table(request: JoinedRequest) -> str:
+    """Return the phases and their sum as a table."""
+    rows = "".join(
+        f"<tr><td>{phase_name(phase)}<small> · {PHASE_MEANINGS[phase]}</small></td>"
+        f"<td>{wording.seconds(seconds)}</td><td>{_share(seconds, request.e2e_s)}</td></tr>"
+        for phase in JOINED_PHASES
+        if (seconds := request.phases[phase]) is not None
+    )
+    return (
+        "<table class='told'><thead><tr><th>phase</th><th>time</th><th>share</th></tr></thead>"
+        f"<tbody>{rows}<tr><td><b>whole</b></td><td><b>{wording.seconds(request.e2e_s)}</b></td>"
+        "<td></td></tr></tbody></table>"
+    )
+
+
+def hops_table(request: JoinedRequest, address: Address) -> str:
+    """Return the engines that served a request. Each links to the engine's own row."""
+    rows = "".join(_hop(hop, address) for hop in request.hops)
+    header = "".join(f"<th>{name}</th>" for name in _HEADER)
+    return f"<table class='told'><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tzinfo) -> str:
+    """Return joined requests with a row each, which links to the last engine's row."""
+    names = "".join(f"<th>{phase_name(phase)}</th>" for phase in JOINED_PHASES)
+    rows = "".join(
+        f"<tr><td>{_row_link(each.last, each.last['request_id'], address)}</td>"
+        f"<td>{wording.clock(each.started_unix_ns, zone, date=True)}</td>"
+        f"<td class='text'>{wording.for_html(each.label('tenant') or wording.UNKNOWN)}</td>"
+        + "".join(f"<td>{wording.seconds(each.phases[phase])}</td>" for phase in JOINED_PHASES)
+        + f"<td><b>{wording.seconds(each.ttft_s)}</b></td>"
+        f"<td><b>{wording.seconds(each.e2e_s)}</b></td></tr>"
+        for each in requests
+    )
+    return (
+        f"<table class='told'><thead><tr><th>request</th><th>started</th><th>tenant</th>{names}"
+        f"<th>TTFT</th><th>E2E</th></tr></thead><tbody>{rows}</tbody></table>"
+    )
+
+
+def phase_name(phase: str) -> str:
+    """Return the name of a phase for readers."""
+    words = phase.removesuffix("_s").replace("_", " ")
+    return words.replace("kv ", "KV ")
+
+
+def _hop(hop: Hop, address: Address) -> str:
+    row = hop.row
+    name = row["replica"] or row["span_id"]
+    role = f"{hop.role.value}{', computed the prompt' if hop.recomputed else ''}"
+    return (
+        f"<tr><td>{_row_link(row, name, address)}</td><td class='text'>{role}</td>"
+        f"<td class='text'>{wording.for_html(str(row['outcome']))}</td>"
+        + "".join(f"<td>{wording.seconds(row[each])}</td>" for each in _TIMES)
+        + f"<td>{wording.count(row['prompt_tokens'])}</td>"
+        f"<td>{wording.count(row['external_cached_tokens'])}</td>"
+        f"<td>{wording.seconds(row['e2e_s'])}</td><td>{wording.usd(row['cost_usd'])}</td></tr>"
+    )
+
+
+def _row_link(row: Row, name: str | None, address: Address) -> str:
+    key = RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
+    shown = wording.for_html(name or row["trace_id"], 60)
+    return f"<a href='{html.escape(address(key))}' target='_self'>{shown}</a>"
+
+
+def _share(seconds: float, whole_s: float) -> str:
+    return wording.percent(seconds / whole_s) if whole_s > 0 else ""
