@@ -28,6 +28,7 @@ this replica, otherwise the replica."""
 NUMBERS = (
     *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
     *("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s"),
+    *("kv_load_s", "grammar_s", "adapter_wait_s", "encoder_s"),
     *(f"prefill_{part}_s" for part in ("own", "others_prefill", "others_decode")),
     *("prefill_preempted_s", "prefill_stall_s"),
     *(f"decode_{part}_s" for part in ("own", "others_prefill", "others_decode")),

@@ -347,6 +347,19 @@ _STAT_LOGGER = (
         otherwise="hits in an external cache are not reported",
     ),
     Hook(
+        "PrefixCacheStats.hits_by_source",
+        Attributes("PrefixCacheStats", ("hits_by_source",)),
+        STATS,
+        "engine_state/step_statistics.py",
+        otherwise="hits in an external cache are not divided by tier",
+    ),
+    Hook(
+        "MultiModalCacheStats: queries, hits",
+        Attributes("MultiModalCacheStats", ("queries", "hits")),
+        STATS,
+        "engine_state/step_statistics.py",
+    ),
+    Hook(
         "PrefixCacheStats: queries, hits",
         Attributes("PrefixCacheStats", ("queries", "hits")),
         STATS,
@@ -579,6 +592,92 @@ _ENGINE_CORE = (
             "the row above reports them; in earlier versions, requests that cannot run yet are "
             "reported with the reason of the queue's head"
         ),
+    ),
+    Hook(
+        "RequestStatus: a KV cache is loaded",
+        Attributes("RequestStatus", ("WAITING_FOR_REMOTE_KVS",)),
+        ("vllm/v1/request.py",),
+        "engine_core/queue_obstacles.py",
+    ),
+    Hook(
+        "Scheduler.finished_recving_kv_req_ids",
+        Attributes("Scheduler", ("finished_recving_kv_req_ids",)),
+        SCHEDULER,
+        "engine_core/queue_obstacles.py",
+    ),
+    Hook(
+        "RequestStatus.WAITING_FOR_FSM",
+        Attributes("RequestStatus", ("WAITING_FOR_FSM",)),
+        ("vllm/v1/request.py",),
+        "engine_core/queue_obstacles.py",
+        otherwise="as for the row below: one of both names exists",
+    ),
+    Hook(
+        "RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
+        Attributes("RequestStatus", ("WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",)),
+        ("vllm/v1/request.py",),
+        "engine_core/queue_obstacles.py",
+        otherwise="as for the row above: one of both names exists",
+    ),
+    Hook(
+        "StructuredOutputRequest._grammar",
+        Attributes("StructuredOutputRequest", ("_grammar",)),
+        ("vllm/v1/structured_output/request.py",),
+        "engine_core/queue_obstacles.py",
+        otherwise="a compiled grammar counts as not compiled until the batch has room",
+    ),
+    Hook(
+        "Scheduler.lora_config",
+        Attributes("Scheduler", ("lora_config",)),
+        SCHEDULER,
+        "engine_core/queue_obstacles.py",
+        otherwise="the time without a slot for the adapter is not reported",
+    ),
+    Hook(
+        "Scheduler: connectors",
+        Attributes("Scheduler", ("connector", "ec_connector")),
+        SCHEDULER,
+        "engine_core/queue_obstacles.py",
+        otherwise="a lookup in an external cache does not count as held time",
+    ),
+    Hook(
+        "Scheduler.max_num_encoder_input_tokens",
+        Attributes("Scheduler", ("max_num_encoder_input_tokens",)),
+        SCHEDULER,
+        "engine_core/observer.py",
+        otherwise="the time of the encoder is not reported",
+    ),
+    Hook(
+        "SchedulerOutput.scheduled_encoder_inputs",
+        Attributes("SchedulerOutput", ("scheduled_encoder_inputs",)),
+        PLAN,
+        "engine_core/observer.py",
+        otherwise="the time of the encoder counts as a stall",
+    ),
+    Hook(
+        "Request.mm_features",
+        Attributes("Request", ("mm_features",)),
+        ("vllm/v1/request.py",),
+        "engine_core/observer.py",
+    ),
+    Hook(
+        "KVCacheGroupSpec: layers, specification",
+        Attributes("KVCacheGroupSpec", ("layer_names", "kv_cache_spec")),
+        ("vllm/v1/kv_cache_interface.py",),
+        "engine_core/kv_loads.py",
+    ),
+    Hook(
+        "KVCacheSpec: block size, bytes",
+        Attributes("KVCacheSpec", ("block_size", "page_size_bytes")),
+        ("vllm/v1/kv_cache_interface.py",),
+        "engine_core/kv_loads.py",
+    ),
+    Hook(
+        "schedule() asks the connector for the tiers of a hit",
+        Contains("Scheduler.schedule", ("self.connector.get_external_cache_hit_sources(",)),
+        SCHEDULER,
+        "engine_core/kv_loads.py",
+        otherwise="the tier of a loaded KV cache is not reported",
     ),
     Hook(
         "Scheduler: limits, memory",
@@ -919,11 +1018,21 @@ _NATIVE = (
 )
 
 
+_OFFLOADING = (
+    "vllm/v1/kv_offload/tiering/base.py",
+    "vllm/distributed/kv_transfer/kv_connector/v1/offloading/metrics.py",
+    "vllm/distributed/kv_transfer/kv_connector/v1/offloading_connector.py",
+)
+
+
+_ELSEWHERE = ("vllm/v1/spec_decode/metrics.py", "vllm/v1/metrics/perf.py")
+
+
 def _metric(name: str, otherwise: str) -> Hook:
     return Hook(
         f"/metrics: vllm:{name}",
         Named(f"vllm:{name}"),
-        (*LOGGERS, "vllm/v1/spec_decode/metrics.py", "vllm/v1/metrics/perf.py"),
+        _OFFLOADING if name.startswith("kv_offload") else (*LOGGERS, *_ELSEWHERE),
         "../../collector/scrape/engine_series.py",
         otherwise=otherwise,
     )
@@ -945,6 +1054,21 @@ _METRICS = (
             "prefix_cache_hits",
             "external_prefix_cache_queries",
             "external_prefix_cache_hits",
+            "prompt_tokens_cached_by_source",
+            "mm_cache_queries",
+            "mm_cache_hits",
+            "kv_offload_load_bytes",
+            "kv_offload_load_time",
+            "kv_offload_store_bytes",
+            "kv_offload_store_time",
+            "kv_offload_total_bytes",
+            "kv_offload_total_time",
+            "kv_offload_allocation_failure",
+            "kv_offload_lookup_sync_delay_seconds",
+            "kv_offload_tiering_read_bytes",
+            "kv_offload_tiering_read_time",
+            "kv_offload_tiering_write_bytes",
+            "kv_offload_tiering_write_time",
             "num_preemptions",
             "spec_decode_num_drafts",
             "spec_decode_num_draft_tokens",

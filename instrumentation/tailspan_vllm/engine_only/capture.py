@@ -177,7 +177,7 @@ class EngineCapture:
     def _catch_up(self) -> None:
         """Add up the statistics of steps. Runs on the reading thread."""
         state = self._state
-        steps = [(self._steps.popleft(), None) for _ in range(len(self._steps))]
+        steps = [(self._steps.popleft(), None, None) for _ in range(len(self._steps))]
         if state is None or not steps:
             return
         if not self._probed and (lacking := missing_in(steps)):

@@ -131,7 +131,8 @@ class AccountJoin:
         account, record.engine = settled.account, settled.engine
         if account.bill is not None:
             record.billed_s, record.wasted_s = account.bill
-        record.queue_parts = account.waited.parts if account.waited else None
+        if account.waited is not None:
+            record.queue_parts, record.held_parts = account.waited.parts, account.waited.held
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
         for name in _AS_SETTLED:
             setattr(record, name, getattr(account, name))
