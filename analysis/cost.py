@@ -3,13 +3,14 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from sqlalchemy import Engine
 
 from alerts.evaluation.group_places import expanded
 from alerts.objectives import Goodput, Objective
+from analysis.cost_sides import Sides, sides_of
 from analysis.filtered_accounts import cells_of, of_replica
 from cost.bill import Bill, bill
 from cost.capacity import ObjectiveCounts, SustainableRate, sustainable_rate
@@ -48,6 +49,8 @@ class CostQuestion:
     """
     objectives: Sequence[Objective] = ()
     """The objectives that a sustainable request rate must meet."""
+    peaks: Mapping[str, Any] = field(default_factory=dict)
+    """Peaks of devices that override the built-in table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class CostAnswer:
     energy: Energy | None
     group_energy: Sequence[GroupEnergy | None]
     """Energy of each group of the bill."""
+    sides: Sides
+    """The bill's time in steps, divided between prefill and decode."""
     group_managed_usd: Sequence[float | None] = ()
     """Managed price of each group's tokens, or None if a model of the group has no managed
     price."""
@@ -111,6 +116,7 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
         else None,
         energy=total_energy(by_replica.values()),
         group_energy=energy_by_group(found, by_replica),
+        sides=sides_of(whole, read.starts, question.peaks),
         group_managed_usd=[managed_usd.get(group.labels) for group in found.groups],
         selected=_selected(found) if where else None,
     )

@@ -248,7 +248,8 @@ def _recorded_engine(
 
     frontend_s = column("frontend_s") - np.nan_to_num(column("handoff_s"))
     received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
-    first_token_s = column("frontend_s") + column("queue_s") + column("prefill_s")
+    # Without a Python front end, rows begin in the queue.
+    first_token_s = np.nan_to_num(column("frontend_s")) + column("queue_s") + column("prefill_s")
     streamed = pc.fill_null(requests["streamed"], True).to_numpy(zero_copy_only=False)
     front_end = fit_front_end(
         EdgeReports(
@@ -274,7 +275,7 @@ def _recorded_engine(
         prompt_tokens=prompt_tokens,
         output_tokens=column("output_tokens").astype(np.int64),
         cached_tokens=np.minimum(cached, prompt_tokens - 1),
-        frontend_s=np.maximum(frontend_s, 0.0),
+        frontend_s=np.maximum(np.nan_to_num(frontend_s), 0.0),
         held_s=np.nan_to_num(column("queue_held_s")),
         streamed=streamed,
         tenant=tenant[rows],

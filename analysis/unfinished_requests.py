@@ -17,7 +17,7 @@ from store.requests.in_flight import in_flight_tables
 from telemetry.engines import HUNG_S
 from telemetry.in_flight import SELECTED_BY
 
-_COLUMNS: Final = ("received_unix_ns", "seen_unix_ns", "ttft_s", *SELECTED_BY)
+_COLUMNS: Final = ("received_unix_ns", "seen_unix_ns", "ttft_s", "engine", *SELECTED_BY)
 
 
 def with_unfinished_requests(

@@ -36,6 +36,8 @@ class Weights:
     in_share: float | None = None
     """Share of prefill in the step time; None without a step model. It divides the cost of requests
     that were received in an earlier hour, because their tokens are assigned to that hour."""
+    fixed_in_share: float | None = None
+    """Share of prefill in the fixed time of the steps, r/(r + N); None without a step model."""
 
     def of(self, prompt: float, cached: float, output: float) -> tuple[float, float]:
         """Return the weights of a request's input tokens and of its output tokens."""
@@ -82,9 +84,17 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
     if not known or prefill_s + decode_s <= 0:
         return None
     in_share = prefill_s / (prefill_s + decode_s)
+    fixed_in_share = requests / sequences if sequences else 0.0
     if prompt <= 0 or output <= 0:
-        return replace(BY_PRICE, in_share=in_share)
-    return Weights(prefill_s / prompt, 0.0, decode_s / output, fitted=True, in_share=in_share)
+        return replace(BY_PRICE, in_share=in_share, fixed_in_share=fixed_in_share)
+    return Weights(
+        prefill_s / prompt,
+        0.0,
+        decode_s / output,
+        fitted=True,
+        in_share=in_share,
+        fixed_in_share=fixed_in_share,
+    )
 
 
 def by_replica_hour(uptime: Uptime, cells: Cells) -> dict[Key, Weights]:

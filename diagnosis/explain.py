@@ -18,6 +18,7 @@ from diagnosis.inputs.hung_engines import with_unfinished
 from diagnosis.inputs.littles_law import contradictions
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.inputs.same_models import same_model_requests
+from diagnosis.inputs.server_labels import with_server_labels
 from diagnosis.inputs.servers import Servers
 from diagnosis.latency.attainment import Attainment, Threshold, attainment
 from diagnosis.latency.onset import onset_unix_ns
@@ -91,6 +92,7 @@ def explain(
             decides.
     """
     window, baseline = question.window, question.baseline
+    requests, servers = with_server_labels(requests, servers)
     requests = with_unfinished(requests, servers.engines)
     now = requests.within(window.from_unix_ns, window.to_unix_ns)
     before = requests.within(baseline.from_unix_ns, baseline.to_unix_ns)

@@ -125,9 +125,10 @@ class EngineSample:
         float | None,
         metric(
             names.LAST_STEP_AGE,
-            "Time since the front end received the last step of any of its engines. If its oldest"
-            " request in flight was sent after that step, the time since the request was sent."
-            " The metric is absent without requests in flight.",
+            "Time since the front end received the engine's last step. If the engine had no request"
+            " in flight at that time, the time since it has had one. The metric is absent if the"
+            " engine has no request in flight. If the front end cannot determine which engine has a"
+            " request, the newest step of any engine counts.",
             FRONT_END,
         ),
     ] = None
@@ -337,6 +338,128 @@ class EngineSample:
     kv_transfer_failures_total: Annotated[
         int | None,
         metric(names.KV_TRANSFER_FAILURES, "KV-cache transfers that failed.", SCHEDULER),
+    ] = None
+    host_cache_hits_tokens_total: Annotated[
+        int | None,
+        metric(
+            names.HOST_CACHE_HITS,
+            "Prompt tokens found outside the engine, in host memory. Hits by tier are absent before"
+            " vLLM 0.32; hits in an unspecified tier are the rest of the external hits.",
+            SCHEDULER,
+        ),
+    ] = None
+    p2p_cache_hits_tokens_total: Annotated[
+        int | None,
+        metric(
+            names.P2P_CACHE_HITS,
+            "Prompt tokens found outside the engine, in another engine.",
+            SCHEDULER,
+        ),
+    ] = None
+    disk_cache_hits_tokens_total: Annotated[
+        int | None,
+        metric(
+            names.DISK_CACHE_HITS,
+            "Prompt tokens found outside the engine, on disk.",
+            SCHEDULER,
+        ),
+    ] = None
+    kv_offload_load_bytes_total: Annotated[
+        int | None,
+        metric(
+            names.KV_OFFLOAD_LOAD_BYTES,
+            "Bytes that the offloading connector loaded to the GPU.",
+            SCHEDULER,
+        ),
+    ] = None
+    kv_offload_load_s_total: Annotated[
+        float | None,
+        metric(
+            names.KV_OFFLOAD_LOAD_TIME,
+            "Sum of the durations of these loads, including overlapping loads.",
+            SCHEDULER,
+        ),
+    ] = None
+    kv_offload_store_bytes_total: Annotated[
+        int | None,
+        metric(
+            names.KV_OFFLOAD_STORE_BYTES,
+            "Bytes that the offloading connector stored from the GPU.",
+            SCHEDULER,
+        ),
+    ] = None
+    kv_offload_store_s_total: Annotated[
+        float | None,
+        metric(
+            names.KV_OFFLOAD_STORE_TIME,
+            "Sum of the durations of these stores, including overlapping stores.",
+            SCHEDULER,
+        ),
+    ] = None
+    kv_offload_store_failures_total: Annotated[
+        int | None,
+        metric(
+            names.KV_OFFLOAD_STORE_FAILURES,
+            "Stores for which the offloading connector found no room.",
+            SCHEDULER,
+        ),
+    ] = None
+    kv_offload_lookup_s_total: Annotated[
+        float | None,
+        metric(
+            names.KV_OFFLOAD_LOOKUP_TIME,
+            "Time that the scheduler spent in lookups of the offloading connector.",
+            SCHEDULER,
+        ),
+    ] = None
+    kv_tier_read_bytes_total: Annotated[
+        int | None,
+        metric(
+            names.KV_TIER_READ_BYTES,
+            "Bytes read from secondary tiers (disk, object store, peers) to host memory.",
+            SCHEDULER,
+        ),
+    ] = None
+    kv_tier_read_s_total: Annotated[
+        float | None,
+        metric(
+            names.KV_TIER_READ_TIME,
+            "Sum of the durations of reads from secondary tiers, including overlapping reads.",
+            SCHEDULER,
+        ),
+    ] = None
+    kv_tier_write_bytes_total: Annotated[
+        int | None,
+        metric(
+            names.KV_TIER_WRITE_BYTES,
+            "Bytes written from host memory to secondary tiers.",
+            SCHEDULER,
+        ),
+    ] = None
+    kv_tier_write_s_total: Annotated[
+        float | None,
+        metric(
+            names.KV_TIER_WRITE_TIME,
+            "Sum of the durations of writes to secondary tiers, including overlapping writes.",
+            SCHEDULER,
+        ),
+    ] = None
+    mm_cache_queries_total: Annotated[
+        int | None,
+        metric(
+            names.MM_CACHE_QUERIES,
+            "Images, videos and audios that the front end looked up in its multimodal cache. The"
+            " plugin reports them only for models with such input.",
+            SCHEDULER,
+        ),
+    ] = None
+    mm_cache_hits_total: Annotated[
+        int | None,
+        metric(
+            names.MM_CACHE_HITS,
+            "Images, videos and audios that were found in the multimodal cache.",
+            SCHEDULER,
+        ),
     ] = None
     preemptions_total: Annotated[
         int | None, metric(names.ENGINE_PREEMPTIONS, "Preemptions.", ITERATION)

@@ -45,6 +45,8 @@ class InFlightRequest:
     prompt_tokens: int | None = None
     clock_ahead_s: float | None = None
     """See `RequestTimeline`."""
+    engine: int | None = None
+    """The engine that the front end chose, or None if the sender does not report it."""
 
     @property
     def age_s(self) -> float:
@@ -56,6 +58,6 @@ SELECTED_BY: Final = (
     *("operation", "model", "lora", "route", "tenant", "region", "replica", "config"),
     *("streamed", "source", "prompt_tokens"),
 )
-"""The fields with the same value in a report and in the later row. `engine` is not included: a
-front end with several engines determines a request's engine only at the end.
+"""The fields with the same value in a report and in the later row. `engine` is not included: some
+front ends determine a request's engine only at the end.
 """

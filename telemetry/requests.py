@@ -90,6 +90,12 @@ blocks; the step's token budget; the request's own adapter, cache or grammar; th
 step.
 """
 
+HELD_PARTS = ("kv_load_s", "grammar_s", "adapter_wait_s")
+"""The parts of `queue_held_s` with a known reason: KV cache that was being loaded, a grammar that
+was being compiled, no free slot for the adapter. They sum to at most `queue_held_s`. The rest has
+other reasons, for example a paused engine.
+"""
+
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
 """The parts of prefill, which sum to `prefill_s`."""
 
@@ -226,6 +232,36 @@ class RequestTimeline:
             LEDGER,
         ),
     ] = None
+    kv_load_s: Annotated[
+        float | None,
+        attribute(
+            names.HELD_PARTS[0],
+            "s",
+            "Part of queue_held: the request's KV cache was being loaded from outside the engine."
+            " 0 if the connector loads within the engine's steps. The parts of queue_held are"
+            " absent before vLLM 0.18.",
+            LEDGER,
+        ),
+    ] = None
+    grammar_s: Annotated[
+        float | None,
+        attribute(
+            names.HELD_PARTS[1],
+            "s",
+            "Part of queue_held: the grammar of the request's structured output was being"
+            " compiled.",
+            LEDGER,
+        ),
+    ] = None
+    adapter_wait_s: Annotated[
+        float | None,
+        attribute(
+            names.HELD_PARTS[2],
+            "s",
+            "Part of queue_held: other adapters used all slots of the batch (`max_loras`).",
+            LEDGER,
+        ),
+    ] = None
     queue_step_s: Annotated[
         float | None,
         attribute(
@@ -287,6 +323,17 @@ class RequestTimeline:
             "Part of prefill: step time that no scheduled work explains.",
             LEDGER,
             rolled_up=True,
+        ),
+    ] = None
+    encoder_s: Annotated[
+        float | None,
+        attribute(
+            names.ENCODER,
+            "s",
+            "Part of prefill_own: the encoder of images or audio. Estimated as the time by which"
+            " the steps in which the encoder processed the request's inputs exceeded the step"
+            " model's prediction. 0 if all inputs were cached. Absent if the model has no encoder.",
+            LEDGER,
         ),
     ] = None
     decode_own_s: Annotated[
@@ -488,6 +535,27 @@ class RequestTimeline:
             "{token}",
             "Prompt tokens that a KV connector loaded from outside the engine. All other cached"
             " tokens were in the engine's own cache.",
+            LEDGER,
+        ),
+    ] = None
+    kv_loaded_bytes: Annotated[
+        int | None,
+        attribute(
+            names.EXTERNAL_CACHED_BYTES,
+            "By",
+            "Size of the KV cache that a KV connector loaded: the loaded tokens times the bytes of"
+            " KV cache per token, on all tensor-parallel ranks. Absent with pipeline or context"
+            " parallelism, and for models with several kinds of layers.",
+            LEDGER,
+        ),
+    ] = None
+    kv_loaded_tier: Annotated[
+        str | None,
+        attribute(
+            names.EXTERNAL_CACHE_TIER,
+            "text",
+            "The outermost tier that the KV cache was loaded from: `host` (host memory), `p2p`"
+            " (another engine), `disk`, or `other`. Absent before vLLM 0.32.",
             LEDGER,
         ),
     ] = None

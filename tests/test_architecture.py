@@ -103,7 +103,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 OURS = {*MAY_IMPORT, "tailspan_vllm"}
 
 
-LAYERS = (*("engine_state", "request", "start_up", "engine_core", "otlp", "export", "front_end"),)
+LAYERS = (
+    *("engine_state", "request", "start_up", "engine_core", "otlp", "export"),
+    *("engine_only", "front_end"),
+)
 """The folders of `tailspan_vllm`. Each folder imports only from earlier ones."""
 
 

@@ -88,7 +88,7 @@ class Hangs:
             fired_unix_s=now_s,
             as_of_unix_s=now_s,
             link=None if url is None else f"{url.rstrip('/')}/?last=1h",
-            hang=Hang(hung.replica, hung.model, hung.in_flight, hung.last_step_age_s),
+            hang=Hang(hung.replica, hung.model, hung.in_flight, hung.last_step_age_s, hung.engines),
             simulated=hung.simulated,
         )
         return [_row(HANG + hung.replica, message, name, now_s) for name in self._channels]

@@ -51,6 +51,8 @@ class Hang:
     model: str | None
     in_flight: int
     last_step_age_s: float
+    engines: tuple[int, ...] = ()
+    """The engines that hang, if the replica has several; empty otherwise."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "replica", visible(self.replica))
@@ -152,5 +154,5 @@ def loads(text: str) -> Message:
         HeldBack(Windows(**each["windows"]), each["guard"]) for each in plain["held_back"]
     )
     if (hang := plain.get("hang")) is not None:
-        plain["hang"] = Hang(**hang)
+        plain["hang"] = Hang(**{**hang, "engines": tuple(hang.get("engines", ()))})
     return Message(**plain)

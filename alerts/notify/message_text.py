@@ -56,9 +56,8 @@ def _title(message: Message) -> str:
     lasted = length((message.ended_unix_s or message.as_of_unix_s) - message.began_unix_s)
     if message.hang is not None:
         if over:
-            return f"{marks}{message.hang.replica}: the engine no longer hangs, after {lasted}"
-        waiting = _requests(message.hang)
-        return f"{marks}{message.hang.replica}: the engine hangs with {waiting} in flight"
+            return f"{marks}{_place(message.hang)} no longer hangs, after {lasted}"
+        return f"{marks}{_place(message.hang)} hangs with {_requests(message.hang)} in flight"
     if over:
         return f"{marks}{message.slo}: the error budget no longer burns too fast, after {lasted}"
     if message.burn is None:
@@ -123,6 +122,11 @@ def _what(message: Message) -> str:
         return "The engine takes steps again, has no request in flight, or its server is gone."
     age = length(hang.last_step_age_s)
     return f"{_requests(hang)} in flight, and no engine step for {age}. Users wait. {MEND_HUNG}"
+
+
+def _place(hang: Hang) -> str:
+    numbers = f" {', '.join(map(str, hang.engines))}" if hang.engines else ""
+    return f"{hang.replica}: the engine{numbers}"
 
 
 def _requests(hang: Hang) -> str:

@@ -76,11 +76,16 @@ which `replay/` does not model."""
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A property to reset to the baseline, for one tenant or replica, or for all (None)."""
+    """A property to reset to the baseline, for one tenant, replica or engine, or for all (None)."""
 
     kind: Kind
     tenant: str | None = None
     replica: str | None = None
+    engine: int | None = None
+
+    def is_of(self, replica: str, engine: int) -> bool:
+        """Return whether the property of this engine is reset."""
+        return self.replica in (None, replica) and self.engine in (None, engine)
 
 
 def factors_of(causes: Sequence[Cause]) -> list[Factor | None]:
@@ -103,5 +108,7 @@ def _factor_of(cause: Cause) -> Factor | None:
     if kind in RATES or kind in LENGTHS:
         return Factor(kind, tenant=cause.where.get("tenant"))
     if kind in (Kind.PACE, Kind.STALLS):
-        return Factor(kind, replica=cause.where.get("replica"))
+        number = cause.where.get("engine")
+        engine = None if number is None else int(number)
+        return Factor(kind, replica=cause.where.get("replica"), engine=engine)
     return Factor(kind)

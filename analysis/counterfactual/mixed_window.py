@@ -388,7 +388,7 @@ class MixedWindow:
 
         def is_reset(kind: Kind) -> bool:
             return any(
-                each.kind is kind and each.replica in (None, engine.replica) for each in chosen
+                each.kind is kind and each.is_of(engine.replica, engine.engine) for each in chosen
             )
 
         if is_reset(Kind.CONFIG) or is_reset(Kind.PACE):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.options.price_files import prices_of
+from cli.options.price_files import own_peaks, prices_of
 from cli.options.question import ask, dimensions_of, where_option
 from cli.options.settings import config_option
 from cli.options.shared import (
@@ -21,6 +21,7 @@ from cli.render import cost as cost_text
 
 if TYPE_CHECKING:
     from analysis.cost import CostAnswer
+    from analysis.cost_sides import Side
     from cost.bill import Bill
     from cost.bill_lines import Line
     from cost.energy import GroupEnergy
@@ -89,6 +90,9 @@ def cost(
     --where selects the requests to group and compare. The bill still includes all requests of the
     engines. Only --where replica=NAME restricts the bill to one replica.
 
+    The command divides the time in steps between prefill and decode, each with its share of the
+    peak FLOP/s (MFU) and of the peak memory bandwidth (MBU).
+
     The command also prints the price of the same tokens at a managed API (genai-prices) and the
     volume at which self-hosting becomes cheaper. If GPUs report energy, it prints energy and CO₂.
     """
@@ -104,7 +108,12 @@ def cost(
         raise click.UsageError(f"--objectives: {error}") from error
     asked = ask(last, start, end, where, database, LABELS)
     question = CostQuestion(
-        asked.window, in_force, dimensions, where=asked.equals, objectives=in_force_objectives
+        asked.window,
+        in_force,
+        dimensions,
+        where=asked.equals,
+        objectives=in_force_objectives,
+        peaks=own_peaks(),
     )
     found = answer_cost(asked.engine, question)
     if form == "json":
@@ -154,6 +163,8 @@ def as_json(found: "CostAnswer", where: Mapping[str, str | None]) -> dict[str, A
             )
         ],
         "lines": [_line(line, named=True) for line in bill.lines],
+        "sides": [_side(side) for side in found.sides.sides],
+        "undivided_usd": found.sides.undivided_usd,
         "managed": [
             {
                 "model": each.model,
@@ -211,6 +222,19 @@ def _line(line: "Line", *, named: bool) -> dict[str, Any]:
         "wall_s": line.wall_s,
         "busy_s": line.busy_s,
         "priced_by": line.priced_by,
+    }
+
+
+def _side(side: "Side") -> dict[str, Any]:
+    return {
+        "role": side.role,
+        "side": side.name,
+        "cost_usd": side.usd,
+        "busy_s": side.busy_s,
+        "flops": side.flops,
+        "bytes": side.moved_bytes,
+        "mfu": side.mfu,
+        "mbu": side.mbu,
     }
 
 

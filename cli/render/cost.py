@@ -13,6 +13,7 @@ from telemetry.requests import PricedBy
 
 if TYPE_CHECKING:
     from analysis.cost import CostAnswer, SelectedRequests
+    from analysis.cost_sides import Sides
     from cost.bill import Bill, Unpriced
     from cost.bill_lines import Line
     from cost.energy import GroupEnergy
@@ -45,6 +46,7 @@ def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]
         yield from _sum(total, bill)
         if found.selected is not None:
             yield _selected(found.selected, where, total)
+        yield from _by_side(found.sides, total)
         yield from _by_group(found)
         yield from _managed(found, total)
         yield from _energy(found)
@@ -105,6 +107,32 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
         }
     )
     yield f"Priced at {'; '.join(named)}. Set your prices with --prices FILE."
+
+
+def _by_side(found: "Sides", total: "Line") -> Iterator[str]:
+    """Yield the time in steps, divided between prefill and decode."""
+    if not found.sides:
+        return
+    yield ""
+    yield "Time in steps, by side"
+    shown = []
+    for side in found.sides:
+        name = f"{side.name} ({text.printable(side.role, 20)})" if side.role else side.name
+        used = [
+            f"{title} {ratio * 100:.0f} %"
+            for title, ratio in (("MFU", side.mfu), ("MBU", side.mbu))
+            if ratio is not None
+        ]
+        hours = f"{side.busy_s / 3_600:,.2f} engine-hours"
+        usd = text.usd(side.usd)
+        shown.append(
+            [f"  {name}", usd, _share(side.usd, total.bill_usd), ", ".join([hours, *used])]
+        )
+    if abs(found.undivided_usd) > 0.005:
+        why = "no step model in these hours"
+        usd = text.usd(found.undivided_usd)
+        shown.append(["  undivided", usd, _share(found.undivided_usd, total.bill_usd), why])
+    yield from _aligned(shown)
 
 
 def _selected(found: "SelectedRequests", where: Mapping[str, str | None], total: "Line") -> str:

@@ -53,4 +53,5 @@ def in_flight_of(
         config=reader.text(names.CONFIG),
         streamed=reader.flag(names.STREAMED),
         prompt_tokens=reader.count(names.INPUT_TOKENS),
+        engine=reader.count(names.ENGINE),
     )

@@ -12,7 +12,7 @@ from collector.normalise.batch import Batch
 from collector.normalise.otlp_envelope import SpanOutline, decoded, few_enough
 from collector.normalise.resources import Origin
 from collector.normalise.span_ids import span_id_of, trace_id_of
-from collector.normalise.values import Reader, RefusalError, instant, seconds
+from collector.normalise.values import MAX_TOTAL, Reader, RefusalError, instant, seconds
 from telemetry.fields import on_the_wire
 from telemetry.prefix_ladders import LADDER_CHARS, is_ladder
 from telemetry.request_rows import PLACE as _AT
@@ -20,6 +20,7 @@ from telemetry.request_rows import Row
 from telemetry.requests import (
     DECODE_PARTS,
     FIELDS,
+    HELD_PARTS,
     PHASES,
     PREFILL_PARTS,
     QUEUE_PARTS,
@@ -59,6 +60,10 @@ def _ladder(reader: Reader, name: str) -> str | None:
     return text if is_ladder(text) else DroppedValue.LADDER_MALFORMED
 
 
+def _bytes(reader: Reader, name: str) -> int | None:
+    return reader.count(name, MAX_TOTAL)
+
+
 _READERS: Final[Mapping[str, Read]] = {
     "text": Reader.text,
     "flag": Reader.flag,
@@ -74,6 +79,7 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
     names.OUTCOME: ("outcome", _one_of(_OUTCOMES, Refusal.UNKNOWN_OUTCOME)),
     names.BASIS: ("basis", _one_of(_BASES, Refusal.UNKNOWN_BASIS)),
     names.PREFIX_LADDER: ("prefix_ladder", _ladder),
+    names.EXTERNAL_CACHED_BYTES: ("kv_loaded_bytes", _bytes),
 }
 """Maps span attribute names to fields of the request."""
 
@@ -95,6 +101,8 @@ _WITHIN = itemgetter(
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
+_HELD, _OWN, _ENCODER = _AT["queue_held_s"], _AT["prefill_own_s"], _AT["encoder_s"]
+_held_parts = itemgetter(*(_AT[part] for part in HELD_PARTS))
 _queue_parts = itemgetter(*(_AT[part] for part in QUEUE_PARTS))
 _prefill_parts = itemgetter(*(_AT[part] for part in PREFILL_PARTS))
 _decode_parts = itemgetter(*(_AT[part] for part in DECODE_PARTS))
@@ -121,6 +129,12 @@ def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> R
             raise RefusalError(Refusal.PARTS_DO_NOT_SUM)
     _check_sum(_phases(values), e2e_s, Refusal.PHASES_DO_NOT_SUM, whole=False)
     _check_sum(_queue_parts(values), values[_QUEUE], Refusal.PARTS_DO_NOT_SUM)
+    held_s = sum(part_s for part_s in _held_parts(values) if part_s is not None)
+    if (
+        held_s > (values[_HELD] or 0.0) + TOLERANCE_S
+        or (values[_ENCODER] or 0.0) > (values[_OWN] or 0.0) + TOLERANCE_S
+    ):
+        raise RefusalError(Refusal.PARTS_DO_NOT_SUM)
     _check_sum(_prefill_parts(values), values[_PREFILL], Refusal.PARTS_DO_NOT_SUM)
     _check_sum(_decode_parts(values), values[_DECODE], Refusal.PARTS_DO_NOT_SUM)
     values[_TRACE_ID] = trace_id_of(span)

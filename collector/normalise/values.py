@@ -169,14 +169,14 @@ class Reader:
             raise RefusalError(Refusal.WRONG_TYPE)
         return value.bool_value
 
-    def count(self, name: str) -> int | None:
-        """Return a non-negative whole number."""
+    def count(self, name: str, most: int = MAX_COUNT) -> int | None:
+        """Return a whole number from zero to `most`."""
         value = self._attributes.get(name)
         if value is None:
             return None
         if value.WhichOneof("value") != "int_value":
             raise RefusalError(Refusal.WRONG_TYPE)
-        return count(value.int_value)
+        return count(value.int_value, most)
 
     def seconds(self, name: str) -> float | None:
         """Return a duration."""

@@ -56,6 +56,14 @@ def _by_source(source: str) -> Series:
     return Series("vllm:prompt_tokens_by_source_total", {"source": source})
 
 
+def _by_tier(tier: str) -> Series:
+    return Series("vllm:prompt_tokens_cached_by_source_total", {"source": tier})
+
+
+def _before(what: str, direction: str) -> Series:
+    return Series(f"vllm:kv_offload_total_{what}_total", {"transfer_type": direction})
+
+
 VLLM: Final = EngineTable(
     name="vLLM",
     engine_labels=("engine",),
@@ -78,6 +86,34 @@ VLLM: Final = EngineTable(
         ),
         "external_cache_queries_tokens_total": _vllm("external_prefix_cache_queries_total"),
         "external_cache_hits_tokens_total": _vllm("external_prefix_cache_hits_total"),
+        "host_cache_hits_tokens_total": (_by_tier("host"),),
+        "p2p_cache_hits_tokens_total": (_by_tier("p2p"),),
+        "disk_cache_hits_tokens_total": (_by_tier("disk"),),
+        # The names with `transfer_type` are deprecated since the names without it exist.
+        "kv_offload_load_bytes_total": (
+            *_vllm("kv_offload_load_bytes_total"),
+            _before("bytes", "CPU_to_GPU"),
+        ),
+        "kv_offload_load_s_total": (
+            *_vllm("kv_offload_load_time_total"),
+            _before("time", "CPU_to_GPU"),
+        ),
+        "kv_offload_store_bytes_total": (
+            *_vllm("kv_offload_store_bytes_total"),
+            _before("bytes", "GPU_to_CPU"),
+        ),
+        "kv_offload_store_s_total": (
+            *_vllm("kv_offload_store_time_total"),
+            _before("time", "GPU_to_CPU"),
+        ),
+        "kv_offload_store_failures_total": _vllm("kv_offload_allocation_failure_total"),
+        "kv_offload_lookup_s_total": _vllm("kv_offload_lookup_sync_delay_seconds_sum"),
+        "kv_tier_read_bytes_total": _vllm("kv_offload_tiering_read_bytes_total"),
+        "kv_tier_read_s_total": _vllm("kv_offload_tiering_read_time_total"),
+        "kv_tier_write_bytes_total": _vllm("kv_offload_tiering_write_bytes_total"),
+        "kv_tier_write_s_total": _vllm("kv_offload_tiering_write_time_total"),
+        "mm_cache_queries_total": _vllm("mm_cache_queries_total"),
+        "mm_cache_hits_total": _vllm("mm_cache_hits_total"),
         "preemptions_total": _vllm("num_preemptions_total"),
         "drafts_total": _vllm("spec_decode_num_drafts_total"),
         "draft_tokens_total": _vllm("spec_decode_num_draft_tokens_total"),

@@ -22,7 +22,11 @@ MOST_LINE_CHARS: Final = 8_192
 MOST_ENGINES: Final = 256
 RATIOS: Final = frozenset({"kv_usage_ratio"})
 NUMBERS: Final = frozenset(
-    {"modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"}
+    {
+        *("modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"),
+        *("kv_offload_load_s_total", "kv_offload_store_s_total", "kv_offload_lookup_s_total"),
+        *("kv_tier_read_s_total", "kv_tier_write_s_total"),
+    }
 )
 
 

@@ -16,9 +16,9 @@ def detect(case: Case) -> Claim | None:
     hung = case.slow.label("outcome").is_value(UNFINISHED)
     if not hung.any():
         return None
-    replica = case.slow.label("replica")
-    counts = np.bincount(replica.codes[hung & (replica.codes >= 0)], minlength=1)
-    at = replica.values[int(counts.argmax())] if replica.values else None
+    server = case.slow.server
+    counts = np.bincount(server.codes[hung & (server.codes >= 0)], minlength=1)
+    at = server.values[int(counts.argmax())] if counts.any() else None
     waits = np.where(hung, 1.0, 0.0)
     return Claim(
         cause=ID,
@@ -39,17 +39,17 @@ def detect(case: Case) -> Claim | None:
             Lever("restart the server"),
             Lever("let a watchdog restart a server that has requests and takes no step"),
         ],
-        where={} if at is None else {"replica": at},
+        where={} if at is None else case.where_of(at),
     )
 
 
-def _largest(case: Case, replica: str | None, name: str) -> tuple[float | None, float | None]:
+def _largest(case: Case, server: str | None, name: str) -> tuple[float | None, float | None]:
     """Return the largest value of an engine's gauge in the baseline and in the window.
 
     The hot blocks are not used: the requests that have waited longest arrived first.
     """
     engines = case.servers.engines
-    there = engines.replica.is_value(replica or "")
+    there = (engines.server or engines.replica).is_value(server or "")
 
     def within(span: Span) -> float | None:
         at = engines.at_unix_ns

@@ -55,4 +55,5 @@ def detect(case: Case) -> Claim | None:
             ),
             Lever("reserve CPU cores for the engine's process"),
         ],
+        where=case.where,
     )

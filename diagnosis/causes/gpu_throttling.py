@@ -2,7 +2,7 @@
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence.gpus_and_hosts import gpu_mean, gpu_share_with
-from diagnosis.evidence.slow_machines import slow_replicas_showing, weights_of_slow_replicas
+from diagnosis.evidence.slow_machines import slow_servers_showing, weights_of_slow_servers
 from diagnosis.growth.case import Case
 
 ID = "gpu_throttling"
@@ -13,16 +13,16 @@ _CLOCK = 0.95
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of the replicas that report lower clocks or throttle
+    """Return a claim on the slowdown of the servers that report lower clocks or throttle
     reasons."""
-    times = slow_replicas_showing(case, _shows)
+    times = slow_servers_showing(case, _shows)
     if not times:
         return None
-    replicas = list(times)
-    where = case.at(replicas[0]) if len(replicas) == 1 else case
+    servers = list(times)
+    where = case.at(servers[0]) if len(servers) == 1 else case
     return Claim(
         cause=ID,
-        weights=weights_of_slow_replicas(case, times),
+        weights=weights_of_slow_servers(case, times),
         evidence=[
             Evidence("slowdown for the same work, factor", 1.0, max(times.values())),
             Evidence("SM clock, Hz", *gpu_mean(where, "sm_clock_hz")),
@@ -36,7 +36,7 @@ def detect(case: Case) -> Claim | None:
             Lever("drain the replica and check its cooling and power cap"),
             Lever("raise the power limit (nvidia-smi -pl) where the rack allows it"),
         ],
-        where={"replica": replicas[0]} if len(replicas) == 1 else {},
+        where=case.where_of(*servers),
     )
 
 

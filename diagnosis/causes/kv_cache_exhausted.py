@@ -29,4 +29,5 @@ def detect(case: Case) -> Claim | None:
             lever(case, "give the cache more memory", "--gpu-memory-utilization"),
             lever(case, "cap the length of a request", "--max-model-len", factor=0.5),
         ],
+        where=case.where,
     )

@@ -2,7 +2,11 @@
 
 from diagnosis.claim import Claim, Evidence
 from diagnosis.evidence import drivers
-from diagnosis.evidence.held_requests import adapters_are_loading, waits_for_adapter
+from diagnosis.evidence.held_requests import (
+    adapters_are_loading,
+    needs_adapter,
+    waits_for_adapter,
+)
 from diagnosis.evidence.levers import lever
 from diagnosis.growth.case import Case
 
@@ -14,7 +18,8 @@ def detect(case: Case) -> Claim | None:
     """Return a claim on the time that requests wait until their adapter is loaded."""
     adapter = waits_for_adapter(case)
     loading = adapters_are_loading(case)
-    if not adapter.any() or not (loading or case.grown_s("queue_held") > 0):
+    affected = needs_adapter(case) if loading else adapter
+    if not affected.any() or not (loading or case.grown_s("queue_held") > 0):
         return None
     # An adapter is loaded between two steps, and all requests wait until it is loaded.
     still = dict.fromkeys(("prefill_stall", "decode_stall", "queue_step"), 1.0 if loading else 0.0)

@@ -2,7 +2,7 @@
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence.gpus_and_hosts import foreign_cpus, gpu_mean
-from diagnosis.evidence.slow_machines import slow_replicas_showing, weights_of_slow_replicas
+from diagnosis.evidence.slow_machines import slow_servers_showing, weights_of_slow_servers
 from diagnosis.growth.case import Case
 
 ID = "noisy_neighbour"
@@ -13,16 +13,16 @@ _FOREIGN_CPUS = 0.3
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of the replicas with other processes on the GPU, a busy host
+    """Return a claim on the slowdown of the servers with other processes on the GPU, a busy host
     or stolen CPU time."""
-    times = slow_replicas_showing(case, _shows)
+    times = slow_servers_showing(case, _shows)
     if not times:
         return None
-    replicas = list(times)
-    where = case.at(replicas[0]) if len(replicas) == 1 else case
+    servers = list(times)
+    where = case.at(servers[0]) if len(servers) == 1 else case
     return Claim(
         cause=ID,
-        weights=weights_of_slow_replicas(case, times),
+        weights=weights_of_slow_servers(case, times),
         evidence=[
             Evidence("slowdown for the same work, factor", 1.0, max(times.values())),
             Evidence("other processes on the GPU", *gpu_mean(where, "foreign_processes")),
@@ -34,7 +34,7 @@ def detect(case: Case) -> Claim | None:
             Lever("give the server exclusive use of its GPU and cores (MIG, cpuset, a taint)"),
             Lever("find the other process with nvidia-smi and top, and move it"),
         ],
-        where={"replica": replicas[0]} if len(replicas) == 1 else {},
+        where=case.where_of(*servers),
     )
 
 

@@ -45,4 +45,5 @@ def detect(case: Case) -> Claim | None:
             Lever("store the KV cache in 8 bits", "--kv-cache-dtype fp8"),
             lever(case, "give the cache more memory", "--gpu-memory-utilization"),
         ],
+        where=case.where,
     )

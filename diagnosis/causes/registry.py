@@ -8,10 +8,12 @@ from diagnosis.causes import (
     cold_start,
     config_change,
     decode_batch_growth,
+    encoder,
     engine_hang,
     engine_stall,
     frontend_cpu,
     gpu_throttling,
+    grammar_compile,
     kv_cache_exhausted,
     kv_transfer,
     load_exceeds_capacity,
@@ -57,6 +59,8 @@ _MODULES = (
     config_change,
     engine_hang,
     retry_storm,
+    grammar_compile,
+    encoder,
 )
 
 DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(

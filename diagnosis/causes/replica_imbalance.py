@@ -1,4 +1,4 @@
-"""The router sends more than its share to one replica, and requests wait only there."""
+"""The router sends more than its share to one replica or engine, and requests wait only there."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -6,30 +6,38 @@ from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
 
 ID = "replica_imbalance"
-SUMMARY = "the router sends more than its share to one replica, and requests wait only there"
+SUMMARY = (
+    "the router sends more than its share to one replica or engine, and requests wait only there"
+)
+
+
+_BETWEEN_ENGINES = (
+    Lever("let vLLM choose the engine: send no X-data-parallel-rank header"),
+    Lever("give each engine a port, and route between them", "--data-parallel-external-lb"),
+)
+"""vLLM routes between the engines of a replica, unless a request names the engine."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the delay that a replica's additional traffic causes. Only growth beyond
+    """Return a claim on the delay that a server's additional traffic causes. Only growth beyond
     the fleet's growth counts."""
     weights = wait_weights(case, drivers.SKEW)
-    if not weights or not case.slow_replicas:
+    if not weights or not case.slow_servers:
         return None
     demand = case.demand
-    before = demand.slow_replicas_before_per_s / max(demand.fleet_before_per_s, 1e-9)
-    now = demand.slow_replicas_now_per_s / max(demand.fleet_now_per_s, 1e-9)
+    before = demand.slow_servers_before_per_s / max(demand.fleet_before_per_s, 1e-9)
+    now = demand.slow_servers_now_per_s / max(demand.fleet_now_per_s, 1e-9)
     return Claim(
         cause=ID,
         weights=weights,
         evidence=[
-            Evidence(
-                f"share of the traffic that {', '.join(case.slow_replicas)} gets", before, now
-            ),
+            Evidence(f"share of the traffic that {', '.join(case.slow_servers)} gets", before, now),
             Evidence("requests waiting there, mean", *case.mean("waiting")),
             Evidence("requests/s, all replicas", demand.fleet_before_per_s, demand.fleet_now_per_s),
         ],
         levers=[
             Lever("route by outstanding requests, or by cached prefix with a limit on the skew"),
+            *(_BETWEEN_ENGINES if case.slow_servers[0] in case.servers.divided else ()),
         ],
-        where={"replica": case.slow_replicas[0]},
+        where=case.where_of(case.slow_servers[0]),
     )

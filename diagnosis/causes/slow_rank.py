@@ -2,7 +2,7 @@
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence.gpus_and_hosts import gpu_mean, gpu_outlier
-from diagnosis.evidence.slow_machines import slow_replicas_showing, weights_of_slow_replicas
+from diagnosis.evidence.slow_machines import slow_servers_showing, weights_of_slow_servers
 from diagnosis.growth.case import Case
 
 ID = "slow_rank"
@@ -14,17 +14,17 @@ median."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of the replicas in which one GPU's activity differs from that
+    """Return a claim on the slowdown of the servers in which one GPU's activity differs from that
     of its peers."""
-    times = slow_replicas_showing(case, _shows)
+    times = slow_servers_showing(case, _shows)
     if not times:
         return None
-    replicas = list(times)
-    where = case.at(replicas[0])
+    servers = list(times)
+    where = case.at(servers[0])
     apart_before, apart_now, gpu = gpu_outlier(where, "sm_active_ratio")
     return Claim(
         cause=ID,
-        weights=weights_of_slow_replicas(case, times),
+        weights=weights_of_slow_servers(case, times),
         evidence=[
             Evidence("slowdown for the same work, factor", 1.0, max(times.values())),
             Evidence(
@@ -39,7 +39,7 @@ def detect(case: Case) -> Claim | None:
                 f"check GPU {gpu} and its link (nvidia-smi nvlink -e, dcgmi diag), or replace it"
             ),
         ],
-        where={"replica": replicas[0], "gpu": gpu or ""},
+        where={**case.where_of(servers[0]), "gpu": gpu or ""},
     )
 
 

@@ -71,7 +71,7 @@ def for_prefill(case: Case) -> DriverShares:
     demand = case.demand
     return _shares(
         case,
-        demand.log_slow_replicas + demand.log_new_traffic_misses,
+        demand.log_slow_servers + demand.log_new_traffic_misses,
         {
             PROMPTS: demand.log_prompt,
             MISSES: demand.log_uncached,
@@ -106,7 +106,7 @@ def for_frontend(case: Case) -> DriverShares:
     slower = log(now / before) if before and now else 0.0
     return _shares(
         case,
-        demand.log_slow_replicas,
+        demand.log_slow_servers,
         {PROMPTS: prompts if case.workload.prompts_grew else 0.0, FRONTEND: slower},
     )
 
@@ -155,9 +155,9 @@ def for_blocks(case: Case) -> DriverShares:
     for name, share in for_seats(case).items():
         logs[name] = logs.get(name, 0.0) + longer * share
     logs = {name: value for name, value in logs.items() if value > NOISE}
-    if demand.log_slow_replicas > NOISE:
+    if demand.log_slow_servers > NOISE:
         for name, share in _of_rate(case).items():
-            logs[name] = logs.get(name, 0.0) + share * demand.log_slow_replicas
+            logs[name] = logs.get(name, 0.0) + share * demand.log_slow_servers
     # If load alone exceeds the cache's capacity, the cause is kv_cache_exhausted. So load is a
     # driver only if the cache also has fewer blocks.
     fewer, load = log_of_fewer_blocks(case), logs.pop(LOAD, 0.0)
@@ -199,7 +199,7 @@ def demand_share(case: Case, log_of_another: float) -> float:
 
     `log_of_another` is the logarithm of the factor by which capacity fell.
     """
-    growth = max(case.demand.log_slow_replicas, 0.0) + _log_residence(case)
+    growth = max(case.demand.log_slow_servers, 0.0) + _log_residence(case)
     whole = growth + log_of_another
     return growth / whole if whole > 0 else 1.0
 
@@ -243,9 +243,9 @@ def for_link(case: Case) -> DriverShares:
         each_s.append(float(np.quantile(of_each_s, _QUICK)))
     slower = log(each_s[1] / each_s[0]) if each_s[0] > 0 and each_s[1] > 0 else 0.0
     longer = log(fetched[1] / fetched[0]) if case.workload.prompts_grew else 0.0
-    if max(slower, longer, case.demand.log_slow_replicas) <= NOISE:
+    if max(slower, longer, case.demand.log_slow_servers) <= NOISE:
         return {LINK: 1.0}
-    return _shares(case, case.demand.log_slow_replicas, {PROMPTS: longer, LINK: slower})
+    return _shares(case, case.demand.log_slow_servers, {PROMPTS: longer, LINK: slower})
 
 
 @cached_per_case
@@ -277,7 +277,7 @@ def for_seats(case: Case) -> DriverShares:
         longer = {name: grown_s * of_growth for name, grown_s in longer.items()}
     else:
         longer = {}
-    return _shares(case, case.demand.log_slow_replicas, longer)
+    return _shares(case, case.demand.log_slow_servers, longer)
 
 
 def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> DriverShares:
@@ -292,13 +292,13 @@ def _of_rate(case: Case) -> DriverShares:
     """Return the share of each driver in the growth of the request rate.
 
     The fleet's growth is attributed to one tenant or to all tenants. The growth of the slow
-    replicas' share is attributed to the router, or to a server that is away while the other servers
+    servers' share is attributed to the router, or to a server that is away while the other servers
     serve its requests.
     """
     demand = case.demand
     skew = away = 0.0
-    if demand.log_skew > _SKEW and demand.log_slow_replicas > 0:
-        skew = min(1.0, demand.log_skew / demand.log_slow_replicas)
+    if demand.log_skew > _SKEW and demand.log_slow_servers > 0:
+        skew = min(1.0, demand.log_skew / demand.log_slow_servers)
         if restarts(case):
             routed = max(log_skew_outside_restarts(case), 0.0) / demand.log_skew
             away = skew * (1.0 - min(routed, 1.0))

@@ -7,6 +7,7 @@ import numpy as np
 
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import BoolArray
+from diagnosis.inputs.servers import Samples
 
 Pair = tuple[float | None, float | None]
 
@@ -96,12 +97,34 @@ def _apart_of(case: Case, name: str, rows: BoolArray, gpu: str) -> float | None:
 
 
 def foreign_cpus(case: Case) -> Pair:
-    """Return the number of CPUs that processes other than the API server and the engine use."""
-    (busy_before, busy_now) = case.rate("host_cpu_busy_s_total")
-    (api_before, api_now) = case.rate("process_cpu_s_total")
-    (core_before, core_now) = case.rate("core_cpu_s_total")
+    """Return the number of CPUs that processes other than the API servers and engines use."""
+    engines = case.servers.engines
+    before = case.rows_before(engines, whole_replicas=True)
+    now = case.rows_now(engines, whole_replicas=True)
+    return _foreign_cpus(engines, before), _foreign_cpus(engines, now)
 
-    def foreign(busy: float | None, *own: float | None) -> float | None:
-        return None if busy is None else max(0.0, busy - sum(each or 0.0 for each in own))
 
-    return foreign(busy_before, api_before, core_before), foreign(busy_now, api_now, core_now)
+def _foreign_cpus(engines: Samples, rows: BoolArray) -> float | None:
+    busy = engines.rate("host_cpu_busy_s_total", rows)
+    if busy is None:
+        return None
+    api = _rate_of_all(engines, "process_cpu_s_total", "process", rows)
+    core = _rate_of_all(engines, "core_cpu_s_total", "engine", rows)
+    return max(0.0, busy - api - core)
+
+
+def _rate_of_all(engines: Samples, name: str, each: str, rows: BoolArray) -> float:
+    """Return a counter's increase per second and replica, summed over the processes or engines of
+    the replica.
+
+    Several samples report the same process: one per engine for an API server, and one per API
+    server for an engine.
+    """
+    which, replica = engines.number(each), engines.replica
+    known = rows & np.isfinite(engines.number(name)) & (replica.codes >= 0)
+    total, replicas = 0.0, np.unique(replica.codes[known])
+    for code in replicas:
+        there = known & (replica.codes == code)
+        for number in np.unique(np.nan_to_num(which[there])):
+            total += engines.rate(name, there & (np.nan_to_num(which) == number)) or 0.0
+    return total / max(replicas.size, 1)

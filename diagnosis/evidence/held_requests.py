@@ -1,6 +1,8 @@
-"""Find why the scheduler holds requests back although the batch has room: adapters or KV transfers.
+"""Find why the scheduler holds requests back although the batch has room: adapters, KV transfers or
+grammars.
 
-Pure.
+Pure. The plugin reports the reason of each second. For rows without reasons, such as older rows and
+those of the simulator, the reason is inferred.
 """
 
 from typing import Final
@@ -15,6 +17,25 @@ _HELD: Final = 0.1
 """Minimum share of the growth that waiting for an adapter must have."""
 
 
+def held_share(case: Case, reason: str) -> FloatArray:
+    """Return the share of each slow request's held time that has this reason: (n,).
+
+    NaN if the row does not report reasons.
+
+    Args:
+        case: the case.
+        reason: a column of the request, such as `grammar_s`.
+    """
+    held_s, reason_s = case.slow.number("queue_held_s"), case.slow.number(reason)
+    share = np.divide(reason_s, held_s, out=np.zeros_like(held_s), where=held_s > 0)
+    return np.where(np.isfinite(reason_s), np.minimum(share, 1.0), np.nan)
+
+
+def _reported(case: Case, reason: str, otherwise: FloatArray) -> FloatArray:
+    share = held_share(case, reason)
+    return np.where(np.isfinite(share), share, otherwise)
+
+
 def needs_adapter(case: Case) -> FloatArray:
     """Return 1 for each slow request that needs an adapter, 0 for the others: (n,)."""
     return np.where(case.slow.label("lora").codes >= 0, 1.0, 0.0)
@@ -27,22 +48,29 @@ def adapters_are_loading(case: Case) -> bool:
         return True
     # One sample per second misses most short waits. The durations in the requests' rows include
     # these waits.
-    alone = needs_adapter(case) * (1.0 - fetches_kv(case))
+    alone = _reported(case, "adapter_wait_s", needs_adapter(case) * (1.0 - fetches_kv(case)))
     held_s = float((case.terms[:, TERM_INDEX["queue_held"]] * alone).mean())
     return now is not None and held_s > _HELD * float(np.maximum(case.terms.mean(axis=0), 0).sum())
 
 
 def waits_for_adapter(case: Case) -> FloatArray:
-    """Return 1 for each slow request that only its adapter can hold back, 0 for the others: (n,).
+    """Return the share of each slow request's held time that it waited for its adapter: (n,).
 
-    If a request needs an adapter and also fetches keys and values, it is assumed to wait for the
-    keys and values, unless adapters are being loaded.
+    If the row does not report reasons, the share is 1 for a request that only its adapter can hold
+    back. If a request needs an adapter and also fetches keys and values, it is assumed to wait for
+    the keys and values, unless adapters are being loaded.
     """
     adapter = needs_adapter(case)
-    return adapter if adapters_are_loading(case) else adapter * (1.0 - fetches_kv(case))
+    if not adapters_are_loading(case):
+        adapter = adapter * (1.0 - fetches_kv(case))
+    return _reported(case, "adapter_wait_s", adapter)
 
 
 def fetches_kv(case: Case) -> FloatArray:
-    """Return 1 for each slow request that fetched keys and values from outside the engine, 0 for
-    the others: (n,)."""
-    return np.where(np.nan_to_num(case.slow.number("external_cached_tokens")) > 0, 1.0, 0.0)
+    """Return the share of each slow request's held time that it waited for keys and values: (n,).
+
+    If the row does not report reasons, the share is 1 for a request that fetched keys and values
+    from outside the engine.
+    """
+    fetched = np.nan_to_num(case.slow.number("external_cached_tokens")) > 0
+    return _reported(case, "kv_load_s", np.where(fetched, 1.0, 0.0))

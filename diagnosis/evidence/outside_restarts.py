@@ -27,7 +27,7 @@ def prompts_grew_over_window(case: Case) -> bool:
 
 @cached_per_case
 def log_skew_outside_restarts(case: Case) -> float:
-    """Return the logarithmic growth of the slow replicas' share of the traffic while no server is
+    """Return the logarithmic growth of the slow servers' share of the traffic while no server is
     away.
 
     While a server is away, the other servers receive its share.
@@ -35,12 +35,12 @@ def log_skew_outside_restarts(case: Case) -> float:
     apart = case.now.rows(~while_a_server_was_away(case))
     if len(apart) < _FEWEST:
         return 0.0
-    before, now = (_share_of_slow_replicas(case, each) for each in (case.before, apart))
+    before, now = (_share_of_slow_servers(case, each) for each in (case.before, apart))
     return log(now / before) if before > 0 and now > 0 else 0.0
 
 
-def _share_of_slow_replicas(case: Case, requests: Requests) -> float:
-    theirs = requests.label("replica").is_any(case.slow_replicas)
+def _share_of_slow_servers(case: Case, requests: Requests) -> float:
+    theirs = requests.server.is_any(case.slow_servers)
     return float(theirs.mean()) if theirs.size else 0.0
 
 

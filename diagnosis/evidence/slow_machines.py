@@ -16,8 +16,8 @@ from diagnosis.inputs.requests import FloatArray
 
 _SLOWER = 1.08
 """Minimum slowdown that counts. Two ordinary hours may differ by less."""
-_MOST_REPLICAS = 16
-"""Maximum number of replicas that are examined separately."""
+_MOST_SERVERS = 16
+"""Maximum number of servers that are examined separately."""
 _STEADY = 0.5
 """Minimum ratio of the median surplus to the mean surplus. If the ratio is lower, the surplus comes
 from stalls and not from a slowdown."""
@@ -44,15 +44,15 @@ def steady_surplus(case: Case) -> bool:
     return steady is not None and steady > _STEADY
 
 
-def slow_replicas_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str, float]:
-    """Return the slowdown of each slow replica for which `shows` finds a cause's evidence.
+def slow_servers_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str, float]:
+    """Return the slowdown of each slow server for which `shows` finds a cause's evidence.
 
-    Replicas are examined separately, because two machines may be slow for different reasons, and
+    Servers are examined separately, because two machines may be slow for different reasons, and
     the median over a slow and a fast machine describes neither of them.
     """
-    alone = len(case.slow_replicas) <= 1
+    alone = len(case.slow_servers) <= 1
     found = {}
-    for each in case.slow_replicas[:_MOST_REPLICAS]:
+    for each in case.slow_servers[:_MOST_SERVERS]:
         there = case if alone else case.at(each)
         times = slowdown_of(there) if shows(there) else None
         if times is not None:
@@ -60,17 +60,17 @@ def slow_replicas_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str
     return found
 
 
-def weights_of_slow_replicas(
+def weights_of_slow_servers(
     case: Case, times: Mapping[str, float]
 ) -> dict[str, float | FloatArray]:
     """Return the weights of a claim on these slowdowns. Each slowdown applies to the requests that
-    its replica served."""
-    if len(case.slow_replicas) <= 1:
+    its server served."""
+    if len(case.slow_servers) <= 1:
         return weights_of_slowdown(case, *times.values())
     found: dict[str, float | FloatArray] = {}
-    for replica, slower in times.items():
-        there = case.slow.label("replica").is_value(replica)
-        for term, weight in weights_of_slowdown(case.at(replica), slower).items():
+    for server, slower in times.items():
+        there = case.slow.server.is_value(server)
+        for term, weight in weights_of_slowdown(case.at(server), slower).items():
             found[term] = found.get(term, 0.0) + np.asarray(weight * there, dtype=np.float64)
     return found
 
@@ -82,7 +82,7 @@ def weights_of_slowdown(case: Case, times: float) -> dict[str, float | FloatArra
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}
     # A slower machine also has a fuller batch. If the batch grew more than the traffic, the
     # difference belongs to the slowdown.
-    load = max(case.demand.log_slow_replicas, 0.0)
+    load = max(case.demand.log_slow_servers, 0.0)
     fuller = log(times) / (log(times) + load) if load > 0 else 1.0
     for term in ("prefill_others_decode", "decode_others_decode"):
         weights[term] = max(beyond, fuller) * (1.0 - drivers.drafts_share(case))

@@ -9,7 +9,7 @@ import numpy as np
 
 from diagnosis.evidence import drivers
 from diagnosis.evidence.cached import cached_per_case
-from diagnosis.evidence.held_requests import adapters_are_loading, fetches_kv, needs_adapter
+from diagnosis.evidence.held_requests import adapters_are_loading, fetches_kv, waits_for_adapter
 from diagnosis.evidence.outside_restarts import (
     log_misses_outside_restarts,
     log_skew_outside_restarts,
@@ -72,7 +72,7 @@ def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
     of_adapters = drivers.for_adapters(case)
     held = sum(of_adapters.get(driver, 0.0) for driver in chosen)
     if held and adapters_are_loading(case):
-        weights["queue_held"] = held * needs_adapter(case)
+        weights["queue_held"] = held * waits_for_adapter(case)
     elif fetches_kv(case).any():
         of_link = drivers.for_link(case)
         fetched = sum(of_link.get(driver, 0.0) for driver in chosen)

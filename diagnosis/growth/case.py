@@ -16,6 +16,7 @@ from diagnosis.growth.demand import Demand, demand_of, grew
 from diagnosis.growth.own_work import OwnWork, uncached_tokens
 from diagnosis.growth.terms import TERM_INDEX, TERMS, Workload, excess_s
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
+from diagnosis.inputs.server_labels import replicas_of, where_of
 from diagnosis.inputs.servers import Samples, Servers
 from diagnosis.latency.tail import Stretch
 from diagnosis.question import Metric, Question, Span
@@ -47,7 +48,7 @@ class Case:
     block_count: int
     work: OwnWork
     only: str | None = None
-    """The only replica to examine. None examines all replicas with slow requests."""
+    """The only server to examine. None examines all servers with slow requests."""
     cache: dict[object, Any] = field(default_factory=dict)
     """Results that several detectors use, keyed by the function that computed them."""
 
@@ -72,9 +73,9 @@ class Case:
         negative if they shrank."""
         return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
 
-    def at(self, replica: str) -> "Case":
-        """Return the same question, restricted to the servers and traffic of one replica."""
-        found: Case = self.cache.setdefault(("at", replica), replace(self, only=replica, cache={}))
+    def at(self, server: str) -> "Case":
+        """Return the same question, restricted to one server and its traffic."""
+        found: Case = self.cache.setdefault(("at", server), replace(self, only=server, cache={}))
         return found
 
     # --- where and when the slow requests are ------------------------------------------------
@@ -92,7 +93,7 @@ class Case:
         return backlogged(hot, *self._waiting())
 
     def _waiting(self) -> tuple[FloatArray, FloatArray]:
-        """Return when the requests at the slow replicas began to wait and stopped waiting, in
+        """Return when the requests at the slow servers began to wait and stopped waiting, in
         blocks since the start of the window.
 
         Only requests that waited longer than usual are included.
@@ -100,8 +101,8 @@ class Case:
         usual_s = _quantile(_waited_s(self.before), _USUAL) or 0.0
         waited_s = _waited_s(self.now)
         waited = waited_s > max(usual_s, _LEAST_WAIT_S)
-        if self.slow_replicas:
-            waited &= self.now.label("replica").is_any(self.slow_replicas)
+        if self.slow_servers:
+            waited &= self.now.server.is_any(self.slow_servers)
         late = np.flatnonzero(waited)
         window = self.question.window
         each_s = window.seconds / self.block_count
@@ -121,18 +122,35 @@ class Case:
         return self.question.window.seconds * float(self.hot_blocks.mean())
 
     @cached_property
-    def slow_replicas(self) -> tuple[str, ...]:
-        """The replicas that served nearly all slow requests, most affected first."""
+    def slow_servers(self) -> tuple[str, ...]:
+        """The servers that served nearly all slow requests, most affected first. A server is a
+        replica, or an engine of a replica with several engines."""
         if self.only is not None:
             return (self.only,)
-        replica = self.slow.label("replica")
-        counts = np.bincount(replica.codes[replica.codes >= 0], minlength=len(replica.values))
+        server = self.slow.server
+        counts = np.bincount(server.codes[server.codes >= 0], minlength=len(server.values))
         order = np.argsort(-counts, kind="stable")
         held = np.cumsum(counts[order])
         if not held.size or not held[-1]:
             return ()
         wanted = int(np.searchsorted(held, _COVERED * held[-1])) + 1
-        return tuple(replica.values[place] for place in order[:wanted])
+        return tuple(server.values[place] for place in order[:wanted])
+
+    @cached_property
+    def slow_replicas(self) -> tuple[str, ...]:
+        """The replicas of the slow servers, most affected first."""
+        return replicas_of(self.slow_servers, self.servers.divided)
+
+    def where_of(self, *servers: str) -> dict[str, str]:
+        """Return the labels that all of these servers have in common."""
+        return where_of(servers, self.servers.divided)
+
+    @property
+    def where(self) -> dict[str, str]:
+        """The labels that the slow servers have in common; none if all servers are slow."""
+        served = self.now.server
+        known = np.unique(served.codes[served.codes >= 0]).size
+        return self.where_of(*self.slow_servers) if len(self.slow_servers) < known else {}
 
     @cached_property
     def hot_requests(self) -> Requests:
@@ -141,18 +159,22 @@ class Case:
 
     # --- what the servers report -------------------------------------------------------------
 
-    def rows_now(self, samples: Samples) -> BoolArray:
-        """Select the samples of the slow replicas in the hot blocks."""
-        return self._hot(samples.at_unix_ns) & self._of_victims(samples)
+    def rows_now(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
+        """Select the samples of the slow servers in the hot blocks; with `whole_replicas`, also
+        those of the other engines of their replicas."""
+        return self._hot(samples.at_unix_ns) & self._of_victims(samples, whole_replicas)
 
-    def rows_before(self, samples: Samples) -> BoolArray:
-        """Select the samples of the same replicas in the baseline."""
-        return _within(samples, self.question.baseline) & self._of_victims(samples)
+    def rows_before(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
+        """Select the samples of the same servers in the baseline."""
+        inside = _within(samples, self.question.baseline)
+        return inside & self._of_victims(samples, whole_replicas)
 
-    def _of_victims(self, samples: Samples) -> BoolArray:
-        if not self.slow_replicas:
+    def _of_victims(self, samples: Samples, whole_replicas: bool) -> BoolArray:
+        if not self.slow_servers:
             return np.ones(len(samples), dtype=np.bool_)
-        return samples.replica.is_any(self.slow_replicas)
+        if samples.server is not None and not whole_replicas:
+            return samples.server.is_any(self.slow_servers)
+        return samples.replica.is_any(self.slow_replicas)  # a GPU has no engine number
 
     def mean(self, name: str) -> tuple[float | None, float | None]:
         """Return an engine gauge's mean before and now."""
@@ -208,7 +230,7 @@ class Case:
             self.baseline_observed_s,
             self.hot_requests,
             self.hot_s,
-            self.slow_replicas,
+            self.slow_servers,
             self.work,
         )
 
@@ -243,10 +265,9 @@ class Case:
         return np.asarray(found)
 
     def _of(self, requests: Requests) -> Requests:
-        replica = requests.label("replica")
-        wanted = [place for place, name in enumerate(replica.values) if name in self.slow_replicas]
-        known = np.isfinite(requests.number("e2e_s"))
-        return requests.rows(known & np.isin(replica.codes, wanted) if wanted else known)
+        known, server = np.isfinite(requests.number("e2e_s")), requests.server
+        there = any(name in self.slow_servers for name in server.values)
+        return requests.rows(known & server.is_any(self.slow_servers) if there else known)
 
     @cached_property
     def slowdowns(self) -> tuple[float | None, float | None]:

@@ -1,4 +1,4 @@
-"""Changes of the traffic between baseline and window: request rate, tenants, replicas, request
+"""Changes of the traffic between baseline and window: request rate, tenants, servers, request
 sizes.
 
 Pure. A growth is the logarithm of the ratio of now to before. So the growths of the factors in rate
@@ -40,8 +40,8 @@ class Demand:
 
     fleet_before_per_s: float
     fleet_now_per_s: float
-    slow_replicas_before_per_s: float
-    slow_replicas_now_per_s: float
+    slow_servers_before_per_s: float
+    slow_servers_now_per_s: float
     prompt_before_tokens: float
     prompt_now_tokens: float
     log_prompt: float
@@ -57,19 +57,20 @@ class Demand:
     output_now_tokens: float
     uncached_expected_ratio: float
     uncached_now_ratio: float
-    replicas: int
+    servers: int
+    """Number of replicas. Each engine of a replica with several engines counts."""
 
     log_fleet: float
     """Growth of the whole fleet's request rate, reduced by two standard errors of the counts.
     Without the reduction it would be too high, because slow requests are more frequent when many
     requests arrive by chance."""
-    log_slow_replicas: float
-    """Growth of the rate at the slow replicas, reduced in the same way."""
+    log_slow_servers: float
+    """Growth of the rate at the slow servers, reduced in the same way."""
 
     @property
     def log_skew(self) -> float:
-        """Growth of the slow replicas' share of the fleet's rate."""
-        return self.log_slow_replicas - self.log_fleet if self.replicas > 1 else 0.0
+        """Growth of the slow servers' share of the fleet's rate."""
+        return self.log_slow_servers - self.log_fleet if self.servers > 1 else 0.0
 
     @property
     def log_output(self) -> float:
@@ -95,11 +96,11 @@ def demand_of(
     before_s: float,
     now: Requests,
     now_s: float,
-    slow_replicas: tuple[str, ...],
+    slow_servers: tuple[str, ...],
     work: OwnWork,
 ) -> Demand:
     """Compare the traffic of two time ranges."""
-    at_before, at_now = _at(before, slow_replicas), _at(now, slow_replicas)
+    at_before, at_now = _at(before, slow_servers), _at(now, slow_servers)
     log_fleet = log_of_rates(len(before), before_s, len(now), now_s)
     tenant = tenant_growth_of(before, before_s, now, now_s)
     log_uncached = log_of_misses(at_now, work)
@@ -109,20 +110,20 @@ def demand_of(
     return Demand(
         fleet_before_per_s=len(before) / before_s,
         fleet_now_per_s=len(now) / now_s,
-        slow_replicas_before_per_s=len(at_before) / before_s,
-        slow_replicas_now_per_s=len(at_now) / now_s,
+        slow_servers_before_per_s=len(at_before) / before_s,
+        slow_servers_now_per_s=len(at_now) / now_s,
         prompt_before_tokens=_mean(at_before.number("prompt_tokens")),
         prompt_now_tokens=_mean(at_now.number("prompt_tokens")),
         log_prompt=_log_of_prefill(at_before, at_now, work),
         log_uncached=log_uncached - new_traffic_misses,
         log_new_traffic_misses=new_traffic_misses,
         log_fleet=log_fleet,
-        log_slow_replicas=log_of_rates(len(at_before), before_s, len(at_now), now_s),
+        log_slow_servers=log_of_rates(len(at_before), before_s, len(at_now), now_s),
         output_before_tokens=_mean(at_before.number("output_tokens")),
         output_now_tokens=_mean(at_now.number("output_tokens")),
         uncached_expected_ratio=_expected_ratio(at_now, work),
         uncached_now_ratio=_uncached_ratio(at_now),
-        replicas=_replica_count(before, now),
+        servers=_server_count(before, now),
     )
 
 
@@ -163,10 +164,10 @@ def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work
     return max(log_uncached - max(log_of_misses(others, work), 0.0), 0.0)
 
 
-def _at(requests: Requests, slow_replicas: tuple[str, ...]) -> Requests:
-    replica = requests.label("replica")
-    wanted = [place for place, name in enumerate(replica.values) if name in slow_replicas]
-    return requests.rows(np.isin(replica.codes, wanted)) if wanted else requests
+def _at(requests: Requests, slow_servers: tuple[str, ...]) -> Requests:
+    server = requests.server
+    there = any(name in slow_servers for name in server.values)
+    return requests.rows(server.is_any(slow_servers)) if there else requests
 
 
 def _mean(values: FloatArray) -> float:
@@ -188,11 +189,11 @@ def _expected_ratio(requests: Requests, work: OwnWork) -> float:
     return (total - cached) / total if total else 0.0
 
 
-def _replica_count(before: Requests, now: Requests) -> int:
+def _server_count(before: Requests, now: Requests) -> int:
     names = set()
     for requests in (before, now):
-        replica = requests.label("replica")
-        names |= {replica.values[code] for code in np.unique(replica.codes) if code >= 0}
+        server = requests.server
+        names |= {server.values[code] for code in np.unique(server.codes) if code >= 0}
     return len(names)
 
 

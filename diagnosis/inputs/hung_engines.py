@@ -32,12 +32,13 @@ class Hang(NamedTuple):
     """A time without a step while requests were in flight, in unix nanoseconds."""
 
     replica: str
+    engine: int
     from_unix_ns: int
     to_unix_ns: int
 
 
 def hangs(engines: Samples) -> list[Hang]:
-    """Return the hangs that samples show, in order of replica and time."""
+    """Return the hangs that samples show, in order of replica, engine and time."""
     age_s, in_flight = engines.number("last_step_age_s"), engines.number("in_flight")
     if not (age_s > HUNG_S).any():  # nearly always
         return []
@@ -45,7 +46,7 @@ def hangs(engines: Samples) -> list[Hang]:
     for replica in engines.replica.values:
         rows = engines.replica.is_value(replica) & np.isfinite(age_s) & (in_flight > 0)
         for each in sorted(_of_replica(engines, rows, replica)):
-            if found and found[-1].replica == replica and each[1] <= found[-1].to_unix_ns:
+            if found and found[-1][:2] == each[:2] and each.from_unix_ns <= found[-1].to_unix_ns:
                 end = max(each.to_unix_ns, found[-1].to_unix_ns)
                 found[-1] = found[-1]._replace(to_unix_ns=end)
             else:
@@ -66,7 +67,7 @@ def _of_replica(engines: Samples, rows: BoolArray, replica: str) -> Iterator[Han
         np.maximum.at(last, place, at[mine])
         hung = (last - since) / 1e9 > HUNG_S
         for begin, end in zip(since[hung].tolist(), last[hung].tolist(), strict=True):
-            yield Hang(replica, begin, end)
+            yield Hang(replica, int(number), begin, end)
 
 
 def with_unfinished(requests: Requests, engines: Samples) -> Requests:
@@ -80,7 +81,7 @@ def with_unfinished(requests: Requests, engines: Samples) -> Requests:
     taken_s = requests.number("e2e_s")
     ended = received + (np.nan_to_num(taken_s) * 1e9).astype(np.int64)
     for hang in hangs(engines):
-        there = requests.label("replica").is_value(hang.replica)
+        there = requests.of_engine(hang.replica, hang.engine)
         found |= there & (received < hang.to_unix_ns) & (ended > hang.from_unix_ns)
     found &= ~requests.label("outcome").is_any(_ENDED) & np.isfinite(taken_s)
     return _marked(requests, found) if found.any() else requests

@@ -21,9 +21,14 @@ _Given = TypeVar("_Given")
 LABELS = ("outcome", "model", "lora", "route", "tenant", "region", "replica", "config", "operation")
 """The label columns of requests. Each of them is optional."""
 
+SERVER = "server"
+"""A label that `server_labels` adds if a replica has several engines: the engine of a request at
+this replica, otherwise the replica."""
+
 NUMBERS = (
     *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
     *("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s"),
+    *("kv_load_s", "grammar_s", "adapter_wait_s", "encoder_s"),
     *(f"prefill_{part}_s" for part in ("own", "others_prefill", "others_decode")),
     *("prefill_preempted_s", "prefill_stall_s"),
     *(f"decode_{part}_s" for part in ("own", "others_prefill", "others_decode")),
@@ -71,6 +76,12 @@ class LazyColumns(Mapping[str, _Column]):
             self._made[name] = self._make(self._given[name])
         return self._made[name]
 
+    def also(self, name: str, column: _Column) -> "LazyColumns[_Column]":
+        """Return these columns with another one, which needs no conversion."""
+        found = LazyColumns[_Column]({**self._given, name: column}, self._make)
+        found._made = {**self._made, name: column}
+        return found
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._given)
 
@@ -97,7 +108,7 @@ class Requests:
             if name not in NUMBERS:
                 raise ValueError(f"column: {name!r}; allowed: {', '.join(NUMBERS)}")
         for name in self.labels:
-            if name not in LABELS:
+            if name not in (*LABELS, SERVER):
                 raise ValueError(f"label: {name!r}; allowed: {', '.join(LABELS)}")
         sizes = {name: values.size for name, values in self.numbers.items()}
         sizes |= {name: label.codes.size for name, label in self.labels.items()}
@@ -117,6 +128,11 @@ class Requests:
         """Return a column of labels; all unknown if there is no such column."""
         found = self.labels.get(name)
         return Labels(np.full(len(self), -1, dtype=np.int32), ()) if found is None else found
+
+    @property
+    def server(self) -> Labels:
+        """The server of each request: its replica, or its engine if the replica has several."""
+        return self.label(SERVER if SERVER in self.labels else "replica")
 
     def of_engine(self, replica: str, engine: float | None = None) -> BoolArray:
         """Return whether this engine of a replica served each request: (n,). If `engine` is None,

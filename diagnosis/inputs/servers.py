@@ -6,6 +6,7 @@ Pure. The increase of a counter over a time range is the sum of its increases be
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ class Samples:
     series: IntArray
     numbers: Mapping[str, FloatArray] = field(default_factory=dict)
     texts: Mapping[str, Labels] = field(default_factory=dict)
+    server: Labels | None = None
+    """The server of each engine sample, if a replica has several engines; otherwise None."""
     _rises: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
     """A cache of `rises`, because several detectors use the same counter."""
 
@@ -95,6 +98,18 @@ def no_samples() -> Samples:
     return Samples(nothing, Labels(np.zeros(0, dtype=np.int32), ()), nothing)
 
 
+class EngineName(NamedTuple):
+    """An engine of a replica with several engines."""
+
+    replica: str
+    engine: int
+
+    @property
+    def server(self) -> str:
+        """Return the label of this server."""
+        return f"{self.replica} engine {self.engine}"
+
+
 @dataclass(frozen=True, slots=True)
 class Servers:
     """Samples and starts of the servers that a question covers."""
@@ -103,3 +118,5 @@ class Servers:
     gpus: Samples = field(default_factory=no_samples)
     starts: Sequence[EngineStart] = ()
     cold_starts: Sequence[ColdStart] = ()
+    divided: Mapping[str, EngineName] = field(default_factory=dict)
+    """The engines of replicas with several engines, by server label."""

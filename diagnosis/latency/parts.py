@@ -29,7 +29,18 @@ PARTS: Final = (
 
 PART_INDEX: Final = {part: place for place, part in enumerate(PARTS)}
 
-PHASE: Final = {part: "frontend" if part == "handoff" else part.split("_")[0] for part in PARTS}
+HELD_PARTS: Final = {
+    "queue_kv_load": "kv_load_s",
+    "queue_grammar": "grammar_s",
+    "queue_adapter": "adapter_wait_s",
+}
+"""The reasons for `queue_held`, and their columns. The account of a single request divides
+`queue_held` into these parts and a rest. Other answers do not, because older rows do not report
+them."""
+
+PHASE: Final = {
+    part: "frontend" if part == "handoff" else part.split("_")[0] for part in PARTS
+} | dict.fromkeys(HELD_PARTS, "queue")
 """The phase of each part."""
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diagnosis.explanation import RiskRatio
-from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
+from diagnosis.inputs.requests import SERVER, BoolArray, FloatArray, Requests
 
 LABELS: Final = ("replica", "tenant", "model", "lora", "route", "region", "config")
 ORDER: Final = 3
@@ -107,10 +107,20 @@ def _columns(requests: Requests) -> Iterator[tuple[str, tuple[Codes, tuple[str, 
         label = requests.label(name)
         if len(label.values) > 1:
             yield name, (label.codes, label.values)
+    if SERVER in requests.labels:  # a replica has several engines
+        yield "engine", _numbered(requests.number("engine"))
     for name, bounds in _SIZES.items():
         values = requests.number(name)
         if np.isfinite(values).any():
             yield name, _sized(values, bounds)
+
+
+def _numbered(values: FloatArray) -> tuple[Codes, tuple[str, ...]]:
+    known = np.isfinite(values)
+    names, codes = np.unique(values[known], return_inverse=True)
+    found = np.full(values.size, -1, dtype=np.int32)
+    found[known] = codes
+    return found, tuple(str(int(name)) for name in names)
 
 
 def _sized(values: FloatArray, bounds: tuple[int, ...]) -> tuple[Codes, tuple[str, ...]]:

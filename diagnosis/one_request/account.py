@@ -6,14 +6,14 @@ totals come from the request's row. Only the division of a total among other req
 estimate.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from diagnosis.inputs.requests import Requests
-from diagnosis.latency.parts import PART_INDEX, PARTS, split_s
+from diagnosis.inputs.requests import FloatArray, Requests
+from diagnosis.latency.parts import HELD_PARTS, PART_INDEX, PARTS, split_s
 from diagnosis.one_request.delayers import Delayer, TenantDelay, delayers, tenant_delays
 from diagnosis.question import Metric
 
@@ -26,8 +26,8 @@ class Account:
     """The parts of one request's latency, and the requests that delayed it."""
 
     parts_s: Mapping[str, float]
-    """Seconds by part, in the order of `diagnosis.latency.parts.PARTS`. Parts of 0 s are
-    omitted."""
+    """Seconds by part, in the order of `diagnosis.latency.parts.PARTS`, with the reasons for
+    `queue_held` before the rest of it. Parts of 0 s are omitted."""
     delayed_by: Sequence[Delayer]
     """The requests whose prefill delayed this request, largest delay first. `row` is the index in
     the argument `requests`."""
@@ -58,10 +58,22 @@ def account(requests: Requests, victim: int, most: int = 10) -> Account:
     split[PART_INDEX["unsplit"]] += beyond_s
     return Account(
         {
-            part: float(seconds)
-            for part, seconds in zip(PARTS, split, strict=True)
+            part: seconds
+            for part, seconds in _with_held_parts(itself, split)
             if abs(seconds) >= ROUNDING_S
         },
         delayers(requests, victim, most),
         tenant_delays(requests, victim),
     )
+
+
+def _with_held_parts(itself: Requests, split: FloatArray) -> Iterator[tuple[str, float]]:
+    """Yield the parts. `queue_held` is what its known reasons leave of it."""
+    for part, seconds in zip(PARTS, split.tolist(), strict=True):
+        left_s = seconds
+        if part == "queue_held":
+            for reason, column in HELD_PARTS.items():
+                reason_s = min(left_s, float(np.nan_to_num(itself.number(column)[0])))
+                left_s -= reason_s
+                yield reason, reason_s
+        yield part, left_s

@@ -169,6 +169,81 @@ ENGINE_TOTALS: Final = {
         "Transfers of KV cache that failed.",
         ENGINE_LABELS,
     ),
+    "host_cache_hits_tokens_total": Series(
+        "tailspan_engine_host_cache_hits_tokens_total",
+        "Prompt tokens found outside the engine, in host memory.",
+        ENGINE_LABELS,
+    ),
+    "p2p_cache_hits_tokens_total": Series(
+        "tailspan_engine_p2p_cache_hits_tokens_total",
+        "Prompt tokens found outside the engine, in another engine.",
+        ENGINE_LABELS,
+    ),
+    "disk_cache_hits_tokens_total": Series(
+        "tailspan_engine_disk_cache_hits_tokens_total",
+        "Prompt tokens found outside the engine, on disk.",
+        ENGINE_LABELS,
+    ),
+    "kv_offload_load_bytes_total": Series(
+        "tailspan_engine_kv_offload_load_bytes_total",
+        "Bytes of KV cache that the offloading connector loaded to the GPU.",
+        ENGINE_LABELS,
+    ),
+    "kv_offload_load_s_total": Series(
+        "tailspan_engine_kv_offload_load_seconds_total",
+        "Time of these loads in seconds. The durations of overlapping loads are added.",
+        ENGINE_LABELS,
+    ),
+    "kv_offload_store_bytes_total": Series(
+        "tailspan_engine_kv_offload_store_bytes_total",
+        "Bytes of KV cache that the offloading connector stored from the GPU.",
+        ENGINE_LABELS,
+    ),
+    "kv_offload_store_s_total": Series(
+        "tailspan_engine_kv_offload_store_seconds_total",
+        "Time of these stores in seconds. The durations of overlapping stores are added.",
+        ENGINE_LABELS,
+    ),
+    "kv_offload_store_failures_total": Series(
+        "tailspan_engine_kv_offload_store_failures_total",
+        "Stores for which the offloading connector found no room.",
+        ENGINE_LABELS,
+    ),
+    "kv_offload_lookup_s_total": Series(
+        "tailspan_engine_kv_offload_lookup_seconds_total",
+        "Time that the scheduler spent in lookups of the offloading connector, in seconds.",
+        ENGINE_LABELS,
+    ),
+    "kv_tier_read_bytes_total": Series(
+        "tailspan_engine_kv_tier_read_bytes_total",
+        "Bytes of KV cache read from secondary tiers to host memory.",
+        ENGINE_LABELS,
+    ),
+    "kv_tier_read_s_total": Series(
+        "tailspan_engine_kv_tier_read_seconds_total",
+        "Time of reads from secondary tiers in seconds. Overlapping reads are added.",
+        ENGINE_LABELS,
+    ),
+    "kv_tier_write_bytes_total": Series(
+        "tailspan_engine_kv_tier_write_bytes_total",
+        "Bytes of KV cache written from host memory to secondary tiers.",
+        ENGINE_LABELS,
+    ),
+    "kv_tier_write_s_total": Series(
+        "tailspan_engine_kv_tier_write_seconds_total",
+        "Time of writes to secondary tiers in seconds. Overlapping writes are added.",
+        ENGINE_LABELS,
+    ),
+    "mm_cache_queries_total": Series(
+        "tailspan_engine_mm_cache_queries_total",
+        "Images, videos and audios looked up in the multimodal cache.",
+        ENGINE_LABELS,
+    ),
+    "mm_cache_hits_total": Series(
+        "tailspan_engine_mm_cache_hits_total",
+        "Images, videos and audios found in the multimodal cache.",
+        ENGINE_LABELS,
+    ),
     "drafts_total": Series(
         "tailspan_engine_drafts_total",
         "Speculative drafts.",

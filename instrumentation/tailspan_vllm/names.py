@@ -61,6 +61,14 @@ QUEUE_PARTS: Final = (
     "tailspan.queue.step",
 )
 """Parts of the queue phase, in the order of `parts.QueueParts`. They sum to the phase."""
+HELD_PARTS: Final = (
+    "tailspan.queue.held.kv_load",
+    "tailspan.queue.held.grammar",
+    "tailspan.queue.held.adapter",
+)
+"""Parts of the time in which the request was held back, in the order of `parts.HeldParts`. They sum
+to at most this time.
+"""
 PREFILL_PARTS: Final = (
     "tailspan.prefill.own",
     "tailspan.prefill.others_prefill",
@@ -69,6 +77,8 @@ PREFILL_PARTS: Final = (
     "tailspan.prefill.stall",
 )
 """Parts of the prefill phase, in the order of `parts.Parts`. They sum to the phase."""
+ENCODER: Final = "tailspan.prefill.own.encoder"
+"""Part of the first of `PREFILL_PARTS`."""
 DECODE_PARTS: Final = (
     "tailspan.decode.own",
     "tailspan.decode.others_prefill",
@@ -78,6 +88,8 @@ DECODE_PARTS: Final = (
 )
 """Parts of the decode phase, in the order of `parts.Parts`. They sum to the phase."""
 EXTERNAL_CACHED_TOKENS: Final = "tailspan.cache_read.external_tokens"
+EXTERNAL_CACHED_BYTES: Final = "tailspan.cache_read.external_bytes"
+EXTERNAL_CACHE_TIER: Final = "tailspan.cache_read.external_tier"
 PREFIX_LADDER: Final = "tailspan.prefix_ladder"
 TTFT: Final = "tailspan.ttft"
 TTFC: Final = "tailspan.ttfc"
@@ -207,6 +219,21 @@ LOCAL_CACHED_PROMPT_TOKENS: Final = _metric("tailspan.engine.prompt.cached_local
 EXTERNAL_CACHED_PROMPT_TOKENS: Final = _metric("tailspan.engine.prompt.cached_external", "{token}")
 KV_TRANSFER_BYTES: Final = _metric("tailspan.engine.kv_transfer.bytes", "By")
 KV_TRANSFER_TIME: Final = _metric("tailspan.engine.kv_transfer.time", "s")
+KV_OFFLOAD_LOAD_BYTES: Final = _metric("tailspan.engine.kv_offload.load.bytes", "By")
+KV_OFFLOAD_LOAD_TIME: Final = _metric("tailspan.engine.kv_offload.load.time", "s")
+KV_OFFLOAD_STORE_BYTES: Final = _metric("tailspan.engine.kv_offload.store.bytes", "By")
+KV_OFFLOAD_STORE_TIME: Final = _metric("tailspan.engine.kv_offload.store.time", "s")
+KV_OFFLOAD_STORE_FAILURES: Final = _metric("tailspan.engine.kv_offload.store.failures", "{store}")
+KV_OFFLOAD_LOOKUP_TIME: Final = _metric("tailspan.engine.kv_offload.lookup.time", "s")
+KV_TIER_READ_BYTES: Final = _metric("tailspan.engine.kv_offload.tier.read_bytes", "By")
+KV_TIER_READ_TIME: Final = _metric("tailspan.engine.kv_offload.tier.read_time", "s")
+KV_TIER_WRITE_BYTES: Final = _metric("tailspan.engine.kv_offload.tier.write_bytes", "By")
+KV_TIER_WRITE_TIME: Final = _metric("tailspan.engine.kv_offload.tier.write_time", "s")
+HOST_CACHE_HITS: Final = _metric("tailspan.engine.external_prefix_cache.hits.host", "{token}")
+P2P_CACHE_HITS: Final = _metric("tailspan.engine.external_prefix_cache.hits.p2p", "{token}")
+DISK_CACHE_HITS: Final = _metric("tailspan.engine.external_prefix_cache.hits.disk", "{token}")
+MM_CACHE_QUERIES: Final = _metric("tailspan.engine.mm_cache.queries", "{item}")
+MM_CACHE_HITS: Final = _metric("tailspan.engine.mm_cache.hits", "{item}")
 KV_TRANSFER_FAILURES: Final = _metric("tailspan.engine.kv_transfer.failures", "{transfer}")
 ENGINE_PREEMPTIONS: Final = _metric("tailspan.engine.preemptions", "{preemption}")
 DRAFTS: Final = _metric("tailspan.engine.speculation.drafts", "{draft}")

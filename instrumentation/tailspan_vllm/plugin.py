@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import re
+import sys
 from typing import Any
 
 from tailspan_vllm import guard
@@ -71,16 +72,26 @@ def _install_in_engine() -> None:
     from tailspan_vllm.engine_core import scheduler_hooks
     from tailspan_vllm.engine_core.link import EngineEnd
     from tailspan_vllm.engine_core.observer import EngineObserver
+    from tailspan_vllm.engine_only.detection import has_rust_front_end, served_port
 
     def make_observer() -> EngineObserver:
         # The process EngineCore_DP3 has engine 3. The name of a single engine may have no number.
         number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
         engine = int(number[1]) if number else 0
-        link = EngineEnd(os.environ[TOKEN_VARIABLE], f"engine-{engine}")
-        ladders = settings_from(os.environ).prefix_key is not None
-        return EngineObserver(link, engine, ladders=ladders)
+        token, settings = os.environ[TOKEN_VARIABLE], settings_from(os.environ)
+        link = EngineEnd(token, f"engine-{engine}")
+        ladders = settings.prefix_key is not None
+        listener = None
+        if has_rust_front_end(sys.argv):
+            from tailspan_vllm.engine_only.capture import EngineCapture
 
-    _log_missing(scheduler_hooks.install(make_observer))
+            # A token with the engine's name finds this engine's link only.
+            listener = EngineCapture(
+                settings, engine, f"{token}-engine-{engine}", served_port(sys.argv)
+            )
+        return EngineObserver(link, engine, ladders=ladders, listener=listener)
+
+    _log_missing(scheduler_hooks.install(make_observer, early=has_rust_front_end(sys.argv)))
 
 
 def _time_start() -> None:

@@ -88,7 +88,12 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
 
     @guard.harmless("record")
     def record(
-        self, scheduler_stats: Any = None, iteration_stats: Any = None, *_: Any, **__: Any
+        self,
+        scheduler_stats: Any = None,
+        iteration_stats: Any = None,
+        mm_cache_stats: Any = None,
+        *_: Any,
+        **__: Any,
     ) -> None:
         """Record one step."""
         state = self._state
@@ -99,7 +104,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
             state.load = scheduler_stats
         if len(steps) == STEPS_LIMIT:
             guard.count("steps_dropped", "tailspan: engine totals lack a step")
-        steps.append((scheduler_stats, iteration_stats))
+        steps.append((scheduler_stats, iteration_stats, mm_cache_stats))
         if len(steps) >= STEPS_WAITING:
             self._catch_up()
 

@@ -122,7 +122,8 @@ EVENTS: Final = (
         "A request has not ended at the event's timestamp. The record has the trace id and span id"
         " of the request's later span. A record is sent every 10 s for each of the 1,000 oldest"
         " requests that have run for at least 5 s. The record has the span's attributes for"
-        " operation, model, adapter, route, tenant, configuration, prompt tokens and streaming;"
+        " operation, model, adapter, route, tenant, configuration, engine, prompt tokens and"
+        " streaming;"
         " TTFT once the first byte was sent; and the"
         f" ages `{names.IN_FLIGHT_AGE}` and `{names.REPORTED_IN_FLIGHT}`.",
         _FRONT_END,

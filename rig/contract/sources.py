@@ -20,6 +20,7 @@ from typing import Any
 PROJECT = "vllm"
 KEPT = (
     "vllm/config",
+    "vllm/distributed/kv_transfer/kv_connector/v1",
     "vllm/engine",
     "vllm/entrypoints",
     "vllm/envs.py",

@@ -24,6 +24,8 @@ FIRST, LAST = (0, 12), (0, 33)
 """The oldest and the newest supported minor version."""
 
 ENGINE = ("vllm/v1/engine/__init__.py",)
+REQUEST = ("vllm/v1/request.py",)
+CLIENT = ("vllm/v1/engine/core_client.py",)
 OUTPUTS = ("vllm/v1/engine/output_processor.py",)
 STATS = ("vllm/v1/metrics/stats.py",)
 LOGGERS = ("vllm/v1/metrics/loggers.py",)
@@ -173,6 +175,23 @@ _FRONT_END = (
         LOGGERS,
         "front_end/request_hooks.py",
         otherwise="no effect: before it existed, a queue was never full",
+    ),
+    Hook(
+        "DPLBAsyncMPClient.get_core_engine_for_request",
+        Method(
+            "DPLBAsyncMPClient",
+            "get_core_engine_for_request",
+            takes=("request",),
+            called_on=("self",),
+            called_in=CLIENT,
+            returns="EngineIdentity",
+        ),
+        CLIENT,
+        "front_end/request_hooks.py",
+        otherwise=(
+            "with several engines, a request's row has its engine only from the engine core, and no"
+            " load on arrival; a hang of one engine shows only when no engine takes a step"
+        ),
     ),
     Hook(
         "EngineCoreEvent: type, timestamp",
@@ -326,6 +345,19 @@ _STAT_LOGGER = (
         STATS,
         "engine_state/step_statistics.py",
         otherwise="hits in an external cache are not reported",
+    ),
+    Hook(
+        "PrefixCacheStats.hits_by_source",
+        Attributes("PrefixCacheStats", ("hits_by_source",)),
+        STATS,
+        "engine_state/step_statistics.py",
+        otherwise="hits in an external cache are not divided by tier",
+    ),
+    Hook(
+        "MultiModalCacheStats: queries, hits",
+        Attributes("MultiModalCacheStats", ("queries", "hits")),
+        STATS,
+        "engine_state/step_statistics.py",
     ),
     Hook(
         "PrefixCacheStats: queries, hits",
@@ -562,6 +594,92 @@ _ENGINE_CORE = (
         ),
     ),
     Hook(
+        "RequestStatus: a KV cache is loaded",
+        Attributes("RequestStatus", ("WAITING_FOR_REMOTE_KVS",)),
+        ("vllm/v1/request.py",),
+        "engine_core/queue_obstacles.py",
+    ),
+    Hook(
+        "Scheduler.finished_recving_kv_req_ids",
+        Attributes("Scheduler", ("finished_recving_kv_req_ids",)),
+        SCHEDULER,
+        "engine_core/queue_obstacles.py",
+    ),
+    Hook(
+        "RequestStatus.WAITING_FOR_FSM",
+        Attributes("RequestStatus", ("WAITING_FOR_FSM",)),
+        ("vllm/v1/request.py",),
+        "engine_core/queue_obstacles.py",
+        otherwise="as for the row below: one of both names exists",
+    ),
+    Hook(
+        "RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
+        Attributes("RequestStatus", ("WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",)),
+        ("vllm/v1/request.py",),
+        "engine_core/queue_obstacles.py",
+        otherwise="as for the row above: one of both names exists",
+    ),
+    Hook(
+        "StructuredOutputRequest._grammar",
+        Attributes("StructuredOutputRequest", ("_grammar",)),
+        ("vllm/v1/structured_output/request.py",),
+        "engine_core/queue_obstacles.py",
+        otherwise="a compiled grammar counts as not compiled until the batch has room",
+    ),
+    Hook(
+        "Scheduler.lora_config",
+        Attributes("Scheduler", ("lora_config",)),
+        SCHEDULER,
+        "engine_core/queue_obstacles.py",
+        otherwise="the time without a slot for the adapter is not reported",
+    ),
+    Hook(
+        "Scheduler: connectors",
+        Attributes("Scheduler", ("connector", "ec_connector")),
+        SCHEDULER,
+        "engine_core/queue_obstacles.py",
+        otherwise="a lookup in an external cache does not count as held time",
+    ),
+    Hook(
+        "Scheduler.max_num_encoder_input_tokens",
+        Attributes("Scheduler", ("max_num_encoder_input_tokens",)),
+        SCHEDULER,
+        "engine_core/observer.py",
+        otherwise="the time of the encoder is not reported",
+    ),
+    Hook(
+        "SchedulerOutput.scheduled_encoder_inputs",
+        Attributes("SchedulerOutput", ("scheduled_encoder_inputs",)),
+        PLAN,
+        "engine_core/observer.py",
+        otherwise="the time of the encoder counts as a stall",
+    ),
+    Hook(
+        "Request.mm_features",
+        Attributes("Request", ("mm_features",)),
+        ("vllm/v1/request.py",),
+        "engine_core/observer.py",
+    ),
+    Hook(
+        "KVCacheGroupSpec: layers, specification",
+        Attributes("KVCacheGroupSpec", ("layer_names", "kv_cache_spec")),
+        ("vllm/v1/kv_cache_interface.py",),
+        "engine_core/kv_loads.py",
+    ),
+    Hook(
+        "KVCacheSpec: block size, bytes",
+        Attributes("KVCacheSpec", ("block_size", "page_size_bytes")),
+        ("vllm/v1/kv_cache_interface.py",),
+        "engine_core/kv_loads.py",
+    ),
+    Hook(
+        "schedule() asks the connector for the tiers of a hit",
+        Contains("Scheduler.schedule", ("self.connector.get_external_cache_hit_sources(",)),
+        SCHEDULER,
+        "engine_core/kv_loads.py",
+        otherwise="the tier of a loaded KV cache is not reported",
+    ),
+    Hook(
         "Scheduler: limits, memory",
         Attributes(
             "Scheduler",
@@ -699,6 +817,49 @@ _ENGINE_CORE = (
         Attributes("EngineCoreOutputs", ("timestamp",)),
         ENGINE,
         "engine_core/observer.py",
+    ),
+)
+
+_ENGINE_ONLY = (
+    Hook(
+        "VLLM_USE_RUST_FRONTEND",
+        Named("VLLM_USE_RUST_FRONTEND"),
+        ("vllm/envs.py",),
+        "engine_only/detection.py",
+        otherwise="no effect: this vLLM has no Rust front end",
+    ),
+    Hook(
+        "Request: reason of the end, tokens",
+        Attributes("Request", ("get_finished_reason", "num_prompt_tokens", "num_output_tokens")),
+        REQUEST,
+        "engine_only/capture.py",
+    ),
+    Hook(
+        "Request: trace headers, adapter, prefill statistics",
+        Attributes("Request", ("trace_headers", "lora_request", "prefill_stats")),
+        REQUEST,
+        "engine_only/capture.py",
+        otherwise="missing from the rows of the Rust front end, which exists since 0.22",
+    ),
+    Hook(
+        "PrefillStats.num_cached_tokens",
+        Attributes("PrefillStats", ("num_cached_tokens",)),
+        STATS,
+        "engine_only/capture.py",
+        otherwise="as for Request: trace headers, adapter, prefill statistics",
+    ),
+    Hook(
+        "KVCacheManager.usage",
+        Attributes("KVCacheManager", ("usage",)),
+        ("vllm/v1/core/kv_cache_manager.py",),
+        "engine_only/capture.py",
+        otherwise="no cache usage on arrival",
+    ),
+    Hook(
+        "EngineCoreOutputs.scheduler_stats",
+        Attributes("EngineCoreOutputs", ("scheduler_stats",)),
+        ENGINE,
+        "engine_only/capture.py",
     ),
 )
 
@@ -857,11 +1018,21 @@ _NATIVE = (
 )
 
 
+_OFFLOADING = (
+    "vllm/v1/kv_offload/tiering/base.py",
+    "vllm/distributed/kv_transfer/kv_connector/v1/offloading/metrics.py",
+    "vllm/distributed/kv_transfer/kv_connector/v1/offloading_connector.py",
+)
+
+
+_ELSEWHERE = ("vllm/v1/spec_decode/metrics.py", "vllm/v1/metrics/perf.py")
+
+
 def _metric(name: str, otherwise: str) -> Hook:
     return Hook(
         f"/metrics: vllm:{name}",
         Named(f"vllm:{name}"),
-        (*LOGGERS, "vllm/v1/spec_decode/metrics.py", "vllm/v1/metrics/perf.py"),
+        _OFFLOADING if name.startswith("kv_offload") else (*LOGGERS, *_ELSEWHERE),
         "../../collector/scrape/engine_series.py",
         otherwise=otherwise,
     )
@@ -883,6 +1054,21 @@ _METRICS = (
             "prefix_cache_hits",
             "external_prefix_cache_queries",
             "external_prefix_cache_hits",
+            "prompt_tokens_cached_by_source",
+            "mm_cache_queries",
+            "mm_cache_hits",
+            "kv_offload_load_bytes",
+            "kv_offload_load_time",
+            "kv_offload_store_bytes",
+            "kv_offload_store_time",
+            "kv_offload_total_bytes",
+            "kv_offload_total_time",
+            "kv_offload_allocation_failure",
+            "kv_offload_lookup_sync_delay_seconds",
+            "kv_offload_tiering_read_bytes",
+            "kv_offload_tiering_read_time",
+            "kv_offload_tiering_write_bytes",
+            "kv_offload_tiering_write_time",
             "num_preemptions",
             "spec_decode_num_drafts",
             "spec_decode_num_draft_tokens",
@@ -961,6 +1147,7 @@ CONTRACT: dict[str, tuple[Hook, ...]] = {
     "Plugin": _PLUGIN,
     "Stat logger": _STAT_LOGGER,
     "Engine core": _ENGINE_CORE,
+    "Rust front end": _ENGINE_ONLY,
     "Start": _START,
     "Configuration": _FINGERPRINT,
     "Native spans": _NATIVE,

@@ -14,6 +14,9 @@ seconds. A process without a recent sample counts as silent, not as hung.
 """
 
 
+_ITS_ENGINE: Final = "its engine has taken no step"
+
+
 class Hung(NamedTuple):
     """A replica that has requests in flight and completes no steps."""
 
@@ -23,6 +26,16 @@ class Hung(NamedTuple):
     last_step_age_s: float
     model: str | None = None
     simulated: bool = False
+    engines: tuple[int, ...] = ()
+    """The engines that hang, if the replica has several; empty otherwise."""
+
+    @property
+    def stands(self) -> str:
+        """Return which engines hang, such as `its engine 1 has taken no step`."""
+        numbers = ", ".join(map(str, self.engines))
+        if len(self.engines) > 1:
+            return f"its engines {numbers} have taken no step"
+        return f"its engine {numbers} has taken no step" if numbers else _ITS_ENGINE
 
 
 class Progress(NamedTuple):
@@ -72,8 +85,10 @@ def progress(engine: Engine, now_unix_ns: int) -> Progress:
     oldest_s: dict[str, float] = {}
     steps: dict[str, dict[int, float]] = {}
     about: dict[str, tuple[str | None, bool]] = {}
+    numbers: dict[str, set[int]] = {}
     for replica, process, number, count, age_s, step_age_s, model, simulated in newest.values():
         about[replica] = model, bool(simulated)
+        numbers.setdefault(replica, set()).add(number)
         by_process = in_flight.setdefault(replica, {})
         by_process[process] = max(count, by_process.get(process, 0))
         oldest_s[replica] = max(age_s or 0.0, oldest_s.get(replica, 0.0))
@@ -87,11 +102,16 @@ def progress(engine: Engine, now_unix_ns: int) -> Progress:
             oldest_s[replica],
             max(ages.values()),
             *about[replica],
+            _hung(ages) if len(numbers[replica]) > 1 else (),
         )
         for replica, ages in steps.items()
         if max(ages.values()) > HUNG_S
     ]
     return Progress(frozenset(in_flight), tuple(sorted(hung)))
+
+
+def _hung(ages: dict[int, float]) -> tuple[int, ...]:
+    return tuple(sorted(number for number, age_s in ages.items() if age_s > HUNG_S))
 
 
 def reported_since(engine: Engine, replica: str, since_unix_ns: int) -> bool:

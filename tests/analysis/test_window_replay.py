@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
@@ -72,3 +73,20 @@ def test_every_replica_of_a_resampled_pool_keeps_its_stalls_and_paces(recorded: 
     drawn = resampled(replace(recorded, engines=[pool]), np.random.default_rng(3))
     for number in range(2):
         _check(recorded, drawn.conditions[0], number, like=number)
+
+
+def test_rows_of_the_engine_core_are_replayed_from_the_queue() -> None:
+    """vLLM's Rust front end reports nothing, so the time before the queue is unknown."""
+    config = FleetConfig(duration_s=SECONDS, seed=4, replicas=1, workload=Workload(rate_per_s=6.0))
+    start_ns = config.started_unix_ns
+    data = run(config)
+    requests = data.request_table().select(REQUEST_COLUMNS)
+    for name in ("frontend_s", "handoff_s", "delivery_s"):
+        place = requests.column_names.index(name)
+        requests = requests.set_column(place, name, pa.nulls(requests.num_rows, pa.float64()))
+    window = Window(start_ns, start_ns + SECONDS * 10**9)
+    (found,) = recorded_of(requests, data.sample_table(), data.starts, window).engines
+    assert np.all(found.arrivals.frontend_s == 0.0)
+    front_end = found.model.front_end
+    assert (front_end.template_s, front_end.prompt_token_s, front_end.flush_s) == (0.0, 0.0, 0.0)
+    assert np.isfinite(front_end.first_byte_s)

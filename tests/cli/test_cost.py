@@ -21,7 +21,8 @@ START_S = 1_763_634_000
 NS = 10**9
 KEYS = [
     "from", "to", "simulated", "apportioned", "engines_from", "gaps_s", "total", "contradicted_s",
-    "usd_per_hour", "mean_engines", "rates", "unpriced", "by", "groups", "lines", "managed",
+    "usd_per_hour", "mean_engines", "rates", "unpriced", "by", "groups", "lines", "sides",
+    "undivided_usd", "managed",
     "not_compared", "break_even", "energy", "where", "selected",
 ]  # fmt: skip
 

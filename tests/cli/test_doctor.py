@@ -18,7 +18,7 @@ from store.migrations import REVISION
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
-from telemetry.requests import Basis, RequestTimeline, Source
+from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 Fill = Callable[..., None]
 Doctor = Callable[..., Result]
@@ -427,6 +427,34 @@ def test_two_servers_with_one_name_fail_with_their_processes(
         assert "process 2, started " in found
         assert "service.instance.id=NAME" in result.output
         assert result.exit_code == 1
+
+
+def test_a_server_without_a_python_front_end_is_named(
+    url: str, doctor: Doctor, nowhere: list[str]
+) -> None:
+    engine = open_database(url)
+    plain = {
+        "outcome": Outcome.STOP,
+        "source": Source.INSTRUMENTATION,
+        "basis": Basis.ENGINE,
+        "received_unix_ns": time.time_ns() - 10**9,
+        "e2e_s": 0.5,
+        "request_id": None,
+        "queue_s": 0.1,
+    }
+    rows = [
+        RequestTimeline(trace_id="0" * 31 + "1", span_id="1" * 16, replica="rust", **plain),
+        RequestTimeline(
+            trace_id="0" * 31 + "2", span_id="2" * 16, replica="offline", frontend_s=0.0, **plain
+        ),
+    ]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result(10)
+    engine.dispose()
+    result = doctor(*nowhere, "--no-explorer")
+    (found,) = [line for line in result.output.splitlines() if "front end" in line[:16]]
+    assert found.startswith("ok")
+    assert "rust: the front end is not Python" in found
 
 
 def test_refused_items_are_counted_with_a_remedy(exported: Exported) -> None:

@@ -213,7 +213,7 @@ def test_every_cause_of_the_catalogue_has_a_detector() -> None:
             *("decode_batch_growth", "frontend_cpu", "engine_stall", "cold_start", "lora_swap"),
             *("spec_decode_rejection", "gpu_throttling", "noisy_neighbour", "slow_rank"),
             *("kv_transfer", "network_or_client", "tenant_flood", "replica_imbalance"),
-            "config_change",
+            *("config_change", "grammar_compile", "encoder"),
         )
     )
 

@@ -18,7 +18,7 @@ from tailspan_vllm.engine_state.state import EngineState, Sample
 from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.log_events import EngineStart, message_of
 from tailspan_vllm.otlp.request_span import span_of
-from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 from tailspan_vllm.request.record import RequestRecord
 
 NOW_UNIX_NS = 1_790_000_000 * 10**9
@@ -112,13 +112,15 @@ def record() -> Callable[..., RequestRecord]:
             "prompt_tokens": 512,
             "cached_tokens": 128,
             "external_cached_tokens": 32,
+            "kv_load": KvLoad(2**40, "host"),
             "output_tokens": 20,
             "preemptions": 0,
             "itl_max_s": 0.08,
             "others_prefill_tokens_max": 300,
             "billed_s": 0.3,
             "wasted_s": 0.01,
-            "queue_parts": QueueParts(0.1, 0.0, 0.06, 0.0, 0.04),
+            "queue_parts": QueueParts(0.1, 0.0, 0.0, 0.06, 0.04),
+            "held_parts": HeldParts(0.01, 0.02, 0.03),
             "prefill_parts": Parts(0.04, 0.01, 0.0, 0.0, 0.0),
             "decode_parts": Parts(0.2, 0.05, 0.05, 0.0, 0.0),
             "waiting_at_arrival": 3,

@@ -64,6 +64,23 @@ def test_the_parts_sum_to_the_bill_for_any_data(
         assert isclose(charged, total.requests_usd + total.wasted_usd, rel_tol=1e-9, abs_tol=1e-9)
 
 
+def test_a_bill_of_two_engines_is_the_replicas_gpu_seconds() -> None:
+    """One engine is busy and the other one idle. The idle seconds are named, not lost."""
+    made = accounts(
+        engine_stretches({("r", 0): busy(0, 1_000, 0.9), ("r", 1): busy(0, 1_000, 0.0)}),
+        cells({"replica": "r", "outcome": "stop", "requests": 9, "billed_s": 850, "wasted_s": 50}),
+        [start("r"), start("r", 1)],
+        to_s=1_000,
+    )
+    found = bill(made, PRICES)
+    (line,) = found.lines
+    assert line.wall_s == 2_000
+    assert line.busy_s == pytest.approx(900)
+    assert line.idle_usd == pytest.approx(1.1)
+    assert parts(line) == pytest.approx(line.bill_usd) == pytest.approx(2.0)
+    assert [rate.usd_per_hour for rate in found.rates["r"]] == [3.6, 3.6]
+
+
 def test_requests_waste_idle_and_the_rest_are_named() -> None:
     """In 1,000 s, an engine is busy for 600 s: 500 s for requests, 40 s repeated, 60 s other."""
     made = accounts(

@@ -207,6 +207,14 @@ def iteration_stats_class(calls: Calls) -> Any:
     return IterationStats
 
 
+def balancing_client_class(calls: Calls) -> Any:
+    class DPLBAsyncMPClient:
+        def get_core_engine_for_request(self, request: Any) -> Any:
+            return calls.note("get_core_engine_for_request", self, request)
+
+    return DPLBAsyncMPClient
+
+
 def stat_logger_manager_class(calls: Calls) -> Any:
     class StatLoggerManager:
         def record_admission_rejection(self, reason: str) -> Any:

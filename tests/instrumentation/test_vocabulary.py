@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names, vocabulary
 from tailspan_vllm.otlp.request_span import span_of
-from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.settings import resource_attributes
 
@@ -55,6 +55,7 @@ FULL = RequestRecord(
     prompt_tokens=3,
     cached_tokens=0,
     external_cached_tokens=0,
+    kv_load=KvLoad(0, "host"),
     output_tokens=2,
     reasoning_tokens=1,
     tool_call_tokens=0,
@@ -67,7 +68,9 @@ FULL = RequestRecord(
     billed_s=0.2,
     wasted_s=0.0,
     queue_parts=QueueParts(0.1, 0.0, 0.0, 0.0, 0.0),
+    held_parts=HeldParts(0.0, 0.0, 0.0),
     prefill_parts=Parts(0.1, 0.1, 0.1, 0.0, 0.0),
+    encoder_s=0.1,
     decode_parts=Parts(0.1, 0.1, 0.0, 0.0, 0.0),
     waiting_at_arrival=0,
     running_at_arrival=0,

@@ -89,8 +89,26 @@ class Watching(Tailspan):
 class Vllm(Program):
     """A running vLLM that sends to Tailspan."""
 
-    def __init__(self, folder: Path, endpoint: str, *arguments: str, **environ: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        endpoint: str,
+        *arguments: str,
+        model: Path | None = None,
+        **environ: str,
+    ) -> None:
+        """Start a server.
+
+        Args:
+            folder: for the server's log.
+            endpoint: where the server sends its telemetry.
+            arguments: for vLLM.
+            model: the model's folder; None for the tiny model.
+            environ: variables.
+        """
         self.port = free_port()
+        named = str(model or install.MODEL)
+        words = [named if word == str(install.MODEL) else word for word in serve.TINY_SERVER]
         given = {
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
             "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id=vllm-{self.port},cloud.region=here",
@@ -99,7 +117,7 @@ class Vllm(Program):
         }
         super().__init__(
             folder,
-            *serve.command(self.port, arguments),
+            *serve.command(self.port, arguments, words),
             environ=serve.environment(endpoint, {**os.environ, **given}),
             start_new_session=True,
         )
@@ -198,9 +216,10 @@ def tailspan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watching]:
 def _starting(tailspan: Watching, paths: pytest.TempPathFactory) -> Iterator[StartVllm]:
     with ExitStack() as running:
 
-        def start(*arguments: str, **environ: str) -> Vllm:
+        def start(*arguments: str, model: Path | None = None, **environ: str) -> Vllm:
             endpoint = tailspan.address("http")
-            server = Vllm(paths.mktemp("vllm"), endpoint, *arguments, **environ)
+            folder = paths.mktemp("vllm")
+            server = Vllm(folder, endpoint, *arguments, model=model, **environ)
             running.callback(server.stop)
             return server
 

@@ -82,6 +82,12 @@ def test_tokens_from_an_external_cache_are_counted_separately(laden: Any, tailsp
     cached = told[1][0]
     assert told == [(0, 0), (cached, 0), (cached, cached)]
     assert cached >= 512
+    # 4 layers, keys and values, 2 heads of 64 numbers with 4 bytes each
+    loads = [rows[each.trace_id]["kv_loaded_bytes"] for each in seen]
+    assert loads == [None, None, cached * 4 * 2 * 2 * 64 * 4]
+    # The example connector loads within a step, so no request waits for it.
+    assert [rows[each.trace_id]["kv_load_s"] for each in seen] == [0, 0, 0]
+    assert rows[seen[-1].trace_id]["kv_loaded_tier"] == "other"
     own = laden.own_metrics()
     time.sleep(2)
     last = tailspan.samples(f"vllm-{laden.port}")[-1]
@@ -115,6 +121,9 @@ def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) ->
         assert_parts_sum(rows[timed.trace_id], whole=True)
     held_s = [row["queue_held_s"] for row in rows.values() if row["lora"]]
     assert max(held_s) > 0.05  # while the other adapter uses the only slot
+    waited_s = [row["adapter_wait_s"] for row in rows.values() if row["lora"]]
+    assert sum(waited_s) > 0.8 * sum(held_s)
+    assert max(row["adapter_wait_s"] for row in rows.values() if not row["lora"]) == 0
     assert max(row["queue_held_s"] for row in rows.values() if not row["lora"]) == 0
     deadline = time.monotonic() + 10
     while tailspan.samples(f"vllm-{laden.port}")[-1]["running_loras"] != 0:

@@ -23,6 +23,21 @@ _PHASES: Final = {
         colours.QUEUE,
         "waiting for its adapter, cache or grammar",
     ),
+    "queue_kv_load": (
+        "queued: KV cache loading",
+        colours.QUEUE,
+        "waiting for its KV cache, which is loaded from outside the engine",
+    ),
+    "queue_grammar": (
+        "queued: grammar",
+        colours.QUEUE,
+        "waiting for the grammar of its structured output, which is compiled",
+    ),
+    "queue_adapter": (
+        "queued: adapter",
+        colours.QUEUE,
+        "waiting for a slot, because other adapters use all slots",
+    ),
     "queue_step": ("queued: next step", colours.QUEUE, "waiting for the current step to end"),
     "queue_unsplit": ("queue", colours.QUEUE, "waiting; the source does not report the reason"),
     "delivery": ("delivery", colours.DELIVERY, "from the last token to the last byte"),

@@ -17,7 +17,7 @@ from tailspan_vllm.engine_core.step_billing import Bill
 from tailspan_vllm.engine_core.step_ledger import Account
 from tailspan_vllm.engine_state.config_fingerprint import Scalar
 from tailspan_vllm.engine_state.hardware import Machine
-from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.parts import TIERS, HeldParts, KvLoad, Parts, QueueParts
 from tailspan_vllm.request.prefix_ladder import HASH_BYTES, POSITIONS
 from tailspan_vllm.request.text_limits import TEXT_LIMIT, bounded_id
 from tailspan_vllm.start_up.instants import EngineInstants, WorkerStart
@@ -30,9 +30,10 @@ _NUMBERS: dict[str, type] = {
 }
 """Maps the numeric fields of an account to their types."""
 _numbers = attrgetter(*_NUMBERS)
-_ACCOUNT = struct.Struct(f"<i{18 + len(_NUMBERS)}dIB")
-"""The last two fields are the tokens per block and the number of hashes. The hashes and the request
-id follow the struct.
+_ACCOUNT = struct.Struct(f"<i{22 + len(_NUMBERS)}dBIB")
+"""The byte after the numbers is the tier of a load: its place in `TIERS` plus one, or 0 if it is
+unknown. The last two fields are the tokens per block and the number of hashes. The hashes and the
+request id follow the struct.
 """
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
@@ -66,6 +67,8 @@ def encode_account(engine: int, request_id: str, account: Account) -> bytes:
     A long request id is shortened here as in the front end, so that the ids match.
     """
     block_tokens, hashes = account.block_hashes or (0, b"")
+    size_bytes, tier = account.kv_load or (None, None)
+    held = account.waited.held if account.waited else None
     return (
         b"A"
         + _ACCOUNT.pack(
@@ -75,7 +78,10 @@ def encode_account(engine: int, request_id: str, account: Account) -> bytes:
             *(account.waited.parts if account.waited else _UNKNOWN),
             account.waited.queued if account.waited else _NAN,
             *(account.bill or (_NAN, _NAN)),
+            *(held or _UNKNOWN[: len(HeldParts._fields)]),
+            _or_nan(size_bytes),
             *map(_or_nan, _numbers(account)),
+            0 if tier is None else 1 + TIERS.index(tier),
             block_tokens,
             len(hashes) // HASH_BYTES,
         )
@@ -114,27 +120,37 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
 
 
 def _account(message: bytes) -> RequestAccount:
-    engine, *values, block_tokens, number = _ACCOUNT.unpack_from(message, 1)
+    engine, *values, tier, block_tokens, number = _ACCOUNT.unpack_from(message, 1)
     if any(map(isinf, values)):
         raise ValueError("malformed account: a value is infinite")
     begins = 1 + _ACCOUNT.size
     ends = begins + number * HASH_BYTES
     if number > 1 + len(POSITIONS) or ends > len(message):
         raise ValueError(f"malformed account: {number} hashes in {len(message)} bytes")
+    if tier > len(TIERS):
+        raise ValueError(f"malformed account: tier {tier} of {len(TIERS)}")
     request_id = message[ends:].decode()
     if len(request_id) > TEXT_LIMIT:
         raise ValueError(f"malformed account: its request id has {len(request_id)} characters")
     known = [None if value != value else value for value in values]
-    queued, billed_s, wasted_s = known[15:18]
+    queued, billed_s, wasted_s, *held, size_bytes = known[15:22]
+    size = None if size_bytes is None else int(size_bytes)
     account = Account(
         prefill=None if known[0] is None else Parts(*values[:5]),
         decode=None if known[5] is None else Parts(*values[5:10]),
-        waited=None if queued is None else Waited(queued, QueueParts(*values[10:15])),
+        waited=None
+        if queued is None
+        else Waited(
+            queued, QueueParts(*values[10:15]), None if None in held else HeldParts(*values[18:21])
+        ),
         bill=None if billed_s is None or wasted_s is None else Bill(billed_s, wasted_s),
         block_hashes=BlockHashes(block_tokens, message[begins:ends]) if number else None,
+        kv_load=KvLoad(size, TIERS[tier - 1] if tier else None)
+        if tier or size is not None
+        else None,
         **{
             name: None if value is None else kind(value)
-            for (name, kind), value in zip(_NUMBERS.items(), known[18:], strict=True)
+            for (name, kind), value in zip(_NUMBERS.items(), known[22:], strict=True)
         },
     )
     return RequestAccount(request_id, engine, account)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tailspan_vllm import guard, names
 from tailspan_vllm.engine_core.block_hashes import HashReader
+from tailspan_vllm.engine_core.kv_loads import KvLoads
 from tailspan_vllm.engine_core.link import EngineEnd
 from tailspan_vllm.engine_core.link_messages import (
     Identity,
@@ -25,12 +26,14 @@ from tailspan_vllm.engine_core.link_messages import (
     encode_sample,
 )
 from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
-from tailspan_vllm.engine_core.queue_waits import Queue
+from tailspan_vllm.engine_core.queue_waits import Hold, Queue
+from tailspan_vllm.engine_core.request_listener import RequestListener
 from tailspan_vllm.engine_core.step_billing import Chunk, Decoding
 from tailspan_vllm.engine_core.step_ledger import Account, Ledger, Track
 from tailspan_vllm.engine_core.step_model import Work
 from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerprint
 from tailspan_vllm.engine_state.hardware import machine_of
+from tailspan_vllm.request.parts import KvLoad
 from tailspan_vllm.start_up import hooks as start_hooks
 
 CATCH_UP_S = 0.1
@@ -68,6 +71,7 @@ class _EndedStep(NamedTuple):
     begun: float
     ended: float
     sequences: int
+    encodes: bool
 
 
 class _EndedRequest(NamedTuple):
@@ -90,15 +94,24 @@ class EngineObserver:
         link: the link to the front ends.
         engine: the engine's index.
         ladders: whether to send the block hashes that prefix ladders need.
+        listener: reports the requests, if no front end does.
     """
 
-    def __init__(self, link: EngineEnd, engine: int, *, ladders: bool = False) -> None:
+    def __init__(
+        self,
+        link: EngineEnd,
+        engine: int,
+        *,
+        ladders: bool = False,
+        listener: RequestListener | None = None,
+    ) -> None:
         self.ledger = Ledger()
         self._link = link
+        self._listener = listener
         self._engine = engine
         self._tracks: dict[str, Track] = {}
         self._prefilling: set[str] = set()
-        self._planned: deque[tuple[Any, Work, float, int]] = deque()
+        self._planned: deque[tuple[Any, Work, float, int, bool]] = deque()
         self._ended: list[_EndedStep] = []
         self._freed: list[tuple[Track, int]] = []
         """Requests freed during `update_from_output`, each with its last scheduled step."""
@@ -114,6 +127,11 @@ class EngineObserver:
         self._ladders = ladders
         self._hashes: HashReader | None = None
         self._obstacles: QueueObstacles | None = None
+        self._loads: KvLoads | None = None
+        self._describes_loads = True
+        """Whether bytes and tiers of loads are read. False after a failure."""
+        self._loading: dict[str, KvLoad | None] = {}
+        """The loads of the requests that wait for their KV cache."""
         self._evicted = False
         """Whether a request was preempted since the last scheduling decision."""
         self._idle = True
@@ -139,6 +157,11 @@ class EngineObserver:
         """The number of the step that ended last."""
         return self.ledger.next_step + len(self._ended) - 1
 
+    def began(self, scheduler: Any, request: Any) -> None:
+        """Pass a request that enters the queue to the listener."""
+        if self._listener is not None:
+            self._listener.began(scheduler, request)
+
     def queued(self, request_id: str) -> None:
         """Record the arrival of a request. Ignore a request that continues a session."""
         queue = self._queue
@@ -153,13 +176,34 @@ class EngineObserver:
         try:
             if self._obstacles is None:
                 self._obstacles = QueueObstacles(scheduler)
+            if output.scheduled_new_reqs or output.scheduled_cached_reqs.resumed_req_ids:
+                self._obstacles.batch_changed()
             held = self._obstacles.held()
             obstacle = self._obstacles.obstacle(output, held, self._evicted)
-            self._queue.decided(at, obstacle, held)
+            self._queue.knows_holds = self._obstacles.knows_holds
+            changed = self._queue.decided(at, obstacle, held)
             self._evicted = False
+            for request_id, hold in changed.items():
+                if hold is Hold.KV_LOAD:
+                    request = scheduler.requests.get(request_id)
+                    self._loading[request_id] = self._load_of(scheduler, request)
         except Exception:
             guard.note_failure("queue")
             self._queue = None  # sums with a gap would look complete
+
+    def _load_of(self, scheduler: Any, request: Any) -> KvLoad | None:
+        """Describe what a connector loads for a request, or return None if that is unknown."""
+        tokens = _external_tokens(request)
+        if not tokens or not self._describes_loads:
+            return None
+        try:
+            if self._loads is None:
+                self._loads = KvLoads(scheduler)
+            return self._loads.load_of(request, tokens)
+        except Exception:
+            guard.note_failure("kv_load")
+            self._describes_loads = False
+            return None
 
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
         """Record the work of a scheduled step."""
@@ -176,7 +220,7 @@ class EngineObserver:
         self._idle = False
         if not (output.scheduled_new_reqs or cached.resumed_req_ids or self._prefilling):
             work = Work(0, 0.0, sum(cached.num_computed_tokens), len(counts))
-            self._planned.append((output, work, begun, len(counts)))
+            self._planned.append((output, work, begun, len(counts), False))
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
@@ -189,12 +233,23 @@ class EngineObserver:
             if request_id in self._untracked:
                 continue
             waited = self._queue.admitted(request_id, at) if self._queue is not None else None
+            request = scheduler.requests.get(request_id)
+            if self._listener is not None and request is not None:
+                self._listener.admitted(request)
             if len(self._tracks) < TRACK_LIMIT:
-                external = _external_tokens(scheduler.requests.get(request_id))
-                self._tracks[request_id] = Track(request_id, at, waited, external)
+                if request_id in self._loading:
+                    load = self._loading.pop(request_id)
+                else:
+                    load = self._load_of(scheduler, request)
+                external = _external_tokens(request)
+                has_encoder = bool(getattr(scheduler, "max_num_encoder_input_tokens", 0))
+                self._tracks[request_id] = Track(
+                    request_id, at, waited, external, load, has_encoder
+                )
             else:
                 self._untracked.add(request_id)
                 self._no_account += 1
+        encoded = _encoder_ratios(scheduler, output)
         context = sum(cached.num_computed_tokens)
         tokens, attention, prefills = 0, 0.0, 0
         for request_id in tuple(self._prefilling):
@@ -206,7 +261,8 @@ class EngineObserver:
             start = computed - count
             prefills += 1
             tokens += count
-            chunk = Chunk(step, count, count * (start + count / 2))
+            ratio = encoded.get(request_id, 0.0)
+            chunk = Chunk(step, count, count * (start + count / 2), ratio)
             attention += chunk.attention
             if request_id not in new:
                 context -= start
@@ -218,10 +274,12 @@ class EngineObserver:
                 if complete:
                     track.decodings.append(Decoding(step, computed))
         work = Work(tokens, attention, max(context, 0), len(counts) - prefills)
-        self._planned.append((output, work, begun, len(counts)))
+        self._planned.append((output, work, begun, len(counts), bool(encoded)))
 
     def ends(self, scheduler: Any, request: Any) -> None:
         """Copy the hashes of a request that is about to be freed, unless an earlier copy failed."""
+        if self._listener is not None:
+            self._listener.ended(request)
         track = self._tracks.get(request.request_id)
         # vLLM has no hashes without prefix caching, or for a request shorter than a block.
         if not self._ladders or track is None or not getattr(request, "block_hashes", None):
@@ -236,9 +294,12 @@ class EngineObserver:
 
     def preempted(self, request_id: str) -> None:
         """Record that a running request was preempted, which discards its KV cache."""
+        if self._listener is not None:
+            self._listener.preempted(request_id)
         track = self._tracks.get(request_id)
         self._prefilling.discard(request_id)
         self._evicted = True
+        self._batch_changed()
         if track is None:
             return
         last = self._step - 1
@@ -249,6 +310,8 @@ class EngineObserver:
     def freed(self, request_id: str) -> None:
         """Record that a request has finished or been aborted."""
         self._prefilling.discard(request_id)
+        self._loading.pop(request_id, None)
+        self._batch_changed()
         track = self._tracks.pop(request_id, None)
         if track is None:
             if request_id in self._untracked:
@@ -265,6 +328,10 @@ class EngineObserver:
             # The next step may begin hours later.
             self._unsettled.append(_EndedRequest(track, self._last_step, self._last_step))
             self._catch_up()
+
+    def _batch_changed(self) -> None:
+        if self._obstacles is not None:
+            self._obstacles.batch_changed()
 
     def _left_queue(self, request_id: str) -> None:
         """Send the account of a request that took part in no step: its time in the queue."""
@@ -286,6 +353,8 @@ class EngineObserver:
     def ended(self, scheduler: Any, output: Any, results: Any) -> None:
         """Record that a step's outputs are ready."""
         self.in_update = False
+        if self._listener is not None:
+            self._listener.stepped(results)
         planned = self._planned
         if planned and (planned[0][0] is output or any(output is each for each, *_ in planned)):
             now = 0.0
@@ -294,8 +363,9 @@ class EngineObserver:
             now = now or time.monotonic()
             ended = None
             while ended is not output:
-                ended, work, begun, sequences = planned.popleft()
-                self._ended.append(_EndedStep(work, max(begun, self._last_end), now, sequences))
+                ended, work, begun, sequences, encodes = planned.popleft()
+                begun = max(begun, self._last_end)
+                self._ended.append(_EndedStep(work, begun, now, sequences, encodes))
                 self._last_end = now
             self._idle = not scheduler.has_unfinished_requests() and not self._planned
         if self._freed or self._leaving:
@@ -333,11 +403,13 @@ class EngineObserver:
         self._link.flush()
 
     def _enter(self, step: _EndedStep) -> None:
-        work, begun, ended, sequences = step
+        work, begun, ended, sequences, encodes = step
         totals = self._totals
         totals[names.STEPS] += 1
         totals[names.BUSY_TIME] += ended - begun
-        totals[names.STALL_TIME] += self.ledger.end_step(work, begun, ended, sequences)
+        totals[names.STALL_TIME] += self.ledger.end_step(
+            work, begun, ended, sequences, encodes=encodes
+        )
         totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
         totals[names.PREFILL_ATTENTION] += work.prefill_attention
         totals[names.CONTEXT_TOKENS] += work.context_tokens
@@ -352,7 +424,7 @@ class EngineObserver:
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
         self._untracked.update(self._tracks)
-        for each in (*lost, self._prefilling, self._planned):
+        for each in (*lost, self._prefilling, self._planned, self._loading):
             each.clear()
         self.in_update = False
         self._idle = True  # measure the next step from its scheduling
@@ -372,20 +444,20 @@ class EngineObserver:
         config = scheduler.vllm_config
         self._adapters = config.lora_config is not None
         served, arguments = config.model_config.served_model_name, arguments_of(config)
-        machine = machine_of(config, self._started_unix_ns)
-        self._link.greeting = encode_identity(
-            Identity(
-                engine=self._engine,
-                started_unix_ns=self._started_unix_ns,
-                model=served if isinstance(served, str) else served[0],
-                config=fingerprint(arguments),
-                version=str(vllm_version),
-                arguments=arguments,
-                process=os.getpid(),
-                machine=machine,
-                start=start_hooks.RECORD.instants(),
-            )
+        identity = Identity(
+            engine=self._engine,
+            started_unix_ns=self._started_unix_ns,
+            model=served if isinstance(served, str) else served[0],
+            config=fingerprint(arguments),
+            version=str(vllm_version),
+            arguments=arguments,
+            process=os.getpid(),
+            machine=machine_of(config, self._started_unix_ns),
+            start=start_hooks.RECORD.instants(),
         )
+        self._link.greeting = encode_identity(identity)
+        if self._listener is not None:
+            self._listener.introduced(identity)
 
     @guard.harmless("sample")
     def _sample(self, scheduler: Any) -> None:
@@ -450,3 +522,26 @@ def _external_tokens(request: Any) -> int | None:
         return int(prefill.num_external_cached_tokens)
     tokens = getattr(request, "num_external_computed_tokens", None)
     return None if tokens is None else int(tokens)
+
+
+def _encoder_ratios(scheduler: Any, output: Any) -> dict[str, float]:
+    """Return each request's share of the step's encoder inputs, in tokens of the prompt.
+
+    If the tokens cannot be read, each request gets the same share.
+    """
+    inputs = getattr(output, "scheduled_encoder_inputs", None)
+    if not inputs:
+        return {}
+    try:
+        tokens = {
+            request_id: sum(
+                scheduler.requests[request_id].mm_features[place].mm_position.length
+                for place in places
+            )
+            for request_id, places in inputs.items()
+        }
+    except Exception:
+        guard.note_failure("encoder")
+        tokens = dict.fromkeys(inputs, 1)
+    whole = sum(tokens.values())
+    return {request_id: number / whole for request_id, number in tokens.items()} if whole else {}

@@ -7,12 +7,16 @@ that lasts longest is checked first: a full batch (until a request ends), full K
 Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
 """
 
-from collections.abc import Set
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
-from tailspan_vllm.engine_core.queue_waits import Obstacle
+from tailspan_vllm import guard
+from tailspan_vllm.engine_core.queue_waits import Hold, Obstacle
 
-_NONE: frozenset[str] = frozenset()
+_NONE: Final[Mapping[str, Hold]] = {}
+
+_GRAMMAR: Final = frozenset({"WAITING_FOR_FSM", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR"})
+"""The names of the status of a request whose grammar is being compiled."""
 
 
 class QueueObstacles:
@@ -27,16 +31,72 @@ class QueueObstacles:
         self._budget: int = scheduler.max_num_scheduled_tokens
         self._block_tokens: int = scheduler.vllm_config.cache_config.block_size
         self._chunked: bool = scheduler.scheduler_config.enable_chunked_prefill
+        lora_config = getattr(scheduler, "lora_config", None)
+        self._adapter_slots: int | None = lora_config and lora_config.max_loras
+        self._adapters: set[int] | None = None
+        """The adapters in the batch, or None if the batch has changed since they were read."""
+        connectors = (
+            getattr(scheduler, "connector", None),
+            getattr(scheduler, "ec_connector", None),
+        )
+        self._connected = any(each is not None for each in connectors)
 
-    def held(self) -> Set[str]:
-        """Return the requests that may not join the batch. Always empty before vLLM 0.18."""
+        self.knows_holds = hasattr(scheduler, "deferred_waiting") or hasattr(
+            scheduler, "skipped_waiting"
+        )
+        """Whether the reasons for holding requests back are known: since 0.18, unless they cannot
+        be read.
+        """
+
+    def batch_changed(self) -> None:
+        """Note that a request has joined or left the batch."""
+        self._adapters = None
+
+    def held(self) -> Mapping[str, Hold]:
+        """Return why requests may not join the batch, by request id. Always empty before 0.18."""
         scheduler = self._scheduler
         held = getattr(scheduler, "deferred_waiting", None)  # since 0.31
         if held is None:
             held = getattr(scheduler, "skipped_waiting", None)
-        return {request.request_id for request in held} if held else _NONE
+        if not held:
+            return _NONE
+        if self.knows_holds:
+            try:
+                holds = ((request.request_id, self._hold(request)) for request in held)
+                return {request_id: hold for request_id, hold in holds if hold is not None}
+            except Exception:
+                guard.note_failure("held")
+                self.knows_holds = False
+        return dict.fromkeys((request.request_id for request in held), Hold.OTHER)
 
-    def obstacle(self, output: Any, held: Set[str], preempted: bool) -> Obstacle | None:
+    def _hold(self, request: Any) -> Hold | None:
+        """Return why a request that vLLM skipped may not join the batch, or None if it may.
+
+        vLLM looks at a skipped request again only when the batch has room. A request that has
+        become ready meanwhile waits for the same obstacle as all others.
+        """
+        status = request.status.name
+        if status == "WAITING_FOR_REMOTE_KVS":
+            loaded = request.request_id in self._scheduler.finished_recving_kv_req_ids
+            return None if loaded else Hold.KV_LOAD
+        if status in _GRAMMAR:
+            grammar = getattr(request.structured_output_request, "_grammar", None)
+            done = getattr(grammar, "done", None)
+            return None if done is not None and done() else Hold.GRAMMAR
+        if status.startswith("WAITING_FOR"):
+            return Hold.OTHER
+        adapter = request.lora_request
+        if adapter is not None and self._adapter_slots is not None:
+            if self._adapters is None:
+                loras = (each.lora_request for each in self._scheduler.running)
+                self._adapters = {lora.lora_int_id for lora in loras if lora is not None}
+            full = len(self._adapters) >= self._adapter_slots
+            if full and adapter.lora_int_id not in self._adapters:
+                return Hold.ADAPTER
+        # A connector may still look up the request's keys and values, or its encoder outputs.
+        return Hold.OTHER if self._connected else None
+
+    def obstacle(self, output: Any, held: Mapping[str, Hold], preempted: bool) -> Obstacle | None:
         """Return why eligible requests did not join the batch, or None if none of them waits.
 
         Args:
@@ -67,13 +127,18 @@ class QueueObstacles:
         # engines.
         return Obstacle.KV if self._lacks_blocks(first) else Obstacle.BUDGET
 
-    def _first(self, held: Set[str]) -> Any:
+    def _first(self, held: Mapping[str, Hold]) -> Any:
         """Return the first eligible request in the scheduler's order, or None."""
         scheduler = self._scheduler
         # Since 0.31, the first queue contains requests that already hold blocks, for example
-        # because their cache was fetched. The second queue contains all other requests, including
-        # ineligible ones.
-        for queue in (getattr(scheduler, "kv_holding_waiting", None), scheduler.waiting):
+        # because their cache was fetched. From 0.18 to 0.30, a skipped request stays in a queue of
+        # its own until it joins the batch. The last queue contains all other requests, since 0.31
+        # including ineligible ones.
+        for queue in (
+            getattr(scheduler, "kv_holding_waiting", None),
+            getattr(scheduler, "skipped_waiting", None),
+            scheduler.waiting,
+        ):
             if queue and not held:
                 return queue.peek_request()
             for request in queue or ():

@@ -9,12 +9,12 @@ becomes ineligible and when it becomes eligible again.
 Pure: callers pass timestamps of one monotonic clock.
 """
 
-from collections.abc import Container, Set
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from tailspan_vllm.request.parts import QueueParts
+from tailspan_vllm.request.parts import HeldParts, QueueParts
 
 
 class Obstacle(IntEnum):
@@ -29,11 +29,30 @@ class Obstacle(IntEnum):
     HELD = 3
 
 
+class Hold(IntEnum):
+    """The reasons why a request is not eligible.
+
+    The value of each reason but the last is its index in `HeldParts`.
+    """
+
+    KV_LOAD = 0
+    GRAMMAR = 1
+    ADAPTER = 2
+    OTHER = 3
+
+
 class Waited(NamedTuple):
-    """A wait that has ended, because the request was admitted or aborted."""
+    """A wait that has ended, because the request was admitted or aborted.
+
+    Attributes:
+        queued: when the request arrived.
+        parts: its seconds by obstacle.
+        held: the seconds of `parts.held` by reason; None if the reasons are unknown.
+    """
 
     queued: float
     parts: QueueParts
+    held: HeldParts | None = HeldParts(0.0, 0.0, 0.0)
 
 
 @dataclass(slots=True)
@@ -45,10 +64,13 @@ class _Wait:
     """The sums at the request's first scheduling decision, plus their growth while it was
     ineligible.
     """
-    held_s: float = 0.0
+    hold: Hold | None = None
+    """Why the request is not eligible, or None while it is eligible."""
+    held_s: list[float] = field(default_factory=lambda: [0.0] * len(Hold))
+    """Seconds by `Hold`, without the present hold."""
     held_since: float = 0.0
-    at_hold: list[float] | None = None
-    """The sums when the request became ineligible, or None while it is eligible."""
+    at_hold: list[float] = field(default_factory=list)
+    """The sums when the request became ineligible."""
 
 
 class Queue:
@@ -60,7 +82,10 @@ class Queue:
         self._looked_at = 0.0
         self._waits: dict[str, _Wait] = {}
         self._new: list[_Wait] = []
-        self._held: Set[str] = frozenset()
+        self._held: Mapping[str, Hold] = {}
+        self.knows_holds = True
+        """Whether `held` of `decided` has the true reasons. If not, the parts of the held time are
+        unknown."""
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -82,7 +107,9 @@ class Queue:
         self._elapse(at)
         return self._over(request_id, at)
 
-    def decided(self, at: float, obstacle: Obstacle | None, held: Set[str]) -> None:
+    def decided(
+        self, at: float, obstacle: Obstacle | None, held: Mapping[str, Hold]
+    ) -> dict[str, Hold]:
         """Record a scheduling decision.
 
         The caller then calls `admitted` for the requests that this decision admitted.
@@ -90,21 +117,30 @@ class Queue:
         Args:
             at: timestamp at which the decision began.
             obstacle: the obstacle for eligible requests from now on, or None if no request waits.
-            held: the requests that are not eligible.
+            held: why each ineligible request is not eligible.
+
+        Returns: the requests that became ineligible, or whose reason changed.
         """
         self._elapse(at)
         self._obstacle, sums = obstacle, self._sums
         for wait in self._new:
             wait.before = sums
         self._new.clear()
-        if held or self._held:
-            for request_id in held - self._held:
-                if wait_of := self._waits.get(request_id):
-                    wait_of.held_since, wait_of.at_hold = at, sums
-            for request_id in self._held - held:
-                if wait_of := self._waits.get(request_id):
-                    self._release(wait_of, at)
-            self._held = held
+        if held == self._held:
+            return {}
+        changed = dict(held.items() - self._held.items())
+        for request_id, hold in changed.items():
+            if wait_of := self._waits.get(request_id):
+                if wait_of.hold is None:
+                    wait_of.at_hold = sums
+                else:
+                    wait_of.held_s[wait_of.hold] += at - wait_of.held_since
+                wait_of.hold, wait_of.held_since = hold, at
+        for request_id in self._held.keys() - held.keys():
+            if wait_of := self._waits.get(request_id):
+                self._release(wait_of, at)
+        self._held = held
+        return changed
 
     def admitted(self, request_id: str, at: float) -> Waited | None:
         """Remove an admitted request and return its wait, or None if the request was never
@@ -130,17 +166,19 @@ class Queue:
         seats, kv, budget, held = (
             now - before for now, before in zip(self._sums, since, strict=True)
         )
-        held += wait.held_s
+        held += sum(wait.held_s)
         step = at - wait.queued - seats - kv - budget - held
-        return Waited(wait.queued, QueueParts(seats, kv, budget, held, max(0.0, step)))
+        parts = QueueParts(seats, kv, budget, held, max(0.0, step))
+        known = HeldParts(*wait.held_s[: Hold.OTHER]) if self.knows_holds else None
+        return Waited(wait.queued, parts, known)
 
     def _release(self, wait: _Wait, at: float) -> None:
         """Mark a request as eligible, and exclude its ineligible time from its wait."""
-        if wait.at_hold is None:
+        if wait.hold is None:
             return
-        wait.held_s += at - wait.held_since
+        wait.held_s[wait.hold] += at - wait.held_since
         wait.before = [
             before + now - then
             for before, now, then in zip(wait.before, self._sums, wait.at_hold, strict=True)
         ]
-        wait.at_hold = None
+        wait.hold = None

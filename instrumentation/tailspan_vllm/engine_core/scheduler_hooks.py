@@ -22,26 +22,31 @@ _READ_OF_OUTPUT = ("num_scheduled_tokens", "scheduled_new_reqs", "scheduled_cach
 _READ_OF_CACHED = ("num_computed_tokens", "resumed_req_ids")
 
 
-def install(make_observer: Callable[[], EngineObserver]) -> list[str]:
+def install(make_observer: Callable[[], EngineObserver], *, early: bool = False) -> list[str]:
     """Wrap the methods of vLLM's scheduler.
 
     Args:
         make_observer: called at the first request, in the process that runs the scheduler.
+        early: whether to call `make_observer` when the scheduler is created, because no front end
+            reports the engine before its first request.
 
     Returns: the names of methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
     `update_from_output` and `_free_request` exist.
     """
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    return install_on(Scheduler, make_observer)
+    return install_on(Scheduler, make_observer, early=early)
 
 
-def install_on(scheduler_class: Any, make_observer: Callable[[], EngineObserver]) -> list[str]:
+def install_on(
+    scheduler_class: Any, make_observer: Callable[[], EngineObserver], *, early: bool = False
+) -> list[str]:
     """Wrap the methods of a scheduler class. See `install`."""
     hooks = _SchedulerHooks(make_observer)
     wrapped: dict[str, Any] = {}
     missing: list[str] = []
     for name, wrap in (
+        *((("__init__", hooks.created),) if early else ()),
         ("schedule", hooks.schedule),
         ("update_from_output", hooks.update_from_output),
         ("_free_request", hooks.free_request),
@@ -70,6 +75,15 @@ class _SchedulerHooks:
         self._observer: EngineObserver | None = None
         self._probed = False
         self._hooks = guard.Hooks("step ledger", switched_off=self._give_up)
+
+    def created(self, original: Any) -> Any:
+        """Wrap `__init__`, to begin before the first request."""
+
+        def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
+            if self._observer is None:
+                self._begin(args[0])
+
+        return self._hooks.around(original, "scheduler", after=after)
 
     def schedule(self, original: Any) -> Any:
         """Wrap `schedule`, to record the work of each step."""
@@ -112,7 +126,9 @@ class _SchedulerHooks:
             if self._observer is None:
                 self._begin(args[0])
             if self._observer is not None:
-                self._observer.queued(request_of(args, kwargs).request_id)
+                request = request_of(args, kwargs)
+                self._observer.queued(request.request_id)
+                self._observer.began(args[0], request)
 
         return self._hooks.around(original, "add_request", before=before)
 

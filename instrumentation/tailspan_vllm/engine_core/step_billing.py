@@ -31,6 +31,8 @@ class Chunk:
     step: int
     tokens: int
     attention: float
+    encoder_ratio: float = 0.0
+    """The request's share of the images and audio that the step's encoder processed."""
 
     @property
     def start(self) -> float:

@@ -18,7 +18,7 @@ from tailspan_vllm.engine_core.queue_waits import Waited
 from tailspan_vllm.engine_core.range_max import RangeMax
 from tailspan_vllm.engine_core.step_billing import BY_TOKENS, Bill, Billing, Chunk, Decoding
 from tailspan_vllm.engine_core.step_model import StepModel, Work
-from tailspan_vllm.request.parts import Parts
+from tailspan_vllm.request.parts import KvLoad, Parts
 
 CAPACITY = 32768
 
@@ -33,6 +33,10 @@ class Track:
     """The request's wait in the queue."""
     external_cached_tokens: int | None = None
     """Prompt tokens loaded from outside the engine when the request was first scheduled."""
+    kv_load: KvLoad | None = None
+    """What was loaded: bytes and tier."""
+    has_encoder: bool = False
+    """Whether the engine has an encoder of images or audio."""
     block_hashes: BlockHashes | None = None
     """Hashes of the request's tokens, which are sent with its account."""
     chunks: list[Chunk] = field(default_factory=list)
@@ -65,6 +69,9 @@ class Account(NamedTuple):
     external_cached_tokens: int | None = None
     bill: Bill | None = None
     block_hashes: BlockHashes | None = None
+    kv_load: KvLoad | None = None
+    encoder_s: float | None = None
+    """The encoder's part of `prefill.own`; None if the engine has no encoder."""
 
 
 class Ledger:
@@ -79,7 +86,8 @@ class Ledger:
         """Time from the end of the previous step to the end of each step."""
         self._prefill_tokens = RangeMax()
         # Running sums; entry k includes step k. f = the step's duration divided by its prediction.
-        # A request's own work is computed from the sum of each coefficient.
+        # A request's own work is computed from the sum of each coefficient. The encoder's seconds
+        # are also in `_prefill` and `_shared`.
         self._billing = Billing()
         self._unknown = array("q")
         self._stall = array("d")
@@ -91,7 +99,8 @@ class Ledger:
         self._beta = array("d")
         self._beta_index = array("d")  # f·β·k: a decode's context grows by one token per step
         self._delta = array("d")
-        self._running = [0.0] * 9
+        self._encoder = array("d")
+        self._running = [0.0] * 10
         self._sums = (
             self._stall,
             self._prefill,
@@ -102,6 +111,7 @@ class Ledger:
             self._beta,
             self._beta_index,
             self._delta,
+            self._encoder,
         )
 
     @property
@@ -109,7 +119,9 @@ class Ledger:
         """Number of the step that will end next."""
         return self._forgotten + len(self._ends)
 
-    def end_step(self, work: Work, begun: float, ended: float, sequences: int) -> float:
+    def end_step(
+        self, work: Work, begun: float, ended: float, sequences: int, *, encodes: bool = False
+    ) -> float:
         """Add a step. Steps end in the order in which they were scheduled.
 
         Args:
@@ -118,6 +130,8 @@ class Ledger:
                 which the engine stopped being idle.
             ended: time at which the step's outputs were ready.
             sequences: the number of requests in the step.
+            encodes: whether the encoder of images or audio ran in the step. Its time is what the
+                model does not predict, and the model does not learn from the step.
 
         Returns: the step's stall in seconds.
         """
@@ -125,22 +139,29 @@ class Ledger:
         model = self.model
         predicted = model.predict(work) if model.ready else 0.0
         unknown = 0
-        stall = prefill = shared = 0.0
+        stall = prefill = shared = encoder = 0.0
         f = gamma = alpha = kappa = beta = delta = 0.0
         if predicted > 0:
-            stall = model.stall_of(duration, predicted)
+            if encodes:
+                encoder = max(0.0, duration - predicted * max(model.pace, 1.0))
+            else:
+                stall = model.stall_of(duration, predicted)
             gamma, alpha, kappa, beta, delta = model.coefficients
-            f = (duration - stall) / predicted
+            modelled_s = duration - stall - encoder
+            f = modelled_s / predicted
             variable = predicted - gamma
             if work.prefill_tokens and variable > 0:
                 modelled = alpha * work.prefill_tokens + kappa * work.prefill_attention
                 prefill = f * modelled
-                shared = (duration - stall) * modelled / variable
+                shared = modelled_s * modelled / variable
+            prefill += encoder
+            shared += encoder
         else:
             unknown = 1
         weights = model.coefficients if predicted > 0 else BY_TOKENS
         self._billing.enter(self.next_step, work, sequences, duration, weights)
-        model.learn(work, duration)
+        if not encodes:
+            model.learn(work, duration)
         added = (
             stall,
             prefill,
@@ -151,6 +172,7 @@ class Ledger:
             f * beta,
             f * beta * self.next_step,
             f * delta,
+            encoder,
         )
         for index, value in enumerate(added):
             self._running[index] += value
@@ -203,15 +225,18 @@ class Ledger:
         prefill_preempted, decode_preempted = self._preempted(track, prefill_end, last)
         latest = track.decodings[-1] if track.decodings else None
         known = not self._between(self._unknown, first_step - 1, last)
+        prefill, encoder_s = (
+            self._prefill_parts(track, first_step, prefill_end, prefill_preempted)
+            if known
+            else (None, None)
+        )
         return Account(
             scheduled=track.scheduled,
             first_token=self._end_of(prefill_end) if latest else None,
             last_token=self._end_of(last if latest.last is None else latest.last)
             if latest
             else None,
-            prefill=self._prefill_parts(track, first_step, prefill_end, prefill_preempted)
-            if known
-            else None,
+            prefill=prefill,
             decode=self._decode_parts(track, last, decode_preempted)
             if known and track.decodings
             else None,
@@ -221,6 +246,8 @@ class Ledger:
             external_cached_tokens=track.external_cached_tokens,
             bill=bill,
             block_hashes=track.block_hashes,
+            kv_load=track.kv_load,
+            encoder_s=encoder_s if track.has_encoder else None,
         )
 
     def _first_step(self, track: Track) -> int | None:
@@ -258,17 +285,21 @@ class Ledger:
 
     def _prefill_parts(
         self, track: Track, first_step: int, prefill_end: int, preempted: float
-    ) -> Parts:
+    ) -> tuple[Parts, float]:
+        """Return the parts of prefill, and the encoder's part of `own`."""
         total = max(0.0, self._end_of(prefill_end) - track.scheduled)
-        own = others_prefill = mine_stall = 0.0
+        own = others_prefill = mine_stall = encoder = 0.0
         for chunk in track.chunks:
             if chunk.step > prefill_end:
                 break
             before, step = chunk.step - 1, chunk.step
+            encoded = self._between(self._encoder, before, step) * chunk.encoder_ratio
             mine = (
                 self._between(self._alpha, before, step) * chunk.tokens
                 + self._between(self._kappa, before, step) * chunk.attention
+                + encoded
             )
+            encoder += encoded
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
@@ -291,7 +322,8 @@ class Ledger:
             ratio = without / span if span > 0 else 0.0
             others_prefill += min(max(shared, 0.0) * ratio, without)
             mine_stall += min(max(stalled, 0.0) * ratio, without)
-        return _summing_to(total, own, others_prefill, preempted, mine_stall)
+        parts = _summing_to(total, own, others_prefill, preempted, mine_stall)
+        return parts, encoder * parts.own / own if own > 0 else 0.0
 
     def _begun(self, step: int, not_before: float) -> float:
         position = step - self._forgotten

@@ -37,8 +37,10 @@ def load_of(seen: Any) -> Load:
     return Load(seen.num_waiting_reqs + deferred, seen.num_running_reqs, seen.kv_cache_usage)
 
 
-Step = tuple[Any, Any]
-"""The `SchedulerStats` and `IterationStats` of one step. Either may be None."""
+Step = tuple[Any, Any, Any]
+"""The `SchedulerStats`, `IterationStats` and `MultiModalCacheStats` of one step. Each may be
+None.
+"""
 
 
 _READ_OF_SCHEDULER = (
@@ -52,7 +54,7 @@ _READ_OF_ITERATION = ("num_generation_tokens", "num_prompt_tokens", "num_preempt
 
 def missing_in(steps: Iterable[Step]) -> list[str]:
     """Return the names of attributes that `add_steps` requires and these statistics lack."""
-    for of_scheduler, of_iteration in steps:
+    for of_scheduler, of_iteration, _ in steps:
         lacking = [] if of_scheduler is None else missing(of_scheduler, _READ_OF_SCHEDULER)
         if of_iteration is not None:
             lacking += missing(of_iteration, _READ_OF_ITERATION)
@@ -65,9 +67,13 @@ def add_steps(state: EngineState, steps: Iterable[Step]) -> None:
     """Add the statistics of steps to an engine's totals, and update its gauges."""
     decoded = prefilled = preempted = queries = hits = 0
     cached, local_cached, external_cached = False, 0, 0
-    latest = None
-    for of_scheduler, of_iteration in steps:
+    iterated, latest = False, None
+    for of_scheduler, of_iteration, of_mm_cache in steps:
+        if of_mm_cache is not None:
+            state.add(names.MM_CACHE_QUERIES, of_mm_cache.queries)
+            state.add(names.MM_CACHE_HITS, of_mm_cache.hits)
         if of_iteration is not None:
+            iterated = True
             decoded += of_iteration.num_generation_tokens
             by_source = getattr(of_iteration, "prompt_token_stats", None)
             if by_source is None:
@@ -85,9 +91,10 @@ def add_steps(state: EngineState, steps: Iterable[Step]) -> None:
                 queries += local.queries
                 hits += local.hits
             _add_where_present(state, of_scheduler)
-    state.add(names.DECODE_TOKENS, decoded)
-    state.add(names.PREFILL_TOKENS, prefilled)
-    state.add(names.ENGINE_PREEMPTIONS, preempted)
+    if iterated:  # an engine core alone has no statistics of iterations
+        state.add(names.DECODE_TOKENS, decoded)
+        state.add(names.PREFILL_TOKENS, prefilled)
+        state.add(names.ENGINE_PREEMPTIONS, preempted)
     state.add(names.PREFIX_CACHE_QUERIES, queries)
     state.add(names.PREFIX_CACHE_HITS, hits)
     if cached:
@@ -116,12 +123,25 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
         state.gauges[names.RUNNING_LORAS] = sum((running or {}).values())
 
 
+_HITS_BY_TIER = {
+    "host": names.HOST_CACHE_HITS,
+    "p2p": names.P2P_CACHE_HITS,
+    "disk": names.DISK_CACHE_HITS,
+}
+"""Metrics by vLLM's name of a tier. The hits of all other tiers are the rest of the hits."""
+
+
 def _add_where_present(state: EngineState, stats: Any) -> None:
     """Add statistics that only some engines have: KV connector, speculation, FLOPs and bytes."""
     external = getattr(stats, "connector_prefix_cache_stats", None)
     if external is not None:
         state.add(names.EXTERNAL_CACHE_QUERIES, external.queries)
         state.add(names.EXTERNAL_CACHE_HITS, external.hits)
+        by_tier = getattr(external, "hits_by_source", None)
+        if by_tier is not None:
+            hits = {getattr(tier, "value", tier): number for tier, number in by_tier.items()}
+            for tier, name in _HITS_BY_TIER.items():
+                state.add(name, hits.get(tier, 0))
     connector = getattr(stats, "kv_connector_stats", None)
     if connector:
         for name, amount in transferred(connector).items():

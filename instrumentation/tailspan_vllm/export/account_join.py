@@ -131,13 +131,16 @@ class AccountJoin:
         account, record.engine = settled.account, settled.engine
         if account.bill is not None:
             record.billed_s, record.wasted_s = account.bill
-        record.queue_parts = account.waited.parts if account.waited else None
+        if account.waited is not None:
+            record.queue_parts, record.held_parts = account.waited.parts, account.waited.held
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
         for name in _AS_SETTLED:
             setattr(record, name, getattr(account, name))
         if account.block_hashes is not None and self._ladder_key is not None:
             record.prefix_ladder = self._ladder_key.ladder(*account.block_hashes)
-        if record.left_early:
+        if record.arrived is None and record.basis == "engine":
+            _set_instants_of_engine(record, account)
+        elif record.left_early:
             _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:
             # vLLM has no statistics (--disable-log-stats, or an offline LLM), but the ledger does.
@@ -190,6 +193,21 @@ class AccountJoin:
             if state.engine in self._unclaimed:
                 state.gauges |= sample["state"]
             state.failures = sample.get("failures", {})
+
+
+def _set_instants_of_engine(record: RequestRecord, account: Account) -> None:
+    """Set the timestamps of a request that only the engine core observed.
+
+    The request ends with its last token, because the engine core cannot observe the delivery.
+    """
+    record.queued = reached = record.received
+    for name in ("scheduled", "first_token", "last_token"):
+        instant = getattr(account, name)
+        if instant is None:
+            break
+        reached = max(reached, instant)
+        setattr(record, name, reached)
+    record.delivered = record.last_token or max(record.delivered, reached)
 
 
 def _set_instants_until_left(record: RequestRecord, account: Account) -> None:

@@ -154,7 +154,7 @@ class Reader:
         for state in states:
             for name in names.OF_THE_UNFINISHED:
                 state.gauges.pop(name, None)
-            state.gauges |= unfinished
+            state.gauges |= unfinished.get(state.engine, {})
             state.totals |= self._processors.core(self._join.process_of(state.engine))
             if (cpus := os.cpu_count()) is not None:
                 state.gauges[names.HOST_CPUS] = cpus

@@ -66,15 +66,20 @@ Kind = Literal["served", "refused", "unauthenticated"]
 
 
 class Sender:
-    """Queues ended requests and exports them over OTLP. `submit` is thread-safe."""
+    """Queues ended requests and exports them over OTLP. `submit` is thread-safe.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        settings: where to send.
+        link: the token of the engines' link; None for the token in the environment.
+    """
+
+    def __init__(self, settings: Settings, link: str | None = None) -> None:
         self._settings = settings
         self._drops = Drops()
         self._served = SpanQueue(settings.queue_limit, self._drops)
         self._refused = SpanQueue(max(1, settings.queue_limit // REFUSED_SHARE), self._drops)
         self._unauthenticated = Allowance(UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST)
-        join = AccountJoin(os.environ.get(TOKEN_VARIABLE), settings.prefix_key)
+        join = AccountJoin(link or os.environ.get(TOKEN_VARIABLE), settings.prefix_key)
         self._reader = Reader(join, self._drops)
         self._reports = ExportLog(settings, logger)
         self._at_end: Callable[[], None] = _nothing

@@ -32,6 +32,8 @@ class Capture:
         self.wanted_headers = WANTED | {settings.tenant_header}
         self._records = RecordBuilder(self.engines, settings.tenant_header)
         self.in_flight = InFlight()
+        self._entering: tuple[str, Flight] | None = None
+        """The id and flight of the request that entered last, until an engine is chosen for it."""
         self._removed: list[Flight] = []
         self._unsettled: dict[int, Exchange] = {}
         """Ended exchanges that wait for the engine to report the end of a request."""
@@ -46,7 +48,7 @@ class Capture:
 
     # --- the engine's side ----------------------------------------------------------------
 
-    def flight_began(self, trace_headers: Any) -> Flight:
+    def flight_began(self, trace_headers: Any, request_id: str = "") -> Flight:
         """Record that a request enters the engine. Called in the task of its exchange."""
         exchange = current.get()
         traceparent = None
@@ -57,12 +59,23 @@ class Capture:
             for state in self.engines.values():
                 load = state.load or dict(state.gauges)
         flight = Flight(exchange, traceparent, load)
+        self._entering = request_id, flight
         self.sender.expect()
         if exchange is not None:
             exchange.engine_requests += 1
             exchange.flights[flight] = None
         self.in_flight.add(flight)
         return flight
+
+    def flight_routed(self, request_id: str, engine: int) -> None:
+        """Record which engine the front end chose, directly after the request entered."""
+        entering, self._entering = self._entering, None
+        if entering is None or entering[0] != request_id:
+            return
+        flight, state = entering[1], self.engines.get(engine)
+        flight.engine = engine
+        if state is not None and flight.load is None:
+            flight.load = state.load or dict(state.gauges)
 
     def flight_lost(self, exchange: Exchange | None) -> None:
         """Report only the HTTP edge of an exchange, because a hook failed for it."""

@@ -66,11 +66,26 @@ def install(capture: Capture) -> list[str]:
     except ImportError as error:
         capture.sees_engine = False
         return [str(error)]
-    return install_on(capture, OutputProcessor, IterationStats, StatLoggerManager)
+    return install_on(
+        capture, OutputProcessor, IterationStats, StatLoggerManager, _balancing_client()
+    )
+
+
+def _balancing_client() -> Any:
+    """Return the class that chooses an engine for each request, or None if there is none."""
+    try:
+        from vllm.v1.engine.core_client import DPLBAsyncMPClient
+    except ImportError:
+        return None
+    return DPLBAsyncMPClient
 
 
 def install_on(
-    capture: Capture, output_processor: Any, iteration_stats: Any, stat_logger_manager: Any
+    capture: Capture,
+    output_processor: Any,
+    iteration_stats: Any,
+    stat_logger_manager: Any,
+    balancing_client: Any = None,
 ) -> list[str]:
     """Wrap the methods of these classes. See `install`."""
 
@@ -87,6 +102,9 @@ def install_on(
         (iteration_stats, "update_from_events", _events, Hooks("preemptions")),
         (stat_logger_manager, "record_admission_rejection", _refused, Hooks("reasons of refusals")),
     ]
+    if balancing_client is not None:
+        routed = Hooks("engines of requests")
+        targets.append((balancing_client, "get_core_engine_for_request", _routed, routed))
     missing: list[str] = []
     wrapped: list[tuple[Any, str, Any]] = []
     for owner, name, wrap, hooks in targets:
@@ -128,7 +146,7 @@ def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
                 return
             probed = True
         try:
-            flight = capture.flight_began(request.trace_headers)
+            flight = capture.flight_began(request.trace_headers, request.request_id)
             flight.asked(state)
             setattr(state, FLIGHT, flight)
             if state.stats is not None:
@@ -139,6 +157,16 @@ def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
             raise
 
     return hooks.around(original, "add_request", after=after)
+
+
+def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    request_of = guard.argument(original, 1, "request")
+
+    def after(_: None, identity: Any, args: Arguments, kwargs: Keywords) -> None:
+        engine = int.from_bytes(identity, "little")  # the engine's number, in two bytes
+        capture.flight_routed(request_of(args, kwargs).request_id, engine)
+
+    return hooks.around(original, "routed", after=after)
 
 
 def _open(processor: Any) -> dict[str, Any]:

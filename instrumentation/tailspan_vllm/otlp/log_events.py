@@ -90,6 +90,7 @@ def _in_flight_record_of(request: RequestRecord) -> LogRecord:
         names.TENANT: request.tenant,
         names.LORA: request.lora,
         names.CONFIG: request.config,
+        names.ENGINE: request.engine,
         names.INPUT_TOKENS: request.prompt_tokens,
         names.IN_FLIGHT_AGE: age_s(request, request.delivered),
         names.REPORTED_IN_FLIGHT: request.reported_in_flight_s,

@@ -141,10 +141,17 @@ _AS_RECORDED: Final = {
 
 _recorded = attrgetter(*_AS_RECORDED.values())
 _PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
+_AT_THE_FRONT_END: Final = (names.FRONTEND, names.DELIVERY)
+"""Phases that an engine core cannot observe."""
 
 
 def _attributes(record: RequestRecord) -> dict[str, Any]:
     attributes: dict[str, Any] = {names.PROVIDER_NAME: names.PROVIDER_VLLM}
+    size_bytes, tier = record.kv_load or (None, None)
+    if size_bytes is not None:
+        attributes[names.EXTERNAL_CACHED_BYTES] = size_bytes
+    if tier is not None:
+        attributes[names.EXTERNAL_CACHE_TIER] = tier
     for name, value in zip(_AS_RECORDED, _recorded(record), strict=True):
         if value is not None:
             attributes[name] = value
@@ -178,8 +185,9 @@ def _add_phases(attributes: dict[str, Any], record: RequestRecord) -> None:
         record.last_token,
         record.delivered,
     )
+    unseen = _AT_THE_FRONT_END if record.basis == "engine" and record.arrived is None else ()
     for name, phase_s in zip(_PHASES, split, strict=True):
-        if phase_s is not None:
+        if phase_s is not None and name not in unseen:
             attributes[name] = phase_s
     if record.queued is not None and record.handed is not None:
         attributes[names.HANDOFF] = record.queued - record.handed
@@ -190,6 +198,19 @@ def _add_phases(attributes: dict[str, Any], record: RequestRecord) -> None:
     ):
         if parts is not None and phase_s is not None:
             attributes.update(zip(part_names, parts.scaled_to(phase_s), strict=True))
+    queue, prefill = record.queue_parts, record.prefill_parts
+    if queue is not None and record.held_parts is not None and split.queue_s is not None:
+        scale = _scale(queue.held, queue.scaled_to(split.queue_s).held)
+        for name, part_s in zip(names.HELD_PARTS, record.held_parts, strict=True):
+            attributes[name] = part_s * scale
+    if prefill is not None and record.encoder_s is not None and split.prefill_s is not None:
+        own_s = prefill.scaled_to(split.prefill_s).own
+        attributes[names.ENCODER] = record.encoder_s * _scale(prefill.own, own_s)
+
+
+def _scale(measured_s: float, reported_s: float) -> float:
+    """Return the factor for the parts of a part that is reported with another length."""
+    return reported_s / measured_s if measured_s > 0 else 0.0
 
 
 def _events(record: RequestRecord) -> list[Event]:

@@ -196,6 +196,7 @@ class Flight:
     __slots__ = (
         "added",
         "ended",
+        "engine",
         "exchange",
         "facts",
         "load",
@@ -229,6 +230,8 @@ class Flight:
         """vLLM's `RequestStateStats` until the exchange ends; None without statistics or HTTP."""
         self.reported_at: float | None = None
         """Monotonic time of the last in-flight report, or None before the first report."""
+        self.engine: int | None = None
+        """The number of the engine that the front end chose, or None if it has a single engine."""
         self.load = load
         """The engine's load when the request arrived, as returned by `step_statistics.load_of`."""
         self.preempted_at: list[float] = []

@@ -65,6 +65,16 @@ class InFlight:
         for flight in flights:
             self._flights.pop(flight, None)
 
+    def begun_by_engine(self) -> dict[int | None, float]:
+        """Return for each engine with requests the monotonic time at which its oldest one entered.
+
+        The key None has the requests for which no engine was chosen yet.
+        """
+        found: dict[int | None, float] = {}
+        for flight in self.oldest(len(self._flights)):
+            found.setdefault(flight.engine, flight.added)
+        return found
+
     def oldest_s(self, now: float) -> float:
         """Return the age of the oldest request in seconds, or 0 without requests."""
         for oldest in self.oldest(1):
@@ -74,20 +84,25 @@ class InFlight:
 
 
 class LastStep:
-    """Measures the time since this process last received a step of any of its engines.
+    """Measures the time since this process last received a step of each engine with requests.
 
-    A front end cannot determine which engine runs a request, so it uses the newest step of any
-    engine. Otherwise an idle engine would look hung while other engines are busy.
+    An engine without requests takes no step, so it has no such time. If it is not known which
+    engines have requests, the newest step of any engine counts. Otherwise an idle engine would look
+    hung while another one is busy.
     """
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[Any, ...]] = {}
-        self._at = self._looked = time.monotonic()
+        self._at: dict[int, float] = {}
+        """Monotonic time of the last step of each engine."""
+        self._since: dict[int, float] = {}
+        """Monotonic time since which each engine has had requests."""
+        self._begun = self._looked = time.monotonic()
 
     def gauges(
         self, states: Sequence[EngineState], in_flight: InFlight | None
-    ) -> dict[str, Number]:
-        """Return the gauges to report with each engine. Call this once a second.
+    ) -> dict[int, dict[str, Number]]:
+        """Return the gauges to report, by engine. Call this once a second.
 
         Args:
             states: the current states of the engines.
@@ -95,7 +110,7 @@ class LastStep:
         """
         now = time.monotonic()
         if now - self._looked > STOPPED_S:
-            self._at = now
+            self._begun = now
         self._looked = now
         for state in states:
             mark = (state.load, *(state.totals.get(name) for name in _PROGRESS))
@@ -104,14 +119,35 @@ class LastStep:
             # previous one.
             if seen is None or seen[0] is not mark[0] or seen[1:] != mark[1:]:
                 self._seen[state.engine] = mark
-                self._at = now
+                self._at[state.engine] = now
         if in_flight is None:
             return {}
-        number = len(in_flight)
-        gauges: dict[str, Number] = {
-            names.IN_FLIGHT: number,
+        all_engines: dict[str, Number] = {
+            names.IN_FLIGHT: len(in_flight),
             names.OLDEST_REQUEST_AGE: in_flight.oldest_s(now),
         }
-        if number:
-            gauges[names.LAST_STEP_AGE] = max(0.0, now - max(self._at, in_flight.since))
+        gauges = {state.engine: dict(all_engines) for state in states}
+        for engine, since in self._waiting_since(states, in_flight).items():
+            if engine in gauges:
+                gauges[engine][names.LAST_STEP_AGE] = max(0.0, now - max(self._begun, since))
         return gauges
+
+    def _waiting_since(
+        self, states: Sequence[EngineState], in_flight: InFlight
+    ) -> dict[int, float]:
+        """Return for each engine with requests the time of its last step, or the time since which
+        it has had requests, if this is later."""
+        if not len(in_flight):
+            self._since.clear()
+            return {}
+        begun = in_flight.begun_by_engine() if len(states) > 1 else {None: in_flight.since}
+        known = {engine: at for engine, at in begun.items() if engine is not None}
+        if not known:
+            newest = max(self._at.values(), default=0.0)
+            return {state.engine: max(newest, in_flight.since) for state in states}
+        # While an engine has requests, the time since when does not advance: each client may give
+        # up before the limit of a hang.
+        self._since = {engine: self._since.get(engine, at) for engine, at in known.items()}
+        return {
+            engine: max(self._at.get(engine, 0.0), since) for engine, since in self._since.items()
+        }

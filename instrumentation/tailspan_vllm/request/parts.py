@@ -1,6 +1,6 @@
 """The parts of a queue, prefill or decode phase. The parts sum to the phase."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Parts(NamedTuple):
@@ -61,3 +61,34 @@ class QueueParts(NamedTuple):
             return QueueParts(0.0, 0.0, 0.0, 0.0, total)
         scale = total / mine
         return QueueParts(seats * scale, kv * scale, budget * scale, held * scale, step * scale)
+
+
+class HeldParts(NamedTuple):
+    """Seconds of `QueueParts.held`, by what the request waited for.
+
+    kv_load: its KV cache was being loaded from outside the engine. grammar: the grammar of its
+    structured output was being compiled. adapter: other adapters used all slots (`max_loras`). The
+    rest of `held` has other reasons, for example a paused engine.
+    """
+
+    kv_load: float
+    grammar: float
+    adapter: float
+
+
+class KvLoad(NamedTuple):
+    """The KV cache that a connector loaded for a request.
+
+    Attributes:
+        size_bytes: its size over all tensor-parallel ranks, or None if unknown.
+        tier: the outermost tier that it came from, one of `TIERS`, or None if unknown.
+    """
+
+    size_bytes: int | None
+    tier: str | None
+
+
+TIERS: Final = ("host", "p2p", "disk", "other")
+"""The tiers of a KV cache outside the engine: host memory, another engine, disk, and a store that
+the connector does not specify.
+"""

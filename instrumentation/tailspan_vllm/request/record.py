@@ -11,7 +11,7 @@ Durations are differences of monotonic timestamps only.
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine", "edge"]
@@ -19,6 +19,9 @@ Basis = Literal["http", "engine", "edge"]
 `received` equals `arrived`, and `delivered` is the time at which the front end last processed the
 request. `edge`: only the HTTP edge, because this vLLM's internals are not supported; the outcome of
 a complete response is unknown and reported as `stop`.
+
+`engine` without `arrived`: only the engine core observed the request. `received` equals `queued`,
+and `delivered` is the last token. The time before the queue and the delivery are unknown.
 """
 
 
@@ -70,6 +73,7 @@ class RequestRecord:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     external_cached_tokens: int | None = None
+    kv_load: KvLoad | None = None
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     tool_call_tokens: int | None = None
@@ -81,7 +85,9 @@ class RequestRecord:
     billed_s: float | None = None
     wasted_s: float | None = None
     queue_parts: QueueParts | None = None
+    held_parts: HeldParts | None = None
     prefill_parts: Parts | None = None
+    encoder_s: float | None = None
     decode_parts: Parts | None = None
     waiting_at_arrival: int | None = None
     running_at_arrival: int | None = None

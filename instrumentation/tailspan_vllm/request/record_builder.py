@@ -51,7 +51,7 @@ class RecordBuilder:
             record = self._exchange(exchange, flight.outcome)
         else:
             record = self._offline(flight, facts)
-        _identify(record, flight)
+        identify(record, flight)
         record.request_id = facts.request_id
         record.engine_request_id = facts.engine_request_id
         record.lora = facts.lora
@@ -59,7 +59,7 @@ class RecordBuilder:
         record.cached_tokens = facts.cached_tokens
         record.output_tokens = facts.output_tokens
         _set_kinds(record, exchange)
-        record.engine = next(iter(self._engines)) if len(self._engines) == 1 else None
+        record.engine = self._engine_of(flight)
         load = load_of(flight.load)
         record.waiting_at_arrival = load.waiting
         record.running_at_arrival = load.running
@@ -74,17 +74,23 @@ class RecordBuilder:
             record.awaits_account = record.scheduled is not None or record.left_early
         return record
 
+    def _engine_of(self, flight: Flight) -> int | None:
+        if flight.engine is not None:
+            return flight.engine
+        return next(iter(self._engines)) if len(self._engines) == 1 else None
+
     def in_flight(self, flight: Flight, now: float) -> RequestRecord:
         """Return the record of a request that has not ended, with `now` as `delivered`."""
         assert flight.exchange is not None  # requests without HTTP are not reported in flight
         record = self._exchange(flight.exchange, "abort")
-        _identify(record, flight)
+        identify(record, flight)
         record.delivered = now
         if record.first_byte is not None and record.first_byte > now:
             record.first_byte = None
         record.first_content = None
         record.lora = None if flight.lora is None else bounded_text(flight.lora)
         record.prompt_tokens = flight.prompt_tokens
+        record.engine = self._engine_of(flight)
         return record
 
     def edge_only(self, exchange: Exchange, sees_engine: bool) -> RequestRecord:
@@ -120,7 +126,8 @@ class RecordBuilder:
 
     def _engine_silent(self, exchange: Exchange, flight: Flight) -> RequestRecord:
         record = self._exchange(exchange, "error")
-        _identify(record, flight)
+        identify(record, flight)
+        record.engine = self._engine_of(flight)
         record.error_type = "engine_silent"
         record.delivered = max(record.delivered, flight.ended or record.delivered)
         return record
@@ -145,7 +152,7 @@ class RecordBuilder:
             http_status=exchange.status,
             route=exchange.route or None,
         )
-        _join_trace(record, exchange.header(TRACEPARENT))
+        join_trace(record, exchange.header(TRACEPARENT))
         return record
 
     def _offline(self, flight: Flight, facts: Facts) -> RequestRecord:
@@ -166,7 +173,7 @@ class RecordBuilder:
             model=state.model if state else None,
             config=state.config if state else None,
         )
-        _join_trace(record, flight.traceparent)
+        join_trace(record, flight.traceparent)
         return record
 
 
@@ -183,7 +190,7 @@ def _set_kinds(record: RequestRecord, exchange: Exchange | None) -> None:
         ) = answer.tokens(record.output_tokens)
 
 
-def _identify(record: RequestRecord, flight: Flight) -> None:
+def identify(record: RequestRecord, flight: Flight) -> None:
     """Set a request's ids and its age at the last in-flight report."""
     record.span_id = flight.span_id
     if record.trace_id is None:
@@ -228,7 +235,7 @@ def _reached(instant: float | None, shift: float) -> float | None:
     return instant + shift if instant else None
 
 
-def _join_trace(record: RequestRecord, traceparent: str | None) -> None:
+def join_trace(record: RequestRecord, traceparent: str | None) -> None:
     """Make the record a child of a W3C traceparent, if it is valid."""
     match = _TRACEPARENT.match(traceparent or "")
     if match is None:

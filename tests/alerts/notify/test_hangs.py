@@ -221,6 +221,13 @@ def test_every_channel_names_the_replica_that_hangs(scene: Scene) -> None:
     over = replace(message, transition=Transition.RESOLVED, ended_unix_s=NOW_S + 45)
     assert title(over) == "[simulated] [over] chat-0: the engine no longer hangs, after 2 min"
     assert loads(dumps(over)) == over
+    assert message.hang is not None
+    one = replace(message, hang=replace(message.hang, engines=(1,)))
+    assert title(one).endswith("chat-0: the engine 1 hangs with 3 requests in flight")
+    assert loads(dumps(one)) == one
+    old = json.loads(dumps(message))
+    del old["hang"]["engines"]  # an outbox that an earlier version wrote
+    assert loads(json.dumps(old)) == message
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tailspan_vllm import names
 from collector.drop_reasons import DroppedValue, Refusal, Skip
 from collector.normalise.spans import normalise_spans
 from telemetry.application_operations import Operation
-from telemetry.requests import PHASES, QUEUE_PARTS, Basis, Outcome, Source
+from telemetry.requests import HELD_PARTS, PHASES, QUEUE_PARTS, Basis, Outcome, Source
 
 Message = ExportTraceServiceRequest
 Factory = Callable[..., Message]
@@ -52,8 +52,10 @@ def test_a_request_arrives_as_it_was_recorded(trace_message: Factory, now_unix_n
     assert (request.prompt_tokens, request.cached_tokens, request.output_tokens) == (512, 128, 20)
     assert request.external_cached_tokens == 32
     assert [getattr(request, part) for part in QUEUE_PARTS] == pytest.approx(
-        [0.1, 0.0, 0.06, 0.0, 0.04]
+        [0.1, 0.0, 0.0, 0.06, 0.04]
     )
+    assert [getattr(request, part) for part in HELD_PARTS] == pytest.approx([0.01, 0.02, 0.03])
+    assert (request.kv_loaded_bytes, request.kv_loaded_tier) == (2**40, "host")
     assert request.others_prefill_tokens_max == 300
     assert (request.billed_s, request.wasted_s) == (0.3, 0.01)
     assert request.handoff_s == pytest.approx(0.004)
@@ -158,6 +160,8 @@ def _attribute(name: str, **value: Any) -> Callable[[Message], None]:
         (_attribute(names.QUEUE, double_value=0.2011), Refusal.PHASES_DO_NOT_SUM),
         (_attribute(names.DECODE_PARTS[0], double_value=9.0), Refusal.PARTS_DO_NOT_SUM),
         (_attribute(names.QUEUE_PARTS[1], double_value=0.1), Refusal.PARTS_DO_NOT_SUM),
+        (_attribute(names.ENCODER, double_value=0.3), Refusal.PARTS_DO_NOT_SUM),
+        (_attribute(names.HELD_PARTS[1], double_value=0.1), Refusal.PARTS_DO_NOT_SUM),
         (lambda message: _drop(message, names.PREFILL_PARTS[2]), Refusal.PARTS_DO_NOT_SUM),
         (_attribute(names.QUEUE, double_value=-0.2), Refusal.NEGATIVE),
         (_attribute(names.QUEUE, double_value=1e9), Refusal.ABSURD_DURATION),
@@ -168,6 +172,9 @@ def _attribute(name: str, **value: Any) -> Callable[[Message], None]:
         (_attribute(names.OUTPUT_TOKENS, double_value=20.0), Refusal.WRONG_TYPE),
         (_attribute(names.INPUT_TOKENS, int_value=2**40), Refusal.OUT_OF_RANGE),
         (_attribute(names.KV_USAGE_AT_ARRIVAL, double_value=40.0), Refusal.OUT_OF_RANGE),
+        (_attribute(names.EXTERNAL_CACHED_BYTES, int_value=-1), Refusal.NEGATIVE),
+        (_attribute(names.EXTERNAL_CACHED_BYTES, double_value=1.0), Refusal.WRONG_TYPE),
+        (_attribute(names.EXTERNAL_CACHE_TIER, int_value=1), Refusal.WRONG_TYPE),
         (_attribute(names.STREAMED, string_value="yes"), Refusal.WRONG_TYPE),
         (_attribute(names.REQUEST_MODEL, bytes_value=b"llama"), Refusal.WRONG_TYPE),
         (_attribute(names.TENANT), Refusal.WRONG_TYPE),
@@ -195,7 +202,13 @@ def test_a_rounding_of_the_phases_is_no_error(trace_message: Factory, now_unix_n
 def test_a_span_without_phases_is_kept(trace_message: Factory, now_unix_ns: int) -> None:
     message = trace_message()
     phases = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
-    for name in (*phases, *names.QUEUE_PARTS, *names.PREFILL_PARTS, *names.DECODE_PARTS):
+    for name in (
+        *phases,
+        *names.QUEUE_PARTS,
+        *names.HELD_PARTS,
+        *names.PREFILL_PARTS,
+        *names.DECODE_PARTS,
+    ):
         _drop(message, name)
     [request] = normalise_spans(message.SerializeToString(), now_unix_ns).requests
     assert all(getattr(request, phase) is None for phase in PHASES)

@@ -45,6 +45,11 @@ def test_the_metrics_of_a_vllm_are_read() -> None:
             "prefix_cache_hits_tokens_total": 0,
             "external_cache_queries_tokens_total": 0,
             "external_cache_hits_tokens_total": 0,
+            "host_cache_hits_tokens_total": 0,
+            "p2p_cache_hits_tokens_total": 0,
+            "disk_cache_hits_tokens_total": 0,
+            "mm_cache_queries_total": 0,
+            "mm_cache_hits_total": 0,
             "preemptions_total": 0,
             "modelled_flops_total": 0.0,
             "modelled_read_bytes_total": 0.0,
@@ -59,6 +64,42 @@ def test_older_names_and_several_engines_of_vllm_are_read() -> None:
     assert engines[0]["prefix_cache_hits_tokens_total"] == 21_000
     assert engines[0]["prefill_tokens_total"] == 52_500
     assert engines[1] == {"model": "llama", "waiting": 0, "running": 2, "kv_usage_ratio": 0.11}
+
+
+OFFLOADING = """\
+vllm:num_requests_running{engine="0",model_name="llama"} 2
+vllm:kv_offload_total_bytes_total{engine="0",model_name="llama",transfer_type="CPU_to_GPU"} 4096
+vllm:kv_offload_total_bytes_total{engine="0",model_name="llama",transfer_type="GPU_to_CPU"} 1024
+vllm:kv_offload_total_time_total{engine="0",model_name="llama",transfer_type="CPU_to_GPU"} 0.5
+vllm:kv_offload_total_time_total{engine="0",model_name="llama",transfer_type="GPU_to_CPU"} 0.25
+"""
+REDESIGNED = """\
+vllm:kv_offload_load_bytes_total{engine="0",model_name="llama"} 8192
+vllm:kv_offload_load_time_total{engine="0",model_name="llama"} 0.75
+vllm:kv_offload_allocation_failure_total{engine="0",model_name="llama"} 3
+vllm:kv_offload_lookup_sync_delay_seconds_sum{engine="0",model_name="llama"} 0.125
+vllm:kv_offload_tiering_read_bytes_total{engine="0",model_name="llama",tier="1:fs"} 512
+vllm:kv_offload_tiering_read_bytes_total{engine="0",model_name="llama",tier="2:obj"} 64
+vllm:prompt_tokens_cached_by_source_total{engine="0",model_name="llama",source="device"} 900
+vllm:prompt_tokens_cached_by_source_total{engine="0",model_name="llama",source="disk"} 32
+"""
+
+
+def test_offloading_is_read_by_direction_and_tier_under_both_names() -> None:
+    """The redesigned names are preferred. The old names are in both responses."""
+    before = exposition.read(OFFLOADING.encode()).engines[0]
+    after = exposition.read((OFFLOADING + REDESIGNED).encode()).engines[0]
+    names = ("kv_offload_load_bytes_total", "kv_offload_load_s_total")
+    assert [before[name] for name in names] == [4096, 0.5]
+    assert [after[name] for name in names] == [8192, 0.75]
+    for found in (before, after):
+        assert found["kv_offload_store_bytes_total"] == 1024
+        assert found["kv_offload_store_s_total"] == 0.25
+    assert after["kv_offload_store_failures_total"] == 3
+    assert after["kv_offload_lookup_s_total"] == 0.125
+    assert after["kv_tier_read_bytes_total"] == 576
+    assert after["disk_cache_hits_tokens_total"] == 32
+    assert "disk_cache_hits_tokens_total" not in before
 
 
 def test_the_ranks_of_an_sglang_count_once() -> None:

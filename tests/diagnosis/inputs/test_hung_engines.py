@@ -28,7 +28,7 @@ def ages(begin_s: int, end_s: int, **about: Any) -> list[dict[str, Any]]:
 
 
 def test_a_time_without_steps_and_with_requests_is_a_hang() -> None:
-    assert hangs(samples(*ages(100, 180))) == [Hang("r0", 100 * S, 179 * S)]
+    assert hangs(samples(*ages(100, 180))) == [Hang("r0", 0, 100 * S, 179 * S)]
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,23 @@ def test_a_step_counts_if_any_front_end_reports_it() -> None:
 
 def test_a_hang_of_one_engine_is_reported_while_another_takes_steps() -> None:
     other = [{"at_unix_ns": at * S, "last_step_age_s": 0.1, "engine": 1} for at in range(100, 180)]
-    assert hangs(samples(*ages(100, 180), *other)) == [Hang("r0", 100 * S, 179 * S)]
+    assert hangs(samples(*ages(100, 180), *other)) == [Hang("r0", 0, 100 * S, 179 * S)]
+
+
+def test_requests_of_the_engine_that_takes_steps_are_unchanged() -> None:
+    other = [{"at_unix_ns": at * S, "last_step_age_s": 0.1, "engine": 1} for at in range(100, 180)]
+    given = requests(["abort", "abort"])
+    numbered = replace(given, numbers={**given.numbers, "engine": np.array([0.0, 1.0])})
+    found = with_unfinished(numbered, samples(*ages(100, 180), *other))
+    assert found.label("outcome").is_value(UNFINISHED).tolist() == [True, False]
 
 
 def test_hangs_of_two_replicas_are_reported_separately() -> None:
     found = hangs(samples(*ages(0, 70), *ages(200, 300), *ages(200, 300, replica="r1", process=7)))
     assert found == [
-        Hang("r0", 0, 69 * S),
-        Hang("r0", 200 * S, 299 * S),
-        Hang("r1", 200 * S, 299 * S),
+        Hang("r0", 0, 0, 69 * S),
+        Hang("r0", 0, 200 * S, 299 * S),
+        Hang("r1", 0, 200 * S, 299 * S),
     ]
 
 

@@ -105,3 +105,35 @@ def test_delays_by_tenant_sum_to_the_rows_value() -> None:
     assert (unknown.tenant, unknown.requests) == (None, 1)
     assert (unknown.prefill_s, unknown.decode_s) == pytest.approx((0.1, 0.225))
     assert acme.cost_s + unknown.cost_s == pytest.approx(0.7 + 0.3)
+
+
+HELD: Mapping[str, list[float]] = {
+    **PARTS,
+    "queue_seats_s": [0.1],
+    "queue_kv_s": [0.0],
+    "queue_budget_s": [0.0],
+    "queue_held_s": [0.3],
+    "queue_step_s": [0.0],
+}
+
+
+def test_the_reasons_of_a_held_request_are_parts_and_still_sum() -> None:
+    reasons = {"kv_load_s": [0.0], "grammar_s": [0.05], "adapter_wait_s": [0.2]}
+    found = account(requests({**HELD, **reasons}), 0).parts_s
+    assert found["queue_grammar"] == pytest.approx(0.05)
+    assert found["queue_adapter"] == pytest.approx(0.2)
+    assert found["queue_held"] == pytest.approx(0.05)
+    assert "queue_kv_load" not in found
+    assert sum(found.values()) == pytest.approx(2.01)
+
+
+def test_without_reasons_the_held_time_is_one_part() -> None:
+    found = account(requests({**HELD, "grammar_s": [UNKNOWN]}), 0).parts_s
+    assert found["queue_held"] == pytest.approx(0.3)
+    assert sum(found.values()) == pytest.approx(2.01)
+
+
+def test_reasons_that_exceed_the_held_time_are_cut() -> None:
+    found = account(requests({**HELD, "kv_load_s": [0.2], "grammar_s": [0.2]}), 0).parts_s
+    assert found["queue_grammar"] == pytest.approx(0.1)
+    assert sum(found.values()) == pytest.approx(2.01)

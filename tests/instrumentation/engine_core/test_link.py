@@ -38,7 +38,7 @@ from tailspan_vllm.engine_state.hardware import Machine
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.export.account_join import AccountJoin
 from tailspan_vllm.names import LONGEST_STEP, RUNNING, STEPS
-from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.text_limits import bounded_id
 from tailspan_vllm.start_up.instants import EngineInstants, WorkerStart
@@ -52,11 +52,13 @@ ACCOUNT = Account(
     prefill=Parts(1.0, 2.0, 3.0, 4.0, 5.0),
     decode=Parts(6.0, 7.0, 8.0, 9.0, 10.0),
     itl_max_s=1.5,
-    waited=Waited(99.125, QueueParts(0.5, 0.0, 0.25, 0.0, 0.125)),
+    waited=Waited(99.125, QueueParts(0.5, 0.0, 0.25, 4.0, 0.125), HeldParts(0.5, 2.0, 1.0)),
     others_prefill_tokens_max=512,
     external_cached_tokens=64,
     bill=Bill(2.5, 0.125),
     block_hashes=BlockHashes(16, b"rootone.two."),
+    kv_load=KvLoad(1_000_000, "disk"),
+    encoder_s=0.75,
 )
 """An account with all fields, so that the tests detect a field that the link loses."""
 

@@ -456,7 +456,7 @@ def test_a_failed_step_drops_the_accounts_of_its_requests(
         server.add(name, 10)
     server.step()
     with monkeypatch.context() as patched:
-        patched.setattr(server.observer.ledger, "end_step", lambda *_: 1 / 0)
+        patched.setattr(server.observer.ledger, "end_step", lambda *_, **__: 1 / 0)
         with suppress(ZeroDivisionError):
             for _ in range(12):
                 server.step()

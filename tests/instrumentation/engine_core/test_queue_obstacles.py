@@ -1,9 +1,11 @@
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tailspan_vllm import guard
 from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
-from tailspan_vllm.engine_core.queue_waits import Obstacle
+from tailspan_vllm.engine_core.queue_waits import Hold, Obstacle
 
 
 class Waiting(list[Any]):
@@ -11,8 +13,19 @@ class Waiting(list[Any]):
         return self[0]
 
 
-def request(name: str, tokens: int = 100, status: str = "WAITING") -> Any:
-    return SimpleNamespace(request_id=name, num_tokens=tokens, status=SimpleNamespace(name=status))
+LOADING = "WAITING_FOR_REMOTE_KVS"
+
+
+def request(
+    name: str, tokens: int = 100, status: str = "WAITING", lora: int | None = None, **more: Any
+) -> Any:
+    return SimpleNamespace(
+        request_id=name,
+        num_tokens=tokens,
+        status=SimpleNamespace(name=status),
+        lora_request=None if lora is None else SimpleNamespace(lora_int_id=lora),
+        **more,
+    )
 
 
 def scheduler(*waiting: Any, running: int = 1, free_blocks: int = 1000, **more: Any) -> Any:
@@ -29,6 +42,7 @@ def scheduler(*waiting: Any, running: int = 1, free_blocks: int = 1000, **more: 
         "scheduler_config": SimpleNamespace(enable_chunked_prefill=True),
         "vllm_config": SimpleNamespace(cache_config=SimpleNamespace(block_size=16)),
         "kv_cache_manager": cache,
+        "finished_recving_kv_req_ids": set(),
     }
     return SimpleNamespace(**{**given, **more})
 
@@ -69,17 +83,19 @@ def test_a_step_that_had_to_preempt_lacked_blocks() -> None:
 
 def test_held_requests_are_found_in_every_version() -> None:
     """vLLM stores held requests in a queue since 0.18 and in a set since 0.31."""
-    held, free = request("held"), request("free")
+    held, free = request("held", status=LOADING), request("free")
     newer = scheduler(held, free, running=4, deferred_waiting={"held": held}.values())
     older = scheduler(free, running=4, skipped_waiting=[held])
     for seen in (newer, older):
-        assert QueueObstacles(seen).held() == {"held"}
+        assert QueueObstacles(seen).held() == {"held": Hold.KV_LOAD}
         assert obstacle(seen) is Obstacle.SEATS
-    assert QueueObstacles(scheduler(held)).held() == set()
+    before = QueueObstacles(scheduler(held))
+    assert before.held() == {}
+    assert not before.knows_holds
 
 
 def test_if_all_requests_are_held_there_is_no_other_obstacle() -> None:
-    held = request("held")
+    held = request("held", status=LOADING)
     newer = scheduler(held, running=4, deferred_waiting={"held": held}.values())
     older = scheduler(running=4, skipped_waiting=[held])
     assert obstacle(newer) is obstacle(older) is None
@@ -90,6 +106,65 @@ def test_if_all_requests_are_held_there_is_no_other_obstacle() -> None:
 
 
 def test_the_first_eligible_request_is_measured() -> None:
-    held, large = request("held", 10), request("large", 2000)
+    held, large = request("held", 10, LOADING), request("large", 2000)
     seen = scheduler(held, large, free_blocks=50, deferred_waiting={"held": held}.values())
     assert obstacle(seen) is Obstacle.KV
+
+
+def holds(*waiting: Any, **more: Any) -> dict[str, Hold]:
+    return dict(QueueObstacles(scheduler(deferred_waiting=waiting, **more)).held())
+
+
+@pytest.mark.parametrize("status", ["WAITING_FOR_FSM", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR"])
+def test_a_request_waits_for_its_grammar_until_it_is_compiled(status: str) -> None:
+    compiling: Future[None] = Future()
+    waiting = request(
+        "r", status=status, structured_output_request=SimpleNamespace(_grammar=compiling)
+    )
+    assert holds(waiting) == {"r": Hold.GRAMMAR}
+    compiling.set_result(None)
+    assert holds(waiting) == {}
+
+
+def test_a_request_loads_its_cache_until_the_connector_has_finished() -> None:
+    loading = request("r", status=LOADING)
+    assert holds(loading) == {"r": Hold.KV_LOAD}
+    assert holds(loading, finished_recving_kv_req_ids={"r"}) == {}
+
+
+def test_a_skipped_request_that_became_ready_waits_for_the_batch() -> None:
+    """From 0.18 to 0.30, it stays in its own queue until it joins the batch."""
+    ready = request("ready", status=LOADING)
+    seen = scheduler(
+        running=4, skipped_waiting=Waiting([ready]), finished_recving_kv_req_ids={"ready"}
+    )
+    assert obstacle(seen) is Obstacle.SEATS
+
+
+def test_a_request_waits_for_its_adapter_while_others_use_all_slots() -> None:
+    config = SimpleNamespace(max_loras=1)
+    ada, bob, plain = request("ada", lora=1), request("bob", lora=2), request("plain")
+    seen = scheduler(deferred_waiting=[ada, bob, plain], lora_config=config)
+    seen.running = [request("running", lora=1)]
+    watch = QueueObstacles(seen)
+    assert watch.held() == {"bob": Hold.ADAPTER}
+    seen.running = []
+    assert watch.held() == {"bob": Hold.ADAPTER}  # the batch is read again only if it has changed
+    watch.batch_changed()
+    assert watch.held() == {}
+
+
+def test_a_request_may_be_held_for_another_reason() -> None:
+    """A connector looks up a request's cache, and a session waits for its next input."""
+    looked_up, session = request("r"), request("s", status="WAITING_FOR_STREAMING_REQ")
+    assert holds(looked_up, session) == {"s": Hold.OTHER}
+    assert holds(looked_up, session, connector=object()) == dict.fromkeys("rs", Hold.OTHER)
+
+
+def test_reasons_that_cannot_be_read_leave_the_held_time_known() -> None:
+    before = guard.failures["held"]
+    watch = QueueObstacles(scheduler(deferred_waiting=[SimpleNamespace(request_id="r")]))
+    assert watch.held() == {"r": Hold.OTHER}
+    assert not watch.knows_holds
+    assert watch.held() == {"r": Hold.OTHER}
+    assert guard.failures["held"] == before + 1

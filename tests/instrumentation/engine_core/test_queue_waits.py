@@ -3,10 +3,10 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tailspan_vllm.engine_core.queue_waits import Obstacle, Queue, Waited
-from tailspan_vllm.request.parts import QueueParts
+from tailspan_vllm.engine_core.queue_waits import Hold, Obstacle, Queue, Waited
+from tailspan_vllm.request.parts import HeldParts, QueueParts
 
-NOBODY: frozenset[str] = frozenset()
+NOBODY: dict[str, Hold] = {}
 
 
 def test_a_request_that_is_let_in_at_once_waited_for_the_step() -> None:
@@ -34,10 +34,12 @@ def test_a_held_request_does_not_wait_for_a_slot() -> None:
     queue.joined("held", 10.0)
     queue.joined("other", 10.0)
     queue.decided(10.0, Obstacle.SEATS, NOBODY)
-    queue.decided(11.0, Obstacle.SEATS, frozenset({"held"}))
+    queue.decided(11.0, Obstacle.SEATS, {"held": Hold.GRAMMAR})
     queue.decided(14.0, Obstacle.SEATS, NOBODY)
     queue.decided(16.0, None, NOBODY)
-    assert queue.admitted("held", 16.0) == Waited(10.0, QueueParts(3.0, 0.0, 0.0, 3.0, 0.0))
+    assert queue.admitted("held", 16.0) == Waited(
+        10.0, QueueParts(3.0, 0.0, 0.0, 3.0, 0.0), HeldParts(0.0, 3.0, 0.0)
+    )
     assert queue.admitted("other", 16.0) == Waited(10.0, QueueParts(6.0, 0.0, 0.0, 0.0, 0.0))
 
 
@@ -45,9 +47,11 @@ def test_an_aborted_request_waited_until_its_abort() -> None:
     queue = Queue()
     for name in ("gone", "held", "stays"):
         queue.joined(name, 9.5)
-    queue.decided(10.0, Obstacle.KV, frozenset({"held"}))
+    queue.decided(10.0, Obstacle.KV, {"held": Hold.GRAMMAR})
     assert queue.left("gone", 10.25) == Waited(9.5, QueueParts(0.0, 0.25, 0.0, 0.0, 0.5))
-    assert queue.left("held", 10.5) == Waited(9.5, QueueParts(0.0, 0.0, 0.0, 0.5, 0.5))
+    assert queue.left("held", 10.5) == Waited(
+        9.5, QueueParts(0.0, 0.0, 0.0, 0.5, 0.5), HeldParts(0.0, 0.5, 0.0)
+    )
     queue.joined("late", 10.5)
     assert queue.left("late", 10.75) == Waited(10.5, QueueParts(0.0, 0.0, 0.0, 0.0, 0.25))
     queue.decided(11.0, None, NOBODY)
@@ -66,6 +70,30 @@ def test_an_unseen_request_has_no_parts() -> None:
     assert not len(queue)
 
 
+def test_the_reasons_of_a_held_request_follow_one_another() -> None:
+    """A request may wait for its grammar, then for its adapter, and load its cache last."""
+    queue = Queue()
+    queue.joined("r", 9.5)
+    assert queue.decided(10.0, Obstacle.SEATS, {"r": Hold.GRAMMAR}) == {"r": Hold.GRAMMAR}
+    assert queue.decided(12.0, Obstacle.SEATS, {"r": Hold.GRAMMAR}) == {}
+    assert queue.decided(13.0, None, {"r": Hold.ADAPTER}) == {"r": Hold.ADAPTER}
+    queue.decided(14.0, None, {"r": Hold.OTHER})
+    queue.decided(14.5, Obstacle.BUDGET, NOBODY)
+    queue.decided(15.5, None, {"r": Hold.KV_LOAD})
+    queue.decided(17.0, None, NOBODY)
+    over = queue.admitted("r", 17.0)
+    assert over == Waited(9.5, QueueParts(0.0, 0.0, 1.0, 6.0, 0.5), HeldParts(1.5, 3.0, 1.0))
+
+
+def test_without_reasons_the_held_time_is_not_divided() -> None:
+    queue = Queue()
+    queue.knows_holds = False
+    queue.joined("r", 10.0)
+    queue.decided(10.0, None, {"r": Hold.OTHER})
+    queue.decided(12.0, None, NOBODY)
+    assert queue.admitted("r", 12.0) == Waited(10.0, QueueParts(0.0, 0.0, 0.0, 2.0, 0.0), None)
+
+
 @dataclass(frozen=True)
 class Decision:
     """A decision of the scheduler; `after` is the time since the previous decision."""
@@ -76,6 +104,7 @@ class Decision:
     admitted: int
     obstacle: Obstacle | None
     held: int
+    hold: Hold
 
 
 DECISIONS = st.lists(
@@ -87,6 +116,7 @@ DECISIONS = st.lists(
         admitted=st.integers(0, 2),
         obstacle=st.sampled_from([None, *Obstacle]),
         held=st.integers(0, 3),
+        hold=st.sampled_from(Hold),
     ),
     max_size=30,
 )
@@ -96,7 +126,8 @@ DECISIONS = st.lists(
 def test_sums_agree_with_going_through_the_decisions(decisions: list[Decision]) -> None:
     queue, now = Queue(), 0.0
     waits: dict[str, list[float]] = {}  # seconds of each waiting request, by obstacle
-    in_force: tuple[Obstacle | None, frozenset[str]] = (None, NOBODY)
+    in_force: tuple[Obstacle | None, dict[str, Hold]] = (None, NOBODY)
+    holds: dict[str, list[float]] = {}  # seconds of each waiting request, by reason
     came: dict[str, float] = {}
     for number, each in enumerate(decisions):
         before, now = now, now + each.after
@@ -106,16 +137,21 @@ def test_sums_agree_with_going_through_the_decisions(decisions: list[Decision]) 
         gave_up = list(waits)[-each.leaving :] if each.leaving else []
         for name, parts in waits.items():
             place = Obstacle.HELD if name in held else 4 if obstacle is None else obstacle
-            parts[place] += (now - before) / (2 if name in gave_up else 1)
+            passed_s = (now - before) / (2 if name in gave_up else 1)
+            parts[place] += passed_s
+            if name in held:
+                holds[name][held[name]] += passed_s
         for name in gave_up:
             over = queue.left(name, (before + now) / 2)
             assert over is not None
             assert over.parts == pytest.approx(tuple(waits.pop(name)))
+            assert over.held == pytest.approx(tuple(holds.pop(name)[:3]))
         for place in range(each.coming):
             waits[f"{number}.{place}"] = [0.0, 0.0, 0.0, 0.0, 0.5]
             came[f"{number}.{place}"] = now - 0.5
+            holds[f"{number}.{place}"] = [0.0] * len(Hold)
         let_in = list(waits)[: each.admitted]
-        held = frozenset(list(waits)[each.admitted :][: each.held])
+        held = dict.fromkeys(list(waits)[each.admitted :][: each.held], each.hold)
         queue.decided(now, each.obstacle, held)
         in_force = (each.obstacle, held)
         for name in let_in:
@@ -123,4 +159,6 @@ def test_sums_agree_with_going_through_the_decisions(decisions: list[Decision]) 
             assert over is not None
             assert over.queued == came[name]
             assert over.parts == pytest.approx(tuple(waits.pop(name)))
+            assert over.held == pytest.approx(tuple(holds.pop(name)[:3]))
+            assert sum(over.held or ()) <= over.parts.held + 1e-9
             assert sum(over.parts) == pytest.approx(now - came[name])

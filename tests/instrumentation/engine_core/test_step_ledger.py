@@ -87,6 +87,70 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request() -> None:
     assert account.decode.stall == pytest.approx(1.0, rel=1e-6)
 
 
+def encoding(ledger: Ledger, encoder_s: float) -> None:
+    """Run a step that prefills two requests of 1,000 tokens, and encodes images, then decode."""
+    work = Work(2000, 1e6, 0, 0)
+    ended = 100.0 + ledger.model.predict(work) + encoder_s
+    ledger.end_step(work, 100.0, ended, 2, encodes=True)
+    for _ in range(20):
+        begun, ended = ended, ended + ledger.model.predict(decode_step(others=1))
+        ledger.end_step(decode_step(others=1), begun, ended, 2)
+
+
+def test_the_encoders_time_is_own_work_of_the_requests_with_images() -> None:
+    """Three quarters of the encoded tokens are ours, a quarter is another request's."""
+    ledger = Ledger(KnownModel())
+    encoding(ledger, 0.8)
+    track = tracked(1000, 20)
+    track.has_encoder = True
+    track.chunks = [Chunk(0, 1000, 5e5, 0.75)]
+    account = ledger.settle(track)
+    assert account is not None
+    assert account.prefill is not None
+    assert account.encoder_s == pytest.approx(0.6)
+    assert account.prefill.own == pytest.approx(0.6 + 0.005 + 0.01)
+    assert account.prefill.others_prefill == pytest.approx(0.2 + 0.01)
+    assert account.prefill.stall == 0.0
+    assert sum(account.prefill) == pytest.approx(0.825)
+
+
+def test_the_encoder_delays_requests_without_images() -> None:
+    ledger = Ledger(KnownModel())
+    works = [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(5))]
+    run(ledger, works)
+    begun = 100.0 + sum(map(ledger.model.predict, works))
+    work = decode_step(prefill=1000)
+    ledger.end_step(work, begun, begun + ledger.model.predict(work) + 0.8, 2, encodes=True)
+    track = tracked(1000, 6)
+    track.has_encoder = True
+    account = ledger.settle(track)
+    assert account is not None
+    assert account.decode is not None
+    assert account.encoder_s == 0.0
+    assert account.decode.others_prefill == pytest.approx(0.8 + 0.01, rel=1e-4)
+    assert account.decode.stall == 0.0
+
+
+def test_a_model_without_an_encoder_has_no_encoder_time() -> None:
+    ledger = Ledger(KnownModel())
+    run(ledger, [Work(1000, 5e5, 0, 0), decode_step()])
+    account = ledger.settle(tracked(1000, 1))
+    assert account is not None
+    assert account.encoder_s is None
+
+
+def test_the_step_model_does_not_learn_from_the_encoder() -> None:
+    ledger = Ledger()
+    now = 100.0
+    for number in range(400):
+        encodes = number % 4 == 0
+        work = Work(200 + number % 7 * 100, 0.0, 1000.0, 1)
+        length_s = 0.005 + 1e-5 * work.prefill_tokens + (0.5 if encodes else 0.0)
+        ledger.end_step(work, now, now + length_s, 2, encodes=encodes)
+        now += length_s
+    assert ledger.model.predict(Work(500, 0.0, 1000.0, 1)) == pytest.approx(0.01, rel=0.02)
+
+
 def test_preemption_is_from_eviction_to_having_caught_up() -> None:
     ledger = Ledger(KnownModel())
     run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))])

@@ -25,7 +25,14 @@ def iteration(tokens: int, **more: Any) -> SimpleNamespace:
 
 def test_sums_add_up_and_gauges_are_the_last() -> None:
     state = EngineState(0, 0)
-    add_steps(state, [(scheduler(1), iteration(3)), (scheduler(7), None), (None, iteration(4))])
+    add_steps(
+        state,
+        [
+            (scheduler(1), iteration(3), None),
+            (scheduler(7), None, None),
+            (None, iteration(4), None),
+        ],
+    )
     assert state.totals == {
         names.DECODE_TOKENS: 7,
         names.PREFILL_TOKENS: 100,
@@ -53,7 +60,7 @@ def test_newer_statistics_are_read() -> None:
         ),
     )
     computed = SimpleNamespace(computed=20, local_cache_hit=5, external_kv_transfer=3)
-    add_steps(state, [(newer, iteration(1, prompt_token_stats=computed))] * 2)
+    add_steps(state, [(newer, iteration(1, prompt_token_stats=computed), None)] * 2)
     assert state.gauges[names.WAITING] == 5
     assert state.gauges[names.DEFERRED] == 3
     assert state.gauges[names.RUNNING_LORAS] == 2
@@ -79,6 +86,27 @@ def test_a_state_that_ended_is_reported_as_zero() -> None:
         1, running_lora_adapters={"a": 1}, num_kv_fetch_reqs_by_stage={"in_progress": 1}
     )
     over = scheduler(0, running_lora_adapters={}, num_kv_fetch_reqs_by_stage={})
-    add_steps(state, [(fetching, None)])
-    add_steps(state, [(over, None)])
+    add_steps(state, [(fetching, None, None)])
+    add_steps(state, [(over, None, None)])
     assert (state.gauges[names.RUNNING_LORAS], state.gauges[names.FETCHING_KV]) == (0, 0)
+
+
+def test_hits_by_tier_and_the_multimodal_cache_are_read() -> None:
+    state = EngineState(0, 0)
+    by_tier = {"host": 3, "external_unspecified": 2}
+    external = SimpleNamespace(queries=8, hits=5, hits_by_source=by_tier)
+    images = SimpleNamespace(queries=4, hits=1)
+    step = (scheduler(1, connector_prefix_cache_stats=external), None, images)
+    add_steps(state, [step, (None, None, images)])
+    assert state.totals[names.EXTERNAL_CACHE_HITS] == 5
+    hits = (names.HOST_CACHE_HITS, names.P2P_CACHE_HITS, names.DISK_CACHE_HITS)
+    assert [state.totals[name] for name in hits] == [3, 0, 0]
+    assert (state.totals[names.MM_CACHE_QUERIES], state.totals[names.MM_CACHE_HITS]) == (8, 2)
+
+
+def test_totals_that_this_vllm_does_not_report_stay_absent() -> None:
+    state = EngineState(0, 0)
+    before = scheduler(1, connector_prefix_cache_stats=SimpleNamespace(queries=8, hits=5))
+    add_steps(state, [(before, None, None)])
+    assert names.HOST_CACHE_HITS not in state.totals
+    assert names.MM_CACHE_QUERIES not in state.totals

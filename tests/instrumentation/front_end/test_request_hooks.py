@@ -3,7 +3,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tailspan_vllm import guard
+from tailspan_vllm import guard, names
+from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.export.sender import Sender
 from tailspan_vllm.front_end import capture as capture_module
 from tailspan_vllm.front_end import request_hooks
@@ -20,9 +21,12 @@ OURS = [
     each
     for owner in (Capture, Sender, request_hooks, capture_module)
     for each in fake.functions_of(owner)
-    if each[1] not in ("install", "install_on", "process_capture")
+    if each[1] not in ("install", "install_on", "process_capture", "_balancing_client")
 ]
-WRAPS = ("_add_request", "_finish", "_finished", "_abort_requests", "_events", "_refused")
+WRAPS = (
+    *("_add_request", "_finish", "_finished", "_abort_requests", "_events", "_refused"),
+    "_routed",
+)
 
 
 def an_event(kind: str) -> Any:
@@ -40,8 +44,10 @@ class Server:
         processor = processor or fake.output_processor_class(self.calls)
         stats = fake.iteration_stats_class(self.calls)
         manager = fake.stat_logger_manager_class(self.calls)
-        self.missing = install_on(self.capture, processor, stats, manager)
+        client = fake.balancing_client_class(self.calls)
+        self.missing = install_on(self.capture, processor, stats, manager, client)
         self.processor, self.stats, self.manager = processor(), stats(), manager()
+        self.client = client()
 
     @property
     def records(self) -> list[RequestRecord]:
@@ -54,6 +60,9 @@ class Server:
         self.calls.check(
             self.processor, "add_request", object(), request, "prompt", parent_req=None
         )
+        if hasattr(request, "request_id"):
+            identity = (1).to_bytes(2, "little")
+            self.calls.check(self.client, "get_core_engine_for_request", identity, request)
         return next(reversed(self.processor.request_states.values()))
 
     def serve(self, changed: Any = None) -> Exchange:
@@ -100,6 +109,26 @@ def test_a_call_without_faults_counts_no_failure() -> None:
     assert [len(record.preempted_at) for record in server.records] == [1, 0, 0]
     assert failures() == before
     assert not getattr(server.processor, OPEN)
+
+
+def test_a_record_has_the_engine_that_was_chosen_and_its_load() -> None:
+    server = Server()
+    for number in (0, 1):
+        state = EngineState(number, 0)
+        state.gauges = {names.WAITING: 10 * number, names.RUNNING: number}
+        server.capture.engines[number] = state
+    server.serve()
+    records = server.records
+    assert [record.engine for record in records] == [1, 1, 1]
+    assert {(each.waiting_at_arrival, each.running_at_arrival) for each in records} == {(10, 1)}
+
+
+def test_the_choice_for_another_request_changes_nothing() -> None:
+    server = Server()
+    flight = server.capture.flight_began(None, "one")
+    server.capture.flight_routed("two", 1)
+    server.capture.flight_routed("one", 1)  # not directly after the request
+    assert flight.engine is None
 
 
 @pytest.mark.parametrize(("owner", "name"), OURS, ids=lambda each: getattr(each, "__name__", each))

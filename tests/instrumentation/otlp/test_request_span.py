@@ -1,3 +1,4 @@
+import pytest
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -8,6 +9,7 @@ from tailspan_vllm.export.span_queue import SPAN_BYTES
 from tailspan_vllm.otlp.encoder import encode, encode_span
 from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import PREEMPTIONS_KEPT
 from tailspan_vllm.request.text_limits import TEXT_LIMIT
@@ -47,6 +49,30 @@ def test_ttft_is_from_received_to_the_first_byte() -> None:
     assert attributes[names.TTFT] == 100.41 - 100.0
     unseen = span_of(a_record(basis="engine", first_byte=None), RESOURCE).attributes or {}
     assert unseen[names.TTFT] == 100.4 - 100.0
+
+
+def test_the_parts_of_a_part_are_scaled_with_it() -> None:
+    """The engine measured half of the queue and twice the prefill that the front end reports."""
+    record = a_record(
+        queue_parts=QueueParts(0.01, 0.0, 0.0, 0.04, 0.0),
+        held_parts=HeldParts(0.01, 0.02, 0.0),
+        prefill_parts=Parts(0.3, 0.1, 0.0, 0.0, 0.0),
+        encoder_s=0.2,
+    )
+    attributes = span_of(record, RESOURCE).attributes or {}
+    queue = [attributes[name] for name in names.QUEUE_PARTS]
+    assert queue == pytest.approx([0.02, 0.0, 0.0, 0.08, 0.0])
+    held = [attributes[name] for name in names.HELD_PARTS]
+    assert held == pytest.approx([0.02, 0.04, 0.0])
+    assert attributes[names.PREFILL_PARTS[0]] == pytest.approx(0.15)
+    assert attributes[names.ENCODER] == pytest.approx(0.1)
+
+
+def test_unknown_reasons_and_loads_are_absent() -> None:
+    attributes = span_of(a_record(kv_load=KvLoad(None, "disk")), RESOURCE).attributes or {}
+    assert attributes[names.EXTERNAL_CACHE_TIER] == "disk"
+    absent = (names.EXTERNAL_CACHED_BYTES, names.ENCODER, *names.HELD_PARTS)
+    assert not set(absent) & set(attributes)
 
 
 def test_a_response_that_did_not_begin_has_no_ttft() -> None:
@@ -125,3 +151,25 @@ def test_a_span_at_every_limit_fits_in_the_queue() -> None:
         resumed_at=instants,
     )
     assert len(encode_span(span_of(record, RESOURCE))) <= SPAN_BYTES
+
+
+def test_a_request_of_the_engine_core_has_no_phases_of_the_front_end() -> None:
+    """The time before the queue and the delivery are unknown, not zero."""
+    record = RequestRecord(
+        received=10.0,
+        delivered=14.0,
+        wall_offset_ns=0,
+        outcome="length",
+        basis="engine",
+        queued=10.0,
+        scheduled=11.0,
+        first_token=12.0,
+        last_token=14.0,
+    )
+    attributes = span_of(record, Resource({})).attributes
+    assert attributes is not None
+    found = {name: attributes.get(name) for name in (names.FRONTEND, names.DELIVERY)}
+    assert found == {names.FRONTEND: None, names.DELIVERY: None}
+    phases = (names.QUEUE, names.PREFILL, names.DECODE)
+    assert [attributes[name] for name in phases] == [1.0, 1.0, 2.0]
+    assert attributes[names.TTFT] == 2.0

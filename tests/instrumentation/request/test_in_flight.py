@@ -32,8 +32,9 @@ class Process:
         self.states = [EngineState(number, 0) for number in range(engines)]
         self.last_step = LastStep()
 
-    def begin(self) -> Flight:
+    def begin(self, engine: int | None = None) -> Flight:
         flight = Flight(None, None, None)
+        flight.engine = engine
         self.in_flight.add(flight)
         return flight
 
@@ -43,7 +44,12 @@ class Process:
         Args:
             stepping: the engine that takes a step in each second; None for no engine.
         """
-        told: dict[str, Any] = {}
+        return self.look_at_all(seconds, stepping)[0]
+
+    def look_at_all(
+        self, seconds: int = 1, stepping: int | None = None
+    ) -> dict[int, dict[str, Any]]:
+        told: dict[int, dict[str, Any]] = {}
         for _ in range(seconds):
             self.clock.now += 1
             if stepping is not None:
@@ -99,8 +105,52 @@ def test_any_source_reports_a_step(process: Process, total: str | None) -> None:
     assert process.look(1)[names.LAST_STEP_AGE] == 0
 
 
+def test_a_hang_of_one_engine_shows_while_another_takes_steps(clock: Clock) -> None:
+    process = Process(clock, engines=2)
+    process.look_at_all()
+    process.begin(engine=0)
+    process.begin(engine=1)
+    told = process.look_at_all(100, stepping=1)
+    assert told[0][names.LAST_STEP_AGE] == 100
+    assert told[1][names.LAST_STEP_AGE] == 0
+    assert told[0][names.IN_FLIGHT] == told[1][names.IN_FLIGHT] == 2
+
+
+def test_an_engine_without_requests_has_no_age_of_a_step(clock: Clock) -> None:
+    process = Process(clock, engines=2)
+    process.begin(engine=1)
+    told = process.look_at_all(100, stepping=1)
+    assert names.LAST_STEP_AGE not in told[0]
+    assert told[1][names.LAST_STEP_AGE] == 0
+    process.begin(engine=0)
+    assert process.look_at_all(3, stepping=1)[0][names.LAST_STEP_AGE] == 3
+
+
+def test_clients_that_give_up_one_after_another_do_not_hide_a_hang(clock: Clock) -> None:
+    process = Process(clock, engines=2)
+    process.look_at_all()
+    process.begin(engine=1)
+    before = process.begin(engine=0)
+    for _ in range(10):
+        process.look_at_all(5, stepping=1)
+        after = process.begin(engine=0)
+        process.look_at_all(5, stepping=1)
+        process.in_flight.remove(before)
+        before = after
+    assert process.look_at_all(1, stepping=1)[0][names.LAST_STEP_AGE] == 101
+
+
+def test_a_request_whose_engine_is_not_chosen_yet_hides_no_hang(clock: Clock) -> None:
+    process = Process(clock, engines=2)
+    process.look_at_all()
+    process.begin(engine=0)
+    process.look_at_all(70, stepping=1)
+    process.begin()
+    assert process.look_at_all(1, stepping=1)[0][names.LAST_STEP_AGE] == 71
+
+
 def test_an_idle_engine_beside_a_busy_one_does_not_hang(clock: Clock) -> None:
-    """A front end cannot observe which engine has which request."""
+    """The front end does not know which engine has which request."""
     process = Process(clock, engines=2)
     process.begin()
     assert process.look(100, stepping=1)[names.LAST_STEP_AGE] == 0

@@ -51,6 +51,18 @@ def test_a_silent_process_does_not_hang(engine: Engine, write: Write, sample_row
     assert progress(engine, START_NS - 1).replicas == 0
 
 
+def test_the_engines_that_hang_are_named(engine: Engine, write: Write, sample_row: Samples) -> None:
+    write(
+        sample_row(engine=0, **unfinished(99, 0.5)),
+        sample_row(engine=1, **unfinished(99, 95.0)),
+        sample_row(engine=2, **unfinished(99, None)),  # without requests
+    )
+    (hung,) = progress(engine, NOW_NS).hung
+    assert hung.engines == (1,)
+    assert hung.stands == "its engine 1 has taken no step"
+    assert hung._replace(engines=(0, 1)).stands == "its engines 0, 1 have taken no step"
+
+
 def test_front_ends_add_up(engine: Engine, write: Write, sample_row: Samples) -> None:
     """A front end reports all its requests with each engine."""
     write(

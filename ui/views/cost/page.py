@@ -15,6 +15,7 @@ from cost.errors import PriceError
 from cost.groups import merged
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
+from roofline.peakfile import peaks_in_force
 from store.queries import newest_unix_ns
 from ui.frame import navigation, no_data, selection
 from ui.frame.context import CannotShow, Context
@@ -32,6 +33,11 @@ BILL_HELP: Final = (
     "the bill.\n\n" + "\n".join(f"- **{name}**: {said}" for name, said in charts.MEANINGS.items())
 )
 TIME_HELP: Final = f"Cost of the engines per hour, by category. {selection.HELP}"
+SIDES_HELP: Final = (
+    "The cost of the time in steps, divided by the step model. MFU and MBU are the shares of the"
+    " GPUs’ peak FLOP/s and memory bandwidth that each side used during its time. Prefill is"
+    " usually limited by arithmetic, decode by memory."
+)
 PAYERS_HELP: Final = (
     "Each request is billed its share of its engine's steps, and the work repeated for it. Idle "
     "time is billed to no request. **Per hour**: the cost divided by the hours in which an engine "
@@ -67,7 +73,14 @@ def read(context: Context) -> Found:
     def found() -> Found:
         engine, objectives = context.engine, context.objectives.parsed
         return Found(
-            read_spending(engine, context.window, context.view.equals, prices, objectives),
+            read_spending(
+                engine,
+                context.window,
+                context.view.equals,
+                prices,
+                objectives,
+                peaks_in_force(os.environ),
+            ),
             caches.read(engine, context.window, context.view.equals, prices),
             newest_unix_ns(engine),
         )
@@ -101,6 +114,9 @@ def show(context: Context, seen: Found) -> None:
         figure = charts.bill_over_time(found.steps, found.window, zone)
         alt = "Cost of the engines per hour, by category"
         selection.time_chart(context, figure, "bill_over_time", alt)
+    if found.sides.sides:
+        with chapter("Prefill and decode", SIDES_HELP):
+            st.html(words.sides(found.sides, total))
     _payers(context, found)
     _managed(found, total)
     caches.show(seen.cached, view)

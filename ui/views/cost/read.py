@@ -11,12 +11,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from analysis.cost import managed_prices, sustained_rate
+from analysis.cost_sides import Sides, sides_of
 from analysis.filtered_accounts import cells_of, of_replica
 from cost.bill import Bill, bill
 from cost.bill_lines import Line, sum_lines
@@ -76,6 +77,8 @@ class Spending:
     break_even: BreakEven | None
     """The break-even rate, or None if a price is missing or a filter excludes requests."""
     energy: Energy | None
+    sides: Sides
+    """The bill's time in steps, divided between prefill and decode."""
     simulated: bool
     apportioned: bool
     engines_from_unix_ns: int
@@ -102,6 +105,7 @@ def read_spending(
     equals: Mapping[str, str],
     prices: PriceList,
     objectives: Sequence[Objective] = (),
+    peaks: Mapping[str, Any] | None = None,
 ) -> Spending:
     """Return the cost of a range.
 
@@ -112,6 +116,7 @@ def read_spending(
         prices: the current prices.
         objectives: the objectives that must be met at a request rate for the rate to count as
             sustainable.
+        peaks: peaks of devices that override the built-in table.
     """
     replica = equals.get("replica")
     read_ = of_replica(accounts(engine, window, DIMENSIONS), replica)
@@ -144,6 +149,7 @@ def read_spending(
         if all_in_view
         else None,
         energy=total_energy(energy(read_, prices, whole.uptime).values()),
+        sides=sides_of(whole, read_.starts, peaks),
         simulated=read_.simulated,
         apportioned=read_.apportioned,
         engines_from_unix_ns=read_.engines_from_unix_ns,

@@ -10,6 +10,7 @@ from datetime import tzinfo
 from typing import Final
 
 from analysis.cost import usd_per_hour
+from analysis.cost_sides import Sides
 from cost.bill import Bill, Unpriced
 from cost.bill_lines import Line
 from cost.energy import Energy
@@ -73,6 +74,32 @@ def _for_requests(total: Line) -> str:
         return "for requests that have not ended"
     each = wording.usd(total.requests_usd / total.requests * 1_000)
     return f"for {wording.counted(total.requests, 'request')} ({each} per 1,000)"
+
+
+def sides(found: Sides, total: Line) -> str:
+    """Return a table of prefill and decode: cost, time in steps, and utilisation."""
+    rows = []
+    for each in found.sides:
+        role = f" <small>{wording.for_html(each.role, 20)}</small>" if each.role else ""
+        used = "".join(
+            f"<td>{wording.UNKNOWN if ratio is None else wording.percent(ratio)}</td>"
+            for ratio in (each.mfu, each.mbu)
+        )
+        rows.append(
+            f"<tr><td>{each.name}{role}</td><td>{wording.usd(each.usd)}</td>"
+            f"<td>{_share(each.usd, total)}</td><td>{wording.span(each.busy_s)}</td>{used}</tr>"
+        )
+    if abs(found.undivided_usd) > NOTHING * total.bill_usd:
+        rows.append(
+            "<tr><td>not divided <small>no step model</small></td>"
+            f"<td>{wording.usd(found.undivided_usd)}</td>"
+            f"<td>{_share(found.undivided_usd, total)}</td><td></td><td></td><td></td></tr>"
+        )
+    return (
+        "<table class='told'><thead><tr><th>side</th><th>cost</th><th>share of the bill</th>"
+        "<th>time in steps</th><th>MFU</th><th>MBU</th></tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table>"
+    )
 
 
 def _of_these(found: Spending, total: Line, equals: dict[str, str]) -> str:

@@ -77,7 +77,7 @@ def _replicas(context: Context, found: Reading) -> None:
     fleet, view, zone = found.fleet, context.view, context.zone
     st.html(f"<p class='headline'>{words.sentence(fleet, found.incident)}</p>")
     for note in (
-        words.imbalance(fleet.imbalance, len(fleet.replicas)),
+        words.imbalance(fleet.imbalance, fleet.servers, "engine" if fleet.engines else "replica"),
         words.unheeded(found.unheeded),
         data_sources.thinned_samples(found.samples_every_s),
         words.thinned_requests(found.requests_one_in),

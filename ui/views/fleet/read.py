@@ -12,6 +12,8 @@ from sqlalchemy import Engine
 
 from analysis.starts import StartsQuestion, answer_starts
 from diagnosis.inputs.arrow import requests_of, samples_of
+from diagnosis.inputs.server_labels import with_server_labels
+from diagnosis.inputs.servers import Servers
 from roofline.peakfile import peaks_in_force
 from store.alerting.incidents import IncidentRow, read_overlapping
 from store.columns.downsampled import Downsampled, engine_samples, gpu_samples, requests
@@ -36,7 +38,7 @@ FIRST_OF: Final = 4
 """Number of starts in the range whose first requests are examined; each needs one query."""
 ENGINE_COLUMNS: Final = (*grid.ENGINE_COLUMNS, *roofline.ENGINE_COLUMNS)
 GPU_COLUMNS: Final = (*grid.GPU_COLUMNS, *roofline.GPU_COLUMNS)
-REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "ttft_s", "streamed")
+REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "engine", "ttft_s", "streamed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,9 @@ def _fleet(
         **grid.engine_grids(samples.table, names, np.zeros_like(at), 1),
         **grid.gpu_grids(gpus, names, np.zeros(gpus.num_rows, dtype=np.int64), 1),
     }
-    found = requests_of(asked)
+    found, servers = with_server_labels(
+        requests_of(asked), Servers(engines=samples_of(samples.table))
+    )
     labels = found.label("replica")
     # The first byte of a non-streamed response is also its last byte.
     ttft_s: FloatArray = np.where(found.number("streamed") == 0.0, np.nan, found.number("ttft_s"))
@@ -138,8 +142,9 @@ def _fleet(
         over_time,
         whole,
         traffic_of(labels, ttft_s),
-        imbalance_of(labels, ttft_s),
+        imbalance_of(found.server, ttft_s),
         _facts(window, names, samples.table, gpus, starts, configs),
+        servers.divided,
     )
 
 

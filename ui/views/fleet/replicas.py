@@ -4,7 +4,8 @@ A problem is a short text and the number that shows it. There is no score.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from diagnosis.explain import MIN_GROWTH_RATIO
 from diagnosis.explanation import RiskRatio
 from diagnosis.inputs.requests import BoolArray, FloatArray, Labels, Requests
+from diagnosis.inputs.servers import EngineName
 from diagnosis.latency.risk_ratios import risk_ratios
 from telemetry.quantiles import quantile, rank_interval
 from ui.kit import wording
@@ -58,14 +60,15 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """Replicas with requests that are slow more often than the requests of the other replicas."""
+    """Servers with requests that are slow more often than the requests of the other servers. A
+    server is a replica, or an engine of a replica with several engines."""
 
     hits: Sequence[RiskRatio]
     requests: int
     slow: int
     least_share: float
     most_share: float
-    """The busiest replica's share of all requests."""
+    """The busiest server's share of all requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,14 @@ class Fleet:
     replicas: Sequence[Replica]
     bins: Bins
     imbalance: Imbalance | None
+    engines: Mapping[str, EngineName] = field(default_factory=dict)
+    """The engines of replicas with several engines, by server."""
+
+    @property
+    def servers(self) -> int:
+        """The number of servers between which requests are balanced."""
+        divided = {name.replica for name in self.engines.values()}
+        return len({each.name for each in self.replicas} - divided) + len(self.engines)
 
     @property
     def with_problems(self) -> Sequence[Replica]:
@@ -124,6 +135,7 @@ def fleet(
     traffic: Mapping[str, Traffic],
     imbalance: Imbalance | None,
     facts: Mapping[str, Facts],
+    engines: Mapping[str, EngineName] = MappingProxyType({}),
 ) -> Fleet:
     """Combine the calculated measures, and find the problems.
 
@@ -135,8 +147,15 @@ def fleet(
         traffic: the requests of each replica.
         imbalance: the result of `imbalance_of`.
         facts: the facts about each replica.
+        engines: the engines of replicas with several engines, by server.
     """
-    slow = {hit.value: hit for hit in (imbalance.hits if imbalance else ())}
+    slow: dict[str, tuple[RiskRatio, str]] = {}
+    for hit in imbalance.hits if imbalance else ():
+        which = engines.get(hit.value)
+        if which is None:
+            slow[hit.value] = hit, ""
+        else:
+            slow.setdefault(which.replica, (hit, f"engine {which.engine} "))
     found = []
     for row, name in enumerate(names):
         mine = {measure: grid[row] for measure, grid in over_time.items()}
@@ -146,22 +165,23 @@ def fleet(
         problems = tuple(_problems(all_of_it, replica_facts, slow.get(name), lately))
         found.append(Replica(name, mine, all_of_it, traffic.get(name), replica_facts, problems))
     found.sort(key=lambda each: (-each.weight, -_p99(each), each.name))
-    return Fleet(found, bins, imbalance)
+    return Fleet(found, bins, imbalance, engines)
 
 
 def _problems(
     whole: Mapping[str, float | None],
     replica_facts: Facts,
-    hit: RiskRatio | None,
+    slow: tuple[RiskRatio, str] | None,
     waited_lately: float | None,
 ) -> Sequence[Problem]:
     found = []
     if replica_facts.silent_s is not None and replica_facts.silent_s > SILENT_S:
         found.append(Problem("silent", f"no sample for {wording.span(replica_facts.silent_s)}", 5))
-    if hit is not None:
+    if slow is not None:
+        hit, which = slow
         found.append(
             Problem(
-                f"slow {hit.risk_ratio:.1f}×",
+                f"{which}slow {hit.risk_ratio:.1f}×",
                 f"its requests are among the slowest {wording.percent(SLOW_SHARE)} by TTFT "
                 f"{hit.risk_ratio:.1f} [{hit.low:.1f} to {hit.high:.1f}] times as often as the "
                 "others’",
@@ -233,12 +253,12 @@ def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
 
 
 def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
-    """Return the replicas that are slow more often than the other replicas.
+    """Return the servers that are slow more often than the other servers.
 
-    Returns None for a single replica, and below the minimum sample size.
+    Returns None for a single server, and below the minimum sample size.
 
     Args:
-        labels: (n,) the replica of each request.
+        labels: (n,) the server of each request.
         ttft_s: (n,) NaN for a request whose TTFT does not count.
     """
     known = np.isfinite(ttft_s) & (labels.codes >= 0)

@@ -52,40 +52,46 @@ def _named(replica: Replica) -> str:
     return f"<b class='name'>{wording.for_html(replica.name)}</b> ({what})"
 
 
-def imbalance(found: Imbalance | None, replicas: int) -> str | None:
-    """Return a sentence about whether load and latency are even, or None for a single replica."""
-    if replicas < 2:
+def imbalance(found: Imbalance | None, servers: int, kind: str = "replica") -> str | None:
+    """Return a sentence about whether load and latency are even, or None for a single server.
+
+    Args:
+        found: the result of `imbalance_of`.
+        servers: the number of servers.
+        kind: `replica`, or `engine` if a replica has several engines.
+    """
+    if servers < 2:
         return None
     if found is None:
-        return "Too few requests to compare the replicas’ latency."
+        return f"Too few requests to compare the {kind}s’ latency."
     ttft = term("ttft_s", "TTFT")
-    shares = _shares(found)
+    shares = _shares(found, kind)
     if not found.hits:
         return (
-            "Latency is even: no replica’s requests are among the slowest "
+            f"Latency is even: no {kind}’s requests are among the slowest "
             f"{wording.percent(SLOW_SHARE)} by {ttft} clearly more often than the requests of "
-            "other replicas "
+            f"other {kind}s "
             f"({wording.counted(found.requests, 'request')}). {shares}"
         )
     worst = found.hits[0]
     others = len(found.hits) - 1
     verb = "is" if others == 1 else "are"
-    more = f" {wording.counted(others, 'more replica')} {verb} slow more often." if others else ""
+    more = f" {wording.counted(others, f'more {kind}')} {verb} slow more often." if others else ""
     return (
         f"Latency is uneven: a request on <b>{wording.for_html(worst.value)}</b> is "
         f"<b>{worst.risk_ratio:.1f}×</b> "
         f"<small title='95 % interval'>[{worst.low:.1f} to {worst.high:.1f}]</small> as likely to "
         f"be among the slowest {wording.percent(SLOW_SHARE)} by {ttft} as a request on another "
-        f"replica ({wording.counted(found.requests, 'request')}).{more} {shares}"
+        f"{kind} ({wording.counted(found.requests, 'request')}).{more} {shares}"
     )
 
 
-def _shares(found: Imbalance) -> str:
+def _shares(found: Imbalance, kind: str) -> str:
     least, most = found.least_share, found.most_share
     if most <= EVEN * least:
         return "Load is even."
     return (
-        f"The busiest replica gets {wording.percent(most)} of the requests, the least busy "
+        f"The busiest {kind} gets {wording.percent(most)} of the requests, the least busy "
         f"{wording.percent(least)}."
     )
 

@@ -25,8 +25,8 @@ def sentence(hung: Sequence[Hung]) -> str:
     """Return the text of the notice, as HTML in which external text is escaped."""
     said = [
         f"Replica {wording.for_html(each.replica)} has"
-        f" <b>{wording.counted(each.in_flight, 'request')}</b> running, but its engine has taken no"
-        f" step for <b>{wording.span(each.last_step_age_s)}</b>."
+        f" <b>{wording.counted(each.in_flight, 'request')}</b> running, but {each.stands}"
+        f" for <b>{wording.span(each.last_step_age_s)}</b>."
         for each in hung[:MOST]
     ]
     if len(hung) > MOST:

@@ -16,6 +16,11 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         "engine": "HTTP was not measured: receipt and delivery were measured in the engine's "
         "front end",
     }
+    if measured_in_engine_only(row):
+        basis["engine"] = (
+            "only in the engine core, from the queue to the last token: the front end is not"
+            " Python, so the time before the queue and the delivery are unknown"
+        )
     told = (
         ("Trace", row["trace_id"], "The OpenTelemetry trace of the request."),
         ("Outcome", _outcome(row), TERMS.get(row["outcome"], "")),
@@ -61,6 +66,11 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ),
     )
     return [(what, value, why) for what, value, why in told if value and value != wording.UNKNOWN]
+
+
+def measured_in_engine_only(row: Mapping[str, Any]) -> bool:
+    """Return whether the row begins in the engine's queue, because no front end reported it."""
+    return row["basis"] == "engine" and row["frontend_s"] is None and row["queue_s"] is not None
 
 
 def _clock(row: Mapping[str, Any]) -> str:

@@ -65,7 +65,8 @@ def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
     begun_s = (received - received[victim]) / 1e9
     ended_s = begun_s + np.nan_to_num(floats(table, "e2e_s"))
     end_s = float(ended_s[victim])
-    scheduled_s = begun_s + floats(table, "frontend_s") + floats(table, "queue_s")
+    queued_s = begun_s + np.nan_to_num(floats(table, "frontend_s"))
+    scheduled_s = queued_s + floats(table, "queue_s")
     first_token_s = scheduled_s + floats(table, "prefill_s")
     cost = {each.row: each for each in told.delayed_by}
     together_s = np.minimum(ended_s, end_s) - np.maximum(begun_s, 0.0)

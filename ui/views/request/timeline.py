@@ -12,6 +12,7 @@ from typing import Any, Final
 from diagnosis.latency.parts import PHASE
 from ui.kit.part_names import part_name
 from ui.kit.terms import TERMS
+from ui.views.request.facts import measured_in_engine_only
 
 SAME: Final = 0.01
 """Share of the total. A first byte that is closer to the first token is not drawn separately."""
@@ -65,6 +66,9 @@ _PATTERNS: Final = {
     "handoff": "/",
     "queue_kv": "/",
     "queue_budget": "x",
+    "queue_kv_load": "+",
+    "queue_grammar": "-",
+    "queue_adapter": "|",
     "queue_held": "\\",
     "queue_step": ".",
     "prefill_others_decode": "/",
@@ -113,12 +117,15 @@ def instants(row: Mapping[str, Any]) -> list[Instant]:
     """
     at = 0.0
     found = [Instant("received" if row["basis"] != "engine" else "arrived", at)]
-    for phase, name in (
+    phases = [
         ("frontend_s", "queued"),
         ("queue_s", "scheduled"),
         ("prefill_s", "first token"),
         ("decode_s", "last token"),
-    ):
+    ]
+    if measured_in_engine_only(row):
+        found, phases = [Instant("queued", at)], phases[1:]
+    for phase, name in phases:
         if row[phase] is None:
             break
         at += row[phase]

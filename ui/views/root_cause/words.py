@@ -31,7 +31,13 @@ LEFT: Final = 0.05
 DAY_S: Final = 86_400
 
 _TOKENS: Final = {"prompt_tokens": "prompt tokens", "output_tokens": "output tokens"}
-_PLACES: Final = {"replica": "on", "region": "in", "model": "to", "route": "to"}
+_PLACES: Final = {
+    "replica": "on",
+    "engine": "at engine",
+    "region": "in",
+    "model": "to",
+    "route": "to",
+}
 
 
 def sentence(explanation: Explanation, latency: str, zone: tzinfo) -> str:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.cost_sides import Side, Sides
 from cli.render import cost as cost_text
 from cost.bill import Unpriced
 from cost.bill_lines import Line
@@ -20,6 +21,7 @@ from cost.prices import ManagedModel
 from store.queries import Window
 from telemetry.requests import PricedBy
 from ui.frame.view import View
+from ui.kit import wording
 from ui.kit.downloads import csv_of
 from ui.views.cost import charts, words
 from ui.views.cost.read import Step
@@ -58,6 +60,17 @@ def test_the_parts_drawn_sum_to_the_bill(
     assert isclose(sum(part.usd for part in found), whole, abs_tol=unseen)
     for before, part in pairwise(found):
         assert isclose(part.from_usd, before.from_usd + before.usd, abs_tol=unseen)
+
+
+def test_the_sides_are_a_table_with_their_utilisation() -> None:
+    prefill = Side("<b>kv_producer", "prefill", 1.2, 1_080.0, 1e15, 1e12, 0.42, 0.05)
+    decode = Side(None, "decode", 1.6, 1_440.0, None, None, None, None)
+    told = words.sides(Sides([prefill, decode], 0.2), line())
+    assert "<td>$1.20</td><td>30 %</td><td>18 min</td><td>42 %</td><td>5 %</td>" in told
+    assert f"<td>24 min</td><td>{wording.UNKNOWN}</td><td>{wording.UNKNOWN}</td>" in told
+    assert "&lt;b&gt;kv_producer" in told
+    assert "not divided" in told
+    assert "not divided" not in words.sides(Sides([prefill], 1e-6), line())
 
 
 def test_the_chart_of_the_bill_can_be_downloaded() -> None:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from diagnosis.inputs.requests import Labels
+from diagnosis.inputs.servers import EngineName
 from store.alerting.incidents import IncidentRow
 from ui.kit import data_sources
 from ui.kit.time_bins import Bins
@@ -107,6 +108,22 @@ def test_a_replica_that_is_slow_more_often_is_named_with_its_interval() -> None:
     assert said.startswith("Latency is uneven: a request on <b>b</b> is ")
     assert f"[{hit.low:.1f} to {hit.high:.1f}]" in said
     assert "Load is even." in said
+
+
+def test_an_engine_that_is_slow_more_often_is_a_problem_of_its_replica() -> None:
+    labels, ttft_s = requests(0.1)
+    engines = {f"a engine {each}": EngineName("a", each) for each in (0, 1)}
+    found = imbalance_of(Labels(labels.codes, tuple(engines)), ttft_s)
+    assert found is not None
+    (hit,) = found.hits
+    whole = fleet(("a",), BINS, {}, {}, {}, found, {}, engines)
+    assert whole.servers == 2
+    assert [each.what for each in whole.replicas[0].problems] == [
+        f"engine 1 slow {hit.risk_ratio:.1f}×"
+    ]
+    said = str(words.imbalance(found, whole.servers, "engine"))
+    assert "a request on <b>a engine 1</b> is" in said
+    assert "as a request on another engine" in said
 
 
 def test_an_even_load_is_reported() -> None:

@@ -34,3 +34,13 @@ def test_a_corrected_clock_is_noted(request_rows: Rows, one_request: Request) ->
     fast = one_request(clock_ahead_s=42.0)
     known = {what: value for what, value, _ in facts(row_of(request_rows, fast))}
     assert known["Clock"] == "42.0 s ahead; corrected"
+
+
+def test_a_request_of_the_engine_core_says_so(request_rows: Rows, one_request: Request) -> None:
+    """vLLM's Rust front end loads no plugins."""
+    alone = one_request(basis="engine", frontend_s=None, delivery_s=None, handoff_s=None)
+    known = {what: value for what, value, _ in facts(row_of(request_rows, alone))}
+    assert known["Measured"].startswith("only in the engine core, from the queue")
+    offline = one_request(basis="engine")
+    known = {what: value for what, value, _ in facts(row_of(request_rows, offline))}
+    assert known["Measured"].startswith("HTTP was not measured")

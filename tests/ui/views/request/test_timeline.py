@@ -63,6 +63,27 @@ def test_a_phase_consists_of_its_parts(request_rows: Rows, one_request: Request)
         assert len(set(looks)) == len(looks)
 
 
+def test_a_held_request_has_its_reasons(request_rows: Rows, one_request: Request) -> None:
+    held = {
+        **LEDGER,
+        "queue_seats_s": 0.0,
+        "queue_kv_s": 0.0,
+        "queue_budget_s": 0.0,
+        "queue_step_s": 0.0,
+        "queue_held_s": 0.5,
+        "queue_s": 0.5,
+        "adapter_wait_s": 0.3,
+        "grammar_s": 0.15,
+        "e2e_s": 60.0,
+    }
+    _, stages = told(request_rows, one_request(**held))
+    (queue,) = [stage for stage in stages if stage.name == "queue"]
+    names = ["queued: grammar", "queued: adapter", "queued: held back"]
+    assert [each.name for each in queue.segments] == names
+    assert [each.length_s for each in queue.segments] == pytest.approx([0.15, 0.3, 0.05])
+    assert len({each.pattern for each in queue.segments}) == 3
+
+
 def test_without_a_ledger_a_phase_is_whole(request_rows: Rows, one_request: Request) -> None:
     _, stages = told(request_rows, one_request(e2e_s=2.606))
     assert [len(stage.segments) for stage in stages] == [1] * 6
@@ -97,3 +118,26 @@ def test_instants_are_in_order(request_rows: Rows, one_request: Request) -> None
     assert [each.name for each in timeline.instants(left)] == ["received", "queued", "client left"]
     unseen, _ = told(request_rows, one_request(basis="engine"))
     assert timeline.instants(unseen)[0].name == "arrived"
+
+
+def test_the_timeline_of_the_engine_core_begins_in_the_queue(
+    request_rows: Rows, one_request: Request
+) -> None:
+    phases = {"queue_s": 0.1, "prefill_s": 0.2, "decode_s": 0.7}
+    alone = one_request(
+        **{"basis": "engine", "e2e_s": 1.0, "ttft_s": 0.3, **phases},
+        frontend_s=None,
+        delivery_s=None,
+        handoff_s=None,
+    )
+    row, stages = told(request_rows, alone)
+    assert [stage.name for stage in stages if stage.length_s > 1e-9] == [
+        *("queue", "prefill", "decode")
+    ]
+    assert [(each.name, each.at_s) for each in timeline.instants(row)] == [
+        ("queued", 0.0),
+        ("scheduled", pytest.approx(0.1)),
+        ("first token", pytest.approx(0.3)),
+        ("last token", pytest.approx(1.0)),
+        ("delivered", pytest.approx(1.0)),
+    ]

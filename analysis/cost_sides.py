@@ -1,0 +1,213 @@
+"""Divide the cost of the time in steps between prefill and decode, with their bytes and FLOPs.
+
+    requests + wasted + unbilled = prefill + decode + undivided
+
+The step model divides the time (`weights`): work on prompt tokens is prefill, work on output tokens
+is decode, and the sequences of a step share its fixed time. The weights that a step reads from
+memory are divided like its fixed time. All other bytes and FLOPs belong to the tokens that need
+them. `undivided` is the time of hours without a step model.
+
+Prefill is usually limited by arithmetic and decode by memory, so each side has both utilisations.
+The bytes of prompt chunks that read their own context again are not counted.
+
+Pure.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from cost.bill import Bill
+from cost.bill_lines import Line
+from cost.uptime import Hour
+from roofline.errors import UnknownShapeError
+from roofline.load import Load, summed
+from roofline.peaks import Device, device_named
+from roofline.shape import ModelShape
+from roofline.shape_from_config import read_shape
+from roofline.work import work_of
+from telemetry.starts import EngineStart, read
+
+SideName = Literal["prefill", "decode"]
+SIDES: Final[tuple[SideName, SideName]] = ("prefill", "decode")
+ROLE: Final = "kv_transfer.kv_role"
+"""The engine argument with the role of an engine that transfers its KV cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Prefill or decode of the engines with one role. Unknown values are None.
+
+    Attributes:
+        role: `kv_producer`, `kv_consumer` or `kv_both`; None if the engines have no role.
+        name: the side.
+        usd: cost of the side's time in steps.
+        busy_s: the side's time in steps, in engine-seconds.
+        flops: FLOPs on all GPUs.
+        moved_bytes: bytes of weights and KV cache on all GPUs.
+        mfu: share of the peak FLOP/s during the side's time.
+        mbu: share of the peak memory bandwidth during the side's time.
+    """
+
+    role: str | None
+    name: SideName
+    usd: float
+    busy_s: float
+    flops: float | None
+    moved_bytes: float | None
+    mfu: float | None
+    mbu: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """All sides, and the cost of the time in steps that cannot be divided."""
+
+    sides: Sequence[Side]
+    undivided_usd: float
+
+
+@dataclass(slots=True)
+class _Sum:
+    usd: float = 0.0
+    busy_s: float = 0.0
+    flops: float = 0.0
+    moved_bytes: float = 0.0
+    shaped_s: float = 0.0
+    """The part of `busy_s` with known FLOPs and bytes."""
+    compute_s: float = 0.0
+    memory_s: float = 0.0
+    peaked_s: float = 0.0
+    """The part of `busy_s` with known peaks, too."""
+
+
+def sides_of(
+    bill: Bill, starts: Iterable[EngineStart], peaks: Mapping[str, Any] | None = None
+) -> Sides:
+    """Divide a bill's time in steps.
+
+    Args:
+        bill: the bill.
+        starts: the engine starts of the bill's accounts.
+        peaks: peaks of devices that override the built-in table (`roofline.peaks.device_named`).
+    """
+    latest = {(each.replica, each.engine): each for each in sorted(starts, key=_at)}
+    roles = {replica: _role(start) for (replica, _), start in latest.items()}
+    sums: dict[tuple[str | None, SideName], _Sum] = defaultdict(_Sum)
+    undivided_usd = 0.0
+    for line in bill.lines:
+        weights = bill.weights.get((line.replica, line.hour_unix_s))
+        share = None if weights is None else weights.in_share
+        usd = line.bill_usd - (line.idle_usd or 0.0) - line.loading_usd
+        if share is None or line.idle_usd is None or line.busy_s is None:
+            undivided_usd += usd
+            continue
+        role = roles.get(line.replica)
+        for name, part in zip(SIDES, (share, 1.0 - share), strict=True):
+            sums[role, name].usd += usd * part
+            sums[role, name].busy_s += line.busy_s * part
+        fixed = weights.fixed_in_share if weights is not None else None
+        for engine, hour in _hours(bill, line):
+            start = latest.get((line.replica, engine))
+            if start is not None and fixed is not None:
+                both = (sums[role, "prefill"], sums[role, "decode"])
+                _add_work(both, hour, start, share, fixed, peaks)
+    ordered = sorted(sums.items(), key=lambda each: (each[0][0] or "", SIDES.index(each[0][1])))
+    return Sides([_side(role, name, of) for (role, name), of in ordered], undivided_usd)
+
+
+def _at(start: EngineStart) -> int:
+    return start.at_unix_ns
+
+
+def _role(start: EngineStart) -> str | None:
+    role = read(start.arguments).get(ROLE)
+    return role if isinstance(role, str) else None
+
+
+def _hours(bill: Bill, line: Line) -> Iterable[tuple[int, Hour]]:
+    for ((replica, engine), at), hour in bill.uptime.hours.items():
+        if replica == line.replica and at == line.hour_unix_s:
+            yield engine, hour
+
+
+def _add_work(
+    sums: tuple[_Sum, _Sum],
+    hour: Hour,
+    start: EngineStart,
+    share: float,
+    fixed: float,
+    peaks: Mapping[str, Any] | None,
+) -> None:
+    """Add the bytes and FLOPs of one engine's hour to prefill and decode."""
+    shape = _shape(start.shape)
+    if shape is None or not hour.busy_s or "prefill_attention_total" not in hour.work:
+        return
+    device = device_named(start.device, peaks)
+    decodes_only = work_of(shape, _load(hour, 1.0 - fixed, prompts=False))
+    both = work_of(shape, _load(hour, 1.0, prompts=True))
+    gpus = start.gpus or 1
+    linear, plain = _peaks(shape, device)
+    for of, part, sign in ((sums[0], share, -1.0), (sums[1], 1.0 - share, 0.0)):
+        # Prefill is what decode leaves of the whole.
+        whole = both if sign else decodes_only
+        linear_flops = float((whole.linear_flops + sign * decodes_only.linear_flops)[0])
+        plain_flops = float((whole.plain_flops + sign * decodes_only.plain_flops)[0])
+        moved_bytes = float((whole.bytes + sign * decodes_only.bytes)[0])
+        of.flops += gpus * (linear_flops + plain_flops)
+        of.moved_bytes += gpus * moved_bytes
+        of.shaped_s += hour.busy_s * part
+        if device is not None and linear and plain:
+            of.compute_s += linear_flops / linear + plain_flops / plain
+            of.memory_s += moved_bytes / device.bytes_per_s
+            of.peaked_s += hour.busy_s * part
+
+
+def _load(hour: Hour, steps_share: float, *, prompts: bool) -> Load:
+    def total(name: str, counts: bool = True) -> Any:
+        return np.array([hour.work.get(name, 0.0) if counts else 0.0])
+
+    return summed(
+        total("steps_total") * steps_share,
+        total("scheduled_prefill_tokens_total", prompts),
+        total("prefill_attention_total", prompts),
+        total("context_tokens_total"),
+        total("decodes_total"),
+    )
+
+
+def _peaks(shape: ModelShape, device: Device | None) -> tuple[float | None, float | None]:
+    if device is None:
+        return None, None
+    precision = shape.precision
+    return (
+        device.flops_in(precision.linear_math, precision.plain_math),
+        device.flops_in(precision.plain_math, precision.plain_math),
+    )
+
+
+@cache
+def _shape(text: str | None) -> ModelShape | None:
+    if text is None:
+        return None
+    try:
+        return read_shape(text)
+    except UnknownShapeError:
+        return None
+
+
+def _side(role: str | None, name: SideName, of: _Sum) -> Side:
+    return Side(
+        role=role,
+        name=name,
+        usd=of.usd,
+        busy_s=of.busy_s,
+        flops=of.flops if of.shaped_s else None,
+        moved_bytes=of.moved_bytes if of.shaped_s else None,
+        mfu=of.compute_s / of.peaked_s if of.peaked_s else None,
+        mbu=of.memory_s / of.peaked_s if of.peaked_s else None,
+    )

@@ -1,0 +1,37 @@
+"""List the servers whose front end is not Python, for `tailspan doctor`."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from cli.checks.findings import Finding
+from cli.checks.newest import of_the_newest
+from telemetry.printable import printable
+
+_LOOKED_AT_NS: Final = 600 * 10**9
+_MOST_NAMED: Final = 20
+_WIDEST: Final = 120
+
+
+def front_ends(url: str | None) -> Iterator[Finding]:
+    """Yield a finding for each server whose requests are measured in the engine core only.
+
+    Args:
+        url: a SQLAlchemy URL, or None for the default.
+    """
+    from store.queries import Window
+    from store.replicas.engine_only_replicas import engine_only_replicas
+
+    found = of_the_newest(
+        url,
+        lambda engine, newest: engine_only_replicas(
+            engine, Window(max(0, newest - _LOOKED_AT_NS), newest + 1)
+        ),
+    )
+    for replica in (found or [])[:_MOST_NAMED]:
+        yield Finding(
+            "front end",
+            True,
+            f"{printable(replica, _WIDEST)}: the front end is not Python, so requests are measured"
+            " in the engine core only (basis engine): from the queue to the last token, without"
+            " HTTP status, route, tenant and delivery",
+        )

@@ -1,0 +1,108 @@
+"""Label requests and samples with their server: a replica, or one engine of a replica.
+
+Pure. The engines of a data-parallel replica have separate queues, caches and steps. So one engine
+can be slow while another one is not, and an explanation must compare engines, not replicas. A
+replica with a single engine is one server.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from diagnosis.inputs.requests import SERVER, BoolArray, FloatArray, Labels, LazyColumns, Requests
+from diagnosis.inputs.servers import EngineName, Samples, Servers
+
+_MOSTLY: Final = 0.5
+"""A replica is divided only if more than this share of its requests have an engine number. Spans
+without the plugin have none, and must not be left without a server."""
+
+
+def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, Servers]:
+    """Return the requests and the engine samples with the label `server`.
+
+    Requests without an engine number at a divided replica have no server.
+    """
+    names = _divided(requests, servers.engines)
+    if not names:
+        return requests, servers
+    replica = requests.label("replica")
+    of_requests = _labels(replica, requests.number("engine"), names)
+    engines = servers.engines
+    of_samples = _labels(engines.replica, engines.number("engine"), names)
+    labels = requests.labels
+    return (
+        replace(
+            requests,
+            labels=labels.also(SERVER, of_requests)
+            if isinstance(labels, LazyColumns)
+            else {**labels, SERVER: of_requests},
+        ),
+        replace(
+            servers,
+            engines=replace(engines, server=of_samples),
+            divided={each.server: each for each in names},
+        ),
+    )
+
+
+def where_of(chosen: Sequence[str], divided: Mapping[str, EngineName]) -> dict[str, str]:
+    """Return the labels that all of these servers have in common: replica and engine, the replica,
+    or none."""
+    if len(chosen) == 1 and chosen[0] in divided:
+        name = divided[chosen[0]]
+        return {"replica": name.replica, "engine": str(name.engine)}
+    replicas = replicas_of(chosen, divided)
+    return {"replica": replicas[0]} if len(replicas) == 1 else {}
+
+
+def replicas_of(chosen: Iterable[str], divided: Mapping[str, EngineName]) -> tuple[str, ...]:
+    """Return the replicas of these servers, in their order."""
+    return tuple(
+        dict.fromkeys(divided[each].replica if each in divided else each for each in chosen)
+    )
+
+
+def _divided(requests: Requests, engines: Samples) -> list[EngineName]:
+    """Return the engines of all replicas with several engines."""
+    replica, number = requests.label("replica"), requests.number("engine")
+    numbered = np.isfinite(number)
+    if not numbered.any():
+        return []
+    known: dict[str, set[int]] = {}
+    for labels, column in ((replica, number), (engines.replica, engines.number("engine"))):
+        for name, engine in _pairs(labels, column):
+            known.setdefault(name, set()).add(engine)
+    return [
+        EngineName(name, engine)
+        for name, found in sorted(known.items())
+        if len(found) > 1 and _mostly(numbered, replica.is_value(name))
+        for engine in sorted(found)
+    ]
+
+
+def _pairs(labels: Labels, number: FloatArray) -> Iterator[tuple[str, int]]:
+    rows = np.flatnonzero((labels.codes >= 0) & np.isfinite(number))
+    if not rows.size:
+        return
+    # Requests of a server are mostly of few engines, so the distinct pairs are few.
+    pairs = np.unique(number[rows] * len(labels.values) + labels.codes[rows])
+    for pair in pairs.astype(np.int64).tolist():
+        engine, code = divmod(pair, len(labels.values))
+        yield labels.values[code], engine
+
+
+def _mostly(numbered: BoolArray, there: BoolArray) -> bool:
+    return bool(there.any()) and float(numbered[there].mean()) > _MOSTLY
+
+
+def _labels(replica: Labels, number: FloatArray, names: Sequence[EngineName]) -> Labels:
+    """Return the server of each row: the engine at a divided replica, otherwise the replica."""
+    values = (*replica.values, *(name.server for name in names))
+    codes = replica.codes.copy()
+    for divided in dict.fromkeys(name.replica for name in names):
+        codes[replica.is_value(divided)] = -1
+    for place, name in enumerate(names, len(replica.values)):
+        codes[replica.is_value(name.replica) & (number == name.engine)] = place
+    return Labels(codes, values)

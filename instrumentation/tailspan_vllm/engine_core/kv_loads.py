@@ -1,0 +1,65 @@
+"""Finds how many bytes of KV cache a connector loaded for a request, and from which tier.
+
+vLLM counts the loaded tokens of a request. The bytes per token follow from the layout of the KV
+cache. Both values are read once per request that loads something.
+
+Source: vllm/v1/kv_cache_interface.py, 0.12 to 0.33;
+vllm/distributed/kv_transfer/kv_connector/v1/base.py, `get_external_cache_hit_sources`, since 0.32.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tailspan_vllm.request.parts import TIERS, KvLoad
+
+_TIERS: Final[Mapping[str, str]] = {"host": "host", "p2p": "p2p", "disk": "disk"}
+"""Tiers by vLLM's name. All other names are reported as `other`."""
+
+
+class KvLoads:
+    """Describes the loads of one engine.
+
+    Args:
+        scheduler: vLLM's scheduler.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._bytes_per_token = bytes_per_token(scheduler)
+        self._tiers_of = getattr(scheduler.connector, "get_external_cache_hit_sources", None)
+
+    def load_of(self, request: Any, tokens: int) -> KvLoad:
+        """Describe the load of a request. Call this in the step that started the load.
+
+        Args:
+            request: vLLM's request.
+            tokens: the number of loaded tokens.
+        """
+        per_token = self._bytes_per_token
+        return KvLoad(
+            None if per_token is None else round(tokens * per_token), self._tier(request, tokens)
+        )
+
+    def _tier(self, request: Any, tokens: int) -> str | None:
+        if self._tiers_of is None:
+            return None
+        tiers = {_TIERS.get(each.value, "other") for each in self._tiers_of(request, tokens)}
+        return max(tiers, key=TIERS.index) if tiers else None
+
+
+def bytes_per_token(scheduler: Any) -> float | None:
+    """Return the bytes of KV cache per token over all tensor-parallel ranks, or None if unknown.
+
+    With pipeline parallelism, the scheduler has the layers of one stage only. With several groups
+    of layers, the groups may load different numbers of tokens.
+    """
+    groups = scheduler.kv_cache_manager.kv_cache_config.kv_cache_groups
+    parallel = scheduler.vllm_config.parallel_config
+    shared = parallel.pipeline_parallel_size * parallel.decode_context_parallel_size
+    if len(groups) != 1 or shared != 1:
+        return None
+    (group,) = groups
+    spec = group.kv_cache_spec
+    # A spec of several layers already adds up their pages.
+    layers = 1 if hasattr(spec, "kv_cache_specs") else len(group.layer_names)
+    per_rank: float = layers * spec.page_size_bytes / spec.block_size
+    return per_rank * int(parallel.tensor_parallel_size)

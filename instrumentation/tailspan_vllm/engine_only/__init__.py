@@ -1,0 +1,1 @@
+"""Reports the requests of an engine core whose front end is not Python."""

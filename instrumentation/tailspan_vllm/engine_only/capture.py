@@ -1,0 +1,208 @@
+"""Captures the requests of an engine core whose front end is not Python.
+
+The scheduler's hooks call this code on the engine core's own thread, once per request or scheduling
+event, and once per step. It only copies values. The threads of `export.sender` do all other work in
+the same process, and read the accounts from the engine's link like a front end.
+"""
+
+import logging
+import os
+import time
+from collections import deque
+from functools import partial
+from multiprocessing.util import Finalize
+from typing import Any, Final
+
+from tailspan_vllm import guard, names
+from tailspan_vllm.engine_core.link_messages import Identity
+from tailspan_vllm.engine_only.record_builder import Ended, record_of
+from tailspan_vllm.engine_state.state import EngineState, Number
+from tailspan_vllm.engine_state.step_statistics import add_steps, missing_in
+from tailspan_vllm.export.sender import Sender
+from tailspan_vllm.request.exchange import Flight
+from tailspan_vllm.request.in_flight import InFlight
+from tailspan_vllm.request.record import Outcome, RequestRecord
+from tailspan_vllm.request.record_builder import PREEMPTIONS_KEPT
+from tailspan_vllm.request.text_limits import bounded_text
+from tailspan_vllm.settings import Settings
+
+logger = logging.getLogger("vllm.tailspan")
+
+OPEN_LIMIT: Final = 65536
+"""Maximum number of unfinished requests. Further requests are counted as dropped."""
+
+STEPS_LIMIT: Final = 4096
+"""Maximum number of steps whose statistics wait for the reading thread, which adds them up each
+second."""
+
+_OUTCOMES: Final[dict[str, Outcome]] = {
+    "stop": "stop",
+    "length": "length",
+    "abort": "abort",
+    "error": "error",
+    "repetition": "stop",
+}
+
+_COUNTED_FROM_ZERO: Final = (
+    names.PREFIX_CACHE_QUERIES,
+    names.PREFIX_CACHE_HITS,
+    names.ENGINE_PREEMPTIONS,
+)
+
+
+class EngineRequest(Flight):
+    """One request of this engine core."""
+
+    __slots__ = ("cached_tokens",)
+
+    def __init__(self, traceparent: str | None, load: Any, engine: int) -> None:
+        super().__init__(None, traceparent, load)
+        self.engine = engine
+        self.cached_tokens: int | None = None
+        """Prompt tokens from a cache; None before the request joined the batch."""
+
+
+class EngineCapture:
+    """Captures the requests of this engine core. See `RequestListener`.
+
+    Args:
+        settings: where to send.
+        engine: the engine's number.
+        link: the token of this engine's own link.
+        port: the server's port, which is part of the replica's name; None if unknown.
+    """
+
+    def __init__(self, settings: Settings, engine: int, link: str, port: int | None) -> None:
+        self.sender = Sender(settings, link)
+        self.in_flight = InFlight()
+        self._engine = engine
+        self._open: dict[str, EngineRequest] = {}
+        self._engines: dict[int, EngineState] = {}
+        self._state: EngineState | None = None
+        self._steps: deque[Any] = deque(maxlen=STEPS_LIMIT)
+        self._probed = False
+        self.sender.observe(self._engines, _nothing, lambda: self.in_flight, _not_reported)
+        self.sender.serves_port(port)
+        # A process of multiprocessing ends without `atexit`.
+        Finalize(self, self.sender.close, exitpriority=10)
+
+    @guard.harmless("engine_only.introduced")
+    def introduced(self, identity: Identity) -> None:
+        """Begin to sample the engine."""
+        self._state = EngineState(
+            engine=self._engine,
+            started_unix_ns=identity.started_unix_ns,
+            model=identity.model,
+            config=identity.config,
+            version=identity.version,
+            arguments=identity.arguments,
+            machine=identity.machine,
+            totals=dict.fromkeys(_COUNTED_FROM_ZERO, 0),
+            catch_up=self._catch_up,
+        )
+        self._engines[self._engine] = self._state
+        self.sender.start()
+        logger.info(
+            "tailspan: the front end is not Python and loads no plugins, so engine core %d (process"
+            " %d) reports its requests itself: from the queue to the last token, without HTTP"
+            " status, route, tenant and delivery",
+            self._engine,
+            os.getpid(),
+        )
+
+    @guard.harmless("engine_only.began")
+    def began(self, scheduler: Any, request: Any) -> None:
+        """Record that a request enters the queue."""
+        request_id = request.request_id
+        if request_id in scheduler.requests or request_id in self._open:
+            return  # the next input of a session
+        if len(self._open) >= OPEN_LIMIT:
+            guard.count("engine_only.open", f"tailspan: more than {OPEN_LIMIT} open requests")
+            return
+        headers = getattr(request, "trace_headers", None)
+        traceparent = bounded_text(str(headers.get("traceparent", ""))) if headers else None
+        load = _load(scheduler)
+        flight = self._open[request_id] = EngineRequest(traceparent, load, self._engine)
+        adapter = getattr(request, "lora_request", None)
+        if adapter is not None:
+            flight.lora = bounded_text(adapter.lora_name)
+        self.in_flight.add(flight)
+        self.sender.expect()
+
+    @guard.harmless("engine_only.admitted")
+    def admitted(self, request: Any) -> None:
+        """Record how many prompt tokens the caches had, which vLLM forgets later."""
+        flight = self._open.get(request.request_id)
+        prefill = getattr(request, "prefill_stats", None)
+        if flight is not None and prefill is not None:
+            flight.cached_tokens = prefill.num_cached_tokens
+
+    @guard.harmless("engine_only.preempted")
+    def preempted(self, request_id: str) -> None:
+        """Record a preemption."""
+        flight = self._open.get(request_id)
+        if flight is not None and len(flight.preempted_at) < PREEMPTIONS_KEPT:
+            flight.preempted_at.append(time.monotonic())
+        if self._state is not None:
+            self._state.add(names.ENGINE_PREEMPTIONS, 1)
+
+    @guard.harmless("engine_only.ended")
+    def ended(self, request: Any) -> None:
+        """Record that a request has finished or been aborted."""
+        flight = self._open.pop(request.request_id, None)
+        if flight is None:
+            return
+        self.in_flight.remove(flight)
+        flight.ended = time.monotonic()
+        flight.outcome = _OUTCOMES.get(str(request.get_finished_reason()), "error")
+        ended = Ended(
+            request.request_id,
+            request.num_prompt_tokens,
+            flight.cached_tokens,
+            request.num_output_tokens,
+        )
+        self.sender.submit(partial(record_of, flight, ended))
+
+    @guard.harmless("engine_only.stepped")
+    def stepped(self, results: Any) -> None:
+        """Record a step's statistics, which vLLM sends to one of its clients."""
+        for outputs in results.values():
+            stats = outputs.scheduler_stats
+            if stats is not None:
+                if self._state is not None:
+                    self._state.load = stats
+                self._steps.append(stats)
+
+    @guard.harmless("engine_only.catch_up")
+    def _catch_up(self) -> None:
+        """Add up the statistics of steps. Runs on the reading thread."""
+        state = self._state
+        steps = [(self._steps.popleft(), None, None) for _ in range(len(self._steps))]
+        if state is None or not steps:
+            return
+        if not self._probed and (lacking := missing_in(steps)):
+            state.load, self._state = None, None
+            guard.count("add_steps", f"tailspan: no engine totals: no {', '.join(lacking)}")
+            return
+        self._probed = True
+        add_steps(state, steps)
+
+
+def _load(scheduler: Any) -> dict[str, Number]:
+    """Return the load that a request meets when it enters the queue."""
+    held = getattr(scheduler, "skipped_waiting", ())
+    load: dict[str, Number] = {
+        names.WAITING: len(scheduler.waiting) + len(held),
+        names.RUNNING: len(scheduler.running),
+    }
+    usage = getattr(getattr(scheduler, "kv_cache_manager", None), "usage", None)
+    return load if usage is None else {**load, names.KV_USAGE: usage}
+
+
+def _not_reported(flight: Flight, now: float) -> RequestRecord:
+    """Never called: requests without an HTTP exchange are not reported in flight."""
+    raise NotImplementedError
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,57 @@
+"""Detects whether this engine core's front end is vLLM's Rust front end, which has no plugins.
+
+With `VLLM_USE_RUST_FRONTEND=1`, `vllm serve` starts the Rust front end instead of API servers.
+`vllm-rs serve` starts its engine cores through the module `headless_engine`. An engine core
+inherits the command line of the process that starts it. A program with an `LLM` is not
+`vllm serve`, so the variable has no effect there.
+
+Source: vllm/entrypoints/cli/serve.py, 0.22 to 0.33; rust/src/managed-engine/src/process.rs.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+DEFAULT_PORT: Final = 8000
+"""The port of `vllm serve`."""
+
+_MANAGED: Final = "headless_engine.py"
+
+
+def has_rust_front_end(command_line: Sequence[str]) -> bool:
+    """Return whether the Rust front end serves the requests of this engine core.
+
+    Args:
+        command_line: the command line of the process that started the engine core, as in
+            `sys.argv`.
+    """
+    if not command_line:
+        return False
+    if command_line[0].endswith(_MANAGED):
+        return True
+    return "serve" in command_line[1:2] and _chosen()
+
+
+def served_port(command_line: Sequence[str]) -> int | None:
+    """Return the port of the server, or None if the command line does not contain it.
+
+    All engine cores of a server must find the same port, because it is part of the replica's name.
+    """
+    words = list(command_line)
+    for place, word in enumerate(words):
+        name, has_value, value = word.partition("=")
+        if name != "--port":
+            continue
+        given = value if has_value else "".join(words[place + 1 : place + 2])
+        return int(given) if given.isdigit() else None
+    elsewhere = {"--headless", "--config", "--uds"} & {word.partition("=")[0] for word in words}
+    return DEFAULT_PORT if "serve" in words[1:2] and not elsewhere else None
+
+
+def _chosen() -> bool:
+    """Return whether this vLLM has the Rust front end and uses it."""
+    try:
+        from vllm import envs
+
+        return bool(getattr(envs, "VLLM_USE_RUST_FRONTEND", False))
+    except (ImportError, ValueError):  # vLLM refuses a value that is not a number
+        return False

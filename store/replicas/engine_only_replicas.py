@@ -1,0 +1,35 @@
+"""Find the replicas whose requests are measured in the engine core only."""
+
+from sqlalchemy import Engine, select
+
+from store.connections import reading
+from store.queries import Window
+from store.schema import REQUESTS
+from telemetry.requests import Basis, Source
+
+
+def engine_only_replicas(engine: Engine, window: Window) -> list[str]:
+    """Return the replicas with such requests in a window, sorted by name.
+
+    These rows begin in the engine's queue, because no front end reported them. vLLM's Rust front
+    end loads no plugins.
+
+    Raises:
+        StoreUnavailable: the database does not respond.
+    """
+    row = REQUESTS.c
+    statement = (
+        select(row.replica)
+        .distinct()
+        .where(
+            row.received_unix_ns >= window.from_unix_ns,
+            row.received_unix_ns < window.to_unix_ns,
+            row.source == Source.INSTRUMENTATION.value,
+            row.basis == Basis.ENGINE.value,
+            row.frontend_s.is_(None),
+            row.queue_s.is_not(None),
+            row.replica.is_not(None),
+        )
+    )
+    with reading(engine) as connection:
+        return sorted(connection.scalars(statement))

@@ -1,0 +1,20 @@
+from analysis.counterfactual.factors import Factor, Kind, factors_of
+from diagnosis.explanation import Cause
+
+
+def cause(cause_id: str, **where: str) -> Cause:
+    return Cause(id=cause_id, share=1.0, evidence=(), levers=(), where=where)
+
+
+def test_a_cause_at_one_engine_resets_this_engine_only() -> None:
+    (factor,) = factors_of([cause("engine_stall", replica="r0", engine="1")])
+    assert factor == Factor(Kind.STALLS, replica="r0", engine=1)
+    assert factor.is_of("r0", 1)
+    assert not factor.is_of("r0", 0)
+    assert not factor.is_of("r1", 1)
+
+
+def test_a_cause_of_a_replica_resets_all_of_its_engines() -> None:
+    (factor,) = factors_of([cause("gpu_throttling", replica="r0")])
+    assert factor is not None
+    assert [factor.is_of("r0", engine) for engine in (0, 1)] == [True, True]

@@ -1,0 +1,30 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diagnosis.inputs.requests import Requests
+from tests.diagnosis.making import asked, evidence, first_cause, fleet, later, quiet, shares
+
+
+def encoding(requests: Requests, encoder_s: float) -> Requests:
+    """Add the encoder's time to the own prefill of the window's requests."""
+    none = {"encoder_s": np.zeros(len(requests))}
+    known = replace(requests, numbers={**requests.numbers, **none})
+    return later(
+        known, encoder_s=encoder_s, prefill_own_s=lambda own_s: np.asarray(own_s) + encoder_s
+    )
+
+
+def test_added_images_are_the_encoders_time() -> None:
+    images: dict[str, Any] = {"mm_cache_queries_total": 4.0, "mm_cache_hits_total": 1.0}
+    servers = fleet(images, dict.fromkeys(images, 0.0))
+    first = first_cause(asked(encoding(quiet(), 0.8), servers=servers), "encoder", 0.8)
+    assert evidence(first, "seconds of the encoder") == pytest.approx((0.0, 0.8))
+    assert evidence(first, "images and audios") == pytest.approx((0.0, 4.0))
+
+
+def test_a_slow_prefill_without_encoder_time_is_not_the_encoder() -> None:
+    found = asked(later(encoding(quiet(), 0.0), prefill_own_s=lambda own_s: own_s + 0.8))
+    assert "encoder" not in shares(found)

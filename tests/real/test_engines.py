@@ -1,0 +1,251 @@
+"""Data parallelism, several API servers, and processes that are killed."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rig import serve
+from rig.load import Call, mixed, send, send_all
+from rig.ports import free_port
+from telemetry.engines import HUNG_S
+from tests.real.conftest import Vllm, Watching, assert_parts_sum
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+SETTLED_S = 4.0
+"""The plugin of these servers sends each second, and waits up to 2 s for an account."""
+
+
+def processes(server: Vllm, name: bytes) -> list[int]:
+    """Return the processes of a server whose titles contain a text."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            title, group = (folder / "cmdline").read_bytes(), os.getpgid(int(folder.name))
+        except (OSError, ProcessLookupError):
+            continue
+        if name in title and group == server.process.pid:
+            found.append(int(folder.name))
+    return sorted(found)
+
+
+def core_of(server: Vllm, engine: int) -> int:
+    (found,) = processes(server, b"EngineCore_DP%d" % engine)
+    return found
+
+
+def stored_once(tailspan: Watching, seen: list[Any]) -> bool:
+    """Return whether each request has exactly one row of the plugin."""
+    rows = tailspan.query("SELECT trace_id FROM requests WHERE source = 'instrumentation'")
+    counts = Counter(row["trace_id"] for row in rows)
+    return all(counts[timed.trace_id] == 1 for timed in seen)
+
+
+@pytest.fixture(scope="module")
+def two_engines(start_module_vllm: Callable[..., Any]) -> Any:
+    """Return a server with two engines. vLLM starts an API server for each."""
+    server = start_module_vllm("--data-parallel-size", "2")
+    send_all(server.port, mixed(80, seed=51), concurrency=8)
+    return server
+
+
+def test_rows_have_their_engine_and_its_load_on_arrival(two_engines: Any, tailspan: Any) -> None:
+    seen = send_all(two_engines.port, mixed(60, seed=52), concurrency=16)
+    rows = tailspan.stored(seen)
+    assert len(rows) == 60
+    assert {row["engine"] for row in rows.values()} == {0, 1}
+    for row in rows.values():
+        assert row["running_at_arrival"] is not None
+        assert row["kv_usage_at_arrival"] is not None
+        assert_parts_sum(row)
+
+
+def test_steps_of_both_engines_are_counted_once(two_engines: Any, tailspan: Any) -> None:
+    """Two API servers sample two engines. One of them has the totals of each engine."""
+    before = totals(tailspan, two_engines)
+    seen = send_all(two_engines.port, mixed(60, seed=53), concurrency=8)
+    rows = tailspan.stored(seen)
+    time.sleep(3)
+    after = totals(tailspan, two_engines)
+    for engine in (0, 1):
+        decoded = sum(row["output_tokens"] - 1 for row in rows.values() if row["engine"] == engine)
+        assert after[engine] - before[engine] == decoded
+    metrics = tailspan.metrics()
+    for engine in (0, 1):
+        lines = [
+            line
+            for line in metrics.splitlines()
+            if line.startswith("tailspan_engine_steps_total")
+            and f'replica="vllm-{two_engines.port}"' in line
+            and f'engine="{engine}"' in line
+        ]
+        assert len(lines) == 1
+
+
+def totals(tailspan: Watching, server: Vllm) -> dict[int, int]:
+    """Return the decodes that each engine has counted."""
+    found: dict[int, int] = {}
+    for row in tailspan.samples(f"vllm-{server.port}"):
+        if row["decodes_total"] is not None:
+            found[row["engine"]] = max(found.get(row["engine"], 0), row["decodes_total"])
+    return found
+
+
+def test_the_requests_of_each_engine_are_billed_its_busy_time(
+    two_engines: Any, tailspan: Any
+) -> None:
+    """The difference is at most one millionth when all requests have ended."""
+    replica = f"vllm-{two_engines.port}"
+    tailspan.stored(send_all(two_engines.port, mixed(20, seed=59), concurrency=4))
+    time.sleep(SETTLED_S)
+    for engine in (0, 1):
+        busy_s = max(
+            row["busy_s_total"]
+            for row in tailspan.samples(replica)
+            if row["engine"] == engine and row["busy_s_total"] is not None
+        )
+        statement = (
+            "SELECT SUM(billed_s + wasted_s) AS s FROM requests WHERE replica=? AND engine=?"
+        )
+        (billed,) = tailspan.query(statement, replica, engine)
+        assert billed["s"] == pytest.approx(busy_s, rel=1e-6)
+
+
+@pytest.fixture
+def stopped_engine(two_engines: Any) -> Iterator[Callable[[], None]]:
+    """Return a function that stops engine 1; it continues after the test."""
+    core = core_of(two_engines, 1)
+
+    def stop() -> None:
+        os.kill(core, signal.SIGSTOP)
+
+    yield stop
+    os.kill(core, signal.SIGCONT)
+
+
+def test_a_hang_of_one_engine_is_named_while_the_other_works(
+    two_engines: Any, tailspan: Any, stopped_engine: Callable[[], None]
+) -> None:
+    stopped_engine()
+    named, deadline = "", time.monotonic() + HUNG_S + 40
+    with ThreadPoolExecutor(24) as pool:
+        # Some of these requests wait for engine 1. The others keep engine 0 busy.
+        waiting = [
+            pool.submit(send, two_engines.port, Call(prompt=f"wait {n}", max_tokens=8))
+            for n in range(12)
+        ]
+        while "engine 1" not in named and time.monotonic() < deadline:
+            headers = {"X-data-parallel-rank": "0"}
+            send_all(two_engines.port, [Call(max_tokens=16, headers=headers)] * 2, 2)
+            time.sleep(4)
+            lines = tailspan.run("doctor", "--no-explorer").stdout.splitlines()
+            named = "".join(line for line in lines if "taken no step" in line)
+        os.kill(core_of(two_engines, 1), signal.SIGCONT)
+        seen = [each.result(timeout=120) for each in waiting]
+    assert f"vllm-{two_engines.port} has" in named
+    assert "its engine 1 has taken no step" in named
+    assert {row["engine"] for row in tailspan.stored(seen).values()} == {0, 1}
+
+
+def test_an_engine_that_a_client_overloads_is_out_of_balance(
+    two_engines: Any, tailspan: Any
+) -> None:
+    """Requests that name engine 1 wait there, while engine 0 is idle."""
+    calls = [Call(prompt=f"usual {n}", max_tokens=16) for n in range(240)]
+    begun = time.time()
+    send_all(two_engines.port, calls, concurrency=6)
+    changed = time.time()
+    headers = {"X-data-parallel-rank": "1"}
+    calls = [Call(prompt=f"skew {n}", max_tokens=16, headers=headers) for n in range(480)]
+    seen = send_all(two_engines.port, calls, concurrency=48)
+    ended = time.time()
+    rows = tailspan.stored(seen)
+    assert {row["engine"] for row in rows.values()} == {1}
+    words = ("explain", "--metric", "ttft", "--format", "json")
+    span = ("--from", f"{changed:.0f}", "--to", f"{ended:.0f}")
+    told = json.loads(
+        tailspan.run(*words, *span, "--baseline", f"{begun:.0f}/{changed:.0f}").stdout
+    )
+    wheres = {cause["id"]: cause["where"] for cause in told["causes"]}
+    assert wheres["replica_imbalance"] == {
+        "replica": f"vllm-{two_engines.port}",
+        "engine": "1",
+    }, told["causes"]
+
+
+def test_no_row_is_lost_or_double_if_one_engine_core_is_killed(
+    two_engines: Any, tailspan: Any
+) -> None:
+    """vLLM then ends the whole server. Requests in flight are stored as errors or aborts."""
+    answered = send_all(two_engines.port, mixed(60, seed=54), concurrency=8)
+    time.sleep(SETTLED_S)
+    with ThreadPoolExecutor(8) as pool:
+        calls = [Call(prompt=f"cut {n}", max_tokens=1500) for n in range(8)]
+        begun = [pool.submit(send, two_engines.port, call) for call in calls]
+        time.sleep(1.5)
+        os.kill(core_of(two_engines, 1), signal.SIGKILL)
+        for each in begun:
+            each.exception(timeout=90)
+    two_engines.process.wait(60)
+    assert len(tailspan.stored(answered)) == 60
+    assert stored_once(tailspan, answered)
+    statement = "SELECT outcome, engine FROM requests WHERE replica = ? AND outcome != 'length'"
+    cut = tailspan.query(statement, f"vllm-{two_engines.port}")
+    assert {row["outcome"] for row in cut} <= {"error", "abort"}
+    assert len(cut) <= 8
+
+
+def test_no_row_is_lost_or_double_if_one_api_server_is_killed(
+    start_vllm: Callable[..., Any], tailspan: Any
+) -> None:
+    """Rows that the other API server or the collector have are kept, once."""
+    server = start_vllm("--api-server-count", "2")
+    answered = send_all(server.port, mixed(60, seed=55), concurrency=8)
+    time.sleep(SETTLED_S)
+    with ThreadPoolExecutor(8) as pool:
+        calls = [Call(prompt=f"cut {n}", max_tokens=1500) for n in range(8)]
+        begun = [pool.submit(send, server.port, call) for call in calls]
+        time.sleep(1.5)
+        os.kill(processes(server, b"APIServer")[0], signal.SIGKILL)
+        for each in begun:
+            each.exception(timeout=90)
+    assert len(tailspan.stored(answered)) == 60
+    assert stored_once(tailspan, answered)
+
+
+def test_a_dense_model_has_no_external_load_balancing(installed: None) -> None:
+    """vLLM refuses it. The servers behind such a balancer are independent replicas."""
+    words = ("--data-parallel-size", "2", "--data-parallel-rank", "0")
+    done = subprocess.run(
+        serve.command(free_port(), (*words, "--data-parallel-external-lb")),
+        env=serve.environment("http://127.0.0.1:1", os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    assert "Non-MoE models do not support external data parallel mode" in done.stderr + done.stdout
+
+
+def test_engines_behind_a_hybrid_load_balancer_have_their_numbers(
+    start_vllm: Callable[..., Any], tailspan: Any
+) -> None:
+    """One node with both ranks: the server balances its local engines."""
+    server = start_vllm(
+        *("--data-parallel-size", "2", "--data-parallel-size-local", "2"),
+        *("--data-parallel-hybrid-lb", "--data-parallel-start-rank", "0"),
+        *("--data-parallel-address", "127.0.0.1"),
+    )
+    rows = tailspan.stored(send_all(server.port, mixed(40, seed=58), concurrency=8))
+    assert len(rows) == 40
+    assert {row["engine"] for row in rows.values()} == {0, 1}
