@@ -6,7 +6,7 @@ Older databases have none. The incidents of the last day are explained again.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0028"
+revision = "0027"
 down_revision = "0026"
 branch_labels = None
 depends_on = None
