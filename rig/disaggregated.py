@@ -50,7 +50,7 @@ class Server(Program):
             "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={self.replica}",
             "OTEL_BSP_SCHEDULE_DELAY": "500",
         }
-        # If vLLM 0.32 computes a prompt in several steps, ExampleConnector stores only the last part,
+        # If vLLM 0.32 computes a prompt in several steps, ExampleConnector stores only one part,
         # and the consumer's engine ends when it loads the prompt.
         arguments = (
             *("--kv-transfer-config", json.dumps(connector)),
