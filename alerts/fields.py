@@ -34,6 +34,7 @@ GROUPING: Final = tuple(field for field in SELECTING if field != "prompt_tokens"
 its own group."""
 DURATIONS: Final = (
     "ttft_s",
+    "first_content_s",
     "tpot_s",
     "itl_max_s",
     "e2e_s",

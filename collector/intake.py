@@ -8,13 +8,14 @@ disconnects, its message is still processed, and its stored rows are passed to t
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 from google.protobuf.message import Message
 
+from collector.commits import Commits
 from collector.counters import Counters
 from collector.drop_reasons import Unstored
 from collector.errors import (
@@ -104,13 +105,14 @@ class Intake:
         self._clock = clock
         self._rates = Rates(limits, clock)
         self._rooms = MessageMemory(limits, counters)
-        self._tasks: set[asyncio.Task[Message]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._arriving: set[asyncio.Timeout] = set()
         self._stopping = False
         # One thread: two readers would share the CPU and need twice the memory.
         self._thread = ThreadPoolExecutor(1, "collector-reading")
         self._queue = FairQueue(MAX_PEER_ROWS)
         self._reading = reading
+        self._commits = Commits()
         self._store_failed_at: float | None = None
 
     @property
@@ -190,15 +192,10 @@ class Intake:
         except BaseException:
             room.close()
             raise
-        task = asyncio.create_task(self._process(signal, body, json, encoding, room))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():  # `stop` has cancelled it after its grace period
-                raise StoppingError from None
-            raise
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        process = self._process(signal, body, json, encoding, room)
+        self._tasks.add(asyncio.create_task(self._respond(process, answer)))
+        return await answer
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new messages, and answer all current messages within `grace_s`.
@@ -225,18 +222,44 @@ class Intake:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within_s)
 
+    async def _respond(
+        self, process: Coroutine[None, None, Message], answer: asyncio.Future[Message]
+    ) -> None:
+        """Process a message to its end, and set its answer unless the sender has disconnected.
+
+        `asyncio.shield` would do the same with three more callbacks per message.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        message: Message | None = None
+        failure: Exception | None = None
+        try:
+            message = await process
+        except asyncio.CancelledError:  # `stop` has cancelled this task after its grace period
+            failure = StoppingError()
+        except Exception as error:
+            failure = error
+        finally:
+            self._tasks.discard(task)
+        if answer.done():
+            return
+        if failure is not None:
+            answer.set_exception(failure)
+        elif message is not None:
+            answer.set_result(message)
+
     async def _process(
         self, signal: Signal, body: bytes, json: bool, encoding: str, room: Reservation
     ) -> Message:
         with room:
             arrived_unix_ns = self._clock_unix_ns()
+            now_unix_ns = arrived_unix_ns + self._ahead_ns()
             whole, rows = body, 0
 
             def read() -> Batch:
                 nonlocal whole, rows
                 if encoding:
                     whole = inflate(body, encoding, self._max_body_bytes)
-                now_unix_ns = arrived_unix_ns + self._ahead_ns()
                 batch = self._reading.read(signal, whole, json, now_unix_ns)
                 rows = batch.accepted
                 self._queue.load(room.peer, rows)
@@ -244,22 +267,29 @@ class Intake:
 
             if self._stopping:
                 raise StoppingError
-            # On a thread, because reading a large message would block the event loop.
-            done = self._queue.put(room.peer, read)
-            self._thread.submit(self._queue.run)
+            known = None
+            if not json and not encoding and self._queue.has_room(room.peer):
+                known = self._reading.read_known(signal, body, now_unix_ns)
             try:
-                try:
-                    batch = await asyncio.wrap_future(done)
-                finally:
-                    self._rates.add(room.peer, len(whole) - len(body))
-                # The decompressed message may wait long for the store, so reserve its size.
-                room.grow(len(whole) - len(body))
+                if known is not None:
+                    batch, rows = known, known.accepted
+                    self._queue.load(room.peer, rows)
+                else:
+                    # On a thread, because reading a large message would block the event loop.
+                    done = self._queue.put(room.peer, read)
+                    self._thread.submit(self._queue.run)
+                    try:
+                        batch = await asyncio.wrap_future(done)
+                    finally:
+                        self._rates.add(room.peer, len(whole) - len(body))
+                    # The decompressed message may wait long for the store, so reserve its size.
+                    room.grow(len(whole) - len(body))
                 self._enrich(batch, arrived_unix_ns)
                 if not batch.empty:
                     await self._keep(signal, batch)
             finally:
                 self._queue.load(room.peer, -rows)
-                if not self._stopping:
+                if self._queue.has_work() and not self._stopping:
                     self._thread.submit(self._queue.run)
             self._counters.kept(signal, batch)
             if self._forward is not None:
@@ -290,7 +320,7 @@ class Intake:
             self._store_failed_at = self._clock()
             raise BusyError(f"the store accepts no rows at the moment: {error}") from error
         try:
-            await asyncio.wrap_future(future)
+            await self._commits.wait(future)
         except ValueError as error:
             self._counters.unstored(signal, batch, Unstored.STORE_REFUSED)
             _log.warning(

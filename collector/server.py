@@ -17,6 +17,7 @@ from collector.listen.host_check import AllowedHosts, HostGate
 from collector.listen.tls import Tls
 from collector.otlp.grpc_receiver import GrpcReceiver
 from collector.otlp.http_receiver import http_app
+from collector.otlp.layout_reader import LayoutReader
 from collector.otlp.message_reader import LocalReader, MessageReader, ProcessReader
 from collector.rows.age_limit import AgeLimit
 from collector.rows.engine_start_limits import EngineStartLimits
@@ -105,7 +106,7 @@ class Collector:
             self.counters,
             own,
             limits,
-            self._reading,
+            LayoutReader(self._reading),
             forward=forward,
             gpu_listeners=gpu_listeners,
             in_flight_listeners=in_flight_listeners,

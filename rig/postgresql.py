@@ -60,6 +60,11 @@ class PostgreSQL:
         """Return the database's address in the format of the driver."""
         return self.url().replace("+psycopg", "")
 
+    @property
+    def pid(self) -> int:
+        """The process id of the server. Each connection has a child process."""
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
         # Each test opens its own pools, and an unused pool keeps its connections for a while, so

@@ -1,6 +1,7 @@
 """Evaluate objectives while Tailspan runs, and print the start and the end of each incident."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,11 +11,15 @@ import click
 from alerts.evaluation.counting import EVALUATION_S
 from alerts.evaluation.evaluator import ARRIVAL_S, Evaluator
 from alerts.evaluation.incidents import Incident
+from store.errors import LeaseLost
+from store.leases import EVALUATION, Leases, Term
 from telemetry import time_text
 from telemetry.engines import EngineSample
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline
 from telemetry.tasks import Task
+
+_log = logging.getLogger(__name__)
 
 
 class Evaluating:
@@ -24,20 +29,26 @@ class Evaluating:
     ended, all old requests have arrived. An evaluation then runs immediately, so that an incident
     among the old requests is found without a delay.
 
+    Only the holder of the lease on evaluation evaluates. The other collectors read the results.
+
     Args:
         evaluator: evaluates the objectives.
         clock_unix_ns: returns the current time.
-        evaluated: called after each evaluation.
+        leases: the leases of this process.
+        evaluated: called after each evaluation, also if another process evaluates.
     """
 
     def __init__(
         self,
         evaluator: Evaluator,
         clock_unix_ns: Callable[[], int],
+        leases: Leases,
         evaluated: Callable[[], None] = lambda: None,
     ) -> None:
         self._evaluator = evaluator
         self._clock_unix_ns = clock_unix_ns
+        self._leases = leases
+        self._term: Term | None = None
         self._evaluated = evaluated
         self._printed: set[tuple[str, str, int, bool]] = set()
         self._present_seen = False
@@ -59,6 +70,10 @@ class Evaluating:
             self._present_seen = True
             self._due.set()
 
+    def hurry(self) -> None:
+        """Trigger an evaluation, because a lease was taken. Called on the event loop."""
+        self._due.set()
+
     async def run(self, task: Task) -> None:
         """Evaluate until cancelled.
 
@@ -77,14 +92,27 @@ class Evaluating:
                 await asyncio.wait_for(self._due.wait(), EVALUATION_S)
 
     async def step(self) -> None:
-        """Evaluate once.
+        """Evaluate once, or read the results of the process that evaluates.
 
         Raises:
             StoreError: the database does not respond. The next step continues where this step
                 stopped.
         """
-        now_s = self._clock_unix_ns() // 10**9
-        for incident in await asyncio.to_thread(self._evaluator.evaluate, now_s):
+        with self._leases.acting(EVALUATION) as term:
+            if term is None:
+                await asyncio.to_thread(self._evaluator.follow)
+                self._evaluated()
+                return
+            if term != self._term:
+                self._evaluator.take_over()
+                self._term = term
+            now_s = self._clock_unix_ns() // 10**9
+            try:
+                incidents = await asyncio.to_thread(self._evaluator.evaluate, now_s)
+            except LeaseLost as error:
+                _log.info("the evaluation was abandoned: %s", error)
+                return
+        for incident in incidents:
             over = incident.ended_s is not None
             key = (incident.slo, incident.severity, incident.fired_s, over)
             if key not in self._printed:

@@ -1,7 +1,8 @@
 """Send notifications while Tailspan runs, with one thread per channel.
 
 A slow channel therefore does not delay other channels. The threads are daemons: if the process ends
-during an attempt, the attempt is repeated after the next start.
+during an attempt, the attempt is repeated after the next start, or by the collector that takes the
+lease. Only the holder of the lease on notifications fills the outbox and delivers.
 """
 
 import logging
@@ -19,7 +20,8 @@ from alerts.notify.message import Transition
 from alerts.notify.notifier import Notifier
 from alerts.objectives import Objective
 from server.likely_cause import Ask, LikelyCauses, asked_apart
-from store.errors import StoreError
+from store.errors import LeaseLost, StoreError
+from store.leases import NOTIFICATION, Leases, Term
 from telemetry.tasks import Task
 
 POLL_S = 5.0
@@ -41,6 +43,7 @@ class Notifying:
         explorer_url: returns the explorer's address for links, or None for no links.
         simulated: returns whether the data is simulated.
         say: prints a line. The second argument is whether the line is an error.
+        leases: the leases of this process.
         clock_unix_ns: returns the current time.
         ask: finds the likely cause of an incident, or None to run the diagnosis in a separate
             process.
@@ -55,6 +58,7 @@ class Notifying:
         explorer_url: Callable[[], str | None],
         simulated: Callable[[], bool],
         say: Callable[[str, bool], None],
+        leases: Leases,
         clock_unix_ns: Callable[[], int] = time.time_ns,
         ask: Ask | None = None,
     ) -> None:
@@ -70,7 +74,9 @@ class Notifying:
         )
         self._say = say
         self._clock_unix_ns = clock_unix_ns
-        self._begun = False
+        self._leases = leases
+        self._term: Term | None = None
+        """The last term in which the outbox was filled."""
         self._stop = threading.Event()
         self._senders = [
             ChannelSender(
@@ -134,20 +140,32 @@ class Notifying:
                 wake.set()
 
     def _enqueue(self) -> None:
-        if not self._begun:
-            self._notifier.begin()
-            self._begun = True
-        self._notifier.enqueue(self._clock_unix_ns() // 10**9)
+        with self._leases.acting(NOTIFICATION) as term:
+            if term is None:
+                return
+            if term != self._term:
+                self._notifier.begin()
+                self._term = term
+            self._notifier.enqueue(self._clock_unix_ns() // 10**9)
 
     def _run(self, sender: ChannelSender, wake: threading.Event) -> None:
         def deliver() -> None:
-            for attempt in sender.deliver(self._stop.is_set):
-                self._tell(sender.channel, attempt)
+            with self._leases.acting(NOTIFICATION) as term:
+                # Deliver only after the outbox was filled in this term, because incidents may have
+                # ended before it.
+                if term is None or term != self._term:
+                    return
+                ended = partial(self._ended, term)
+                for attempt in sender.deliver(ended, term.token):
+                    self._tell(sender.channel, attempt)
 
         while not self._stop.is_set():
             wake.clear()
             self._survives(deliver, sender.channel.name)
             wake.wait(POLL_S)
+
+    def _ended(self, term: Term) -> bool:
+        return self._stop.is_set() or self._leases.term(NOTIFICATION) != term
 
     def _survives(self, step: Callable[[], None], name: str) -> bool:
         """Run a step, and return whether it succeeded.
@@ -157,6 +175,8 @@ class Notifying:
         task = self.tasks[name]
         try:
             step()
+        except LeaseLost as error:
+            _log.info("%s: %s", task.name, error)
         except StoreError as error:
             task.failed(error)
             _log.warning("%s: the outbox cannot be used: %s", task.name, error)

@@ -1,6 +1,8 @@
 """Compute rollups and delete old data while Tailspan runs."""
 
 import asyncio
+import logging
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -8,6 +10,8 @@ import click
 from sqlalchemy import Engine
 
 from store.alerting.notifications import delete_old_notifications
+from store.errors import LeaseLost
+from store.leases import RETENTION, Leases
 from store.predictions import delete_old_predictions
 from store.replicas.engine_starts import delete_starts
 from store.retention import (
@@ -24,6 +28,8 @@ from store.rollups.building import settle
 from telemetry import time_text
 from telemetry.corroborated_time import CorroboratedClock
 
+_log = logging.getLogger(__name__)
+
 EVERY_S = 60.0
 
 KEEP_TOLD_S = 90 * 86_400
@@ -35,6 +41,10 @@ AT_ONCE = 20
 TOLD_EVERY = 1_000
 """Number of rollups between two progress messages. After an upgrade there may be thousands of
 rollups to compute."""
+
+
+SETTLE_S = 600.0
+"""Maximum time to compute rollups before old data is deleted. The next step continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +72,14 @@ class Retaining:
         engine: from `open_database`.
         keep: the retention.
         clock: returns the current time, and the time that deletion uses.
+        leases: only the holder of the lease on retention works.
     """
 
-    def __init__(self, engine: Engine, keep: Keep, clock: CorroboratedClock) -> None:
+    def __init__(
+        self, engine: Engine, keep: Keep, clock: CorroboratedClock, leases: Leases
+    ) -> None:
         self._engine = engine
+        self._leases = leases
         self._keep = keep
         self._clock = clock
         self._announced = False
@@ -82,7 +96,14 @@ class Retaining:
             # deleted.
             self._begun = True
             await asyncio.sleep(EVERY_S)
-        forgotten = await retain(self._engine, self._keep, self._clock)
+        with self._leases.acting(RETENTION) as term:
+            if term is None:
+                return
+            try:
+                forgotten = await retain(self._engine, self._keep, self._clock)
+            except LeaseLost as error:
+                _log.info("retention was abandoned: %s", error)
+                return
         if forgotten and not self._announced and self._keep.rows_ns is not None:
             self._announced = True
             _say(
@@ -104,7 +125,7 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
     Raises:
         StoreUnavailable: the database cannot be used. Completed work is kept.
     """
-    await _settle(engine, clock() // 10**9)
+    failure = await _settle(engine, clock() // 10**9)
     now = clock.deletable_unix_ns
     forgotten = 0
     if keep.rows_ns is not None:
@@ -114,18 +135,29 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
     await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_TOLD_S)
     await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_TOLD_S * 10**9)
     await asyncio.to_thread(keep_deleted_until, engine, now)
+    if failure is not None:
+        raise failure
     return forgotten
 
 
-async def _settle(engine: Engine, now_s: int) -> None:
-    """Compute the marked rollups in slices, so that a request to stop waits for at most one
-    slice."""
+async def _settle(engine: Engine, now_s: int) -> Exception | None:
+    """Compute the marked rollups in slices, so that a request to stop waits for at most one slice.
+
+    Returns:
+        The error that stopped the computation. Deletion must not wait for its correction.
+    """
     made, told_at = 0, TOLD_EVERY
+    deadline_s = time.monotonic() + SETTLE_S
     while True:
-        done = await asyncio.to_thread(settle, engine, now_s, AT_ONCE)
+        try:
+            done = await asyncio.to_thread(settle, engine, now_s, AT_ONCE)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            return error
         made += done.made
         if made >= told_at:
             told_at += TOLD_EVERY
             _say(f"Computing rollups of stored data: {made:,} minutes done, {done.left:,} left.")
-        if not done.left:
-            return
+        if not done.left or time.monotonic() > deadline_s:
+            return None

@@ -40,6 +40,7 @@ from exporters.metrics_app import metrics_app
 from exporters.prometheus import PrometheusExporter
 from exporters.self_metrics.clocks import ClockMetrics
 from exporters.self_metrics.gpu_readers import GpuReaderMetrics
+from exporters.self_metrics.leases import LeaseMetrics
 from exporters.self_metrics.scrapes import ScrapeMetrics
 from exporters.self_metrics.tasks import TaskMetrics
 from exporters.totals.rooflines import RooflineMetrics
@@ -53,6 +54,7 @@ from server.evaluating import Evaluating
 from server.explorer_launch import Launch, launch, reading_environment
 from server.gpu_setup import GpuSetup
 from server.kept_children import Ends, KeptExplorer, KeptSimulator, first_past_s
+from server.lease_keeper import LeaseKeeper
 from server.notifying import Notifying
 from server.retaining import EVERY_S as RETAIN_EVERY_S
 from server.retaining import Keep, Retaining, begin
@@ -60,9 +62,10 @@ from server.scrape_setup import ScrapeSetup
 from server.supervision import Supervisor
 from store import dialects
 from store.database import folder, shown
+from store.leases import EVALUATION, NOTIFICATION, RETENTION, Leases
 from store.replicas.engine_starts import in_force
 from store.simulation_removal import delete_simulation
-from store.writer import Writer
+from store.writer import GATHER_S, Writer
 from telemetry.addresses import authority
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
@@ -82,6 +85,10 @@ MOST_NAMED = 16
 PROBES = ("/healthz", "/readyz")
 """Paths for the probes of an orchestrator such as Kubernetes. These paths require no token, and
 allow any Host header."""
+UNLEASED = (
+    "ClickHouse has no transactions, so collectors cannot agree which of them evaluates objectives,"
+    " sends notifications and computes rollups. Run only one `tailspan up` on this database."
+)
 NAMELESS = "a server without a name (service.instance.id)"
 
 
@@ -195,15 +202,21 @@ class Stack:
         self._base_path = base_path
         self._ports = ports
         self._explorer_port = ports.explorer
-        self._writer = Writer(engine)
+        self._writer = Writer(engine, gather_s=GATHER_S)
         self.clock = clock or CorroboratedClock()
         self._pricing = Pricing(prices)
         counters = Counters()
         self.arrivals = Arrivals()
+        wanted = (
+            (EVALUATION, RETENTION) if notify is None else (EVALUATION, NOTIFICATION, RETENTION)
+        )
+        self._leases = Leases(engine, wanted)
+        self._keeper = LeaseKeeper(self._leases, self._hurry, _say_if_read)
         self._evaluator = Evaluator(
             engine,
             objectives,
             keep_s=None if keep.rows_ns is None else keep.rows_ns // 10**9,
+            alone=self._leases.exclusive,
         )
         self._notifying: Notifying | None = None
         if notify is not None:
@@ -216,11 +229,13 @@ class Stack:
                 ),
                 simulated=lambda: self.arrivals.simulated,
                 say=_say_if_read,
+                leases=self._leases,
                 clock_unix_ns=self.clock,
             )
         self._evaluating = Evaluating(
             self._evaluator,
             self.clock,
+            self._leases,
             self._notifying.evaluated if self._notifying else lambda: None,
         )
         self._exporter = exporter = PrometheusExporter(
@@ -236,6 +251,7 @@ class Stack:
             lambda replicas: in_force(engine, replicas=replicas), self.clock, peaks
         )
         self._keep = keep
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.supervisor = Supervisor()
         self.child_ends: Ends = asyncio.Queue()
         """Child processes that ended unexpectedly, with their exit status."""
@@ -254,6 +270,7 @@ class Stack:
         self._forward = forward
         families: list[Families] = [
             *(exporter, rooflines, TaskMetrics(self.supervisor.report)),
+            LeaseMetrics(self._keeper.held),
             *([forward] if forward else []),
         ]
         if scrape.places:
@@ -345,6 +362,11 @@ class Stack:
             # Delete the old simulation only after the ports are bound. If another Tailspan process
             # has the ports, the simulation may belong to that process.
             self.forgotten_rows = await asyncio.to_thread(delete_simulation, self._engine)
+            self._loop = asyncio.get_running_loop()
+            if not self._leases.exclusive:
+                _say_if_read(UNLEASED, True)
+            await asyncio.to_thread(self._keeper.start)
+            self.supervisor.add(self._keeper.task)
             if self._notifying is not None:
                 self._notifying.start()
                 self.supervisor.add(*self._notifying.tasks.values())
@@ -352,7 +374,7 @@ class Stack:
             self.supervisor.start(evaluator, partial(self._evaluating.run, evaluator))
             self.supervisor.start(
                 Task("retention", quiet_s=RETENTION_QUIET_S),
-                Retaining(self._engine, self._keep, self.clock).step,
+                Retaining(self._engine, self._keep, self.clock, self._leases).step,
                 every_s=RETAIN_EVERY_S,
             )
             if self.scraper is not None:
@@ -379,6 +401,11 @@ class Stack:
         await asyncio.wrap_future(self._writer.submit([], [], (), samples))
         self._exporter.on_gpus_stored(samples)
         self._pricing.update(gpus=samples)
+
+    def _hurry(self) -> None:
+        """Evaluate at once, because a lease was taken. Called from the thread of the leases."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._evaluating.hurry)
 
     @property
     def _kept(self) -> list[KeptExplorer | KeptSimulator]:
@@ -456,6 +483,7 @@ class Stack:
             await self._gpu_readers.close()
         if self._notifying is not None:
             await asyncio.to_thread(self._notifying.stop)
+        await asyncio.to_thread(self._keeper.stop)
         # Stop the simulator first, so that its last messages are stored while the collector runs.
         for child in reversed(self.children):
             await child.stop()

@@ -21,6 +21,10 @@ class StoreUnavailable(StoreError):
     """The database cannot be used at the moment (locked, full, read-only). Try again later."""
 
 
+class LeaseLost(StoreError):
+    """Another collector has taken the lease. Nothing was committed."""
+
+
 class RowRefused(StoreError, ValueError):
     """The database cannot store a row. Sending the row again will fail again."""
 

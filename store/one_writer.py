@@ -4,7 +4,7 @@ SQLite would allow a second writer, but both processes would then count the same
 same rollups and delete old rows. The lock is flock(2) on a file next to the database; the kernel
 releases the lock when the process ends. Relative paths and symbolic links are resolved, so that
 they lead to the same lock. A hard link leads to a different lock. Readers take no lock. Several
-collectors may share PostgreSQL or ClickHouse.
+collectors may share PostgreSQL (`store.leases`).
 """
 
 import fcntl

@@ -2,13 +2,15 @@
 
 Rows are deleted in small batches. Each batch is a separate transaction, with a pause after it, so
 that a writer waits for one batch at most. ClickHouse is configured to delete old rows itself.
-Before rows are deleted, their rollups are built; rollups have a longer retention. Counts per
-objective and incidents are few, so they are never deleted.
+Before rows are deleted, their rollups are built; rollups have a longer retention. If a rollup
+cannot be built, its rows are kept for a limited time, and only then deleted, with a warning. Counts
+per objective and incidents are few, so they are never deleted.
 
 Deletion cannot be undone, so it uses the corroborated time instead of the system clock
 (`telemetry.corroborated_time`). The time of the last deletion is stored for the next start.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -19,7 +21,15 @@ from store import dialects
 from store.connections import reading, writing
 from store.rollups.building import LAG_S, settle
 from store.rollups.label_sets import ALIVE_S
-from store.rollups.marks import REQUESTED, SAMPLED, SECOND_NS, no_longer_whole
+from store.rollups.marks import (
+    REQUESTED,
+    SAMPLED,
+    SECOND_NS,
+    Rolled,
+    no_longer_whole,
+    pending,
+    whole_from_unix_s,
+)
 from store.rollups.sample_tables import KINDS
 from store.rollups.tables import BINS, DAY_S, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS, STATE
 from store.schema import (
@@ -39,6 +49,13 @@ KEEP_MINUTES_NS: Final = 90 * 86_400 * 10**9
 KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
 """Default retention of rollups per minute, and of rollups per hour."""
 
+OVERDUE_SHARE: Final = 7
+"""Data whose rollup could not be built is kept for a seventh of its retention longer, so that it
+needs at most a seventh more disk: one more day of rows by default."""
+ROLL_UP_S: Final = 60.0
+"""Maximum time to build rollups before each deletion. The next deletion continues."""
+_BUCKETS_AT_ONCE: Final = 20
+
 BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
 _HOURS_AT_ONCE: Final = 6
@@ -46,6 +63,16 @@ _DELETED: Final = 0
 """`width_s` of the row in `STATE` that stores the time of the last deletion. No bucket has this
 width.
 """
+
+_ROLLED: Final = {REQUESTS: REQUESTED, SAMPLES: SAMPLED, GPUS: SAMPLED}
+_KEPT: Final[dict[Rolled, Sequence[Sequence[Table]]]] = {
+    REQUESTED: [(ROLLUPS, BINS)],
+    SAMPLED: [(kind.kept,) for kind in KINDS],
+}
+"""The tables of rollups, in groups with the same buckets."""
+_KINDS: Final = {REQUESTED: "requests", SAMPLED: "samples"}
+
+_log = logging.getLogger(__name__)
 
 _BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (REQUESTS, REQUESTS.c.received_unix_ns),
@@ -101,17 +128,32 @@ def delete_older(
 
     Returns: the number of deleted rows, or 0 if the database deletes old rows itself.
 
-    Raises: StoreUnavailable: the database cannot be written. Earlier batches stay deleted.
+    Raises:
+        StoreUnavailable: the database cannot be written. Earlier batches stay deleted.
+        Exception: the defect that prevented the building of a rollup, after the deletion.
     """
-    _roll_up(engine, (now_unix_ns - keep_ns) // SECOND_NS)
+    before_ns = now_unix_ns - keep_ns
+    failure = _roll_up(engine, before_ns // SECOND_NS + MINUTE_S)
+    # ClickHouse deletes rows by their age, whether their rollups exist or not.
+    overdue_ns = 0 if dialects.of(engine).ADDITIVE else keep_ns // OVERDUE_SHARE
+    until_ns = {}
+    for rolled in _KINDS:
+        until_ns[rolled] = SECOND_NS * _deletable_until_s(
+            engine, rolled, (MINUTE_S,), before_ns // SECOND_NS, overdue_ns // SECOND_NS
+        )
+        no_longer_whole(engine, MINUTE_S, until_ns[rolled] // SECOND_NS, rolled)
     forgotten = 0
     for table, instant in _BY:
         with writing(engine) as connection:
             if dialects.of(engine).forgets(connection, table, instant.name, keep_ns):
                 continue
-        while removed := _one_batch(engine, table, instant, now_unix_ns - keep_ns, batch_rows):
+        rolled_up = _ROLLED.get(table)
+        delete_before_ns = before_ns if rolled_up is None else min(before_ns, until_ns[rolled_up])
+        while removed := _one_batch(engine, table, instant, delete_before_ns, batch_rows):
             forgotten += removed
             pause()
+    if failure is not None:
+        raise failure
     return forgotten
 
 
@@ -132,31 +174,65 @@ def delete_older_rollups(
         raise ValueError(
             "the retention of rollups per hour must be at least the retention of rollups per minute"
         )
-    for width_s, keep_ns in ((MINUTE_S, keep_minutes_ns), (HOUR_S, keep_hours_ns)):
-        if keep_ns is None:
-            continue
-        before = (now_unix_ns - keep_ns) // SECOND_NS // HOUR_S * HOUR_S
-        if width_s == MINUTE_S:
-            settle(engine, before + LAG_S)
-            for rolled in (REQUESTED, SAMPLED):
-                no_longer_whole(engine, HOUR_S, before, rolled)
-        else:
-            no_longer_whole(engine, DAY_S, before, SAMPLED)
-        for tables in ((ROLLUPS, BINS), *((kind.kept,) for kind in KINDS)):
-            _forget_buckets(engine, tables, width_s, before)
-        if width_s == HOUR_S:
-            with writing(engine) as connection:
-                unused = LABEL_SETS.c.newest_unix_s < before - ALIVE_S
-                dialects.of(engine).remove(connection, LABEL_SETS, unused)
+    if keep_minutes_ns is not None:
+        before = (now_unix_ns - keep_minutes_ns) // SECOND_NS // HOUR_S * HOUR_S
+        overdue_s = keep_minutes_ns // OVERDUE_SHARE // SECOND_NS
+        failure = _roll_up(engine, before)
+        for rolled, kept in _KEPT.items():
+            until_s = _deletable_until_s(engine, rolled, (MINUTE_S, HOUR_S), before, overdue_s)
+            until_s = until_s // HOUR_S * HOUR_S
+            no_longer_whole(engine, HOUR_S, until_s, rolled)
+            for tables in kept:
+                _forget_buckets(engine, tables, MINUTE_S, until_s)
+        if failure is not None:
+            raise failure
+    if keep_hours_ns is not None:
+        before = (now_unix_ns - keep_hours_ns) // SECOND_NS // HOUR_S * HOUR_S
+        no_longer_whole(engine, DAY_S, before, SAMPLED)
+        for tables in (each for kept in _KEPT.values() for each in kept):
+            _forget_buckets(engine, tables, HOUR_S, before)
+        with writing(engine) as connection:
+            unused = LABEL_SETS.c.newest_unix_s < before - ALIVE_S
+            dialects.of(engine).remove(connection, LABEL_SETS, unused)
 
 
-def _roll_up(engine: Engine, before_unix_s: int) -> None:
-    """Build the rollups of rows before the rows are deleted, and record that these rollups are
-    final.
+def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
+    """Build the buckets that end before a time, for up to `ROLL_UP_S`.
+
+    Returns: the error that stopped the building. Deletion must not wait for its correction.
     """
-    settle(engine, before_unix_s + MINUTE_S + LAG_S)
-    for rolled in (REQUESTED, SAMPLED):
-        no_longer_whole(engine, MINUTE_S, before_unix_s, rolled)
+    deadline_s = time.monotonic() + ROLL_UP_S
+    try:
+        while settle(engine, until_unix_s + LAG_S, _BUCKETS_AT_ONCE).left:
+            if time.monotonic() > deadline_s:
+                break
+    except Exception as error:
+        return error
+    return None
+
+
+def _deletable_until_s(
+    engine: Engine, rolled: Rolled, widths_s: Sequence[int], before_s: int, overdue_s: int
+) -> int:
+    """Return the time before which data can be deleted.
+
+    Data from the oldest missing rollup on is kept, but for at most `overdue_s` longer.
+    """
+    missing = set()
+    for width_s in widths_s:
+        whole_s = whole_from_unix_s(engine, width_s, rolled) or 0
+        missing.update(pending(engine, width_s, whole_s, before_s, rolled))
+    if not missing:
+        return before_s
+    until_s = max(min(missing), before_s - overdue_s)
+    if lost := sorted(each for each in missing if each < until_s):
+        _log.warning(
+            "the rollups of %d %s of %s, from unix time %d to %d, could not be built in time; the"
+            " data is deleted without them",
+            *(len(lost), "minutes" if widths_s == (MINUTE_S,) else "minutes and hours"),
+            *(_KINDS[rolled], lost[0], lost[-1]),
+        )
+    return until_s
 
 
 def _forget_buckets(

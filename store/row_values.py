@@ -7,7 +7,7 @@ valid Unicode and that floats are finite.
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from math import isfinite
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from store.schema import GPUS, IN_FLIGHT, SAMPLES, STARTS, Field, fields_of
 from telemetry.application_operations import ApplicationOperation
@@ -75,16 +75,18 @@ def request_values(requests: RequestRows) -> list[Values]:
 
 def sample_values(row: EngineSample) -> Values:
     """Return the values of a row in the order of the table's columns. See `request_values`."""
-    if not isfinite(sum(filter(None, _SAMPLE_FLOATS(row)))):
-        _refuse(EngineSample, [_SAMPLE_VALUES(row)])
-    return _SAMPLE_VALUES(row)
+    values = _SAMPLE_VALUES(row)
+    if not isfinite(sum(filter(None, _SAMPLE_FLOATS(values)))):
+        _refuse(EngineSample, [values])
+    return values
 
 
 def gpu_values(row: GpuSample) -> Values:
     """Return the values of a row in the order of the table's columns. See `request_values`."""
-    if not isfinite(sum(filter(None, _GPU_FLOATS(row)))):
-        _refuse(GpuSample, [_GPU_VALUES(row)])
-    return _GPU_VALUES(row)
+    values = _GPU_VALUES(row)
+    if not isfinite(sum(filter(None, _GPU_FLOATS(values)))):
+        _refuse(GpuSample, [values])
+    return values
 
 
 def start_values(row: EngineStart) -> Values:
@@ -156,5 +158,5 @@ _SAMPLE_VALUES: Callable[[object], Values] = attrgetter(*SAMPLES.columns.keys())
 _START_VALUES: Callable[[object], Values] = attrgetter(*STARTS.columns.keys())
 _GPU_VALUES: Callable[[object], Values] = attrgetter(*GPUS.columns.keys())
 _REQUEST_FLOATS = tuple(PLACE[name] for name in _floats_of(RequestTimeline))
-_SAMPLE_FLOATS: Callable[[object], Values] = attrgetter(*_floats_of(EngineSample))
-_GPU_FLOATS: Callable[[object], Values] = attrgetter(*_floats_of(GpuSample))
+_SAMPLE_FLOATS = itemgetter(*map(SAMPLES.columns.keys().index, _floats_of(EngineSample)))
+_GPU_FLOATS = itemgetter(*map(GPUS.columns.keys().index, _floats_of(GpuSample)))

@@ -6,6 +6,7 @@ row, only the submission with that row fails; the other submissions of the group
 """
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -62,6 +63,14 @@ CAPACITY_ROWS = 200_000
 few seconds.
 """
 
+GATHER_S = 0.05
+"""Time from the start of a commit to the start of the next one, for collectors. Senders send once a
+second, so a fleet's messages arrive one by one. A commit takes 0.4 ms of CPU time, and each row
+15 µs more (SQLite, measured).
+"""
+GATHERED_ROWS = 128
+"""Number of waiting rows from which a commit does not wait."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -77,9 +86,11 @@ class _Submission:
     lookups: Sequence[CacheLookup]
     cold_starts: Sequence[ColdStart]
     done: Future[None] = field(default_factory=Future)
+    size: int = field(init=False)
+    """The number of rows."""
 
-    def __len__(self) -> int:
-        return len(self.requests) + sum(map(len, self._others))
+    def __post_init__(self) -> None:
+        self.size = len(self.requests) + sum(map(len, self._others))
 
     @property
     def _others(
@@ -118,10 +129,16 @@ class Writer:
     Args:
         engine: from `open_database`. The caller disposes of the engine.
         capacity_rows: maximum number of waiting rows. Above it, `submit` raises StoreBusy.
+        gather_s: minimum time between the starts of two commits with fewer than `GATHERED_ROWS`
+            rows. The first commit after a pause does not wait.
     """
 
-    def __init__(self, engine: Engine, *, capacity_rows: int = CAPACITY_ROWS) -> None:
+    def __init__(
+        self, engine: Engine, *, capacity_rows: int = CAPACITY_ROWS, gather_s: float = 0.0
+    ) -> None:
         self._engine = engine
+        self._gather_s = gather_s
+        self._began = -math.inf
         self._capacity_rows = capacity_rows
         inserting = dialects.of(engine).inserting
         self._add_requests = inserting(engine, REQUESTS)
@@ -170,7 +187,7 @@ class Writer:
             *(in_flight, probes, operations, lookups),
             cold_starts,
         )
-        if not len(submission):
+        if not submission.size:
             submission.done.set_result(None)
             return submission.done
         with self._changed:
@@ -178,14 +195,16 @@ class Writer:
                 raise StoreUnavailable("the writer is closed")
             # An empty queue accepts a submission of any size, because a submission above the
             # capacity could otherwise never be written.
-            if self._waiting and self._waiting_rows + len(submission) > self._capacity_rows:
+            if self._waiting and self._waiting_rows + submission.size > self._capacity_rows:
                 raise StoreBusy(
-                    f"{self._waiting_rows} rows wait to be written, and {len(submission)} more"
+                    f"{self._waiting_rows} rows wait to be written, and {submission.size} more"
                     f" would exceed {self._capacity_rows}"
                 )
+            first = not self._waiting
             self._waiting.append(submission)
-            self._waiting_rows += len(submission)
-            self._changed.notify()
+            self._waiting_rows += submission.size
+            if first or self._waiting_rows >= GATHERED_ROWS:
+                self._changed.notify()
         return submission.done
 
     def close(self) -> None:
@@ -220,6 +239,11 @@ class Writer:
     def _take(self) -> list[_Submission]:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
+            self._changed.wait_for(
+                lambda: self._waiting_rows >= GATHERED_ROWS or self._closing,
+                max(0.0, self._began + self._gather_s - time.monotonic()),
+            )
+            self._began = time.monotonic()
             group = list(self._waiting)
             self._waiting.clear()
             self._waiting_rows = 0
@@ -238,7 +262,9 @@ class Writer:
     def _commit(self, group: list[_Submission]) -> StoreError | None:
         """Write the group in one transaction, and return the error, or None on success."""
         try:
-            requests = [row for each in group for row in request_values(each.requests)]
+            requests = [
+                row for each in group if each.requests for row in request_values(each.requests)
+            ]
             samples = [sample_values(row) for each in group for row in each.samples]
             starts = [start_values(row) for each in group for row in each.starts]
             gpus = [gpu_values(row) for each in group for row in each.gpus]

@@ -41,7 +41,8 @@ MEND_HUNG: Final = (
 """Instructions for an engine that hangs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, so that the collector can set all fields of a row at once (`sample_layouts`).
+@dataclass(frozen=True, kw_only=True)
 class EngineSample:
     """The state of one engine at one instant, from one reporting process.
 

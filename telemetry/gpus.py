@@ -23,7 +23,8 @@ class GpuSource(StrEnum):
     SIMULATOR = "simulator"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, so that the collector can set all fields of a row at once (`sample_layouts`).
+@dataclass(frozen=True, kw_only=True)
 class GpuSample:
     """The state of one GPU of one replica at one instant. Unknown values are None.
 

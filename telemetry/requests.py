@@ -354,6 +354,17 @@ class RequestTimeline:
             rolled_up=True,
         ),
     ] = None
+    first_content_s: Annotated[
+        float | None,
+        attribute(
+            names.TTFC,
+            "s",
+            "received → first content of the answer: neither reasoning nor a tool call. The content"
+            " of an unstreamed answer is sent at the end. An answer without content has no such"
+            " time.",
+            HTTP,
+        ),
+    ] = None
     itl_max_s: Annotated[
         float | None,
         attribute(
@@ -504,8 +515,31 @@ class RequestTimeline:
     ] = None
     reasoning_tokens: Annotated[
         int | None,
-        column(
-            "{token}", "Output tokens that are reasoning. Clients report them.", "a client's span"
+        attribute(
+            names.REASONING_OUTPUT_TOKENS,
+            "{token}",
+            "Output tokens that are reasoning. Of a stream: the tokens that were generated until"
+            " the last chunk of reasoning. Of an unstreamed answer: vLLM's own count in `usage`.",
+            HTTP,
+        ),
+    ] = None
+    tool_call_tokens: Annotated[
+        int | None,
+        attribute(
+            names.TOOL_CALL_TOKENS,
+            "{token}",
+            "Output tokens of tool calls, with the tokens before a call that the answer does not"
+            " show.",
+            HTTP,
+        ),
+    ] = None
+    content_tokens: Annotated[
+        int | None,
+        attribute(
+            names.CONTENT_TOKENS,
+            "{token}",
+            "Output tokens of content. The tokens of the three kinds sum to the output tokens.",
+            HTTP,
         ),
     ] = None
     billed_s: Annotated[

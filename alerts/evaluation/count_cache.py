@@ -3,9 +3,9 @@
 Counts of the newest ten minutes are not stored yet, because late requests may still arrive. Under
 high load, counting all of these requests again every 15 s would take most of the CPU time. In each
 transaction, the writer marks the steps that changed and stores when their earliest request was
-received (`store.alerting.slo_marks`). The marks are complete only if a single process writes to the
-database. A request that was sent twice counts once, because counts are computed from the stored
-rows.
+received (`store.alerting.slo_marks`). An evaluator removes the marks that it has read, so the marks
+are complete only for a single evaluator (`store.leases`). A request that was sent twice counts
+once, because counts are computed from the stored rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,8 +37,8 @@ class _Added(NamedTuple):
 
 
 class CountCache:
-    """A cache of the counts of each step. The cache is correct only if a single process writes to
-    the database. The class is not thread-safe.
+    """A cache of the counts of each step. The cache is correct only if no other process evaluates
+    objectives in the same database. The class is not thread-safe.
 
     Args:
         count: the function that counts the stored requests of a time range.

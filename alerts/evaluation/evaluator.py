@@ -72,6 +72,9 @@ class Evaluator:
         objectives: objectives to evaluate; objectives that Prometheus counts are skipped.
         keep_s: the retention of requests, or None for unlimited retention. Steps whose requests
             were deleted are not counted again.
+        alone: whether no other process evaluates objectives in the same database while this one
+            does. Otherwise another evaluator may remove marks, so counts are not cached. None if
+            only one process may write the database.
         elapsed_s: a monotonic clock that measures the duration of recounts.
     """
 
@@ -81,18 +84,31 @@ class Evaluator:
         objectives: Sequence[Objective],
         *,
         keep_s: int | None = None,
+        alone: bool | None = None,
         elapsed_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
         self._objectives = objectives
         self._keep_s = keep_s
-        self._cache = CountCache()
-        # Marks are incomplete if other processes write to the database too.
-        self._count: Count = self._cache.count if dialects.of(engine).ONE_WRITER else count_requests
+        self._alone = dialects.of(engine).ONE_WRITER if alone is None else alone
         self.places = Places(engine)
         self._elapsed_s = elapsed_s
-        self._recount_from_s = elapsed_s()
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Forget what another evaluator may have changed since the last evaluation."""
+        self._cache = CountCache()
+        self._count: Count = self._cache.count if self._alone else count_requests
+        self._recount_from_s = self._elapsed_s()
         """Old requests are not counted again before this time."""
+
+    def follow(self) -> None:
+        """Read the groups that have a place, which another process assigns.
+
+        Raises:
+            StoreUnavailable: the database cannot be used.
+        """
+        self.places.read(self._objectives)
 
     def evaluate(self, now_s: int) -> list[Incident]:
         """Evaluate all instants up to `now_s`. Return the incidents that changed: those that are

@@ -125,7 +125,10 @@ def _until_it_left(
     field: str, value: Literal | None, request: RequestTimeline
 ) -> Literal | AtLeast | None:
     tokens, wait_s = request.output_tokens, request.delivery_s
-    if field == "ttft_s" and value is None and (not tokens or request.streamed is False):
+    nothing_sent = request.ttft_s is None and (not tokens or request.streamed is False)
+    if field == "ttft_s" and nothing_sent:
+        return AtLeast(request.e2e_s)
+    if field == "first_content_s" and value is None and (nothing_sent or _no_content(request)):
         return AtLeast(request.e2e_s)
     # The wait between the last token and the cancellation counts as a gap between tokens.
     if field == "tpot_s" and tokens and request.decode_s is not None and wait_s is not None:
@@ -141,6 +144,11 @@ def _until_it_left(
         or (field in AFTER and getattr(request, AFTER[field]) is None)
     )
     return AtLeast(float(value)) if running and value is not None else value
+
+
+def _no_content(request: RequestTimeline) -> bool:
+    """Return whether the answer is known to have no content, only reasoning or tool calls."""
+    return request.content_tokens == 0
 
 
 def _one_token(request: RequestTimeline) -> bool:

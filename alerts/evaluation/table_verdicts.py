@@ -35,6 +35,7 @@ ALWAYS: Final = ("outcome", "http_status", "output_tokens", "e2e_s")
 
 BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "ttft_s": ("streamed",),
+    "first_content_s": ("ttft_s", "streamed", "content_tokens"),
     "tpot_s": ("decode_s", "delivery_s"),
     "itl_max_s": ("delivery_s",),
     **{field: (after,) for field, after in AFTER.items()},
@@ -169,10 +170,14 @@ def _values(
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
     """Return a field's values, and a mask of those that are lower bounds."""
     values = table[field]
-    if field == "ttft_s":
+    if field in ("ttft_s", "first_content_s"):
         none_yet = pc.equal(pc.fill_null(table["output_tokens"], 0), 0)
         whole = pc.fill_null(pc.invert(table["streamed"]), False)
-        running = pc.and_(pc.and_(aborted, pc.is_null(values)), pc.or_(none_yet, whole))
+        before = pc.and_(pc.is_null(table["ttft_s"]), pc.or_(none_yet, whole))
+        if field == "first_content_s":
+            no_content = pc.equal(table["content_tokens"], 0)
+            before = pc.or_(before, pc.fill_null(no_content, False))
+        running = pc.and_(pc.and_(aborted, pc.is_null(values)), before)
         return pc.if_else(running, table["e2e_s"], values), running
     if field in BETWEEN_TOKENS:
         tokens = table["output_tokens"]

@@ -1,8 +1,8 @@
 """Deliver a channel's messages from the outbox in order, and store the results.
 
 Delivery is at least once: if the process crashes between the receiver's response and the storing of
-the result, the message is sent again with the same key. Each channel has its own sender, so a slow
-channel does not delay the others.
+the result, the message is sent again with the same key (docs/decisions/093). Each channel has its
+own sender, so a slow channel does not delay the others.
 """
 
 import math
@@ -22,12 +22,8 @@ from alerts.notify.channels import REPEAT_S, Channel, Kind, Post
 from alerts.notify.http_post import Answer, Verdict
 from alerts.notify.message import Message, loads
 from alerts.notify.retry import GIVE_UP_S, delay_s
-from store.alerting.notifications import (
-    Delivery,
-    Notification,
-    due_notifications,
-    keep_notifications,
-)
+from store.alerting.notification_claims import claim, keep_result
+from store.alerting.notifications import Delivery, Notification, due_notifications
 
 RENDER: Final[Mapping[Kind, Callable[[Channel, Message, int], Post]]] = {
     Kind.ALERTMANAGER: alertmanager.render,
@@ -93,24 +89,27 @@ class ChannelSender:
         with self._lock:
             return dict(self._counts)
 
-    def deliver(self, stop: Callable[[], bool] = lambda: False) -> list[Attempt]:
+    def deliver(self, stop: Callable[[], bool] = lambda: False, term: int = 0) -> list[Attempt]:
         """Try each due message once.
 
         Args:
             stop: called before each message. If it returns True, the remaining messages are not
                 tried.
+            term: the token of the lease on notifications (`store.leases`).
 
         Raises:
+            LeaseLost: the lease was lost. The remaining messages are not tried.
             StoreUnavailable: the database cannot be used. The last message may be sent again.
         """
         attempts = []
         for row in due_notifications(self._engine, self.channel.name, int(self._clock_s())):
             if stop():
                 break
-            attempts.append(self._one(row))
+            if claim(self._engine, row, term):
+                attempts.append(self._one(row, term))
         return attempts
 
-    def _one(self, row: Notification) -> Attempt:
+    def _one(self, row: Notification, term: int) -> Attempt:
         now_s, repeats = int(self._clock_s()), False
         try:
             row = replace(row, message=self._newest(row))
@@ -128,7 +127,7 @@ class ChannelSender:
             answer = self._send(post)
             repeats = repeated and message.ended_unix_s is None
         settled, result = _settled(row, answer, self._clock_s(), self._chance(), repeats)
-        keep_notifications(self._engine, [settled])
+        keep_result(self._engine, settled, term)
         with self._lock:
             self._counts[result] += 1
         return Attempt(settled, result, answer, row.state == Delivery.DELIVERED)

@@ -39,6 +39,7 @@ _DURATIONS = {
     "prefill_s": "prefill",
     "decode_s": "decode",
     "ttft_s": "TTFT",
+    "first_content_s": "content",
     "tpot_s": "TPOT",
     "e2e_s": "E2E",
 }

@@ -67,6 +67,15 @@ class FairQueue:
             if not self._loads[peer]:
                 del self._loads[peer]
 
+    def has_room(self, peer: str) -> bool:
+        """Return whether a sender's load is below the limit."""
+        with self._lock:
+            return self._loads[peer] < self._max_load
+
+    def has_work(self) -> bool:
+        """Return whether work of a sender may be waiting for `run`."""
+        return bool(self._senders)
+
     def run(self) -> None:
         """Do the queued work of all senders below the load limit. Call after `put` and `load`."""
         while self._run_next():

@@ -97,8 +97,9 @@ class Reservation:
 
     def set(self, size_bytes: int) -> None:
         """Set the reservation's size without a check, because the memory is already in use."""
-        self._rooms.change(self.peer, 0, size_bytes - self.size_bytes)
-        self.size_bytes = size_bytes
+        if size_bytes != self.size_bytes:
+            self._rooms.change(self.peer, 0, size_bytes - self.size_bytes)
+            self.size_bytes = size_bytes
 
     def move(self) -> "Reservation":
         """Move the reservation to a new object, and close this one."""

@@ -61,6 +61,8 @@ class AttributeTable:
         fields: the row's fields, in order.
         table: maps an attribute name to its field and to the function that reads it.
         unique: attributes with values that rarely repeat, which are not cached.
+        unstored: attributes with a double that have no field. They are checked like the others,
+            and are listed only so that their values do not fill the cache.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class AttributeTable:
         fields: tuple[str, ...],
         table: Mapping[str, tuple[str, Read]],
         unique: Iterable[str] = (),
+        unstored: Mapping[str, Read] | None = None,
     ) -> None:
         self._table = {name: (fields.index(field), read) for name, (field, read) in table.items()}
+        self._table |= {name: (-1, read) for name, read in (unstored or {}).items()}
         self._unique = frozenset(unique)
         self._cached: dict[bytes, _Cached] = {}
         self._numbers: dict[bytes, _Number] = {}

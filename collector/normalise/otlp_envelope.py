@@ -75,13 +75,22 @@ class Scoped(NamedTuple):
     items: Sequence[bytes]
 
 
-def unfold(body: bytes) -> Iterator[Scoped]:
-    """Yield the scopes of a message in their order.
+class EncodedScope(NamedTuple):
+    """One encoded scope of a message, and its resource."""
+
+    resource: bytes
+    scoped: bytes
+    parts: int
+    """The number of resources and scopes so far, counted for the limit `MAX_PARTS`."""
+
+
+def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:
+    """Yield the scopes of a message in their order, encoded.
 
     Raises:
         MalformedError: the body is not an OTLP message.
-        TooLargeError: the message has more than `MAX_PARTS` parts, or a part above
-            `MAX_PART_BYTES`.
+        TooLargeError: the message has more than `MAX_PARTS` resources and scopes, or a resource
+            above `MAX_PART_BYTES`.
     """
     groups = decoded(_CLASSES["outline.Envelope"], body).groups
     parts = len(groups)
@@ -90,14 +99,27 @@ def unfold(body: bytes) -> Iterator[Scoped]:
         _fit(group.resource)
         parts += len(group.scoped)
         for each in _counted(group.scoped, parts):
-            scoped = decoded(_CLASSES["outline.Scoped"], each)
-            _fit(scoped.scope)
-            parts += len(scoped.items)
-            items = _counted(scoped.items, parts)
-            for item in items:
-                _fit(item)
-            scope = decoded(InstrumentationScope, scoped.scope).name
-            yield Scoped(group.resource, scope, items)
+            yield EncodedScope(group.resource, each, parts)
+
+
+def unfold(body: bytes) -> Iterator[Scoped]:
+    """Yield the scopes of a message in their order.
+
+    Raises:
+        MalformedError: the body is not an OTLP message.
+        TooLargeError: the message has more than `MAX_PARTS` parts, or a part above
+            `MAX_PART_BYTES`.
+    """
+    all_items = 0
+    for resource, raw, parts in encoded_scopes(body):
+        scoped = decoded(_CLASSES["outline.Scoped"], raw)
+        _fit(scoped.scope)
+        all_items += len(scoped.items)
+        items = _counted(scoped.items, parts + all_items)
+        for item in items:
+            _fit(item)
+        scope = decoded(InstrumentationScope, scoped.scope).name
+        yield Scoped(resource, scope, items)
 
 
 def decoded(kind: Any, body: bytes) -> Any:

@@ -77,13 +77,20 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
 }
 """Maps span attribute names to fields of the request."""
 
-_ATTRIBUTES = AttributeTable(FIELDS, TABLE, unique=(names.RESPONSE_ID, names.PREFIX_LADDER))
+_ATTRIBUTES = AttributeTable(
+    FIELDS,
+    TABLE,
+    unique=(names.RESPONSE_ID, names.PREFIX_LADDER),
+    unstored={names.TIME_TO_FIRST_CHUNK: Reader.seconds},
+)
 _OUTCOME, _BASIS, _SOURCE = _AT["outcome"], _AT["basis"], _AT["source"]
 _TRACE_ID, _SPAN_ID = _AT["trace_id"], _AT["span_id"]
 _RECEIVED, _E2E = _AT["received_unix_ns"], _AT["e2e_s"]
 _REGION, _REPLICA = _AT["region"], _AT["replica"]
 _LADDER = _AT["prefix_ladder"]
-_WITHIN = itemgetter(_AT["ttft_s"], _AT["itl_max_s"], _AT["reported_in_flight_s"])
+_WITHIN = itemgetter(
+    *(_AT[name] for name in ("ttft_s", "first_content_s", "itl_max_s", "reported_in_flight_s"))
+)
 """Returns the latencies that must not exceed the request's duration."""
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value

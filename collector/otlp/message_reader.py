@@ -64,10 +64,16 @@ _log = logging.getLogger(__name__)
 
 
 class MessageReader(Protocol):
-    """Converts a message to a batch. Use it from one thread only."""
+    """Converts a message to a batch."""
+
+    def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> Batch | None:
+        """Read a protobuf message in much less time than a millisecond, or return None.
+
+        Callable from any thread.
+        """
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
-        """Read a message, or raise IntakeError."""
+        """Read a message, or raise IntakeError. Use it from one thread only."""
 
     def close(self) -> None:
         """Stop reading."""
@@ -75,6 +81,10 @@ class MessageReader(Protocol):
 
 class LocalReader:
     """Reads messages in the calling thread."""
+
+    def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> Batch | None:
+        """Return None: `read` reads all messages."""
+        return None
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
         """Read a message."""

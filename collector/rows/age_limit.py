@@ -6,18 +6,20 @@ include them (docs/decisions/021).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeVar
 
 from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
 from telemetry.application_operations import Operation
-from telemetry.in_flight import InFlightRequest
-from telemetry.request_rows import PLACE, RequestRows, Row
+from telemetry.request_rows import PLACE, RequestRows
 
 MINUTE_NS: Final = 60 * 10**9
 """Width of a rollup. The rollup of a minute that begins before the age limit is final."""
 
-_RECEIVED: Final = PLACE["received_unix_ns"]
+_received: Callable[[Any], int] = itemgetter(PLACE["received_unix_ns"])
+_seen: Callable[[Any], int] = attrgetter("seen_unix_ns")
+_at: Callable[[Any], int] = attrgetter("at_unix_ns")
 _Row = TypeVar("_Row")
 
 
@@ -40,16 +42,19 @@ class AgeLimit:
             return
         present = arrived_unix_ns if self.deletable_unix_ns is None else self.deletable_unix_ns()
         horizon = -(-(present - self.keep_ns) // MINUTE_NS) * MINUTE_NS
-        oldest = min(
-            min((row[_RECEIVED] for row in batch.requests.rows), default=horizon),
-            min((row.at_unix_ns for row in batch.samples), default=horizon),
-            min((row.at_unix_ns for row in batch.gpus), default=horizon),
-            min((row.seen_unix_ns for row in batch.in_flight), default=horizon),
-            min((row.at_unix_ns for row in batch.probes), default=horizon),
-            min((row.at_unix_ns for row in batch.operations), default=horizon),
-            min((row.at_unix_ns for row in batch.lookups), default=horizon),
-            min((row.at_unix_ns for row in batch.cold_starts), default=horizon),
-        )
+        oldest = horizon
+        for rows, instant in (
+            (batch.requests.rows, _received),
+            (batch.samples, _at),
+            (batch.gpus, _at),
+            (batch.in_flight, _seen),
+            (batch.probes, _at),
+            (batch.operations, _at),
+            (batch.lookups, _at),
+            (batch.cold_starts, _at),
+        ):
+            if rows:
+                oldest = min(oldest, min(map(instant, rows)))
         if oldest >= horizon:
             return
         rows = batch.requests.rows
@@ -94,18 +99,6 @@ def _young(
             batch.accepted -= number
             batch.refused[Refusal.TOO_OLD] += number
     return kept, kept_items
-
-
-def _received(row: Row) -> int:
-    return int(row[_RECEIVED])
-
-
-def _seen(report: InFlightRequest) -> int:
-    return report.seen_unix_ns
-
-
-def _at(row: Any) -> int:
-    return int(row.at_unix_ns)
 
 
 def _length(ns: int) -> str:

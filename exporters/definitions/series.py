@@ -47,6 +47,14 @@ HISTOGRAMS: Final = (
         exemplars=True,
     ),
     Histogram(
+        "tailspan_first_content_seconds",
+        "Time from the request's receipt to the first content of its response, in seconds."
+        " Reasoning and tool calls are no content.",
+        "first_content_s",
+        False,
+        bounds_s("-3", "1000"),
+    ),
+    Histogram(
         "tailspan_itl_max_seconds",
         "Longest gap between two tokens of a response, in seconds.",
         "itl_max_s",
@@ -190,6 +198,11 @@ TOKENS: Final = {
     ),
     "output_tokens": Series(
         "tailspan_output_tokens_total", "Output tokens of ended requests.", REQUEST_LABELS
+    ),
+    "reasoning_tokens": Series(
+        "tailspan_reasoning_tokens_total",
+        "Output tokens of ended requests that are reasoning.",
+        REQUEST_LABELS,
     ),
 }
 """Token counters by field of `RequestTimeline`."""

@@ -14,6 +14,7 @@ Prometheus would treat the decrease as a reset of the whole total.
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from exporters.definitions.engine_series import COMMON_TOTALS, ENGINE_GAUGES, ENGINE_TOTALS
@@ -45,6 +46,8 @@ newest sample. The age of the last step is the minimum, because the newest step 
 counts.
 """
 
+_TOTALS: Final = attrgetter(*ENGINE_TOTALS)
+
 EngineKey = tuple[str, int]
 """Replica and engine."""
 
@@ -74,11 +77,13 @@ class _Process:
     def take(self, sample: EngineSample, last_seen_unix_ns: int) -> None:
         self.newest = sample
         self.last_seen_unix_ns = last_seen_unix_ns
-        for name in ENGINE_TOTALS:
-            value: float | None = getattr(sample, name)
+        totals = self.totals
+        values: tuple[float | None, ...] = _TOTALS(sample)
+        for name, value in zip(ENGINE_TOTALS, values, strict=True):
             if value is not None:
                 self.started_unix_ns = sample.started_unix_ns
-                self.totals[name] = max(value, self.totals.get(name, value))
+                if value > totals.get(name, -1):
+                    totals[name] = value
 
 
 @dataclass(slots=True)

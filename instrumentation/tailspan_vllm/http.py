@@ -1,7 +1,7 @@
 """Times requests at the HTTP edge: received, first byte sent, last byte sent.
 
-This is the outermost ASGI layer. It wraps `send` in a plain function, which does no work after the
-first byte, so there is no additional coroutine per chunk.
+This is the outermost ASGI layer. It wraps `send` in a plain function, so there is no additional
+coroutine per chunk. After the first byte, it only passes chunks to `request/answer_kinds.py`.
 """
 
 import asyncio
@@ -109,19 +109,41 @@ def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
 
 
 def _timed_send(send: Send, exchange: Exchange) -> Send:
+    reads: Callable[[bytes], bool] | None = None
+    """Searches the answer; None before the first byte, and if no more bytes are needed."""
+
     def timed(message: Message) -> Awaitable[None]:
-        if exchange.first_byte is None:
-            try:
-                if message["type"] == "http.response.start":
-                    exchange.answered(message)
-                elif exchange.delivered is None and message.get("body"):
-                    # Bytes that are written after the client disconnected do not reach it.
-                    exchange.first_byte = time.monotonic()
-            except Exception:
-                guard.note_failure("send")
+        nonlocal reads
+        try:
+            if reads is not None:
+                # Bytes that are written after the client disconnected do not reach it.
+                body = message.get("body")
+                if body and (exchange.delivered is not None or not reads(body)):
+                    reads = None
+            elif exchange.first_byte is None:
+                reads = _begin_answer(exchange, message)
+        except Exception:
+            reads = None
+            guard.note_failure("send")
         return send(message)
 
     return timed
+
+
+def _begin_answer(exchange: Exchange, message: Message) -> Callable[[bytes], bool] | None:
+    """Record the first message or the first byte of an answer.
+
+    Returns: the function that searches the rest of the answer, or None if nothing is searched.
+    """
+    if message["type"] == "http.response.start":
+        exchange.answered(message)
+        return None
+    body = message.get("body")
+    if not body or exchange.delivered is not None:
+        return None
+    exchange.first_byte = time.monotonic()
+    answer = exchange.begin_answer()
+    return answer.sent if answer is not None and answer.sent(body) else None
 
 
 def _watched_receive(receive: Receive, exchange: Exchange) -> Receive:

@@ -58,6 +58,19 @@ RESOURCE: Final = (
 
 SPAN_ATTRIBUTES: Final = (
     Term(names.PROVIDER_NAME, "text", f"Always `{names.PROVIDER_VLLM}`.", _OURSELVES),
+    Term(names.RESPONSE_MODEL, "text", f"The same as `{names.REQUEST_MODEL}`.", "vLLM's config"),
+    Term(
+        names.REQUEST_STREAM,
+        "boolean",
+        "True if the answer was an event stream, and otherwise absent, as the conventions require.",
+        _HTTP,
+    ),
+    Term(
+        names.TIME_TO_FIRST_CHUNK,
+        "s",
+        f"The same as `{names.TTFT}`, of an answer that was streamed.",
+        _HTTP,
+    ),
     Term(
         names.FINISH_REASONS,
         "texts",
@@ -65,7 +78,7 @@ SPAN_ATTRIBUTES: Final = (
         _STATE,
     ),
 )
-"""Attributes that Tailspan does not store."""
+"""Attributes that Tailspan does not store. Other backends show them."""
 
 SPAN_EVENTS: Final = (
     Term(names.ARRIVED, "instant", "The request reached the engine's front end.", _STATS),
@@ -73,6 +86,12 @@ SPAN_EVENTS: Final = (
     Term(names.SCHEDULED, "instant", "The request was scheduled for the first time.", _STATS),
     Term(names.FIRST_TOKEN, "instant", "The first token was generated.", _STATS),
     Term(names.FIRST_BYTE, "instant", "The first byte of the response body was written.", _HTTP),
+    Term(
+        names.FIRST_CONTENT,
+        "instant",
+        "The first content was written: neither reasoning nor a tool call.",
+        _HTTP,
+    ),
     Term(names.LAST_TOKEN, "instant", "The last token was generated.", _STATS),
     Term(
         names.PREEMPTION,

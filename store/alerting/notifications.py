@@ -4,6 +4,11 @@ There is one row for each incident, transition and channel, so that no notificat
 and a restart continues where the last run stopped. A row contains the message, but no address and
 no key. An update replaces the whole row. Only one thread at a time writes a row: first the code
 that adds it, then the thread of its channel.
+
+Before a message is sent, its row is claimed with the term of the lease on notifications
+(`notification_claims`). If the holder of the lease is replaced during an attempt, the new holder
+claims the row with its higher term and sends the message again with the same key. The result of the
+earlier attempt is then not stored.
 """
 
 from collections.abc import Collection, Sequence
@@ -57,7 +62,7 @@ class Notification:
 
     `next_unix_s` is the time of the next attempt, or None without a further attempt. `failures`
     counts the failed attempts since the last delivery. `problem` is the reason of the latest
-    failure.
+    failure. `claimed_term` is the term of the lease in which the latest attempt began.
     """
 
     slo: str
@@ -72,6 +77,7 @@ class Notification:
     next_unix_s: int | None = None
     delivered_unix_s: int | None = None
     problem: str | None = None
+    claimed_term: int | None = None
 
     @property
     def incident(self) -> tuple[str, str, int]:
@@ -94,6 +100,7 @@ NOTIFICATIONS = Table(
     Column("next_unix_s", BigInteger),
     Column("delivered_unix_s", BigInteger),
     Column("problem", Text),
+    Column("claimed_term", BigInteger),
 )
 
 
@@ -101,7 +108,7 @@ def keep_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
     """Add rows, or replace rows with the same key."""
     if rows:
         with writing(engine) as connection:
-            dialects.of(engine).put(connection, NOTIFICATIONS, [_plain(row) for row in rows])
+            dialects.of(engine).put(connection, NOTIFICATIONS, [plain_values(row) for row in rows])
 
 
 def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[str]) -> None:
@@ -211,7 +218,8 @@ def remove_notifications(connection: Connection, incident: tuple[str, str, int])
     dialects.of(connection.engine).remove(connection, NOTIFICATIONS, which)
 
 
-def _plain(row: Notification) -> dict[str, Any]:
+def plain_values(row: Notification) -> dict[str, Any]:
+    """Return a row's values by column."""
     return {**asdict(row), "state": str(row.state), "transition": str(row.transition)}
 
 

@@ -27,6 +27,8 @@ class Dialect(Protocol):
     """Whether an upgrade adds missing tables and columns, instead of running the revisions."""
     ONE_WRITER: bool
     """Whether only one process may write the database."""
+    LEASES: bool
+    """Whether several processes can share the database by leases (`store.leases`)."""
     READERS: int
     """The number of parts of a window that are read in parallel."""
 

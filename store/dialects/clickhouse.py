@@ -36,6 +36,7 @@ from telemetry.tasks import Task
 DRIVERS: tuple[str, ...] = ("clickhousedb", "clickhousedb+connect")
 ADDITIVE: bool = True
 ONE_WRITER: bool = False
+LEASES: bool = False
 READERS: int = 1
 
 OPTIONS: Final = ("ca_cert", "cluster", "interface", "path", "secure", "verify")

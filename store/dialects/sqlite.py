@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -28,7 +29,7 @@ from sqlalchemy import (
     delete,
     event,
 )
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects.sqlite import dialect, insert
 from sqlalchemy.exc import DatabaseError
 
 from store import private_files
@@ -40,6 +41,7 @@ from telemetry.tasks import Task
 DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")
 ADDITIVE: bool = False
 ONE_WRITER: bool = True
+LEASES: bool = False
 READERS: int = min(4, os.cpu_count() or 1)
 """Number of parts to read in parallel. SQLite uses one core per connection."""
 
@@ -156,10 +158,8 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
     Rows are sorted by key, so that rows of the same index page are written together.
     """
-    one = str(insert(table).on_conflict_do_nothing().compile(engine))
+    one, many = _insert_statements(table)
     names = table.columns.keys()
-    places = f"({', '.join('?' * len(names))})"
-    many = one.replace(places, ", ".join([places] * AT_ONCE))
     key = itemgetter(*(names.index(column.name) for column in table.primary_key))
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
@@ -172,6 +172,17 @@ def inserting(engine: Engine, table: Table) -> Insert:
             connection.exec_driver_sql(one, rest)
 
     return add
+
+
+@lru_cache(maxsize=64)
+def _insert_statements(table: Table) -> tuple[str, str]:
+    """Return the statements that add one row, and `AT_ONCE` rows.
+
+    They are cached, because each commit adds marks, and compiling takes longer than adding a row.
+    """
+    one = str(insert(table).on_conflict_do_nothing().compile(dialect=dialect()))
+    places = f"({', '.join('?' * len(table.columns))})"
+    return one, one.replace(places, ", ".join([places] * AT_ONCE))
 
 
 def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:

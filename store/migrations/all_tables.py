@@ -4,7 +4,7 @@ If a module is missing here, new databases do not have its tables. `tests/store/
 the declared tables with the revisions.
 """
 
-from store import predictions
+from store import leases, predictions
 from store.alerting import incidents, notifications, slo_counts, slo_marks
 from store.rollups import sample_tables, tables
 from store.schema import METADATA
@@ -12,6 +12,7 @@ from store.schema import METADATA
 __all__ = [
     "METADATA",
     "incidents",
+    "leases",
     "notifications",
     "predictions",
     "sample_tables",

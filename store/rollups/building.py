@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from sqlalchemy import Connection, Engine
 
 from store.connections import writing
+from store.errors import StoreError
 from store.rollups.marks import Rolled, begin, mark, marked, unmark, whole_from_unix_s
 from store.rollups.request_rollups import RequestRollups
 from store.rollups.sample_rollups import SampleRollups
@@ -59,11 +60,15 @@ def settle(engine: Engine, now_unix_s: int, most: int | None = None) -> Settled:
         now_unix_s: the current time.
         most: the maximum number of buckets to build; None for no limit.
 
+    A bucket that cannot be built, because of a defect, does not prevent the building of the others.
+
     Raises:
         StoreUnavailable: the database does not respond. Finished buckets stay stored.
+        Exception: the first defect, after the other buckets.
     """
     begin(engine)
     made = left = 0
+    defect: Exception | None = None
     makers: tuple[Maker, ...] = (RequestRollups(engine), SampleRollups(engine))
     for maker in makers:
         for width_s in WIDTHS_S:
@@ -74,8 +79,15 @@ def settle(engine: Engine, now_unix_s: int, most: int | None = None) -> Settled:
                 if most is not None and made >= most:
                     left += 1
                     continue
-                _make(engine, maker, width_s, start, marks, whole=start >= whole_from)
                 made += 1
+                try:
+                    _make(engine, maker, width_s, start, marks, whole=start >= whole_from)
+                except StoreError:
+                    raise
+                except Exception as error:
+                    defect = defect or error
+    if defect is not None:
+        raise defect
     return Settled(made, left)
 
 

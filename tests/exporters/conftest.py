@@ -55,12 +55,14 @@ def request_row() -> Callable[..., RequestTimeline]:
             "decode_s": 0.95,
             "delivery_s": 0.05,
             "ttft_s": 0.51,
+            "first_content_s": 0.7,
             "itl_max_s": 0.08,
             "model": "llama",
             "replica": "r1",
             "prompt_tokens": 512,
             "cached_tokens": 128,
             "output_tokens": 20,
+            "reasoning_tokens": 4,
         }
         return RequestTimeline(**{**given, **changes})
 

@@ -1,19 +1,24 @@
 import asyncio
 import http.client
+import json
 import pickle
+import time
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.resources import Resource
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
-from tailspan_vllm import guard
+from tailspan_vllm import guard, names
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.front_end import capture as capture_module
 from tailspan_vllm.front_end.capture import Capture
 from tailspan_vllm.http import Message, TimingMiddleware
+from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.exchange import Exchange, current
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import BuildRecord
@@ -319,6 +324,135 @@ def test_a_disabled_layer_forwards_every_message(monkeypatch: pytest.MonkeyPatch
     asyncio.run(TimingMiddleware(application)(scope, receive, send))  # type: ignore[arg-type]
     assert seen == [((scope, receive, send), None)]
     assert capture_module._capture is None
+
+
+def _event(**delta: Any) -> bytes:
+    chunk = {"choices": [{"index": 0, "delta": delta}]}
+    return f"data: {json.dumps(chunk, separators=(',', ':'))}\n\n".encode()
+
+
+def _engine_state(tokens: int) -> Any:
+    now = time.monotonic()
+    stats = SimpleNamespace(
+        arrival_time=time.time(),
+        queued_ts=now,
+        scheduled_ts=now,
+        first_token_ts=now,
+        last_token_ts=now,
+        num_generation_tokens=tokens,
+    )
+    return SimpleNamespace(
+        request_id="r",
+        external_req_id="r",
+        lora_name=None,
+        prompt_len=3,
+        num_cached_tokens=0,
+        stats=stats,
+    )
+
+
+def _answer_in(
+    capture: Capture,
+    chunks: list[bytes],
+    headers: list[tuple[bytes, bytes]] | None = None,
+    requests: int = 1,
+) -> list[Message]:
+    """Serve an answer of these chunks, each with one token of each engine request."""
+    states = [_engine_state(0) for _ in range(requests)]
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": headers or [SSE]}
+        await send(start)
+        flights = [capture.flight_began(None) for _ in states]
+        for flight, state in zip(flights, states, strict=True):
+            flight.asked(state)
+        for number, chunk in enumerate(chunks):
+            for state in states:
+                state.stats.num_generation_tokens = number + 1
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        for flight, state in zip(flights, states, strict=True):
+            capture.flight_ended(flight, state, "stop")
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return asyncio.run(_call(capture, "/v1/chat/completions", app=application))
+
+
+SSE = (b"content-type", b"text/event-stream; charset=utf-8")
+THOUGHT, SAID = _event(reasoning="secret thought"), _event(content="secret text")
+
+
+def test_a_span_has_the_first_content_and_the_tokens_of_each_kind_but_no_text() -> None:
+    capture = _Recording()
+    sent = _answer_in(capture, [THOUGHT, THOUGHT, SAID, SAID, SAID])
+    (record,) = capture.records
+    assert record.first_byte is not None
+    assert record.first_content is not None
+    assert record.received < record.first_byte < record.first_content <= record.delivered
+    assert record.output_tokens == 5
+    assert (record.reasoning_tokens, record.tool_call_tokens, record.content_tokens) == (2, 0, 3)
+    span = span_of(record, Resource({}))
+    attributes: dict[str, Any] = dict(span.attributes or {})
+    assert attributes[names.TTFC] == record.first_content - record.received
+    assert attributes[names.TTFC] > attributes[names.TTFT]
+    assert b"secret" in b"".join(message.get("body", b"") for message in sent)
+    assert "secret" not in repr((attributes, [vars(type(each)) for each in span.events], record))
+
+
+def test_two_choices_share_the_first_content_and_have_no_token_kinds() -> None:
+    capture = _Recording()
+    _answer_in(capture, [THOUGHT, THOUGHT, SAID], requests=2)
+    first, second = capture.records
+    assert first.first_content == second.first_content is not None
+    assert first.reasoning_tokens is second.content_tokens is None
+
+
+def test_a_compressed_answer_has_no_known_first_content() -> None:
+    capture = _Recording()
+    _answer_in(capture, [SAID], [SSE, (b"Content-Encoding", b"gzip")])
+    (record,) = capture.records
+    assert record.first_byte is not None
+    assert record.first_content is record.content_tokens is None
+
+
+def test_the_content_of_an_answer_that_is_not_streamed_is_sent_at_the_end() -> None:
+    capture = _Recording()
+    body = b'{"choices":[{"message":{"role":"assistant","content":"text"}}]}'
+    _answer_in(capture, [body], [(b"content-type", b"application/json")])
+    (record,) = capture.records
+    assert record.first_content == pytest.approx(record.first_byte, abs=0.05)
+    assert (record.reasoning_tokens, record.content_tokens) == (0, 1)
+
+
+def test_an_answer_releases_vllms_objects() -> None:
+    capture = _Recording()
+    exchanges: list[Exchange] = []
+    begun = capture.flight_began
+
+    def keep(trace_headers: Any) -> Any:
+        flight = begun(trace_headers)
+        assert flight.exchange is not None
+        exchanges.append(flight.exchange)
+        return flight
+
+    capture.flight_began = keep  # type: ignore[method-assign]  # looked at on the way
+    _answer_in(capture, [THOUGHT, SAID])
+    (exchange,) = exchanges
+    assert exchange.answer is not None
+    held = [getattr(exchange.answer, name) for name in type(exchange.answer).__slots__]
+    assert not any(isinstance(each, SimpleNamespace | dict) for each in held)
+
+
+def test_a_failing_search_leaves_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def boom(*_: object) -> bool:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("tailspan_vllm.request.answer_kinds.StreamedAnswer.sent", boom)
+    monkeypatch.setattr(guard, "failures", guard.failures.__class__())
+    capture = _Recording()
+    sent = _answer_in(capture, [THOUGHT, SAID])
+    assert [message.get("body") for message in sent] == [None, THOUGHT, SAID, b""]
+    assert guard.failures["send"] == 1
+    assert capture.records[0].outcome == "stop"
 
 
 def test_the_server_is_ready_when_its_application_has_started() -> None:

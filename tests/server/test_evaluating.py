@@ -2,10 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from server.evaluating import Evaluating
+from store.leases import EVALUATION, Term
 from telemetry.requests import RequestTimeline
 from telemetry.tasks import Task
 
@@ -16,7 +18,15 @@ class Counting:
     """An evaluator that counts its evaluations."""
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number = self.followed = self.taken_over = 0
+
+    def take_over(self) -> None:
+        """Count the calls."""
+        self.taken_over += 1
+
+    def follow(self) -> None:
+        """Count the calls."""
+        self.followed += 1
 
     def evaluate(self, _now_s: int) -> list[Any]:
         """Return no incidents."""
@@ -24,12 +34,24 @@ class Counting:
         return []
 
 
+class Held:
+    """Leases whose term the test sets."""
+
+    def __init__(self, term: Term | None = Term(EVALUATION, 1)) -> None:  # noqa: B008 -- frozen
+        self.term = term
+
+    @contextmanager
+    def acting(self, _name: str) -> Iterator[Term | None]:
+        """Yield the term."""
+        yield self.term
+
+
 def evaluations(*stored: list[RequestTimeline]) -> int:
     """Return the number of evaluations while these batches are stored, within less than 15 s."""
     evaluator = Counting()
 
     async def run() -> None:
-        evaluating = Evaluating(evaluator, time.time_ns)  # type: ignore[arg-type]
+        evaluating = Evaluating(evaluator, time.time_ns, Held())  # type: ignore[arg-type]
         task = asyncio.create_task(evaluating.run(Task("evaluator")))
         while not evaluator.number:
             await asyncio.sleep(0.01)
@@ -54,3 +76,38 @@ def test_the_first_requests_that_have_just_ended_are_evaluated_at_once(
     assert evaluations([old]) == 1
     assert evaluations([old], [new]) == 2
     assert evaluations([old], [new], [new]) == 2
+
+
+def test_only_the_holder_of_the_lease_evaluates() -> None:
+    evaluator, held, evaluated = Counting(), Held(None), []
+    evaluating = Evaluating(
+        evaluator,  # type: ignore[arg-type]
+        time.time_ns,
+        held,  # type: ignore[arg-type]
+        lambda: evaluated.append(True),
+    )
+    for term in (None, Term(EVALUATION, 3), Term(EVALUATION, 3), None, Term(EVALUATION, 5)):
+        held.term = term
+        asyncio.run(evaluating.step())
+    assert (evaluator.number, evaluator.followed) == (3, 2)
+    assert evaluator.taken_over == 2  # once per term
+    assert len(evaluated) == 5  # the holder of another lease may send notifications
+
+
+def test_a_taken_lease_is_used_at_once() -> None:
+    evaluator, held = Counting(), Held(None)
+
+    async def run() -> None:
+        evaluating = Evaluating(evaluator, time.time_ns, held)  # type: ignore[arg-type]
+        task = asyncio.create_task(evaluating.run(Task("evaluator")))
+        while not evaluator.followed:
+            await asyncio.sleep(0.01)
+        held.term = Term(EVALUATION, 2)
+        evaluating.hurry()
+        async with asyncio.timeout(5):
+            while not evaluator.number:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())

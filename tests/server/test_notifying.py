@@ -17,6 +17,7 @@ from server.notifying import Notifying, sentence
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.alerting.notifications import Notification, read_notifications
 from store.database import open_database
+from store.leases import NOTIFICATION, Leases, Term
 from telemetry.requests import RequestTimeline
 
 START_S = 1_763_634_000
@@ -64,7 +65,7 @@ def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[Others]:
     made.let.set()
 
 
-def begin(engine: Engine, said: list[str]) -> Notifying:
+def begin(engine: Engine, said: list[str], leases: Leases | None = None) -> Notifying:
     return Notifying(
         engine,
         load([OBJECTIVES]).objectives,
@@ -72,6 +73,7 @@ def begin(engine: Engine, said: list[str]) -> Notifying:
         explorer_url=lambda: None,
         simulated=lambda: False,
         say=lambda text, wrong: said.append(text),
+        leases=leases or Leases(engine),
     )
 
 
@@ -147,3 +149,28 @@ def test_an_attempt_in_a_line() -> None:
 def test_an_attempt_has_a_shorter_time_limit_than_the_evaluation_interval() -> None:
     """An attempt that hangs ends before the next evaluation is due."""
     assert http_post.WHOLE_S <= 15
+
+
+def test_a_collector_without_the_lease_sends_nothing_until_it_takes_it(
+    engine: Engine, others: Others
+) -> None:
+    class Waiting(Leases):
+        held: Term | None = None
+
+        def term(self, name: str) -> Term | None:
+            return self.held
+
+    said: list[str] = []
+    leases = Waiting(engine)
+    running = begin(engine, said, leases)
+    running.start()
+    for _ in range(3):
+        running.evaluated()
+        time.sleep(0.05)
+    assert said == []
+    assert read_notifications(engine, "chat") == []
+    leases.held = Term(NOTIFICATION, 4)
+    running.evaluated()
+    assert soon(lambda: said == ["notified quick: the page of objective chat"])
+    assert {row.claimed_term for row in read_notifications(engine, "chat")} == {4}
+    running.stop()

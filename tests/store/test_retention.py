@@ -1,14 +1,17 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
 from rig.clickhouse import ClickHouses
+from store import retention
 from store.alerting.slo_counts import Counted, SloCount, keep_counts, read_counts
 from store.database import open_database
 from store.errors import StoreUnavailable
 from store.queries import Window, gpu_table, request_table, sample_table
 from store.retention import delete_older
+from store.rollups.request_rollups import RequestRollups
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -106,3 +109,80 @@ def test_clickhouse_uses_its_ttl(clickhouses: ClickHouses, request_row: Requests
         connection.exec_driver_sql("OPTIMIZE TABLE requests FINAL")
     assert request_table(engine, EVER)["request_id"].to_pylist() == ["chatcmpl-2"]
     engine.dispose()
+
+
+FAR_S = START_NS // S + 10_000
+SOON_NS, LONG_AGO_NS = 9_700 * S, 1_400 * S
+"""Retentions with which all rows are to be deleted at FAR_S. With the second, all are overdue."""
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the rollup of one minute fail, as a defect would."""
+    whole = RequestRollups.made
+
+    def made(self: RequestRollups, width_s: int, start_unix_s: int) -> Any:
+        if (width_s, start_unix_s) == (60, START_NS // S // 60 * 60 + 120):
+            raise ValueError("a defect")
+        return whole(self, width_s, start_unix_s)
+
+    monkeypatch.setattr(RequestRollups, "made", made)
+
+
+@BY_SQL
+def test_a_missing_rollup_delays_the_deletion_of_later_requests_only(
+    engine: Engine,
+    write: Write,
+    request_row: Requests,
+    sample_row: Samples,
+    broken: None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    write(
+        *(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(5)),
+        *(sample_row(i) for i in range(3)),
+    )
+    with pytest.raises(ValueError, match="a defect"):
+        delete_older(engine, SOON_NS, FAR_S * S, pause=pauses()[1])
+    assert request_table(engine, EVER).num_rows == 3
+    assert sample_table(engine, EVER).num_rows == 0  # samples have separate rollups
+    assert not caplog.records
+    with pytest.raises(ValueError, match="a defect"):
+        delete_older(engine, SOON_NS, FAR_S * S, pause=pauses()[1])
+    assert request_table(engine, EVER).num_rows == 3
+
+
+@BY_SQL
+def test_requests_without_a_rollup_are_deleted_after_a_seventh_of_the_retention_with_a_warning(
+    engine: Engine,
+    write: Write,
+    request_row: Requests,
+    broken: None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    write(*(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(5)))
+    with pytest.raises(ValueError, match="a defect"):
+        delete_older(engine, LONG_AGO_NS, FAR_S * S, pause=pauses()[1])
+    assert request_table(engine, EVER).num_rows == 0
+    (record,) = caplog.records
+    assert "the rollups of 1 minutes of requests" in record.message
+    # The minute is no longer built from rows, because these are deleted.
+    delete_older(engine, LONG_AGO_NS, FAR_S * S, pause=pauses()[1])
+    assert len(caplog.records) == 1
+
+
+@BY_SQL
+def test_a_backlog_of_rollups_does_not_delay_deletion_for_ever(
+    engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 842 minutes to build, each deletion builds some, and deletes the rows of these."""
+    monkeypatch.setattr(retention, "ROLL_UP_S", 0.0)
+    monkeypatch.setattr(retention, "_BUCKETS_AT_ONCE", 10)
+    write(*(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(45)))
+    left = []
+    for _ in range(5):
+        delete_older(engine, 24_500 * S, (FAR_S + 17_500) * S, pause=pauses()[1])
+        left.append(request_table(engine, EVER).num_rows)
+    assert left[0] == 35
+    assert left == sorted(left, reverse=True)
+    assert left[-1] == 0

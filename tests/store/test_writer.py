@@ -25,7 +25,7 @@ from store.queries import (
     sample_table,
 )
 from store.requests.best_source import BEST
-from store.writer import Writer
+from store.writer import GATHERED_ROWS, Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, part_s
@@ -171,6 +171,29 @@ def test_closing_writes_queued_rows(engine: Engine, request_row: Requests) -> No
     with pytest.raises(StoreUnavailable, match="closed"):
         writer.submit([request_row(201)], [])
     assert request_count(engine, EVER) == 200
+
+
+def test_few_rows_wait_for_more(engine: Engine, request_row: Requests) -> None:
+    """The first rows after a pause are written at once, and so is a full message."""
+    writer = Writer(engine, gather_s=3_600)
+    writer.submit([request_row(0)], []).result(10)
+    few = [writer.submit([request_row(i)], []) for i in range(1, 4)]
+    assert not any(each.done() for each in few)
+    writer.submit([request_row(i) for i in range(4, 4 + GATHERED_ROWS)], []).result(10)
+    for each in few:
+        each.result(10)
+    last = writer.submit([request_row(4 + GATHERED_ROWS)], [])
+    assert not last.done()
+    writer.close()
+    assert last.exception(0) is None
+    assert request_count(engine, EVER) == 5 + GATHERED_ROWS
+
+
+def test_waiting_rows_are_written_in_time(engine: Engine, request_row: Requests) -> None:
+    with Writer(engine, gather_s=0.05) as writer:
+        for i in range(5):
+            writer.submit([request_row(i)], []).result(10)
+    assert request_count(engine, EVER) == 5
 
 
 def test_acknowledged_rows_survive_the_process(url: str, tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def shown_rows(
                 "when": wording.clock(int(at[place]), zone, date=length_s > DAY_S),
                 "outcome": row["outcome"],
                 **{column: wording.seconds(row[column]) for column in LATENCY_NAMES},
+                "content": wording.seconds(row["first_content_s"]),
                 "tokens": (
                     f"{wording.count(row['prompt_tokens'])} → {wording.count(row['output_tokens'])}"
                 ),
@@ -112,6 +113,13 @@ def shown_columns(latency: str) -> list[dict[str, Any]]:
             "title": "Time by phase",
             "help": "The request's phases. All rows have the scale of the longest request.",
             "rank": 1,
+        },
+        {
+            "name": "content",
+            "title": "First content",
+            "help": TERMS["first_content_s"],
+            "number": True,
+            "rank": 4,
         },
         {
             "name": "tokens",

@@ -29,7 +29,7 @@ COLUMNS: Final = tuple(
         (
             *("trace_id", "span_id", "request_id", "received_unix_ns", "outcome"),
             *phases.COLUMNS,
-            *("ttft_s", "tpot_s", "itl_max_s", "streamed"),
+            *("ttft_s", "first_content_s", "tpot_s", "itl_max_s", "streamed"),
             *("prompt_tokens", "output_tokens", "cached_tokens", "tenant", "replica"),
             "source",
         )

@@ -6,6 +6,8 @@ from typing import Final
 TERMS: Final[dict[str, str]] = {
     "ttft_s": "Time to first token: from the request's receipt to the first byte of the response. "
     "Responses that are not streamed are omitted, because their first byte is also their last.",
+    "first_content_s": "Time to first content: from the request's receipt to the first text of the "
+    "response that is neither reasoning nor a tool call.",
     "itl_max_s": "Inter-token latency, longest: the longest gap between two tokens of a response.",
     "tpot_s": (
         "Time per output token: decode time divided by the tokens after the first; "

@@ -59,7 +59,7 @@ class Capture:
         flight = Flight(exchange, traceparent, load)
         self.sender.expect()
         if exchange is not None:
-            exchange.entered_engine = True
+            exchange.engine_requests += 1
             exchange.flights[flight] = None
         self.in_flight.add(flight)
         return flight

@@ -111,6 +111,9 @@ _AS_RECORDED: Final = {
     names.RESPONSE_ID: "request_id",
     names.INPUT_TOKENS: "prompt_tokens",
     names.OUTPUT_TOKENS: "output_tokens",
+    names.REASONING_OUTPUT_TOKENS: "reasoning_tokens",
+    names.TOOL_CALL_TOKENS: "tool_call_tokens",
+    names.CONTENT_TOKENS: "content_tokens",
     names.CACHE_READ_INPUT_TOKENS: "cached_tokens",
     names.EXTERNAL_CACHED_TOKENS: "external_cached_tokens",
     names.PREFIX_LADDER: "prefix_ladder",
@@ -145,6 +148,10 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
     for name, value in zip(_AS_RECORDED, _recorded(record), strict=True):
         if value is not None:
             attributes[name] = value
+    if record.model is not None:
+        attributes[names.RESPONSE_MODEL] = record.model
+    if record.streamed:
+        attributes[names.REQUEST_STREAM] = True
     finished = record.outcome in ("stop", "length")
     if finished:
         attributes[names.FINISH_REASONS] = (record.outcome,)
@@ -155,6 +162,10 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
     begun = record.first_token is not None or (record.basis == "edge" and finished)
     if first_seen is not None and begun:
         attributes[names.TTFT] = first_seen - record.received
+        if record.streamed:
+            attributes[names.TIME_TO_FIRST_CHUNK] = first_seen - record.received
+        if record.first_content is not None:
+            attributes[names.TTFC] = record.first_content - record.received
     return attributes
 
 
@@ -188,6 +199,7 @@ def _events(record: RequestRecord) -> list[Event]:
         (names.SCHEDULED, record.scheduled),
         (names.FIRST_TOKEN, record.first_token),
         (names.FIRST_BYTE, record.first_byte),
+        (names.FIRST_CONTENT, record.first_content),
         (names.LAST_TOKEN, record.last_token),
         *((names.PREEMPTION, at) for at in record.preempted_at),
         *((names.RESUMPTION, at) for at in record.resumed_at),

@@ -11,6 +11,7 @@ from collections.abc import Container, MutableMapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from tailspan_vllm.request.answer_kinds import Answer, answer_of
 from tailspan_vllm.request.record import Outcome
 from tailspan_vllm.request.text_limits import TEXT_LIMIT, bounded_text
 
@@ -30,6 +31,7 @@ the engine.
 """
 
 
+_OK = 200
 REQUEST_ID, TRACEPARENT = b"x-request-id", b"traceparent"
 WANTED = frozenset({REQUEST_ID, TRACEPARENT})
 """Request headers to read, in addition to the tenant header."""
@@ -45,9 +47,11 @@ class Exchange:
     __slots__ = (
         "_route",
         "_scope",
+        "answer",
         "delivered",
         "disconnected",
-        "entered_engine",
+        "encoded",
+        "engine_requests",
         "first_byte",
         "flights",
         "headers",
@@ -78,8 +82,12 @@ class Exchange:
         """Whether the response is an event stream, or None before the response begins."""
         self.first_byte: float | None = None
         self.delivered: float | None = None
+        self.answer: Answer | None = None
+        """The kinds of the answer; None for routes without text, and before the first byte."""
+        self.encoded = False
+        """Whether the bytes of the answer are compressed, so that its kinds cannot be found."""
         self.disconnected = False
-        self.entered_engine = False
+        self.engine_requests = 0
         self.refused: str | None = None
         """The admission limit because of which the front end refused the request, or None."""
         self.flights: dict[Flight, None] = {}
@@ -94,12 +102,24 @@ class Exchange:
         self.status = message["status"]
         self.streamed = False
         for key, value in message.get("headers", ()):
-            if key.lower() == b"content-type":
+            name = key.lower()
+            if name == b"content-type":
                 self.streamed = bytes(value).startswith(b"text/event-stream")
-                return
+            elif name == b"content-encoding":
+                self.encoded = bytes(value) != b"identity"
+
+    def begin_answer(self) -> Answer | None:
+        """Return an object that reads the answer, or None if its kinds cannot be found."""
+        if self.status == _OK and not self.encoded:
+            self.answer = answer_of(self.path, bool(self.streamed), self.flights)
+        return self.answer
 
     def end(self) -> None:
-        """Keep the route, and release the ASGI scope."""
+        """Keep the route, and release the ASGI scope and vLLM's objects."""
+        for flight in self.flights:
+            flight.stats = None
+        if self.answer is not None:
+            self.answer.end()
         if self._scope is not None:
             self._route = _template(self._scope)
             self._scope = None
@@ -108,6 +128,16 @@ class Exchange:
         """Return the value of a stored request header, or None."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
+
+    @property
+    def entered_engine(self) -> bool:
+        """Return whether a request was made to the engine."""
+        return self.engine_requests > 0
+
+    @property
+    def first_content(self) -> float | None:
+        """Monotonic time at which the first content was sent, or None."""
+        return None if self.answer is None else self.answer.first_content
 
     @property
     def unauthenticated(self) -> bool:
@@ -177,6 +207,7 @@ class Flight:
         "reported_at",
         "resumed_at",
         "span_id",
+        "stats",
         "streamed",
         "trace_id",
         "traceparent",
@@ -194,6 +225,8 @@ class Flight:
         self.prompt_tokens: int | None = None
         self.streamed: bool | None = None
         """Whether the client requested a stream; None if unknown."""
+        self.stats: Any = None
+        """vLLM's `RequestStateStats` until the exchange ends; None without statistics or HTTP."""
         self.reported_at: float | None = None
         """Monotonic time of the last in-flight report, or None before the first report."""
         self.load = load
@@ -209,6 +242,7 @@ class Flight:
     def asked(self, state: Any) -> None:
         """Copy the parameters of the request from vLLM's state."""
         self.lora, self.prompt_tokens = state.lora_name, state.prompt_len
+        self.stats = None if self.exchange is None else getattr(state, "stats", None)
         kind = getattr(getattr(state, "output_kind", None), "name", None)
         self.streamed = None if kind is None else kind == "DELTA"
 

@@ -44,6 +44,8 @@ class RequestRecord:
     scheduled: float | None = None
     first_token: float | None = None
     first_byte: float | None = None
+    first_content: float | None = None
+    """Time at which the first content was sent: neither reasoning nor a tool call."""
     last_token: float | None = None
     preempted_at: list[float] = field(default_factory=list)
     resumed_at: list[float] = field(default_factory=list)
@@ -69,6 +71,9 @@ class RequestRecord:
     cached_tokens: int | None = None
     external_cached_tokens: int | None = None
     output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    tool_call_tokens: int | None = None
+    content_tokens: int | None = None
     prefix_ladder: str | None = None
     preemptions: int | None = None
     itl_max_s: float | None = None

@@ -58,6 +58,7 @@ class RecordBuilder:
         record.prompt_tokens = facts.prompt_tokens
         record.cached_tokens = facts.cached_tokens
         record.output_tokens = facts.output_tokens
+        _set_kinds(record, exchange)
         record.engine = next(iter(self._engines)) if len(self._engines) == 1 else None
         load = load_of(flight.load)
         record.waiting_at_arrival = load.waiting
@@ -81,6 +82,7 @@ class RecordBuilder:
         record.delivered = now
         if record.first_byte is not None and record.first_byte > now:
             record.first_byte = None
+        record.first_content = None
         record.lora = None if flight.lora is None else bounded_text(flight.lora)
         record.prompt_tokens = flight.prompt_tokens
         return record
@@ -101,10 +103,11 @@ class RecordBuilder:
         elif status < 400 and not sees_engine:
             outcome = "stop"
         record = self._exchange(exchange, outcome)
-        record.first_byte = None
+        record.first_byte = record.first_content = None
         if not sees_engine:
             record.basis = "edge"
             record.first_byte = exchange.first_byte
+            record.first_content = exchange.first_content
         if exchange.unauthenticated:
             record.tenant = None  # unverified: a client can claim any tenant
         if outcome == "rejected":
@@ -137,6 +140,7 @@ class RecordBuilder:
             config=state.config if state else None,
             tenant=exchange.header(self._tenant_header) or None,
             first_byte=exchange.first_byte,
+            first_content=exchange.first_content,
             streamed=exchange.streamed,
             http_status=exchange.status,
             route=exchange.route or None,
@@ -164,6 +168,19 @@ class RecordBuilder:
         )
         _join_trace(record, flight.traceparent)
         return record
+
+
+def _set_kinds(record: RequestRecord, exchange: Exchange | None) -> None:
+    """Set the tokens of each kind, if the answer shows the tokens of this request alone."""
+    answer = None if exchange is None else exchange.answer
+    if answer is None or exchange is None or exchange.engine_requests != 1:
+        return
+    if record.output_tokens is not None:
+        (
+            record.reasoning_tokens,
+            record.tool_call_tokens,
+            record.content_tokens,
+        ) = answer.tokens(record.output_tokens)
 
 
 def _identify(record: RequestRecord, flight: Flight) -> None:

@@ -129,7 +129,7 @@ def test_wrong_keys_and_fields_name_what_is_allowed() -> None:
     assert "is a property of the probe; use it in where" in wrong(good='region == "eu"')
     assert "outcome has no value" in wrong(good='outcome == "good"')
     assert "allowed: region, endpoint, model" in wrong(where="by: [tenant]")
-    assert "first_content_s" in wrong(events="requests", good="first_content_s <= 1")
+    assert "first_event_s" in wrong(events="requests", good="first_event_s <= 1")
 
 
 def test_the_statement_names_probes() -> None:

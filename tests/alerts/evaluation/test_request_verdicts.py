@@ -158,6 +158,8 @@ rows = st.builds(
     source=st.sampled_from(Source),
     basis=st.just(Basis.HTTP),
     ttft_s=maybe_s,
+    first_content_s=maybe_s,
+    content_tokens=st.none() | st.integers(0, 2),
     decode_s=maybe_s,
     itl_max_s=maybe_s,
     frontend_s=maybe_s,
@@ -207,6 +209,8 @@ wheres = st.none() | nested(
 )
 TYPES = {
     "ttft_s": pa.float64(),
+    "first_content_s": pa.float64(),
+    "content_tokens": pa.int64(),
     "tpot_s": pa.float64(),
     "itl_max_s": pa.float64(),
     "e2e_s": pa.float64(),
@@ -222,6 +226,27 @@ TYPES = {
     "outcome": pa.string(),
     "streamed": pa.bool_(),
 }
+
+
+@pytest.mark.parametrize(
+    ("about", "verdict"),
+    [
+        ({"first_content_s": 0.5}, Verdict.GOOD),
+        ({"first_content_s": 0.6}, Verdict.BAD),
+        # Only tool calls, or an older plugin: there is no such time.
+        ({"content_tokens": 0}, Verdict.UNKNOWN),
+        ({}, Verdict.UNKNOWN),
+        # The client left while the model was reasoning, so it waited at least until then.
+        ({"outcome": Outcome.ABORT, "content_tokens": 0}, Verdict.BAD),
+        ({"outcome": Outcome.ABORT, "ttft_s": None, "output_tokens": 0}, Verdict.BAD),
+        ({"outcome": Outcome.ABORT}, Verdict.ABORTED),
+        ({"outcome": Outcome.ABORT, "first_content_s": 0.2}, Verdict.GOOD),
+    ],
+)
+def test_the_first_content_is_judged_like_the_first_byte(
+    request_row: Make, about: dict[str, object], verdict: Verdict
+) -> None:
+    assert judge(parse("first_content_s <= 0.5", GOOD), request_row(**about)) is verdict
 
 
 @given(wheres, goods, st.lists(rows, min_size=1, max_size=6))

@@ -10,6 +10,7 @@ from alerts.notify.channels import Channel, Kind, Post
 from alerts.notify.http_post import Answer
 from alerts.notify.message import Message, Transition, dumps
 from alerts.notify.retry import GIVE_UP_S
+from store.alerting.notification_claims import claim
 from store.alerting.notifications import Notification, keep_notifications, read_notifications
 
 NOW_S = 1_790_000_030
@@ -198,7 +199,7 @@ def test_a_delivery_that_was_not_recorded_is_repeated(
     on = scene()
     on.add()
     with monkeypatch.context() as crash:
-        crash.setattr("alerts.notify.channel_sender.keep_notifications", lambda *_: 1 / 0)
+        crash.setattr("alerts.notify.channel_sender.keep_result", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             on.sender.deliver()
     assert on.deliver() == [("firing", Result.DELIVERED)]
@@ -212,3 +213,34 @@ def test_an_attempt_reports_whether_it_repeats(scene: MakeScene) -> None:
     assert [each.repeat for each in on.sender.deliver()] == [False]
     on.now_s += 60
     assert [each.repeat for each in on.sender.deliver()] == [True]
+
+
+def test_a_message_whose_sender_was_replaced_is_sent_again_with_the_same_key(
+    scene: MakeScene, engine: Engine
+) -> None:
+    """The first sender was stopped during its attempt. Its late result changes nothing."""
+    on = scene()
+    on.add()
+    on.answers = [BUSY, OK]
+    successors: list[Any] = []
+
+    def stopped(post: Post) -> Answer:
+        successors.extend(on.sender.deliver(term=8))
+        return on._send(post)
+
+    first = ChannelSender(engine, on._channel, stopped, clock_s=lambda: NOW_S, chance=lambda: 0.0)
+    on.answers = [OK, BUSY]
+    assert [each.result for each in first.deliver(term=7)] == [Result.FAILED]
+    assert [each.result for each in successors] == [Result.DELIVERED]
+    assert len({post.headers["Idempotency-Key"] for post in on.sent}) == 1
+    assert (on.rows["firing"].state, on.rows["firing"].claimed_term) == ("delivered", 8)
+    assert on.sender.deliver(term=8) == []
+
+
+def test_a_replaced_sender_sends_nothing_more(scene: MakeScene, engine: Engine) -> None:
+    on = scene()
+    on.add()
+    (row,) = on.rows.values()
+    assert claim(engine, row, 8)
+    assert on.sender.deliver(term=7) == []
+    assert on.sent == []

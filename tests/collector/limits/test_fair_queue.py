@@ -98,3 +98,27 @@ def test_a_sender_with_too_much_load_is_passed_over() -> None:
     queue.load("large", -21)
     queue.load("small", -3)
     assert not queue._loads
+
+
+def test_a_sender_has_room_below_the_limit() -> None:
+    queue = FairQueue(max_load=10)
+    assert queue.has_room("a")
+    queue.load("a", 9)
+    assert queue.has_room("a")
+    queue.load("a", 1)
+    assert not queue.has_room("a")
+    assert queue.has_room("b")
+    queue.load("a", -10)
+    assert queue.has_room("a")
+
+
+def test_the_queue_waits_until_its_work_is_done() -> None:
+    queue = FairQueue(max_load=10)
+    assert not queue.has_work()
+    queue.load("a", 10)
+    queue.put("a", lambda: None)
+    queue.run()
+    assert queue.has_work()
+    queue.load("a", -10)
+    queue.run()
+    assert not queue.has_work()

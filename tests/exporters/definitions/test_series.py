@@ -30,7 +30,7 @@ def test_bounds_ascend_and_include_usual_thresholds() -> None:
 
 def test_every_latency_has_a_histogram_of_seconds() -> None:
     assert all(each.name.endswith("_seconds") for each in ALL if isinstance(each, Histogram))
-    assert len(HISTOGRAMS) == 7
+    assert len(HISTOGRAMS) == 8
 
 
 def test_an_objectives_threshold_is_a_bound() -> None:

@@ -29,7 +29,12 @@ def _totals(*requests: RequestTimeline) -> PairTotals:
 def test_an_answered_request_is_in_every_histogram(request_row: Factory) -> None:
     totals = _totals(request_row())
     assert set(totals.histograms) == {histogram.name for histogram in HISTOGRAMS}
-    assert totals.counts.tokens == {"prompt_tokens": 512, "cached_tokens": 128, "output_tokens": 20}
+    assert totals.counts.tokens == {
+        "prompt_tokens": 512,
+        "cached_tokens": 128,
+        "output_tokens": 20,
+        "reasoning_tokens": 4,
+    }
     assert totals.counts.outcomes[Outcome.STOP] == 1
 
 
@@ -49,7 +54,8 @@ def test_the_unknown_is_not_observed(request_row: Factory) -> None:
 
 
 def test_an_aborted_request_does_not_count_as_fast(request_row: Factory) -> None:
-    totals = _totals(request_row(outcome=Outcome.ABORT, ttft_s=None, decode_s=None, itl_max_s=None))
+    unknown = dict.fromkeys(("ttft_s", "first_content_s", "decode_s", "itl_max_s"))
+    totals = _totals(request_row(outcome=Outcome.ABORT, **unknown))
     assert set(totals.histograms) == {"tailspan_queue_seconds"}
     assert totals.counts.outcomes[Outcome.ABORT] == 1
 

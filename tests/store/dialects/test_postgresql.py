@@ -1,16 +1,19 @@
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
 from rig.postgresql import PASSWORD, PostgreSQL
 from store.database import open_database, shown
 from store.errors import StoreError, StoreUnavailable
 from store.queries import Window, request_count, request_table
+from store.requests.best_source import counts
+from store.schema import REQUESTS
 from store.writer import Writer
-from telemetry.requests import RequestTimeline
+from telemetry.requests import RequestTimeline, Source
 
 pytestmark = [pytest.mark.real, pytest.mark.parametrize("new_url", ["postgresql"], indirect=True)]
 
@@ -99,3 +102,53 @@ def test_several_collectors_may_write_the_same_rows_at_once(
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(send, range(4)))
     assert request_table(engine, EVER, columns=["request_id"]).num_rows == 300
+
+
+def shown_settings(engine: Engine, *names: str) -> list[str]:
+    with engine.connect() as connection:
+        return [str(connection.exec_driver_sql(f"SHOW {name}").scalar()) for name in names]
+
+
+def test_connections_have_the_settings_and_the_options_of_the_url(
+    new_url: Callable[[], str],
+) -> None:
+    url = new_url()
+    engine = open_database(f"{url}%20-cjit%3Don")
+    schema = url.rpartition("%3D")[2]
+    names = ("idle_in_transaction_session_timeout", "jit", "search_path")
+    assert shown_settings(engine, *names) == ["15s", "on", schema]
+    engine.dispose()
+    engine = open_database(url, create=False)
+    assert shown_settings(engine, "jit") == ["off"]
+    engine.dispose()
+
+
+def test_better_rows_are_looked_up_in_a_hash_table(engine: Engine, request_row: Requests) -> None:
+    """Without it, reading a minute took 15.8 s instead of 0.2 s at 400,000 requests per hour."""
+    rows = [
+        request_row(i, source=Source.NATIVE if i % 10 == 0 else Source.INSTRUMENTATION)
+        for i in range(2_000)
+    ]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result(30)
+    first_ns = rows[0].received_unix_ns
+    statement = select(REQUESTS.c.request_id).where(counts(first_ns, first_ns + 60 * 10**9))
+    with engine.connect() as connection:
+        connection.exec_driver_sql("ANALYZE requests")
+        connection.exec_driver_sql("SET work_mem = '64kB'")
+
+        def plan() -> str:
+            compiled = statement.compile(
+                connection, compile_kwargs={"literal_binds": True, "render_postcompile": True}
+            )
+            text = str(compiled).replace("%%", "%").replace("%", "%%")
+            return "\n".join(connection.exec_driver_sql(f"EXPLAIN {text}").scalars())
+
+        assert not slow_lists(plan())
+        connection.exec_driver_sql("SET hash_mem_multiplier = 1")
+        assert slow_lists(plan())
+
+
+def slow_lists(plan: str) -> list[str]:
+    """Return the lists of a plan that are searched from the start for each row."""
+    return re.findall(r"NOT \(SubPlan \d+\)", plan)

@@ -20,6 +20,7 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("Trace", row["trace_id"], "The OpenTelemetry trace of the request."),
         ("Outcome", _outcome(row), TERMS.get(row["outcome"], "")),
         ("TTFT", wording.seconds(row["ttft_s"]), TERMS["ttft_s"]),
+        ("First content", wording.seconds(row["first_content_s"]), TERMS["first_content_s"]),
         ("TPOT", wording.seconds(row["tpot_s"]), TERMS["tpot_s"]),
         ("ITL max", wording.seconds(row["itl_max_s"]), TERMS["itl_max_s"]),
         ("E2E", wording.seconds(row["e2e_s"]), TERMS["e2e_s"]),
@@ -28,7 +29,11 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             _tokens(row),
             "Number of prompt tokens, and how many of these were found in the prefix cache.",
         ),
-        ("Answer", _counted(row["output_tokens"]), "Number of output tokens."),
+        (
+            "Answer",
+            _answer(row),
+            "Number of output tokens, and how many of these are reasoning or tool calls.",
+        ),
         (
             "Cost",
             _cost(row),
@@ -100,6 +105,12 @@ def _billed(row: Mapping[str, Any]) -> str:
 
 def _counted(tokens: int | None) -> str:
     return "" if tokens is None else wording.counted(tokens, "token")
+
+
+def _answer(row: Mapping[str, Any]) -> str:
+    kinds = ((row["reasoning_tokens"], "reasoning"), (row["tool_call_tokens"], "in tool calls"))
+    told = "".join(f", {wording.count(tokens)} {kind}" for tokens, kind in kinds if tokens)
+    return f"{_counted(row['output_tokens'])}{told}"
 
 
 def _tokens(row: Mapping[str, Any]) -> str:

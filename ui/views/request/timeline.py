@@ -128,6 +128,11 @@ def instants(row: Mapping[str, Any]) -> list[Instant]:
         near = [each for each in found[1:] if abs(each.at_s - ttft_s) <= SAME * whole_s]
         if not any(each.name == "first token" for each in near):
             found.append(Instant("first byte", ttft_s))
+    content_s = row.get("first_content_s")
+    if content_s is not None and row.get("streamed") is not False:
+        begun_s = max((each.at_s for each in found if "first" in each.name), default=0.0)
+        if content_s - begun_s > SAME * whole_s:
+            found.append(Instant("first content", content_s))
     end = Instant(_ENDS.get(row["outcome"], "delivered"), whole_s)
     # If the request ended early, its end is the end of its last phase. Draw one instant, not two.
     if row["outcome"] in _ENDS and found[1:] and whole_s - found[-1].at_s <= 1e-6:

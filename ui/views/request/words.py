@@ -54,7 +54,11 @@ def _first_token(row: Mapping[str, Any]) -> str:
         return ", before a first token" if row["prefill_s"] is None else ""
     if row.get("streamed") is False:
         return ", not streamed"
-    return f", its first byte <b>{ttft}</b>"
+    first_byte = f", its first byte <b>{ttft}</b>"
+    # Without reasoning, the first content follows the first byte almost at once.
+    if not row.get("reasoning_tokens") or row.get("first_content_s") is None:
+        return first_byte
+    return f"{first_byte}, its first content <b>{wording.seconds(row['first_content_s'])}</b>"
 
 
 def _most(account: Account, whole_s: float) -> str:

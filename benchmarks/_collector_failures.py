@@ -1,0 +1,187 @@
+"""Kill and stop collectors at random moments while objectives burn, and count what went wrong."""
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP
+
+import psycopg
+
+from benchmarks._collector_traffic import Traffic
+from benchmarks._collectors import Collectors, running
+from rig.answering import HttpServer, answering
+
+
+class LeaseWatch:
+    """A thread that records the holder of each lease. A `with` statement starts and ends it."""
+
+    def __init__(self, dsn: str) -> None:
+        self.changes: list[tuple[float, str, str]] = []
+        """The monotonic time, the lease and the new holder of each change."""
+        self._dsn = dsn
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "LeaseWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def holders(self) -> dict[str, str]:
+        """Return the current holder of each lease."""
+        return {name: holder for _, name, holder in list(self.changes)}
+
+    def takeovers_s(self, lost: Sequence[tuple[float, str]]) -> list[float]:
+        """Return the time until each lease of each failed collector had another holder.
+
+        Args:
+            lost: the time of each failure, and the part of the holder that names the collector.
+        """
+        found = []
+        changes = list(self.changes)
+        for at_s, who in lost:
+            held = {name: holder for when, name, holder in changes if when <= at_s}
+            for lease, holder in held.items():
+                if who not in holder:
+                    continue
+                next_s = [when for when, name, _ in changes if name == lease and when > at_s]
+                found.append(min(next_s) - at_s if next_s else float("inf"))
+        return found
+
+    def _run(self) -> None:
+        known: dict[str, str] = {}
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            while not self._stop.wait(0.1):
+                rows = connection.execute("SELECT name, holder FROM leases").fetchall()
+                for name, holder in rows:
+                    if known.get(name) != holder:
+                        known[name] = holder
+                        self.changes.append((time.monotonic(), name, holder))
+
+
+@dataclass
+class Outcome:
+    """What happened during a run."""
+
+    burns: int
+    messages: Counter[str]
+    """The number of received messages by key: incident, transition and whether it is an update."""
+    acknowledged: int
+    lost: int
+    doubled: int
+    kills: int
+    stops: int
+    takeovers_s: list[float]
+
+
+def disturb(
+    collectors: Collectors,
+    traffic: Traffic,
+    watch: LeaseWatch,
+    models: Sequence[str],
+    chance: random.Random,
+    seconds: float,
+) -> list[tuple[float, str, str]]:
+    """Let each objective burn for a while, and kill or stop collectors at random moments.
+
+    Half of the failures hit the collector that sends notifications.
+
+    Returns:
+        The time, the kind and the holder of each failure.
+    """
+    began_s = time.monotonic()
+    failures: list[tuple[float, str, str]] = []
+    ready_s: dict[int, float] = {}
+    """When a collector that failed works again."""
+    next_s = began_s + 5
+    starting: list[threading.Thread] = []
+    while (now_s := time.monotonic()) < began_s + seconds:
+        age_s = now_s - began_s
+        for number, model in enumerate(models):
+            slow = 5 + 5 * number <= age_s < 40 + 5 * number
+            (traffic.slow.add if slow else traffic.slow.discard)(model)
+        if now_s >= next_s:
+            next_s = now_s + chance.uniform(6, 12)
+            whole = [each for each in range(len(collectors.ports)) if ready_s.get(each, 0) < now_s]
+            leader = watch.holders().get("notification", "")
+            leading = [each for each in whole if collectors.holder(each) in leader]
+            at = chance.choice(leading if leading and chance.random() < 0.5 else whole)
+            if len(whole) > 1:
+                holder, process = collectors.holder(at), collectors.programs[at].process
+                kind = chance.choice(["kill", "stop"])
+                failures.append((now_s, kind, holder))
+                ready_s[at] = now_s + 30
+                if kind == "kill":
+                    process.send_signal(SIGKILL)
+                    process.wait()
+                    starting.append(threading.Thread(target=collectors.restart, args=(at,)))
+                    starting[-1].start()
+                else:
+                    process.send_signal(SIGSTOP)
+                    resume = threading.Timer(25, process.send_signal, (SIGCONT,))
+                    starting.append(resume)
+                    resume.start()
+        time.sleep(0.1)
+    for each in starting:
+        each.join()
+    return failures
+
+
+def run(folder: Path, dsn: str, url: str, *, seed: int, seconds: float, burns: int = 6) -> Outcome:
+    """Run three collectors, let objectives burn, and kill and stop collectors for some seconds.
+
+    Args:
+        folder: an empty folder for the collectors' files.
+        dsn: the database's address in the format of the driver.
+        url: the same for Tailspan.
+        seed: determines the failures.
+        seconds: the duration of the failures. The run takes up to two minutes longer.
+        burns: the number of objectives that burn.
+    """
+    models = [f"m{number}" for number in range(burns)]
+    with ExitStack() as stack:
+        webhook = stack.enter_context(answering())
+        collectors = stack.enter_context(running(folder, url, models, f"{webhook.url}/hook", 3))
+        watch = stack.enter_context(LeaseWatch(dsn))
+        traffic = stack.enter_context(Traffic(collectors, models))
+        time.sleep(2)
+        failures = disturb(collectors, traffic, watch, models, random.Random(seed), seconds)
+        deadline_s = time.monotonic() + 120
+        while _resolved(webhook) < burns and time.monotonic() < deadline_s:
+            time.sleep(1)
+        time.sleep(20)  # a further message would come with the next evaluation
+        traffic.__exit__()
+        messages = Counter(key for key, _ in _messages(webhook))
+        with psycopg.connect(dsn) as connection:
+            stored = [row[0] for row in connection.execute("SELECT trace_id FROM requests")]
+        return Outcome(
+            burns,
+            messages,
+            len(traffic.acknowledged),
+            len(traffic.acknowledged - set(stored)),
+            len(stored) - len(set(stored)),
+            sum(kind == "kill" for _, kind, _ in failures),
+            sum(kind == "stop" for _, kind, _ in failures),
+            watch.takeovers_s([(at_s, who) for at_s, _, who in failures]),
+        )
+
+
+def _messages(webhook: HttpServer) -> list[tuple[str, str]]:
+    """Return the key and the transition of each received message."""
+    found = []
+    for asked in list(webhook.asked):
+        found.append((asked.headers["idempotency-key"], json.loads(asked.body)["transition"]))
+    return found
+
+
+def _resolved(webhook: HttpServer) -> int:
+    return len({key for key, transition in _messages(webhook) if transition == "resolved"})

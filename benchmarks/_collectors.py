@@ -1,0 +1,106 @@
+"""Several collectors on one PostgreSQL, in separate processes.
+
+They evaluate an objective for each model, and all of them notify a webhook.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from signal import SIGCONT
+
+from rig.program import FREE_PORTS, Tailspan
+
+QUICK = Path(__file__).with_name("_quick_collector.py")
+QUIET_S = 15
+"""An incident is over after this many seconds without an alert; 300 s in Tailspan."""
+
+OBJECTIVE = """\
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: MODEL}
+spec:
+  service: MODEL
+  budgetingMethod: Occurrences
+  timeWindow: [{duration: 30d, isRolling: true}]
+  objectives: [{target: 0.99}]
+  indicator: {spec: {ratioMetric: {counter: true,
+    total: {metricSource: {type: tailspan, spec: {where: model == "MODEL"}}},
+    good: {metricSource: {type: tailspan, spec: {good: ttft_s <= 0.5}}}}}}
+  alertPolicies:
+    - kind: AlertPolicy
+      metadata: {name: quick}
+      spec:
+        alertWhenNoData: false
+        conditions:
+          - kind: AlertCondition
+            metadata: {name: quick}
+            spec:
+              severity: page
+              condition: {kind: burnrate, op: gt, threshold: 5, lookbackWindow: 2m, alertAfter: 1m}
+"""
+
+
+class QuickTailspan(Tailspan):
+    """A running `tailspan up` whose incidents end after `QUIET_S`."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        quick = (sys.executable, str(QUICK), str(QUIET_S))
+        super(Tailspan, self).__init__(folder, *quick, *words, *FREE_PORTS)
+
+
+@dataclass
+class Collectors:
+    """The running collectors. Use `running`."""
+
+    folder: Path
+    url: str
+    words: Sequence[str]
+    programs: list[QuickTailspan] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
+    """The port of OTLP over HTTP of each collector."""
+    _running: ExitStack = field(default_factory=ExitStack)
+
+    def start(self, number: int) -> None:
+        """Start further collectors at the same time, and wait until they are up."""
+        began = [self._begin(len(self.programs) + each) for each in range(number)]
+        for program in began:
+            self.ports.append(program.is_up().port("http"))
+            self.programs.append(program)
+
+    def restart(self, at: int) -> None:
+        """Replace a collector that was killed."""
+        program = self._begin(at)
+        self.ports[at] = program.is_up().port("http")
+        self.programs[at] = program
+
+    def holder(self, at: int) -> str:
+        """Return the part of a holder of a lease that names this collector."""
+        return f":{self.programs[at].process.pid}:"
+
+    def _begin(self, at: int) -> QuickTailspan:
+        folder = self.folder / f"collector-{at}"
+        folder.mkdir(exist_ok=True)
+        words = ("up", "--no-explorer", "--gpus=off", f"--database={self.url}", *self.words)
+        return self._running.enter_context(QuickTailspan(folder, *words))
+
+
+@contextmanager
+def running(
+    folder: Path, url: str, models: Sequence[str], webhook: str, number: int
+) -> Iterator[Collectors]:
+    """Run collectors that evaluate an objective for each model, and that all notify a webhook."""
+    objectives = folder / "objectives"
+    objectives.mkdir()
+    for model in models:
+        (objectives / f"{model}.yaml").write_text(OBJECTIVE.replace("MODEL", model))
+    notify = folder / "notify.yaml"
+    notify.write_text(f"channels:\n  - {{name: hook, type: webhook, url: '{webhook}'}}\n")
+    words = (f"--objectives={objectives}", f"--notify={notify}")
+    collectors = Collectors(folder, url, words)
+    with collectors._running:
+        collectors.start(number)
+        yield collectors
+        for program in collectors.programs:
+            program.process.send_signal(SIGCONT)

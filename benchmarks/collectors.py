@@ -1,0 +1,153 @@
+"""Measures several collectors on one PostgreSQL: failures, and the CPU time per span.
+
+    python benchmarks/collectors.py [--seed 1] [--seconds 100]
+
+Three collectors receive requests while six objectives burn. Every 6 to 12 s one of them is killed
+(SIGKILL, and started again) or stopped for 25 s (SIGSTOP, SIGCONT); half of the failures hit the
+collector that sends notifications. Counted are the messages that a webhook received for each burn,
+the acknowledged requests that are missing or stored twice, and the seconds until another collector
+has taken the leases of the failed one.
+
+Then one, two and three collectors receive the same 4,096 spans per second. The CPU time is that of
+all collectors, their child processes and PostgreSQL. An incident ends 15 s after its last alert
+instead of 300 s, so that the benchmark takes less than five minutes.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import psycopg
+
+from benchmarks._collector_failures import Outcome, run
+from benchmarks._collectors import running
+from benchmarks._ingest_sender import SPANS, Batch, by_http
+from benchmarks.ingest import cpu_s, spent_s
+from rig.answering import answering
+from rig.postgresql import PostgreSQL
+
+SPANS_PER_S = 4_096
+WARM_UP_S, MEASURED_S = 5, 30
+
+
+def main() -> None:
+    """Print the two tables."""
+    parser = argparse.ArgumentParser(description=__doc__, add_help=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=100,
+        help="duration of the failures; 0 measures only the CPU time",
+    )
+    given = parser.parse_args()
+    with PostgreSQL() as server, tempfile.TemporaryDirectory() as folder:
+        if given.seconds:
+            dsn, url = _schema(server, "failures")
+            at = _folder(folder, "failures")
+            out = run(at, dsn, url, seed=given.seed, seconds=given.seconds)
+            _show_failures(out, given.seed)
+        print(f"\n{'collectors':<12}{'spans/s':>10}{'µs CPU/span':>13}{'of PostgreSQL':>15}")
+        first_us = 0.0
+        for number in (1, 2, 3):
+            dsn, url = _schema(server, f"cpu{number}")
+            rate, own_us, database_us = _cpu(server, url, _folder(folder, f"cpu{number}"), number)
+            first_us = first_us or own_us + database_us
+            share = (own_us + database_us) / first_us
+            print(
+                f"{number:<12}{rate:>10,.0f}{own_us + database_us:>13.0f}{database_us:>15.0f}"
+                f"   × {share:.2f} (bar 1.00)",
+                flush=True,
+            )
+
+
+def _show_failures(out: Outcome, seed: int) -> None:
+    firing, resolved = (
+        sum(key.endswith(f"/{transition}") for key in out.messages)
+        for transition in ("firing", "resolved")
+    )
+    repeated = sum(out.messages.values()) - len(out.messages)
+    slowest_s = max(out.takeovers_s, default=float("nan"))
+    print(f"seed {seed}: {out.kills} kills, {out.stops} stops of three collectors")
+    rows = [
+        ("burns", f"{out.burns}", ""),
+        ("pages", f"{firing}", f"{out.burns}"),
+        ("messages about an end", f"{resolved}", f"{out.burns}"),
+        ("messages repeated with the same key", f"{repeated}", "0"),
+        ("acknowledged requests", f"{out.acknowledged:,}", ""),
+        ("lost", f"{out.lost}", "0"),
+        ("stored twice", f"{out.doubled}", "0"),
+        ("leases taken over", f"{len(out.takeovers_s)}", ""),
+        ("slowest takeover, s", f"{slowest_s:.1f}", "30"),
+    ]
+    print(f"{'':<38}{'measured':>10}{'bar':>6}")
+    for name, value, bar in rows:
+        print(f"{name:<38}{value:>10}{bar:>6}", flush=True)
+
+
+def _cpu(server: PostgreSQL, url: str, folder: Path, number: int) -> tuple[float, float, float]:
+    """Return the spans per second, and the µs of CPU time per span of collectors and database."""
+    with ExitStack() as stack:
+        webhook = stack.enter_context(answering())
+        fleet = stack.enter_context(running(folder, url, ["chat"], f"{webhook.url}/hook", number))
+        sent, stop = [0], threading.Event()
+        thread = threading.Thread(target=_send, args=(fleet.ports, sent, stop))
+        thread.start()
+        try:
+            time.sleep(WARM_UP_S)
+            before = [cpu_s(each.process.pid) for each in fleet.programs]
+            database_s, spans, began_s = _database_cpu_s(server), sent[0], time.monotonic()
+            time.sleep(MEASURED_S)
+            after = [cpu_s(each.process.pid) for each in fleet.programs]
+            database_s = _database_cpu_s(server) - database_s
+            spans, took_s = sent[0] - spans, time.monotonic() - began_s
+        finally:
+            stop.set()
+            thread.join()
+    own_s = sum(sum(spent_s(a, b).values()) for a, b in zip(before, after, strict=True))
+    return spans / took_s, own_s / spans * 1e6, database_s / spans * 1e6
+
+
+def _send(ports: list[int], sent: list[int], stop: threading.Event) -> None:
+    chance = random.Random(1)
+    batches = [Batch(chance, number % 4) for number in range(8)]
+    ways = [by_http(port) for port in ports]
+    began_s = time.monotonic()
+    for turn in range(10**9):
+        if stop.wait(max(0.0, began_s + turn * SPANS / SPANS_PER_S - time.monotonic())):
+            return
+        if ways[turn % len(ways)](batches[turn % len(batches)].fresh()):
+            sent[0] += SPANS
+
+
+def _database_cpu_s(server: PostgreSQL) -> float:
+    """Return the CPU time of the server, with the connections that have ended."""
+    while True:
+        try:
+            return sum(cpu_s(server.pid).values())
+        except FileNotFoundError:  # a connection ended meanwhile
+            continue
+
+
+def _schema(server: PostgreSQL, name: str) -> tuple[str, str]:
+    with psycopg.connect(server.dsn) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+    url = server.url(schema=name)
+    return url.replace("+psycopg", ""), url
+
+
+def _folder(under: str, name: str) -> Path:
+    made = Path(under) / name
+    made.mkdir()
+    return made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Waits for commits on the event loop, and wakes the loop once for all commits of a transaction.
+
+`asyncio.wrap_future` wakes the loop for each future, which takes a system call. A transaction often
+contains the rows of many messages.
+"""
+
+import asyncio
+from collections import deque
+from concurrent.futures import Future
+
+
+class Commits:
+    """The commits that messages wait for. Use `wait` on one event loop only."""
+
+    def __init__(self) -> None:
+        self._settled: deque[tuple[Future[None], asyncio.Future[None]]] = deque()
+        self._waking = False
+
+    async def wait(self, commit: Future[None]) -> None:
+        """Wait for a commit, or raise its exception. If the wait is cancelled, so is the commit."""
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[None] = loop.create_future()
+
+        def settle(done: Future[None]) -> None:
+            self._settled.append((done, waiting))
+            if loop.is_closed():
+                return
+            # Set before the loop is woken, and reset before it looks. Thus no commit is missed.
+            if not self._waking:
+                self._waking = True
+                loop.call_soon_threadsafe(self._pass_on)
+
+        commit.add_done_callback(settle)
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            commit.cancel()
+            raise
+
+    def _pass_on(self) -> None:
+        self._waking = False
+        while self._settled:
+            done, waiting = self._settled.popleft()
+            if waiting.done():
+                continue
+            if done.cancelled():
+                waiting.cancel()
+            elif (error := done.exception()) is not None:
+                waiting.set_exception(error)
+            else:
+                waiting.set_result(None)

@@ -1,0 +1,189 @@
+"""Reads metrics messages whose scopes have known layouts.
+
+A layout is found by the bytes of the scope without its numbers. Replicas that send the same metrics
+share a layout, because the replica's name is not part of the scope.
+
+Thread-safe. All other messages are read by `normalise_points`.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from collector.normalise.batch import Batch
+from collector.normalise.layout_learning import Learned
+from collector.normalise.otlp_envelope import MAX_PARTS, encoded_scopes
+from collector.normalise.resources import origin_of
+from collector.normalise.sample_layouts import Description, SampleLayout
+
+MOST_BYTES: Final = 2**26
+"""Maximum memory for layouts: about 600 machines with eight GPUs, or 1,200 kinds of engines."""
+_NUMBER_BYTES: Final = 320
+"""Memory for one number of a layout. `tracemalloc` measured 250 for engines, and 310 for GPUs."""
+MOST_FORMS: Final = 8
+"""Maximum number of forms of one length. Finding a layout takes one comparison per form."""
+_MOST_MISSES: Final = 4_096
+
+_Mask = npt.NDArray[np.uint8]
+
+
+class _Form:
+    """The positions of the numbers, which scopes with equally long labels share."""
+
+    __slots__ = ("latest", "layouts", "length", "mask", "offsets")
+
+    def __init__(self, length: int, offsets: tuple[int, ...]) -> None:
+        self.length = length
+        self.offsets = offsets
+        self.mask: _Mask = np.full(length, 0xFF, np.uint8)
+        for offset in offsets:
+            self.mask[offset : offset + 8] = 0
+        self.layouts = 0
+        self.latest = b""
+
+    def key(self, scoped: bytes, simulated: bool) -> "_Key":
+        masked = (np.frombuffer(scoped, np.uint8) & self.mask).tobytes()
+        # Comparing bytes is faster than hashing them, and the hash of `latest` is known.
+        return self, simulated, self.latest if masked == self.latest else masked
+
+
+_Key = tuple[_Form, bool, bytes]
+"""The form, whether the sender is simulated, and the scope with zeros in place of its numbers."""
+
+
+class KnownLayouts:
+    """The layouts that were learned, least recently used first.
+
+    Args:
+        most_bytes: maximum memory for layouts.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._forms: dict[int, list[_Form]] = {}
+        self._layouts: OrderedDict[_Key, SampleLayout] = OrderedDict()
+        self._size_bytes = 0
+        self._missed: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the memory that the layouts use."""
+        return self._size_bytes
+
+    def __len__(self) -> int:
+        return len(self._layouts)
+
+    def read(self, body: bytes, now_unix_ns: int) -> Batch | None:
+        """Return the samples of a metrics message.
+
+        Returns:
+            The batch that `normalise_points` would return. None if a scope has no known layout, or
+            a number is invalid.
+
+        Raises:
+            MalformedError: the body is not an OTLP message.
+            TooLargeError: the message has too many parts.
+        """
+        batch = Batch()
+        for resource, scoped, _ in encoded_scopes(body):
+            origin = origin_of(resource)
+            layout = self._find(scoped, origin.simulated)
+            rows = None if layout is None else layout.read(scoped, origin, now_unix_ns)
+            if layout is None or rows is None:
+                return None
+            about = layout.about
+            batch.samples += rows.samples
+            batch.gpus += rows.gpus
+            batch.sample_points += [each.points for each in about.engines]
+            batch.gpu_points += [each.points for each in about.gpus]
+            batch.accepted += about.accepted
+            if about.skipped:
+                batch.skipped.update(about.skipped)
+            batch.truncated_texts += about.truncated_texts + origin.truncated_texts
+        # `normalise_points` joins points with the same key into one sample, and refuses the message
+        # if it has too many points.
+        few = batch.accepted + batch.skipped.total() <= MAX_PARTS
+        return batch if few and _are_distinct(batch) else None
+
+    def missed_before(self, body_bytes: int) -> bool:
+        """Return whether a message of this size was read without a known layout before.
+
+        A message that does not repeat is then not learned. Call this after each such message.
+        """
+        with self._lock:
+            before = body_bytes in self._missed
+            self._missed[body_bytes] = None
+            self._missed.move_to_end(body_bytes)
+            if len(self._missed) > _MOST_MISSES:
+                self._missed.popitem(last=False)
+            return before
+
+    def add(self, several: Iterable[Learned]) -> None:
+        """Add layouts, and remove the least recently used ones above the limit."""
+        with self._lock:
+            for each in several:
+                self._add(each)
+
+    def _find(self, scoped: bytes, simulated: bool) -> SampleLayout | None:
+        with self._lock:
+            for form in self._forms.get(len(scoped), ()):
+                key = form.key(scoped, simulated)
+                if (layout := self._layouts.get(key)) is not None:
+                    self._layouts.move_to_end(key)
+                    form.latest = key[2]
+                    return layout
+        return None
+
+    def _add(self, learned: Learned) -> None:
+        form = self._form(len(learned.scoped), learned.about)
+        key = form.key(learned.scoped, learned.simulated)
+        if key in self._layouts:
+            return
+        self._layouts[key] = SampleLayout(learned.about)
+        form.layouts += 1
+        self._size_bytes += _size_bytes(form)
+        while self._size_bytes > self._most_bytes and len(self._layouts) > 1:
+            self._remove(next(iter(self._layouts)))
+
+    def _form(self, length: int, about: Description) -> _Form:
+        offsets = tuple(each.offset for each in about.numbers)
+        forms = self._forms.get(length, [])
+        for form in forms:
+            if form.offsets == offsets:
+                return form
+        if len(forms) >= MOST_FORMS:
+            for key in [key for key in self._layouts if key[0] is forms[0]]:
+                self._remove(key)
+        form = _Form(length, offsets)
+        self._forms.setdefault(length, []).append(form)
+        return form
+
+    def _remove(self, key: _Key) -> None:
+        form = key[0]
+        del self._layouts[key]
+        form.layouts -= 1
+        self._size_bytes -= _size_bytes(form)
+        if not form.layouts:
+            forms = self._forms[form.length]
+            forms.remove(form)
+            if not forms:
+                del self._forms[form.length]
+
+
+def _size_bytes(form: _Form) -> int:
+    """Return the memory for one layout with this form."""
+    return form.length + _NUMBER_BYTES * len(form.offsets)
+
+
+def _are_distinct(batch: Batch) -> bool:
+    samples, gpus = batch.samples, batch.gpus
+    if len(samples) + len(gpus) == 1:
+        return True
+    engines = {(each.replica, each.engine, each.process, each.at_unix_ns) for each in samples}
+    devices = {(each.replica, each.gpu, each.at_unix_ns) for each in gpus}
+    return len(engines) == len(samples) and len(devices) == len(gpus)

@@ -1,0 +1,33 @@
+"""Exports whether this collector holds each lease."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from exporters.definitions.series_types import Series
+from exporters.families import gauge
+from exporters.format.text import Families, Family
+
+HELD: Final = Series(
+    "tailspan_lease_held",
+    "1 if this collector does the task for all collectors on its database, otherwise 0. The sum"
+    " over all collectors is 1, or 0 for some seconds after a collector has died. Absent if only"
+    " one collector can use the database.",
+    ("lease",),
+)
+
+
+class LeaseMetrics(Families):
+    """Reports the leases.
+
+    Args:
+        held: returns for each lease whether this collector holds it.
+    """
+
+    def __init__(self, held: Callable[[], Mapping[str, bool]]) -> None:
+        self._held = held
+
+    def families(self) -> Iterator[Family]:
+        """Yield the family with the current values."""
+        held = self._held()
+        if held:
+            yield gauge(HELD, {(name,): int(is_held) for name, is_held in held.items()})

@@ -1,0 +1,232 @@
+"""Finds when an answer's first content was sent, and how many tokens are of each kind.
+
+A kind is reasoning, a tool call or content. Each chunk of an event stream is checked to be one
+event of the same kind as the chunk before, and is searched only if it is not. vLLM's own counter of
+the request's tokens is read after each chunk. If the tokens of each kind cannot be counted, nothing
+is done after the first content. An answer that is not streamed is searched once.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, Protocol
+
+from tailspan_vllm.request.answer_markers import (
+    QUOTE,
+    STREAMED,
+    WHOLE,
+    Markers,
+    beginning_at_end,
+    end_of,
+    reported_reasoning,
+)
+
+_NEWLINE: Final = b"\n"
+"""vLLM sends every event as one ASGI message: one or two lines, and an empty line."""
+
+CONTENT, REASONING, TOOL_CALL = 0, 1, 2
+
+
+class KindTokens(NamedTuple):
+    """Output tokens of each kind, or None where unknown. If all are known, they sum to the output.
+
+    Tokens that an answer does not show, such as a tag that ends the reasoning, count for the kind
+    that follows.
+    """
+
+    reasoning: int | None = None
+    tool_call: int | None = None
+    content: int | None = None
+
+
+class Flights(Protocol):
+    """The engine requests of an exchange, as in `Exchange.flights`."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class StreamedAnswer:
+    """The kinds of an event stream.
+
+    Args:
+        markers: the markers of the route.
+        flights: the engine requests of this answer. If it has exactly one when the first kind is
+            found, the tokens of each kind are counted.
+    """
+
+    __slots__ = (
+        "_after",
+        "_at",
+        "_awaits_content",
+        "_before",
+        "_carried",
+        "_counting",
+        "_counts",
+        "_flights",
+        "_kind",
+        "_marker",
+        "_markers",
+        "_seen",
+        "_stats",
+        "_two_lines",
+        "first_content",
+    )
+
+    def __init__(self, markers: Markers, flights: Flights) -> None:
+        self.first_content: float | None = None
+        """Monotonic time at which the first content was sent."""
+        self._awaits_content = True
+        self._markers = markers
+        self._two_lines = markers.event_lines == 2
+        self._flights = flights
+        self._counting = True
+        self._stats: Any = None
+        """vLLM's `RequestStateStats` of the request. Known from the first kind."""
+        self._kind: int | None = None
+        self._marker = markers.content
+        self._at = self._after = 0
+        """Where the marker of the current kind begins and ends. What precedes a marker, such as the
+        id, is the same in every chunk of a stream.
+        """
+        self._counts = [0, 0, 0]
+        self._before = self._seen = 0
+        """Tokens before the current kind, and up to the last chunk that has a kind."""
+        self._carried = b""
+        """The beginning of a marker that is divided between two chunks."""
+
+    def sent(self, body: bytes) -> bool:
+        """Search the next bytes of the stream. Return False if no more bytes are needed."""
+        if not self._counting:
+            return self._find_content(body)
+        end = body.find(_NEWLINE)
+        if self._two_lines:
+            end = body.find(_NEWLINE, end + 1)
+        if end != len(body) - 2:
+            # Another layer divided or joined events, so chunks do not match tokens any more.
+            self._counting = False
+            return self._find_content(body)
+        if (
+            not body.startswith(self._marker, self._at)
+            or body[self._after] == QUOTE
+            or (self._awaits_content and body.find(self._markers.content) >= 0)
+        ):
+            kind = self._kind_of(body)
+            if kind is None:
+                return True
+            if kind != self._kind and not self._begin(kind):
+                return self.first_content is None
+        self._seen = self._stats.num_generation_tokens
+        return True
+
+    def tokens(self, output_tokens: int) -> KindTokens:
+        """Return the tokens of each kind of an answer that has ended."""
+        if not self._counting or self._kind is None or output_tokens < self._seen:
+            return KindTokens()
+        counts = self._counts.copy()
+        counts[self._kind] += output_tokens - self._before
+        return KindTokens(counts[REASONING], counts[TOOL_CALL], counts[CONTENT])
+
+    def end(self) -> None:
+        """Release vLLM's objects."""
+        self._stats, self._flights = None, ()
+
+    def _kind_of(self, body: bytes) -> int | None:
+        """Return the kind of one event. An event with content and another kind is content."""
+        for kind, markers in enumerate(
+            ((self._markers.content,), self._markers.reasoning, self._markers.tool_call)
+        ):
+            for marker in markers:
+                after = end_of(body, marker)
+                if after is not None:
+                    self._marker, self._at, self._after = marker, after - len(marker), after
+                    return kind
+        return None
+
+    def _begin(self, kind: int) -> bool:
+        """Begin a kind. Return whether the tokens of each kind are counted."""
+        if kind == CONTENT and self.first_content is None:
+            self.first_content = time.monotonic()
+            self._awaits_content = False
+        if self._kind is None:
+            self._stats = next(iter(self._flights)).stats if len(self._flights) == 1 else None
+            self._counting = self._stats is not None
+        else:
+            self._counts[self._kind] += self._seen - self._before
+            self._before = self._seen
+        self._kind = kind
+        return self._counting
+
+    def _find_content(self, body: bytes) -> bool:
+        if self.first_content is not None:
+            return False
+        body = self._carried + body
+        if end_of(body, self._markers.content) is not None:
+            self.first_content = time.monotonic()
+            return False
+        self._carried = beginning_at_end(body, self._markers.content)
+        return True
+
+
+class WholeAnswer:
+    """The kinds of an answer that is not streamed. vLLM sends its bytes as one chunk."""
+
+    __slots__ = ("_bodies", "_carried", "_found", "_markers", "_reported", "first_content")
+
+    def __init__(self, markers: Markers) -> None:
+        self.first_content: float | None = None
+        """Monotonic time at which the first content was sent."""
+        self._markers = markers
+        self._bodies = 0
+        self._found = (False, False, False)
+        self._reported: int | None = None
+        self._carried = b""
+
+    def sent(self, body: bytes) -> bool:
+        """Search the next bytes of the answer. Return False if no more bytes are needed."""
+        self._bodies += 1
+        body = self._carried + body
+        content, reasoning, tool_call = self._markers[:3]
+        # The arguments of a tool call may be JSON, in which any marker can occur.
+        call_at = min((at for each in tool_call if (at := body.find(each)) >= 0), default=len(body))
+        found = end_of(body, content, call_at) is not None
+        self._found = (
+            found,
+            any(end_of(body, each) is not None for each in reasoning),
+            call_at < len(body),
+        )
+        self._reported = reported_reasoning(body)
+        if found and self.first_content is None:
+            self.first_content = time.monotonic()
+        self._carried = beginning_at_end(body, content)
+        return True
+
+    def tokens(self, output_tokens: int) -> KindTokens:
+        """Return the tokens of each kind of an answer that has ended."""
+        if self._bodies != 1:
+            return KindTokens()
+        found_content, found_reasoning, found_call = self._found
+        reasoning = self._reported
+        if reasoning is None or (reasoning == 0 and found_reasoning):
+            # Some parsers cannot count, and report 0.
+            reasoning = None if found_reasoning else 0
+        if reasoning is None or reasoning > output_tokens:
+            return KindTokens()
+        rest = output_tokens - reasoning
+        if found_content == found_call:
+            return KindTokens(reasoning)
+        return KindTokens(reasoning, rest if found_call else 0, rest if found_content else 0)
+
+    def end(self) -> None:
+        """Release vLLM's objects; it has none."""
+
+
+Answer = StreamedAnswer | WholeAnswer
+
+
+def answer_of(path: str, streamed: bool, flights: Flights) -> Answer | None:
+    """Return an object that reads the answer of a route, or None for other routes."""
+    markers = (STREAMED if streamed else WHOLE).get(path)
+    if markers is None:
+        return None
+    return StreamedAnswer(markers, flights) if streamed else WholeAnswer(markers)

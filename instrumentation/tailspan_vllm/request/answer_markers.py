@@ -1,0 +1,104 @@
+"""The bytes that precede reasoning, tool calls and content in vLLM's answers.
+
+A marker contains a quote or a line break that JSON would escape inside a text. So a text that
+contains a marker, such as an answer about this file, never matches it. No bytes are parsed or kept.
+
+Source: vLLM 0.12 to 0.33, `entrypoints/openai` and `entrypoints/anthropic`.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+QUOTE: Final = ord('"')
+_REASONING_TOKENS: Final = b'"reasoning_tokens":'
+_MOST_DIGITS: Final = 12
+"""More digits than any number of tokens has."""
+
+
+class Markers(NamedTuple):
+    """The bytes that precede each kind. After a marker, a quote means that the text is empty.
+
+    Attributes:
+        content: the marker of content.
+        reasoning: the markers of reasoning.
+        tool_call: the markers of tool calls.
+        event_lines: the lines of one event before its empty line.
+    """
+
+    content: bytes
+    reasoning: tuple[bytes, ...] = ()
+    tool_call: tuple[bytes, ...] = ()
+    event_lines: int = 1
+
+
+_CHAT: Final = Markers(
+    b'"content":"', (b'"reasoning":"', b'"reasoning_content":"'), (b'"tool_calls":[{"',)
+)
+STREAMED: Final[Mapping[str, Markers]] = {
+    "/v1/chat/completions": _CHAT,
+    "/v1/completions": Markers(b'"text":"'),
+    "/v1/responses": Markers(
+        b"event: response.output_text.delta\n",
+        (
+            b"event: response.reasoning_text.delta\n",
+            b"event: response.reasoning_summary_text.delta\n",
+        ),
+        (
+            b"event: response.function_call_arguments.delta\n",
+            b"event: response.mcp_call_arguments.delta\n",
+            b"event: response.code_interpreter_call_code.delta\n",
+        ),
+        event_lines=2,
+    ),
+    "/v1/messages": Markers(
+        b'"type":"text_delta","text":"',
+        (b'"type":"thinking_delta"',),
+        (b'"type":"input_json_delta"',),
+        event_lines=2,
+    ),
+}
+"""Maps routes to the markers of their event streams."""
+
+WHOLE: Final[Mapping[str, Markers]] = {
+    "/v1/chat/completions": _CHAT,
+    "/v1/completions": Markers(b'"text":"'),
+    "/v1/responses": Markers(
+        b'"type":"output_text"',
+        (b'"type":"reasoning"',),
+        (b'"type":"function_call"', b'"type":"mcp_call"', b'"type":"code_interpreter_call"'),
+    ),
+    "/v1/messages": Markers(
+        b'"type":"text","text":"', (b'"type":"thinking"',), (b'"type":"tool_use"',)
+    ),
+}
+"""Maps routes to the markers of their answers that are not streamed."""
+
+
+def end_of(body: bytes, marker: bytes, end: int | None = None) -> int | None:
+    """Return where a marker before `end` ends, if its text is not empty; None without one."""
+    at = body.find(marker, 0, end)
+    while at >= 0:
+        after = at + len(marker)
+        if after < len(body) and body[after] != QUOTE:
+            return after
+        at = body.find(marker, after, end)
+    return None
+
+
+def beginning_at_end(body: bytes, marker: bytes) -> bytes:
+    """Return the longest beginning of a marker with which the bytes end."""
+    for length in range(len(marker), 0, -1):
+        if body.endswith(marker[:length]):
+            return marker[:length]
+    return b""
+
+
+def reported_reasoning(body: bytes) -> int | None:
+    """Return the number of reasoning tokens in an answer's usage, or None."""
+    at = body.rfind(_REASONING_TOKENS)
+    if at < 0:
+        return None
+    begin = at + len(_REASONING_TOKENS)
+    digits = body[begin : begin + _MOST_DIGITS]
+    length = len(digits) - len(digits.lstrip(b"0123456789"))
+    return int(digits[:length]) if 0 < length < len(digits) else None

@@ -1,0 +1,96 @@
+"""Renew the leases of this collector in a thread, and take the leases that expire."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from store.errors import StoreError
+from store.leases import BEAT_S, EXPIRES_S, Leases
+from telemetry.tasks import Task
+
+QUIET_S: Final = 4 * EXPIRES_S
+"""Maximum seconds between two successful renewals. Every lease is lost after `EXPIRES_S`."""
+GRACE_S: Final = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class LeaseKeeper:
+    """Renews leases.
+
+    The thread does nothing else, so that a slow evaluation does not delay a renewal.
+
+    Args:
+        leases: the leases.
+        taken: called from the thread after a lease was taken.
+        say: prints a line. The second argument is whether the line is an error.
+    """
+
+    def __init__(
+        self, leases: Leases, taken: Callable[[], None], say: Callable[[str, bool], None]
+    ) -> None:
+        self._leases = leases
+        self._taken = taken
+        self._say = say
+        self._held: frozenset[str] = frozenset()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
+        self.task = Task("leases", quiet_s=QUIET_S, alive=self._thread.is_alive)
+
+    def start(self) -> None:
+        """Try to take the leases, then start the thread. May block for some seconds."""
+        self._beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread, and give up the leases. Call it after the work under the leases has
+        stopped. Idempotent."""
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(GRACE_S)
+        if not self._thread.is_alive():  # otherwise the database does not respond
+            try:
+                self._leases.release()
+            except StoreError as error:
+                _log.warning("the leases were not given up, so they expire: %s", error)
+
+    def held(self) -> dict[str, bool]:
+        """Return for each lease whether this process holds it, or {} if leases are not needed."""
+        if not self._leases.shared:
+            return {}
+        return {name: self._leases.term(name) is not None for name in self._leases.names}
+
+    def _run(self) -> None:
+        while not self._stop.wait(BEAT_S):
+            self._beat()
+
+    def _beat(self) -> None:
+        try:
+            self._leases.beat()
+        except StoreError as error:
+            self.task.failed(error)
+            _log.warning("the leases could not be renewed: %s", error)
+        except Exception as error:  # a defect
+            self.task.failed(error)
+            _log.exception("the leases could not be renewed")
+        else:
+            self.task.succeeded(time.time())
+        self._report()
+
+    def _report(self) -> None:
+        held = frozenset(name for name, is_held in self.held().items() if is_held)
+        before, self._held = self._held, held
+        if new := held - before:
+            self._say(f"This collector now does the {_listed(new)} for all collectors.", False)
+            self._taken()
+        if lost := before - held:
+            self._say(f"This collector has lost the lease on {_listed(lost)}.", True)
+
+
+def _listed(names: frozenset[str]) -> str:
+    *rest, last = sorted(names)
+    return f"{', '.join(rest)} and {last}" if rest else last

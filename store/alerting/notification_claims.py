@@ -1,0 +1,71 @@
+"""Claim a row of the outbox before its message is sent, and store the result of the attempt.
+
+The claim is the term of the lease on notifications (`store.leases`). A collector that was stopped
+during an attempt therefore cannot overwrite the result of its successor.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Engine, and_, or_, update
+
+from store import dialects
+from store.alerting.notifications import NOTIFICATIONS, Notification, plain_values
+from store.connections import writing
+
+
+def claim(engine: Engine, row: Notification, term: int) -> bool:
+    """Claim a row before its message is sent.
+
+    Args:
+        engine: from `open_database`.
+        row: the row as it was read.
+        term: the token of the sender's lease (`store.leases`).
+
+    Returns: whether the row is claimed. It is not if the row has changed since it was read, or if
+        it is claimed in a later term.
+
+    Raises:
+        LeaseLost: the sender's lease was lost.
+    """
+    columns = NOTIFICATIONS.c
+    unchanged = and_(
+        columns.state == str(row.state),
+        columns.failures == row.failures,
+        columns.next_unix_s.is_not_distinct_from(row.next_unix_s),
+        or_(columns.claimed_term.is_(None), columns.claimed_term <= term),
+    )
+    return _change(engine, row, unchanged, {"claimed_term": term}, fenced=True)
+
+
+def keep_result(engine: Engine, row: Notification, term: int) -> bool:
+    """Store the result of an attempt, if the row is still claimed in this term.
+
+    The result of a message that was sent is stored even if the lease was lost meanwhile.
+
+    Returns: whether the result was stored.
+    """
+    claimed = NOTIFICATIONS.c.claimed_term == term
+    return _change(
+        engine, row, claimed, plain_values(replace(row, claimed_term=term)), fenced=False
+    )
+
+
+def _change(
+    engine: Engine,
+    row: Notification,
+    condition: ColumnElement[bool],
+    values: Mapping[str, Any],
+    *,
+    fenced: bool,
+) -> bool:
+    dialect = dialects.of(engine)
+    if dialect.ADDITIVE:  # ClickHouse has no conditional updates
+        with writing(engine) as connection:
+            dialect.put(connection, NOTIFICATIONS, [{**plain_values(row), **values}])
+        return True
+    key = and_(*(column == getattr(row, column.name) for column in NOTIFICATIONS.primary_key))
+    with writing(engine, fenced=fenced) as connection:
+        changed = connection.execute(update(NOTIFICATIONS).where(key, condition).values(**values))
+        return bool(changed.rowcount)

@@ -1,0 +1,235 @@
+"""Leases: of several collectors on one database, only one at a time does a task.
+
+A lease is a row with its holder, a token and an expiry. The holder renews it every `BEAT_S`. If the
+holder dies, is stopped or loses the database, the lease expires after `EXPIRES_S`, and another
+collector takes it with a higher token. All times are the database's, so a wrong clock of a
+collector has no effect.
+
+A process can be stopped at any point and continue after its lease was taken. Therefore every
+transaction inside `acting` ends with a check of the lease (`connections.FENCE`). The check locks
+the row until the commit, so a collector that has lost the lease commits nothing, and a new holder
+reads all that the previous holder has committed.
+
+SQLite has one writing process, which always holds every lease. ClickHouse has no transactions, so
+leases cannot work there, and each collector acts as if it were alone.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    Text,
+    and_,
+    case,
+    cast,
+    func,
+    select,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert
+
+from store import dialects
+from store.connections import FENCE, store_errors
+from store.errors import LeaseLost
+from store.schema import METADATA
+
+EVALUATION: Final = "evaluation"
+NOTIFICATION: Final = "notification"
+RETENTION: Final = "retention"
+
+BEAT_S: Final = 3.0
+"""Seconds between two renewals, and between two attempts to take an expired lease."""
+EXPIRES_S: Final = 15.0
+"""A lease that was not renewed for this many seconds can be taken. A dead holder is therefore
+replaced within `EXPIRES_S + BEAT_S` = 18 s, and four renewals may fail before a lease is lost."""
+_LOCK_WAIT: Final = "2s"
+"""Maximum wait for the row lock of a holder that is committing."""
+
+LEASES: Final = Table(
+    "leases",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("expires_unix_ms", BigInteger, nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A period without interruption in which this process holds a lease.
+
+    `token` increases with each new holder.
+    """
+
+    lease: str
+    token: int
+
+
+class Leases:
+    """The leases that this process holds or waits for.
+
+    Call `beat` every `BEAT_S` from a thread of its own. The other methods may be called from any
+    thread.
+
+    Args:
+        engine: from `open_database`.
+        names: the leases that this process wants.
+        elapsed_s: a monotonic clock that continues while the process is stopped.
+        expires_s: the time after which a lease that is not renewed can be taken.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        names: Sequence[str] = (EVALUATION, NOTIFICATION, RETENTION),
+        *,
+        elapsed_s: Callable[[], float] = time.monotonic,
+        expires_s: float = EXPIRES_S,
+    ) -> None:
+        self.holder = f"{socket.gethostname()}:{os.getpid()}:{token_hex(4)}"
+        self.names = tuple(sorted(names))
+        self.exclusive = dialects.of(engine).ONE_WRITER or dialects.of(engine).LEASES
+        """Whether at most one process at a time holds a lease."""
+        self.shared = dialects.of(engine).LEASES
+        """Whether several processes can share the database by leases."""
+        self._engine = engine
+        self._elapsed_s = elapsed_s
+        self._expires_s = expires_s
+        self._held: Mapping[str, tuple[Term, float]] = {}
+        """Each held lease, with the monotonic time at which it expires."""
+        self._connection: Connection | None = None
+
+    def term(self, name: str) -> Term | None:
+        """Return the current term of a lease, or None if this process does not hold the lease."""
+        if not self.shared:
+            return Term(name, 0)
+        term, until_s = self._held.get(name, (None, 0.0))
+        return term if self._elapsed_s() < until_s else None
+
+    @contextmanager
+    def acting(self, name: str) -> Iterator[Term | None]:
+        """Act as the holder of a lease until the end of the `with` block.
+
+        Yields: the term, or None if this process does not hold the lease. With a term, each
+            `connections.writing` in the block raises LeaseLost instead of committing if the term
+            has ended.
+        """
+        term = self.term(name)
+        if term is None or not self.shared:
+            yield term
+            return
+        token = FENCE.set(lambda connection: self._check(connection, term))
+        try:
+            yield term
+        finally:
+            FENCE.reset(token)
+
+    def beat(self) -> None:
+        """Renew the held leases, and take the leases that are free or expired.
+
+        Raises:
+            StoreUnavailable: the database does not respond. The held leases expire unless a later
+                call succeeds.
+        """
+        if not self.shared:
+            return
+        # The database sets the expiry later than this instant, so the lease expires here first.
+        until_s = self._elapsed_s() + self._expires_s
+        try:
+            with store_errors(self._engine, "written"):
+                tokens = self._take(self._dedicated())
+        except BaseException:
+            self._disconnect()
+            raise
+        self._held = {name: (Term(name, token), until_s) for name, token in tokens.items()}
+
+    def release(self) -> None:
+        """Give up all leases at once, so that another collector takes them at its next beat.
+
+        Raises:
+            StoreUnavailable: the database does not respond. The leases expire.
+        """
+        self._held = {}
+        if not self.shared:
+            return
+        own = update(LEASES).where(LEASES.c.holder == self.holder).values(expires_unix_ms=0)
+        try:
+            with store_errors(self._engine, "written"):
+                self._dedicated().execute(own)
+        finally:
+            self._disconnect()
+
+    def _take(self, connection: Connection) -> dict[str, int]:
+        now = _now_unix_ms()
+        free = LEASES.c.expires_unix_ms <= now
+        known = {
+            row.name: row.holder == self.holder or row.free
+            for row in connection.execute(
+                select(LEASES.c.name, LEASES.c.holder, free.label("free"))
+            )
+        }
+        due = [name for name in self.names if known.get(name, True)]
+        if not due:
+            return {}
+        until = now + round(self._expires_s * 1_000)
+        new = insert(LEASES).values(
+            [
+                {"name": name, "holder": self.holder, "token": 1, "expires_unix_ms": until}
+                for name in due
+            ]
+        )
+        own = LEASES.c.holder == new.excluded.holder
+        taken = new.on_conflict_do_update(
+            index_elements=[LEASES.c.name],
+            set_={
+                "holder": new.excluded.holder,
+                "token": case((own, LEASES.c.token), else_=LEASES.c.token + 1),
+                "expires_unix_ms": new.excluded.expires_unix_ms,
+            },
+            where=own | free,
+        ).returning(LEASES.c.name, LEASES.c.token)
+        return {row.name: row.token for row in connection.execute(taken)}
+
+    def _check(self, connection: Connection, term: Term) -> None:
+        # An expired lease that no other collector has taken still belongs to this one, and the
+        # lock prevents others from taking it until the commit.
+        own = and_(
+            LEASES.c.name == term.lease,
+            LEASES.c.holder == self.holder,
+            LEASES.c.token == term.token,
+        )
+        held = select(LEASES.c.token).where(own).with_for_update(read=True)
+        if connection.execute(held).first() is None:
+            raise LeaseLost(f"another collector has taken the lease {term.lease!r}")
+
+    def _dedicated(self) -> Connection:
+        """Return the connection for leases, which does not wait for the pool."""
+        if self._connection is None:
+            self._connection = self._engine.connect().execution_options(
+                isolation_level="AUTOCOMMIT"
+            )
+            self._connection.exec_driver_sql(f"SET lock_timeout = '{_LOCK_WAIT}'")
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()
+            connection.close()
+
+
+def _now_unix_ms() -> ColumnElement[int]:
+    return cast(func.extract("epoch", func.clock_timestamp()) * 1_000, BigInteger)
