@@ -130,18 +130,15 @@ def test_a_killed_prefill_server_loses_and_doubles_no_row(
     since_ns = time.time_ns()
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(ask_all, port, calls(30, seed=5), 2)
-        while not rows(store, since_ns) and not asking.done():
+        while len(rows(store, since_ns)) < 8 and not asking.done():
             time.sleep(0.1)
         servers.prefill.kill_group()
-        seen = asking.result()
-    answered = [each for each in seen if each.timed.status == 200 and each.timed.request_id]
-    joined = found(store, answered[:1], since_ns)
-    first = joined[str(answered[0].timed.request_id)]
-    assert [hop.role for hop in first.hops] == [Role.PREFILL, Role.DECODE]
+        asking.result()
     time.sleep(3)  # until the decode server has sent its last rows
     answer = read_joined(store, Window(since_ns, time.time_ns()))
     spans = [hop.row["span_id"] for each in answer.requests for hop in each.hops]
-    assert len(spans) == len(set(spans))
+    assert len(spans) == len(set(spans)) >= 8
+    assert any(len(each.hops) == 2 for each in answer.requests)
     assert set(spans) == rows(store, since_ns)
     for each in answer.requests:
         assert summed_s(each) == pytest.approx(each.e2e_s, abs=1e-9)
