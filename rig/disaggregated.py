@@ -50,7 +50,12 @@ class Server(Program):
             "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={self.replica}",
             "OTEL_BSP_SCHEDULE_DELAY": "500",
         }
-        arguments = ("--kv-transfer-config", json.dumps(connector))
+        # If vLLM 0.32 computes a prompt in several steps, ExampleConnector stores only one part,
+        # and the consumer's engine ends when it loads the prompt.
+        arguments = (
+            *("--kv-transfer-config", json.dumps(connector)),
+            *("--max-num-batched-tokens", "16384"),
+        )
         endpoint = f"http://127.0.0.1:{otlp_port}"
         super().__init__(
             folder,
