@@ -23,9 +23,9 @@ def install() -> None:
     lines: list[str] = []
     flushed = 0.0
 
-    def recorded(self: Any, work: Any, begun: float, ended: float, sequences: int) -> float:
+    def recorded(self: Any, work: Any, begun: float, ended: float, *rest: Any, **named: Any) -> Any:
         nonlocal flushed
-        stall = end_step(self, work, begun, ended, sequences)
+        stall = end_step(self, work, begun, ended, *rest, **named)
         lines.append(json.dumps([ended, max(ended - begun, 0.0), stall, *work]))
         # Steps are written within one second, because SIGTERM may end the process.
         if (now := time.monotonic()) - flushed > FLUSH_S:
@@ -35,4 +35,4 @@ def install() -> None:
             flushed = now
         return stall
 
-    Ledger.end_step = recorded  # type: ignore[method-assign]
+    Ledger.end_step = recorded  # type: ignore[method-assign, assignment]

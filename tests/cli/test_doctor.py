@@ -433,7 +433,7 @@ def test_a_server_without_a_python_front_end_is_named(
     url: str, doctor: Doctor, nowhere: list[str]
 ) -> None:
     engine = open_database(url)
-    plain = {
+    plain: dict[str, Any] = {
         "outcome": Outcome.STOP,
         "source": Source.INSTRUMENTATION,
         "basis": Basis.ENGINE,

@@ -6,7 +6,7 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.render.explanation import _cause
+from cli.render.explanation import cause_lines
 from cli.render.text import UNKNOWN, WIDEST, count, label, rate, seconds, span, table, usd
 from diagnosis.claim import Lever
 from diagnosis.explanation import Cause
@@ -133,4 +133,4 @@ def test_an_action_moves_no_cursor() -> None:
     """The text of an action contains the tenant's name."""
     lever = Lever(f"limit the rate of {HOSTILE} at the gateway")
     cause = Cause(id="tenant_flood", share=1.0, evidence=(), levers=[lever], where={})
-    assert all(line.isprintable() for line in _cause(cause, "TTFT"))
+    assert all(line.isprintable() for line in cause_lines(cause, "TTFT"))

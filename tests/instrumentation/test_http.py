@@ -428,13 +428,13 @@ def test_an_answer_releases_vllms_objects() -> None:
     exchanges: list[Exchange] = []
     begun = capture.flight_began
 
-    def keep(trace_headers: Any) -> Any:
-        flight = begun(trace_headers)
+    def keep(trace_headers: Any, *rest: Any) -> Any:
+        flight = begun(trace_headers, *rest)
         assert flight.exchange is not None
         exchanges.append(flight.exchange)
         return flight
 
-    capture.flight_began = keep  # type: ignore[method-assign]  # looked at on the way
+    capture.flight_began = keep  # type: ignore[method-assign, assignment]  # looked at on the way
     _answer_in(capture, [THOUGHT, SAID])
     (exchange,) = exchanges
     assert exchange.answer is not None
