@@ -35,4 +35,4 @@ def install() -> None:
             flushed = now
         return stall
 
-    Ledger.end_step = recorded  # type: ignore[method-assign, assignment]
+    Ledger.end_step = recorded  # type: ignore[method-assign]
