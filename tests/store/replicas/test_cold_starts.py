@@ -58,7 +58,7 @@ def test_old_starts_and_those_of_a_simulation_are_deleted(
     delete_simulation(engine)
     delete_older(engine, 10 * S, START_NS + 60 * S, pause=lambda: None)
     found = cold_starts_between(engine, START_NS, START_NS + 3_600 * S)
-    if engine.dialect.name == "clickhouse":  # it deletes old rows by itself
+    if engine.dialect.name.startswith("clickhouse"):  # it deletes old rows by itself
         assert cold_start(101, simulated=True) not in found
     else:
         assert found == [cold_start(100)]
