@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import randrange
 from typing import Any
 
 import pytest
@@ -84,10 +85,11 @@ def test_an_image_has_the_encoders_time_and_a_cached_image_has_none(
     assert last["mm_cache_hits_total"] == own["vllm:mm_cache_hits_total"] == 2
 
 
+@pytest.mark.alone
 def test_requests_without_images_are_delayed_by_the_encoder(seeing: Any, tailspan: Any) -> None:
     """Their delay is other requests' prefill, not a stall."""
-    calls = [Call(prompt=f"long {number}", max_tokens=150) for number in range(3)]
-    calls += [looking(100 + seed) for seed in range(6)]
+    calls = [Call(prompt=f"long {number}", max_tokens=600) for number in range(3)]
+    calls += [looking(randrange(100, 2**32)) for _ in range(6)]  # not in the encoder's cache
     seen = send_all(seeing.port, calls, concurrency=9)
     rows = tailspan.stored(seen)
     for row in rows.values():

@@ -156,17 +156,18 @@ def test_a_hang_of_one_engine_is_named_while_the_other_works(
     assert {row["engine"] for row in tailspan.stored(seen).values()} == {0, 1}
 
 
+@pytest.mark.alone
 def test_an_engine_that_a_client_overloads_is_out_of_balance(
     two_engines: Any, tailspan: Any
 ) -> None:
     """Requests that name engine 1 wait there, while engine 0 is idle."""
-    calls = [Call(prompt=f"usual {n}", max_tokens=16) for n in range(240)]
+    calls = [Call(prompt=f"usual {n}", max_tokens=64) for n in range(240)]
     begun = time.time()
     send_all(two_engines.port, calls, concurrency=6)
     changed = time.time()
     headers = {"X-data-parallel-rank": "1"}
-    calls = [Call(prompt=f"skew {n}", max_tokens=16, headers=headers) for n in range(480)]
-    seen = send_all(two_engines.port, calls, concurrency=48)
+    calls = [Call(prompt=f"skew {n}", max_tokens=64, headers=headers) for n in range(640)]
+    seen = send_all(two_engines.port, calls, concurrency=64)
     ended = time.time()
     rows = tailspan.stored(seen)
     assert {row["engine"] for row in rows.values()} == {1}
@@ -176,10 +177,10 @@ def test_an_engine_that_a_client_overloads_is_out_of_balance(
         tailspan.run(*words, *span, "--baseline", f"{begun:.0f}/{changed:.0f}").stdout
     )
     wheres = {cause["id"]: cause["where"] for cause in told["causes"]}
-    assert wheres["replica_imbalance"] == {
+    assert wheres.get("replica_imbalance") == {
         "replica": f"vllm-{two_engines.port}",
         "engine": "1",
-    }, told["causes"]
+    }, json.dumps(told)
 
 
 def test_no_row_is_lost_or_double_if_one_engine_core_is_killed(
