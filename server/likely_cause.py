@@ -181,6 +181,7 @@ class IncidentAnswers:
             if _is_better(verdict, earlier, incident):
                 keep_verdict(self._engine, objective, incident, verdict, int(self._clock_s()))
         except StoreError:
+            self._tried.pop(_key(incident))  # the database is not available now, so try again
             raise
         except Exception as error:
             self.task.failed(error)

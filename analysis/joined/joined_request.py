@@ -26,7 +26,8 @@ JOINED_PHASES: Final = (
 HOP_COLUMNS: Final = (
     *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
     *("model", "lora", "route", "tenant", "region", "replica", "engine", "config", "outcome"),
-    *("streamed", "frontend_s", "queue_s", "queue_held_s", "prefill_s", "decode_s", "delivery_s"),
+    *("streamed", "frontend_s", "queue_s", "queue_held_s", "kv_load_s", "prefill_s", "decode_s"),
+    "delivery_s",
     *("ttft_s", "e2e_s", "prompt_tokens", "cached_tokens", "external_cached_tokens"),
     *("output_tokens", "cost_usd"),
 )
