@@ -22,6 +22,8 @@ from ui.views.requests import engines
 MOST_JOINED_ROWS: Final = 20_000
 """Maximum number of rows that are joined: those received last. Joining them takes a second."""
 
+NO_JOINED: Final = JoinedAnswer()
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -36,7 +38,7 @@ class Reading:
     rolled: Rolled | None = None
     """The aggregates, if there are too many requests to read each. `requests` then contains only
     the slowest requests."""
-    joined: JoinedAnswer = JoinedAnswer()
+    joined: JoinedAnswer = NO_JOINED
     """The joined requests among the newest rows. Empty with rollups."""
 
     @property
@@ -74,6 +76,6 @@ def read_requests(
             joined=(
                 read_joined(engine, window, equals, MOST_JOINED_ROWS)
                 if rolled is None
-                else JoinedAnswer()
+                else NO_JOINED
             ),
         )
