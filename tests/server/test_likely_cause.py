@@ -202,6 +202,24 @@ def test_it_is_computed_again_at_twice_the_age_and_after_the_end(
     assert found.phase is Phase.ENDED
 
 
+def test_only_the_process_that_evaluates_computes_and_stores(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    """A process may lose the lease on evaluation while it computes an answer."""
+    chat, held = objective("ttft_s <= 0.5"), [True, False]
+    causes = IncidentAnswers(
+        engine, [chat], ask=asks, evaluates=lambda: held.pop(0), clock_s=lambda: NOW_S
+    )
+    evaluated(engine, _incident())
+    held.append(False)
+    causes.step()
+    assert len(asks.asked) == 1
+    assert stored_answer(engine, chat, _incident()) is None
+    held.append(False)
+    causes.step()
+    assert len(asks.asked) == 1
+
+
 def test_an_open_page_is_computed_first(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:

@@ -431,10 +431,10 @@ class EngineObserver:
 
     def close(self) -> None:
         """Send a last sample, which contains the failures, and close the link."""
-        if self._listener is not None:
-            self._listener.closed()
         try:
             self._link.send_to_one(encode_sample(self._sample_of({}, {})))
+            if self._listener is not None:
+                self._listener.closed()
         finally:
             self._link.close()
 
