@@ -79,6 +79,12 @@ class Hop:
     recomputed: bool = False
     clock_shift_s: float = 0.0
 
+    @property
+    def server(self) -> str | None:
+        """Return the replica, with the number of its engine unless it is the first one."""
+        replica, engine = self.row["replica"], self.row["engine"]
+        return f"{replica}/{engine}" if replica is not None and engine else replica
+
 
 @dataclass(frozen=True, slots=True)
 class JoinedRequest:
