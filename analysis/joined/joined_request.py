@@ -28,8 +28,8 @@ HOP_COLUMNS: Final = (
     *("model", "lora", "route", "tenant", "region", "replica", "engine", "config", "outcome"),
     *("streamed", "frontend_s", "queue_s", "queue_held_s", "kv_load_s", "prefill_s", "decode_s"),
     "delivery_s",
-    *("ttft_s", "e2e_s", "prompt_tokens", "cached_tokens", "external_cached_tokens"),
-    *("output_tokens", "cost_usd"),
+    *("ttft_s", "first_content_s", "e2e_s", "prompt_tokens", "cached_tokens"),
+    *("external_cached_tokens", "output_tokens", "cost_usd"),
 )
 """The columns of a request's row that joining needs."""
 
@@ -82,7 +82,8 @@ class Hop:
     @property
     def server(self) -> str | None:
         """Return the replica, with the number of its engine unless it is the first one."""
-        replica, engine = self.row["replica"], self.row["engine"]
+        replica: str | None = self.row["replica"]
+        engine = self.row["engine"]
         return f"{replica}/{engine}" if replica is not None and engine else replica
 
 
