@@ -21,8 +21,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from analysis.joined.roles import ARGUMENT
 from cost.bill import Bill
-from cost.bill_lines import Line
 from cost.uptime import Hour
 from roofline.errors import UnknownShapeError
 from roofline.load import Load, summed
@@ -34,8 +34,6 @@ from telemetry.starts import EngineStart, read
 
 SideName = Literal["prefill", "decode"]
 SIDES: Final[tuple[SideName, SideName]] = ("prefill", "decode")
-ROLE: Final = "kv_transfer.kv_role"
-"""The engine argument with the role of an engine that transfers its KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +97,7 @@ def sides_of(
     roles = {replica: _role(start) for (replica, _), start in latest.items()}
     sums: dict[tuple[str | None, SideName], _Sum] = defaultdict(_Sum)
     undivided_usd = 0.0
+    hours = _hours(bill)
     for line in bill.lines:
         weights = bill.weights.get((line.replica, line.hour_unix_s))
         share = None if weights is None else weights.in_share
@@ -111,7 +110,7 @@ def sides_of(
             sums[role, name].usd += usd * part
             sums[role, name].busy_s += line.busy_s * part
         fixed = weights.fixed_in_share if weights is not None else None
-        for engine, hour in _hours(bill, line):
+        for engine, hour in hours.get((line.replica, line.hour_unix_s), ()):
             start = latest.get((line.replica, engine))
             if start is not None and fixed is not None:
                 both = (sums[role, "prefill"], sums[role, "decode"])
@@ -125,14 +124,16 @@ def _at(start: EngineStart) -> int:
 
 
 def _role(start: EngineStart) -> str | None:
-    role = read(start.arguments).get(ROLE)
+    role = read(start.arguments).get(ARGUMENT)
     return role if isinstance(role, str) else None
 
 
-def _hours(bill: Bill, line: Line) -> Iterable[tuple[int, Hour]]:
+def _hours(bill: Bill) -> Mapping[tuple[str, int], Sequence[tuple[int, Hour]]]:
+    """Return the engines' hours by replica and start of the hour."""
+    found: defaultdict[tuple[str, int], list[tuple[int, Hour]]] = defaultdict(list)
     for ((replica, engine), at), hour in bill.uptime.hours.items():
-        if replica == line.replica and at == line.hour_unix_s:
-            yield engine, hour
+        found[replica, at].append((engine, hour))
+    return found
 
 
 def _add_work(

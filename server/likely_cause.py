@@ -72,6 +72,8 @@ class IncidentAnswers:
         objectives: the objectives whose incidents are explained.
         ask: finds the verdict, or None to find it in a separate process.
         found: called after each computation, in the thread.
+        evaluates: returns whether this process evaluates the objectives. Only this process computes
+            answers.
         clock_s: returns the current time in unix seconds.
         first_s: seconds from the start until the first computation.
     """
@@ -83,6 +85,7 @@ class IncidentAnswers:
         *,
         ask: Ask | None = None,
         found: Callable[[], None] = lambda: None,
+        evaluates: Callable[[], bool] = lambda: True,
         clock_s: Callable[[], float] = time.time,
         first_s: float = FIRST_S,
     ) -> None:
@@ -91,6 +94,7 @@ class IncidentAnswers:
         self._objectives = [each for each in objectives if isinstance(each.indicator, Goodput)]
         self._ask = ask or asked_apart(engine)
         self._found = found
+        self._evaluates = evaluates
         self._clock_s = clock_s
         self._first_s = first_s
         self._tried: dict[Key, tuple[int, Phase]] = {}
@@ -130,7 +134,7 @@ class IncidentAnswers:
         Raises:
             StoreUnavailable: the database cannot be used.
         """
-        while not self._stop.is_set() and (due := self._next()) is not None:
+        while self._is_working() and (due := self._next()) is not None:
             self._compute(due)
             self._found()
 
@@ -144,6 +148,9 @@ class IncidentAnswers:
             except Exception as error:
                 self.task.failed(error)
                 _log.warning("the causes of incidents cannot be computed: %s", error)
+
+    def _is_working(self) -> bool:
+        return not self._stop.is_set() and self._evaluates()
 
     def _next(self) -> Due | None:
         """Return an incident whose answer is due: first those that are still open, and pages before
@@ -175,12 +182,13 @@ class IncidentAnswers:
         self._tried[_key(incident)] = _age_s(incident), _phase(incident)
         try:
             verdict = self._ask(objective, incident, at_s)
-            if self._stop.is_set():
+            if not self._is_working():
                 return
             earlier = stored_answer(self._engine, objective, incident)
             if _is_better(verdict, earlier, incident):
                 keep_verdict(self._engine, objective, incident, verdict, int(self._clock_s()))
         except StoreError:
+            self._tried.pop(_key(incident))  # the database is not available now, so try again
             raise
         except Exception as error:
             self.task.failed(error)

@@ -3,14 +3,15 @@
 import asyncio
 import logging
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import click
 from sqlalchemy import Engine
 
 from store.alerting.notifications import delete_old_notifications
-from store.errors import LeaseLost
+from store.errors import LeaseLost, StoreError
 from store.leases import RETENTION, Leases
 from store.predictions import delete_old_predictions
 from store.replicas.engine_starts import delete_starts
@@ -124,20 +125,35 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
 
     Raises:
         StoreUnavailable: the database cannot be used. Completed work is kept.
+        Exception: the first defect that prevented the building of a rollup, after all deletions.
     """
     failure = await _settle(engine, clock() // 10**9)
+    failures = [] if failure is None else [failure]
     now = clock.deletable_unix_ns
     forgotten = 0
     if keep.rows_ns is not None:
-        forgotten = await asyncio.to_thread(delete_older, engine, keep.rows_ns, now)
+        with _raised_later(failures):
+            forgotten = await asyncio.to_thread(delete_older, engine, keep.rows_ns, now)
         await asyncio.to_thread(delete_starts, engine, keep.rows_ns, keep.hours_ns, now)
-    await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
+    with _raised_later(failures):
+        await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_TOLD_S)
     await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_TOLD_S * 10**9)
     await asyncio.to_thread(keep_deleted_until, engine, now)
-    if failure is not None:
-        raise failure
+    if failures:
+        raise failures[0]
     return forgotten
+
+
+@contextmanager
+def _raised_later(failures: list[Exception]) -> Iterator[None]:
+    """Keep a defect, so that it does not prevent the deletions that follow."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        failures.append(error)
 
 
 async def _settle(engine: Engine, now_s: int) -> Exception | None:

@@ -223,6 +223,7 @@ class Stack:
             engine,
             objectives,
             found=self._notify_again,
+            evaluates=lambda: self._leases.term(EVALUATION) is not None,
             clock_s=lambda: self.clock() / 1e9,
         )
         self._notifying: Notifying | None = None
@@ -398,10 +399,8 @@ class Stack:
         await self._stop()
 
     def _evaluated(self) -> None:
-        """Wake the threads that depend on evaluations. Only the process that evaluates computes the
-        answers of incidents."""
-        if self._leases.term(EVALUATION) is not None:
-            self._answers.evaluated()
+        """Wake the threads that depend on evaluations."""
+        self._answers.evaluated()
         self._notify_again()
 
     def _notify_again(self) -> None:

@@ -169,11 +169,13 @@ def delete_older_rollups(
         StoreUnavailable: the database cannot be written.
         ValueError: the retention of rollups per hour is shorter than the retention of rollups per
             minute.
+        Exception: the defect that prevented the building of a rollup, after the deletion.
     """
     if keep_hours_ns is not None and (keep_minutes_ns is None or keep_minutes_ns > keep_hours_ns):
         raise ValueError(
             "the retention of rollups per hour must be at least the retention of rollups per minute"
         )
+    failure: Exception | None = None
     if keep_minutes_ns is not None:
         before = (now_unix_ns - keep_minutes_ns) // SECOND_NS // HOUR_S * HOUR_S
         overdue_s = keep_minutes_ns // OVERDUE_SHARE // SECOND_NS
@@ -184,8 +186,6 @@ def delete_older_rollups(
             no_longer_whole(engine, HOUR_S, until_s, rolled)
             for tables in kept:
                 _forget_buckets(engine, tables, MINUTE_S, until_s)
-        if failure is not None:
-            raise failure
     if keep_hours_ns is not None:
         before = (now_unix_ns - keep_hours_ns) // SECOND_NS // HOUR_S * HOUR_S
         no_longer_whole(engine, DAY_S, before, SAMPLED)
@@ -194,6 +194,8 @@ def delete_older_rollups(
         with writing(engine) as connection:
             unused = LABEL_SETS.c.newest_unix_s < before - ALIVE_S
             dialects.of(engine).remove(connection, LABEL_SETS, unused)
+    if failure is not None:
+        raise failure
 
 
 def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:

@@ -7,7 +7,8 @@ from analysis.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest
 LABELS: Final = ("model", "lora", "route", "tenant", "region")
 _HOP_KEYS: Final = (
     *("replica", "engine", "trace_id", "span_id", "request_id", "config", "outcome", "source"),
-    *("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s", "ttft_s", "e2e_s"),
+    *("frontend_s", "queue_s", "kv_load_s", "prefill_s", "decode_s", "delivery_s"),
+    *("ttft_s", "first_content_s", "e2e_s"),
     *("prompt_tokens", "cached_tokens", "external_cached_tokens", "output_tokens", "cost_usd"),
 )
 

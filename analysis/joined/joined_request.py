@@ -26,9 +26,10 @@ JOINED_PHASES: Final = (
 HOP_COLUMNS: Final = (
     *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
     *("model", "lora", "route", "tenant", "region", "replica", "engine", "config", "outcome"),
-    *("streamed", "frontend_s", "queue_s", "queue_held_s", "prefill_s", "decode_s", "delivery_s"),
-    *("ttft_s", "e2e_s", "prompt_tokens", "cached_tokens", "external_cached_tokens"),
-    *("output_tokens", "cost_usd"),
+    *("streamed", "frontend_s", "queue_s", "queue_held_s", "kv_load_s", "prefill_s", "decode_s"),
+    "delivery_s",
+    *("ttft_s", "first_content_s", "e2e_s", "prompt_tokens", "cached_tokens"),
+    *("external_cached_tokens", "output_tokens", "cost_usd"),
 )
 """The columns of a request's row that joining needs."""
 
@@ -77,6 +78,13 @@ class Hop:
     role: Role
     recomputed: bool = False
     clock_shift_s: float = 0.0
+
+    @property
+    def server(self) -> str | None:
+        """Return the replica, with the number of its engine unless it is the first one."""
+        replica: str | None = self.row["replica"]
+        engine = self.row["engine"]
+        return f"{replica}/{engine}" if replica is not None and engine else replica
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from analysis.joined.joined_request import (
     PREFILL_QUEUE,
     ROUTE,
     Role,
+    Row,
 )
 from analysis.joined.placement import Axis, Placed
 
@@ -104,11 +105,10 @@ def _segments(hop: Placed) -> Iterator[_Segment]:
     if hop.link.role is Role.PREFILL:
         lengths = [(row["queue_s"], _PREFILL, PREFILL_QUEUE), (row["prefill_s"], _PREFILL, PREFILL)]
     else:
-        # The wait for an adapter is also part of queue_held_s.
-        held_s = (row["queue_held_s"] or 0.0) if row["lora"] is None else 0.0
+        loaded_s = _loaded_s(row)
         lengths = [
-            (held_s, _WAIT, KV_TRANSFER),
-            (row["queue_s"] - held_s, _WAIT, DECODE_QUEUE),
+            (loaded_s, _WAIT, KV_TRANSFER),
+            (row["queue_s"] - loaded_s, _WAIT, DECODE_QUEUE),
             (row["prefill_s"], _WORK, PREFILL if hop.recomputed else DECODE),
             (row["decode_s"], _WORK, DECODE),
         ]
@@ -117,6 +117,14 @@ def _segments(hop: Placed) -> Iterator[_Segment]:
         end_ns = start_ns + max(0, round((length_s or 0.0) * 1e9))
         yield _Segment(start_ns, end_ns, rank, phase)
         start_ns = end_ns
+
+
+def _loaded_s(row: Row) -> float:
+    """Return the time that a decode engine waited for the KV cache."""
+    if row["kv_load_s"] is not None:
+        return float(row["kv_load_s"])
+    # Without reasons, the wait for an adapter is also part of queue_held_s.
+    return float(row["queue_held_s"] or 0.0) if row["lora"] is None else 0.0
 
 
 def _between(at_ns: int, segments: Sequence[_Segment]) -> str:

@@ -13,6 +13,7 @@ from telemetry import starts
 from telemetry.starts import EngineStart
 
 ARGUMENT: Final = "kv_transfer.kv_role"
+"""The engine argument with the role of an engine that transfers its KV cache."""
 _STATED: Final = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
 
 Roles = Mapping[tuple[str, int | None], Role | None]

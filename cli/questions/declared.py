@@ -67,6 +67,7 @@ _COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
     "what-if": (("what-if",), False),
     "budget": (("budget",), False),
     "outside": (("outside",), False),
+    "starts": (("starts",), False),
 }
 """For each question, the command, and whether the command prints one JSON object per line. To add a
 question, add a row."""

@@ -20,6 +20,7 @@ PAGES: Final[Mapping[str, str]] = {
     "what-if": "what-if",
     "budget": "requests",
     "outside": "outside",
+    "starts": "fleet",
 }
 """The page of each question. Questions without a row have no link."""
 _FILTERS: Final = {"outside": ("region", "endpoint")}

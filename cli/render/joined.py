@@ -95,7 +95,5 @@ def _pool(pool: Pool, name: str) -> Iterator[str]:
 
 
 def _engine(hop: Hop) -> str:
-    name = text.label(hop.row["replica"])
-    if hop.row["engine"]:
-        name += f"/{hop.row['engine']}"
+    name = text.label(hop.server)
     return f"{name} (recomputed)" if hop.recomputed else name

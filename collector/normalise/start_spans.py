@@ -9,7 +9,8 @@ from tailspan_vllm import names
 from collector.drop_reasons import Refusal
 from collector.normalise.resources import Origin
 from collector.normalise.span_ids import span_id_of, trace_id_of
-from collector.normalise.values import Reader, RefusalError, attributes_of, instant
+from collector.normalise.span_times import start_and_end
+from collector.normalise.values import Reader, RefusalError, attributes_of
 from telemetry.cold_starts import PARTS, ColdStart
 from telemetry.fields import on_the_wire
 from telemetry.starts import MOST_LOADING_S
@@ -42,11 +43,8 @@ def start_of_span(span: Span, origin: Origin, now_unix_ns: int) -> tuple[ColdSta
         raise RefusalError(Refusal.MISSING_ENGINE)
     if origin.replica is None:
         raise RefusalError(Refusal.MISSING_REPLICA)
-    start_unix_ns = instant(span.start_time_unix_nano, now_unix_ns)
-    if span.end_time_unix_nano < start_unix_ns:
-        raise RefusalError(Refusal.ENDS_BEFORE_START)
-    instant(span.end_time_unix_nano, now_unix_ns)
-    length_s = (span.end_time_unix_nano - start_unix_ns) / 1e9
+    start_unix_ns, end_unix_ns = start_and_end(span, now_unix_ns)
+    length_s = (end_unix_ns - start_unix_ns) / 1e9
     if length_s > MOST_LOADING_S:
         raise RefusalError(Refusal.ABSURD_DURATION)
     parts = [values[f"{part}_s"] for part in PARTS]

@@ -7,7 +7,6 @@ import numpy as np
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.growth.case import Case
 from diagnosis.growth.terms import TERM_INDEX
-from diagnosis.inputs.requests import Requests
 
 ID = "encoder"
 SUMMARY = "the encoder of images or audio takes more time"
@@ -18,8 +17,10 @@ _OWN: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
 
 def detect(case: Case) -> Claim | None:
     """Return a claim on the growth of the encoder's time."""
-    usual_s = _mean_s(case.usual)
-    grown_s = np.nan_to_num(case.slow.number("encoder_s")) - (usual_s or 0.0)
+    usual_s = case.usual.mean("encoder_s")
+    if usual_s is None:  # the time before is unknown, not zero
+        return None
+    grown_s = np.nan_to_num(case.slow.number("encoder_s")) - usual_s
     own_s = case.terms[:, [TERM_INDEX[term] for term in _OWN]].sum(axis=1)
     if grown_s.mean() <= 0 or own_s.mean() <= 0:
         return None
@@ -29,7 +30,9 @@ def detect(case: Case) -> Claim | None:
         weights=dict.fromkeys(_OWN, np.clip(share, 0.0, 1.0)),
         evidence=[
             Evidence(
-                "seconds of the encoder, mean of the slow requests", usual_s, _mean_s(case.slow)
+                "seconds of the encoder, mean of the slow requests",
+                usual_s,
+                case.slow.mean("encoder_s"),
             ),
             Evidence("images and audios received/s", *case.rate("mm_cache_queries_total")),
             Evidence("of these, found in the cache/s", *case.rate("mm_cache_hits_total")),
@@ -39,9 +42,3 @@ def detect(case: Case) -> Claim | None:
             Lever("run the encoder on servers of its own"),
         ],
     )
-
-
-def _mean_s(requests: Requests) -> float | None:
-    encoder_s = requests.number("encoder_s")
-    known = encoder_s[np.isfinite(encoder_s)]
-    return float(known.mean()) if known.size else None

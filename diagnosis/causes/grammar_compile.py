@@ -22,8 +22,8 @@ def detect(case: Case) -> Claim | None:
         evidence=[
             Evidence(
                 "seconds of waiting for a grammar, mean of the slow requests",
-                _mean_s(case.usual),
-                _mean_s(case.slow),
+                case.usual.mean("grammar_s"),
+                case.slow.mean("grammar_s"),
             ),
             Evidence(
                 "share of all requests that waited for a grammar",
@@ -36,12 +36,6 @@ def detect(case: Case) -> Claim | None:
             Lever("use a simpler schema: fewer alternatives, bounds and nested objects"),
         ],
     )
-
-
-def _mean_s(requests: Requests) -> float | None:
-    waited_s = requests.number("grammar_s")
-    known = waited_s[np.isfinite(waited_s)]
-    return float(known.mean()) if known.size else None
 
 
 def _waiting_ratio(requests: Requests) -> float | None:

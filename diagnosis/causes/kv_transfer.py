@@ -1,8 +1,10 @@
 """Requests wait for keys and values from another server or store."""
 
+import numpy as np
+
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
-from diagnosis.evidence.held_requests import fetches_kv, waits_for_adapter
+from diagnosis.evidence.held_requests import fetches_kv, held_share, waits_for_adapter
 from diagnosis.growth.case import Case
 
 ID = "kv_transfer"
@@ -17,9 +19,11 @@ def detect(case: Case) -> Claim | None:
     if case.grown_s("queue_held") <= 0 or not (fetching or fetched.any()):
         return None
     own = drivers.for_link(case).get(drivers.LINK, 0.0)
+    others = waits_for_adapter(case) + np.nan_to_num(held_share(case, "grammar_s"))
+    not_others = np.maximum(1.0 - others, 0.0)
     return Claim(
         cause=ID,
-        weights={"queue_held": own * (1.0 - waits_for_adapter(case) if fetching else fetched)},
+        weights={"queue_held": own * (not_others if fetching else fetched)},
         evidence=[
             Evidence("requests fetching KV, mean", fetching_before, fetching_now),
             Evidence("seconds of transfer, per second", *case.rate("kv_transfer_s_total")),

@@ -124,6 +124,12 @@ class Requests:
         found = self.numbers.get(name)
         return np.full(len(self), np.nan) if found is None else found
 
+    def mean(self, name: str) -> float | None:
+        """Return the mean of a column's known numbers, or None if none is known."""
+        values = self.number(name)
+        known = values[np.isfinite(values)]
+        return float(known.mean()) if known.size else None
+
     def label(self, name: str) -> Labels:
         """Return a column of labels; all unknown if there is no such column."""
         found = self.labels.get(name)

@@ -8,7 +8,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from sqlalchemy import BigInteger, Column, Connection, Engine, Table, Text, and_, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    Text,
+    and_,
+    select,
+)
 
 from store import dialects
 from store.alerting.incidents import IncidentRow
@@ -70,28 +80,29 @@ def keep_answer(engine: Engine, row: AnswerRow) -> None:
 def read_answers(engine: Engine, slo: str, from_fired_unix_s: int = 0) -> list[AnswerRow]:
     """Return the answers of an objective's incidents that alerted at or after an instant, the
     newest answer first."""
-    statement = select(ANSWERS).where(
-        ANSWERS.c.slo == slo, ANSWERS.c.fired_unix_s >= from_fired_unix_s
-    )
-    newest = ANSWERS.c.computed_unix_s.desc()
-    with reading(engine) as connection:
-        rows = connection.execute(statement.order_by(newest, ANSWERS.c.phase))
-        return [AnswerRow(**row._mapping) for row in rows]
+    return _read(engine, and_(ANSWERS.c.slo == slo, ANSWERS.c.fired_unix_s >= from_fired_unix_s))
 
 
 def answers_of(engine: Engine, incident: IncidentRow) -> Sequence[AnswerRow]:
     """Return the answers of an incident, the newest first."""
-    found = read_answers(engine, incident.slo, incident.fired_unix_s)
-    key = incident.severity, incident.fired_unix_s
-    return [row for row in found if (row.severity, row.fired_unix_s) == key]
+    return _read(engine, _of(incident.slo, incident.severity, incident.fired_unix_s))
 
 
 def remove_answers(connection: Connection, incident: tuple[str, str, int]) -> None:
     """Delete the answers of an incident."""
-    slo, severity, fired_unix_s = incident
-    which = and_(
+    dialects.of(connection.engine).remove(connection, ANSWERS, _of(*incident))
+
+
+def _of(slo: str, severity: str, fired_unix_s: int) -> ColumnElement[bool]:
+    return and_(
         ANSWERS.c.slo == slo,
         ANSWERS.c.severity == severity,
         ANSWERS.c.fired_unix_s == fired_unix_s,
     )
-    dialects.of(connection.engine).remove(connection, ANSWERS, which)
+
+
+def _read(engine: Engine, which: ColumnElement[bool]) -> list[AnswerRow]:
+    newest = ANSWERS.c.computed_unix_s.desc()
+    with reading(engine) as connection:
+        rows = connection.execute(select(ANSWERS).where(which).order_by(newest, ANSWERS.c.phase))
+        return [AnswerRow(**row._mapping) for row in rows]

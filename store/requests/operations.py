@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection
+from typing import Final
 
 from sqlalchemy import Engine, select
 
@@ -10,6 +11,10 @@ from store.queries import BATCH_ROWS, Window
 from store.requests.best_source import NEAR_NS
 from store.schema import OPERATIONS
 from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
+
+MOST_IN_SQL: Final = 100
+"""Maximum number of traces that the database selects. The question about one request then receives
+few of the operations of its time range. The traces of a whole range are selected here."""
 
 
 def operations_of(
@@ -34,6 +39,8 @@ def operations_of(
         OPERATIONS.c.at_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
         OPERATIONS.c.at_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),
     )
+    if len(wanted) <= MOST_IN_SQL:
+        statement = statement.where(OPERATIONS.c.trace_id.in_(sorted(wanted)))
     if only is not None:
         statement = statement.where(OPERATIONS.c.operation == only.value)
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)

@@ -132,3 +132,13 @@ def test_without_a_step_model_nothing_is_divided() -> None:
     assert not sides.sides
     busy_usd = total.bill_usd - (total.idle_usd or 0.0) - total.loading_usd
     assert sides.undivided_usd == pytest.approx(busy_usd)
+
+
+def test_the_hours_of_each_engine_count_once() -> None:
+    made = steady({"r": (0, 7_200), "s": (0, 7_200)}, 0, 7_200)
+    starts = [replace(start(name), shape=SHAPE) for name in ("r", "s")]
+    found = bill(replace(made, starts=starts), PRICES)
+    both = side(sides_of(found, starts), "decode").flops
+    alone = [side(sides_of(found, [each]), "decode").flops or 0.0 for each in starts]
+    assert min(alone) > 0
+    assert both == pytest.approx(sum(alone))

@@ -92,6 +92,16 @@ def test_json_has_one_object_per_user_request(run: Run, put: Callable[..., None]
     assert len(objects(run("requests", "--format", "json"))) == 10
 
 
+def test_each_hop_has_its_first_content_and_its_wait_for_the_kv_cache(
+    run: Run, put: Callable[..., None]
+) -> None:
+    first, second = pair(0)
+    put(first, replace(second, first_content_s=0.2, kv_load_s=0.004, queue_held_s=0.005))
+    (found,) = objects(run("requests", "--joined", "--format", "json"))
+    told = [(hop["first_content_s"], hop["kv_load_s"]) for hop in found["hops"]]
+    assert told == [(None, None), (0.2, 0.004)]
+
+
 def test_a_routers_span_is_used_for_its_own_call_only(run: Run, put: Callable[..., None]) -> None:
     """An agent has several calls in one trace; a router's clock may be wrong."""
     calls = [*pair(0), *pair(5, trace_id=pair(0)[0].trace_id)]

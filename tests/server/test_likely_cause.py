@@ -21,6 +21,7 @@ from server.likely_cause import AskError, IncidentAnswers, asked_apart, is_due
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
+from store.errors import StoreUnavailable
 from store.writer import Writer
 from telemetry import child_process
 from telemetry.requests import RequestTimeline
@@ -201,6 +202,24 @@ def test_it_is_computed_again_at_twice_the_age_and_after_the_end(
     assert found.phase is Phase.ENDED
 
 
+def test_only_the_process_that_evaluates_computes_and_stores(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    """A process may lose the lease on evaluation while it computes an answer."""
+    chat, held = objective("ttft_s <= 0.5"), [True, False]
+    causes = IncidentAnswers(
+        engine, [chat], ask=asks, evaluates=lambda: held.pop(0), clock_s=lambda: NOW_S
+    )
+    evaluated(engine, _incident())
+    held.append(False)
+    causes.step()
+    assert len(asks.asked) == 1
+    assert stored_answer(engine, chat, _incident()) is None
+    held.append(False)
+    causes.step()
+    assert len(asks.asked) == 1
+
+
 def test_an_open_page_is_computed_first(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
@@ -247,6 +266,21 @@ def test_an_ended_incident_that_cannot_be_explained_is_tried_once(
     for _ in range(3):
         causes.step()
     assert len(asks.asked) == 1
+
+
+def test_an_ended_incident_is_tried_again_after_the_database_was_not_available(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    chat = objective("ttft_s <= 0.5")
+    causes = answers(engine, chat, asks)
+    over = _incident(ended_unix_s=BEGAN_S + 60)
+    evaluated(engine, over)
+    asks.answer = StoreUnavailable("away")
+    with pytest.raises(StoreUnavailable):
+        causes.step()
+    asks.answer = REPLAYED
+    causes.step()
+    assert stored_answer(engine, chat, over) is not None
 
 
 def test_no_cause_of_an_open_incident_is_not_stored_and_of_an_ended_one_is(

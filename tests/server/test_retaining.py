@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from server import retaining
 from server.retaining import Keep, begin, retain
 from store.database import open_database
 from store.queries import Window, request_count
@@ -122,3 +123,22 @@ def test_the_newest_instant_is_of_whichever_table(engine: Engine) -> None:
         writer.submit([], [sample]).result(10)
     assert newest_unix_ns(engine) == START_NS
     assert deleted_until_unix_ns(engine) is None
+
+
+def test_a_rollup_that_cannot_be_built_delays_no_other_deletion(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defect is raised after all deletions, so that it is reported."""
+    done: list[str] = []
+
+    def fails(*_: object) -> int:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(retaining, "delete_older", fails)
+    for name in ("delete_starts", "delete_older_rollups", "delete_old_notifications"):
+        monkeypatch.setattr(retaining, name, lambda *_, name=name: done.append(name))
+    clock = started(engine, Time())
+    with pytest.raises(ValueError, match="a defect"):
+        asyncio.run(retain(engine, Keep(), clock))
+    assert done == ["delete_starts", "delete_older_rollups", "delete_old_notifications"]
+    assert deleted_until_unix_ns(engine) == START_NS

@@ -2,6 +2,7 @@
 
 from analysis.cause_sentences import first_cause_sentence
 from analysis.joined.explain import Growth, JoinedExplanation, Pool
+from analysis.joined.read import MOST_ROWS
 from diagnosis.explanation import Verdict
 from ui.kit import wording
 from ui.kit.joined_tables import PHASE_MEANINGS, phase_name
@@ -20,6 +21,11 @@ def summary(joined: JoinedExplanation, latency: str) -> str:
     counted = wording.counted(joined.requests, "request")
     before = wording.count(joined.baseline_requests)
     told = f"<p class='note'>{counted} of users, {before} in the baseline.</p>"
+    if joined.truncated:
+        told += (
+            f"<p class='note'>Only the newest {wording.count(MOST_ROWS)} rows of a range were"
+            " joined.</p>"
+        )
     if joined.growth is not None:
         told += _growth(joined.growth, latency)
     return told + "".join(_pool(pool, latency) for pool in joined.pools)

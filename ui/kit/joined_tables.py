@@ -96,7 +96,7 @@ def phase_name(phase: str) -> str:
 
 def _hop(hop: Hop, address: Address) -> str:
     row = hop.row
-    name = row["replica"] or row["span_id"]
+    name = hop.server or row["span_id"]
     role = f"{hop.role.value}{', computed the prompt' if hop.recomputed else ''}"
     return (
         f"<tr><td>{_row_link(row, name, address)}</td><td class='text'>{role}</td>"

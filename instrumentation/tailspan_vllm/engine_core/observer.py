@@ -433,6 +433,8 @@ class EngineObserver:
         """Send a last sample, which contains the failures, and close the link."""
         try:
             self._link.send_to_one(encode_sample(self._sample_of({}, {})))
+            if self._listener is not None:
+                self._listener.closed()
         finally:
             self._link.close()
 

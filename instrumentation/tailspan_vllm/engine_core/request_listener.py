@@ -28,3 +28,6 @@ class RequestListener(Protocol):
 
     def stepped(self, results: Any) -> None:
         """Receive the outputs of a step by client. Called once per step."""
+
+    def closed(self) -> None:
+        """Receive that no more events follow, because the hooks are switched off."""

@@ -171,7 +171,18 @@ class EngineCapture:
             if stats is not None:
                 if self._state is not None:
                     self._state.load = stats
+                if len(self._steps) == STEPS_LIMIT:
+                    guard.count("steps_dropped", "tailspan: engine totals lack a step")
                 self._steps.append(stats)
+
+    @guard.harmless("engine_only.closed")
+    def closed(self) -> None:
+        """Forget all requests, because the hooks are switched off and will not report their ends.
+
+        Otherwise the engine would look hung.
+        """
+        self.in_flight.remove_all(self._open.values())
+        self._open.clear()
 
     @guard.harmless("engine_only.catch_up")
     def _catch_up(self) -> None:

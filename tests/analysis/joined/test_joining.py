@@ -82,6 +82,18 @@ def test_the_wait_for_remote_kv_is_transfer_and_not_queue() -> None:
     assert_sums(found)
 
 
+def test_only_the_loading_of_the_kv_cache_is_transfer_if_the_row_has_reasons() -> None:
+    """The rest of the time in which the request was held, such as for a grammar or an adapter,
+    is the decode engine's queue."""
+    held = {"queue_s": 0.1, "queue_held_s": 0.09, "kv_load_s": 0.05}
+    for more in ({}, {"lora": "ada"}):
+        both = [prefill(**more), decode(**held, **more)]
+        found = only(joined_requests(both, ROLES))
+        assert found.phases["decode_queue_s"] == pytest.approx(0.050)
+        assert found.phases["kv_transfer_s"] == pytest.approx(0.110)
+        assert_sums(found)
+
+
 def test_a_prefill_within_the_decode_is_one_request() -> None:
     """A router may ask the decode engine first, which waits for the prefill engine."""
     waits = decode(at_s=-0.010, queue_s=0.120, queue_held_s=0.115, e2e_s=0.510)

@@ -25,6 +25,15 @@ def test_added_images_are_the_encoders_time() -> None:
     assert evidence(first, "images and audios") == pytest.approx((0.0, 4.0))
 
 
+def test_an_unknown_time_of_the_encoder_before_is_not_zero() -> None:
+    """The baseline may have rows of an older plugin, which did not report the time."""
+    requests = encoding(quiet(), 0.8)
+    encoder_s = requests.number("encoder_s")
+    unknown = {"encoder_s": np.where(encoder_s > 0, encoder_s, np.nan)}
+    found = asked(replace(requests, numbers={**requests.numbers, **unknown}))
+    assert "encoder" not in shares(found)
+
+
 def test_a_slow_prefill_without_encoder_time_is_not_the_encoder() -> None:
     found = asked(later(encoding(quiet(), 0.0), prefill_own_s=lambda own_s: own_s + 0.8))
     assert "encoder" not in shares(found)

@@ -44,3 +44,10 @@ def test_reported_reasons_divide_the_held_time() -> None:
     found = shares(asked(requests, servers=servers))
     assert list(found) == ["grammar_compile", "lora_swap"]
     assert found["grammar_compile"] > 2 * found["lora_swap"] > 0.2
+
+
+def test_a_wait_for_a_grammar_is_no_transfer() -> None:
+    """The engine fetches more KV cache than before, but these requests waited for a grammar."""
+    servers = fleet({"fetching_kv": 3.0}, {"fetching_kv": 0.0})
+    found = shares(asked(held(quiet(), 0.8, grammar_s=0.8), servers=servers))
+    assert list(found) == ["grammar_compile"]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tailspan_vllm import names
+from tailspan_vllm import guard, names
 from tailspan_vllm.engine_core import scheduler_hooks
 from tailspan_vllm.engine_core.link import EngineEnd
 from tailspan_vllm.engine_core.observer import EngineObserver
@@ -256,3 +256,30 @@ def test_ids_without_a_random_suffix_are_kept(core: Core) -> None:
     core.end(request)
     record = core.told[0]()
     assert (record.request_id, record.operation) == ("cmpl-mine-0", "text_completion")
+
+
+def test_after_the_hooks_are_switched_off_no_request_looks_unfinished(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the time since the last step would grow for ever, and the engine would look
+    hung."""
+    monkeypatch.setattr(guard, "LIMIT", 2)
+    request = a_request("x")
+    core.begin(request)
+    assert len(core.capture.in_flight) == 1
+    monkeypatch.setattr(EngineObserver, "scheduled", fake.raising([], "scheduled"))
+    for _ in range(2):
+        core.step(request, 1)
+    assert not len(core.capture.in_flight)
+    core.end(request)
+    assert core.told == []
+
+
+def test_steps_above_the_limit_are_counted(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture_module, "STEPS_LIMIT", 1)
+    before = failures().get("steps_dropped", 0)
+    request = a_request("x")
+    core.begin(request)
+    core.step(request, 8, new=True)
+    core.step(request, 1)
+    assert failures()["steps_dropped"] == before + 1

@@ -116,7 +116,7 @@ def _check_mistakes(found: list[tuple[bool, dict[str, Any]]]) -> None:
 
 def _check_on_call(found: dict[str, Any]) -> None:
     answers = ["stats", "explain", "requests", "cost", "caches", "slo", "compare", "what_if"]
-    answers += ["budget", "outside"]
+    answers += ["budget", "outside", "starts"]
     assert found["tools"] == answers
     assert found["prompts"] is None
     assert found["cause"]["id"] == "tenant_flood"

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Engine
 
 from store.queries import Window
-from store.requests.operations import operations_of
+from store.requests.operations import MOST_IN_SQL, operations_of
 from store.retention import delete_older
 from store.simulation_removal import delete_simulation
 from store.writer import Writer
@@ -56,3 +56,10 @@ def test_simulated_operations_are_deleted(engine: Engine) -> None:
     put(engine, ROW, replace(ROW, span_id="e" * 16, simulated=True))
     assert delete_simulation(engine) == 1
     assert operations_of(engine, WINDOW, {ROW.trace_id}) == {ROW.trace_id: [ROW]}
+
+
+def test_the_operations_of_many_traces_are_those_of_each(engine: Engine) -> None:
+    rows = [replace(ROW, trace_id=f"{number:032x}") for number in range(MOST_IN_SQL + 1)]
+    put(engine, *rows, ROW)
+    found = operations_of(engine, WINDOW, {row.trace_id for row in rows})
+    assert found == {row.trace_id: [row] for row in rows}

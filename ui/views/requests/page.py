@@ -27,7 +27,7 @@ from ui.kit.columns import floats, instants
 from ui.kit.sections import chapter
 from ui.kit.terms import LATENCY_NAMES, TERMS, term
 from ui.views.requests import budget, charts, engines, words
-from ui.views.requests.read import Reading, read_requests
+from ui.views.requests.read import MOST_JOINED_ROWS, Reading, read_requests
 
 
 def read(context: Context) -> Reading:
@@ -101,17 +101,16 @@ def _requests(context: Context, found: Reading) -> None:
 
 def _joined(context: Context, found: Reading) -> None:
     """Show the slowest requests of users, if prefill and decode are on different servers."""
-    if not found.joined:
+    joined = found.joined.requests
+    if not joined:
         return
     by_e2e = context.view.latency == "e2e_s"
-    known = [each for each in found.joined if (each.e2e_s if by_e2e else each.ttft_s) is not None]
+    known = [each for each in joined if (each.e2e_s if by_e2e else each.ttft_s) is not None]
     known.sort(key=lambda each: -(each.e2e_s if by_e2e else each.ttft_s or 0.0))
     with chapter("Joined requests", JOINED_HELP):
-        st.html(
-            f"<p class='note'>{wording.counted(len(found.joined), 'request')} of users, the"
-            f" slowest by {'E2E' if by_e2e else 'TTFT'} first. The rest of this page counts each of"
-            " them once per server.</p>"
-        )
+        latency = "E2E" if by_e2e else "TTFT"
+        most = MOST_JOINED_ROWS if found.joined.truncated else None
+        st.html(f"<p class='note'>{words.joined(len(joined), latency, most)}</p>")
         shown = known[:MOST_JOINED]
         address = partial(request_link, context.view)
         st.html(joined_tables.requests_table(shown, address, context.zone))

@@ -1,14 +1,13 @@
 """Read the Requests page's data from the store."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from analysis.joined.joined_request import JoinedRequest
-from analysis.joined.read import read_joined
+from analysis.joined.read import JoinedAnswer, read_joined
 from store.queries import (
     Window,
     newest_unix_ns,
@@ -22,6 +21,8 @@ from ui.views.requests import engines
 
 MOST_JOINED_ROWS: Final = 20_000
 """Maximum number of rows that are joined: those received last. Joining them takes a second."""
+
+NO_JOINED: Final = JoinedAnswer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Reading:
     rolled: Rolled | None = None
     """The aggregates, if there are too many requests to read each. `requests` then contains only
     the slowest requests."""
-    joined: Sequence[JoinedRequest] = ()
+    joined: JoinedAnswer = NO_JOINED
     """The joined requests among the newest rows. Empty with rollups."""
 
     @property
@@ -73,8 +74,8 @@ def read_requests(
             simulated=is_simulated(engine, window) if rolled is None else rolled.simulated,
             rolled=rolled,
             joined=(
-                read_joined(engine, window, equals, MOST_JOINED_ROWS).requests
+                read_joined(engine, window, equals, MOST_JOINED_ROWS)
                 if rolled is None
-                else ()
+                else NO_JOINED
             ),
         )

@@ -46,6 +46,23 @@ def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) 
     )
 
 
+def joined(requests: int, latency: str, most_rows: int | None) -> str:
+    """Return what the list of joined requests contains.
+
+    Args:
+        requests: the number of joined requests.
+        latency: the name of the latency that sorts the list.
+        most_rows: the number of rows that were joined if the range has more; otherwise None.
+    """
+    said = (
+        f"{wording.counted(requests, 'request')} of users, the slowest by {latency} first. The rest"
+        " of this page counts each of them once per server."
+    )
+    if most_rows is None:
+        return said
+    return f"{said} Only the newest {wording.count(most_rows)} rows of the range were joined."
+
+
 def _came(requests: int, length_s: float, equals: Mapping[str, str]) -> str:
     first = f"<b>{wording.counted(requests, 'request')}</b> in {wording.span(length_s)}"
     if equals:
