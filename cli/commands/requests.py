@@ -88,7 +88,8 @@ def requests(form: str, limit: int | None, sort: str, joined: bool, **asked: Any
     a request, the command prints the best report: instrumentation, then native, then client.
     Requests of `tailspan probe` are printed only with --where tenant=tailspan-probe.
 
-    With --joined, --where selects the requests of which one engine's row has the values.
+    With --joined, --where selects a request if the row of at least one of its engines has the
+    values.
     """
     order_by = joined_requests.order_of(sort) if joined else _order_by(sort)
     question = ask(**asked)

@@ -610,14 +610,14 @@ _ENGINE_CORE = (
         Attributes("RequestStatus", ("WAITING_FOR_FSM",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="as for the row below: one of both names exists",
+        otherwise="none: each version has this name or the one in the row below",
     ),
     Hook(
         "RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
         Attributes("RequestStatus", ("WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="as for the row above: one of both names exists",
+        otherwise="none: each version has this name or the one in the row above",
     ),
     Hook(
         "StructuredOutputRequest._grammar",
