@@ -22,7 +22,7 @@ from sqlalchemy import Engine
 
 from alerts.evaluation.group_places import expanded
 from alerts.objectives import Goodput, Objective
-from analysis.answer_process import Step, answered
+from analysis.answer_process import Step, answer_in_child
 from analysis.counterfactual.explain import with_replayed_shares
 from analysis.incident import IncidentVerdict, incident_verdict
 from analysis.incident_answer import VERSION, StoredAnswer, keep_verdict, stored_answer
@@ -57,7 +57,7 @@ class AskError(Exception):
 
 
 class Due(NamedTuple):
-    """An incident whose answer is due, and the instant until which it is known."""
+    """An incident whose answer is due, and the last instant until which it was evaluated."""
 
     objective: Objective
     incident: IncidentRow
@@ -89,7 +89,7 @@ class IncidentAnswers:
         self.task = Task("likely cause")
         self._engine = engine
         self._objectives = [each for each in objectives if isinstance(each.indicator, Goodput)]
-        self._ask = ask or asked_apart(engine)
+        self._ask = ask or ask_in_child(engine)
         self._found = found
         self._clock_s = clock_s
         self._first_s = first_s
@@ -111,7 +111,7 @@ class IncidentAnswers:
         self._wake.set()
 
     def stop(self) -> None:
-        """Start no further computation. A running one ends with this process."""
+        """Start no further computation. A running computation ends with this process."""
         self._stop.set()
         self._wake.set()
 
@@ -146,7 +146,7 @@ class IncidentAnswers:
                 _log.warning("the causes of incidents cannot be computed: %s", error)
 
     def _next(self) -> Due | None:
-        """Return an incident whose answer is due: first those that are still open, and pages before
+        """Return an incident whose answer is due. Open incidents are first, and pages are before
         tickets."""
         now_s = int(self._clock_s())
         rows = read_overlapping(self._engine, now_s - RECENT_S, now_s + 1)
@@ -217,7 +217,7 @@ def _is_better(
     verdict: IncidentVerdict, earlier: StoredAnswer | None, incident: IncidentRow
 ) -> bool:
     """Return whether a new verdict replaces the stored answer. While an incident is open, a verdict
-    without a cause is not stored, and a replay is not replaced by shares without one."""
+    without a cause is not stored, and shares by replay are not replaced by shares by accounting."""
     if incident.ended_unix_s is not None:
         return True
     if not verdict.first.causes:
@@ -242,11 +242,11 @@ def _age_s(row: IncidentRow) -> int:
     return row.last_unix_s - row.began_unix_s
 
 
-def asked_apart(engine: Engine) -> Ask:
+def ask_in_child(engine: Engine) -> Ask:
     """Return a function that finds the verdict in a separate process, on the same database."""
 
     def ask(objective: Objective, incident: IncidentRow, at_s: int) -> IncidentVerdict:
-        found, problem = answered(engine, partial(verdicts, objective, incident, at_s))
+        found, problem = answer_in_child(engine, partial(verdicts, objective, incident, at_s))
         if found is None:
             raise AskError(problem)
         verdict: IncidentVerdict = found

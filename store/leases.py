@@ -1,4 +1,4 @@
-"""Leases: of several collectors on one database, only one at a time does a task.
+"""Leases, so that only one of the collectors on a database does a task at a time.
 
 A lease is a row with its holder, a token and an expiry. The holder renews it every `BEAT_S`. If the
 holder dies, is stopped or loses the database, the lease expires after `EXPIRES_S`, and another

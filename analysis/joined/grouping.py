@@ -3,7 +3,7 @@
 Pure. Rows belong together if they have the same trace id. Engines without a trace context are
 joined by the request id that the proxy passed on. In both cases model, adapter, tenant and number
 of prompt tokens must be equal, so that an id that a client chose cannot join the requests of two
-tenants or models. A value that one row does not have is equal to the only value of the others.
+tenants or models. A row without one of these values matches, if all other rows agree on the value.
 
 Each row is in exactly one chain. The time is O(n log n) in the number of rows.
 """
@@ -36,14 +36,14 @@ class Link(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """The rows of one request, in the order of their ends, and by what they were joined."""
+    """The rows of one request, in the order of their ends, and the kind of id that joined them."""
 
     links: tuple[Link, ...]
     joined_by: JoinedBy | None
 
 
 def base_id(request_id: str | None) -> str | None:
-    """Return a request id without what vLLM adds: the prefix, and the index of a first prompt.
+    """Return a request id without vLLM's prefix, and without the index 0 of a first prompt.
 
     `chatcmpl-x`, `cmpl-x-0` and `x` are the same request; `cmpl-x-1` is the second prompt of `x`.
     """
@@ -59,7 +59,7 @@ def end_ns(row: Row) -> int:
 
 
 def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
-    """Divide rows into the requests of users.
+    """Divide rows into joined requests.
 
     Args:
         rows: rows of engines.
@@ -111,7 +111,7 @@ def _in_time(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
 
 
 def _alike(rows: Sequence[Row]) -> Iterable[list[Row]]:
-    """Divide rows with different models, adapters, tenants or numbers of prompt tokens."""
+    """Separate rows with different models, adapters, tenants or numbers of prompt tokens."""
     parts = [list(rows)] if rows else []
     for name in ("model", "tenant", "prompt_tokens"):
         parts = [part for several in parts for part in _by_label(several, name)]

@@ -64,7 +64,8 @@ def generated_ns(row: Row) -> int:
 
 
 def recomputes(row: Row, after_prefill: bool) -> bool:
-    """Return whether a decode engine computed more of the prompt than it had or received.
+    """Return whether a decode engine computed more of the prompt than it found in a cache or
+    received.
 
     Args:
         row: of the decode engine.

@@ -96,7 +96,7 @@ def requests(form: str, limit: int | None, sort: str, joined: bool, **asked: Any
     if limit is None and form == "text":
         limit = TEXT_LIMIT
     if joined:
-        joined_requests.tell(question, form, limit, order_by)
+        joined_requests.print_joined(question, form, limit, order_by)
         return
     try:
         found = queries.request_table(

@@ -31,7 +31,7 @@ def detect(case: Case) -> Claim | None:
             Evidence(
                 "seconds of the encoder, mean of the slow requests", usual_s, _mean_s(case.slow)
             ),
-            Evidence("images and audios received/s", *case.rate("mm_cache_queries_total")),
+            Evidence("images and audio clips received/s", *case.rate("mm_cache_queries_total")),
             Evidence("of these, found in the cache/s", *case.rate("mm_cache_hits_total")),
         ],
         levers=[

@@ -23,8 +23,8 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
         row: the row as it was read.
         term: the token of the sender's lease (`store.leases`).
 
-    Returns: whether the row is claimed. It is not if the row has changed since it was read, or if
-        it is claimed in a later term.
+    Returns: whether the row was claimed. It was not if it has changed since it was read, or if it
+        is claimed in a later term.
 
     Raises:
         LeaseLost: the sender's lease was lost.

@@ -10,14 +10,14 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from alerts.openslo.reader import load
-from analysis.answer_process import Answered, nothing
+from analysis.answer_process import ChildAnswer, nothing
 from analysis.incident import IncidentVerdict, incident_verdict
 from analysis.incident_answer import VERSION, StoredAnswer, keep_verdict, stored_answer
 from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Method, Replay, Verdict
 from diagnosis.question import Metric, Question, Span
 from server import likely_cause
-from server.likely_cause import AskError, IncidentAnswers, asked_apart, is_due
+from server.likely_cause import AskError, IncidentAnswers, ask_in_child, is_due
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
@@ -342,8 +342,10 @@ def test_a_failed_replay_leaves_the_shares_by_accounting_with_the_reason(
     problem: str | None,
 ) -> None:
     verdict = IncidentVerdict(TOLD, (replace(TOLD, causes=()),))
-    monkeypatch.setattr(likely_cause, "answered", lambda *_, **__: Answered(verdict, problem))
-    found = asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+    monkeypatch.setattr(
+        likely_cause, "answer_in_child", lambda *_, **__: ChildAnswer(verdict, problem)
+    )
+    found = ask_in_child(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
     assert found.first.not_replayed == problem
     assert found.others[0].not_replayed is None
     assert str(found.sentence).startswith("Probably most of the growth of TTFT")
@@ -353,9 +355,11 @@ def test_a_process_without_an_answer_is_an_error(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = "it needs more than 4 GiB of memory"
-    monkeypatch.setattr(likely_cause, "answered", lambda *_, **__: Answered(None, problem))
+    monkeypatch.setattr(
+        likely_cause, "answer_in_child", lambda *_, **__: ChildAnswer(None, problem)
+    )
     with pytest.raises(AskError, match=problem):
-        asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+        ask_in_child(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
 
 
 def test_the_shares_by_replay_of_all_latencies_follow_the_shares_by_accounting(
@@ -414,7 +418,7 @@ def test_a_real_store_is_asked(
     with Writer(engine) as writer:
         writer.submit(rows, []).result(10)
     chat = objective("ttft_s <= 0.5")
-    found = asked_apart(engine)(chat, _incident(), BEGAN_S + 300)
+    found = ask_in_child(engine)(chat, _incident(), BEGAN_S + 300)
     keep_verdict(engine, chat, _incident(), found, BEGAN_S + 315)
     stored = stored_answer(engine, chat, _incident())
     assert stored is not None

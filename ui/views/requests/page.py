@@ -100,7 +100,7 @@ def _requests(context: Context, found: Reading) -> None:
 
 
 def _joined(context: Context, found: Reading) -> None:
-    """Show the slowest requests of users, if prefill and decode are on different servers."""
+    """Show the slowest joined requests, if prefill and decode are on different servers."""
     if not found.joined:
         return
     by_e2e = context.view.latency == "e2e_s"
@@ -108,9 +108,9 @@ def _joined(context: Context, found: Reading) -> None:
     known.sort(key=lambda each: -(each.e2e_s if by_e2e else each.ttft_s or 0.0))
     with chapter("Joined requests", JOINED_HELP):
         st.html(
-            f"<p class='note'>{wording.counted(len(found.joined), 'request')} of users, the"
-            f" slowest by {'E2E' if by_e2e else 'TTFT'} first. The rest of this page counts each of"
-            " them once per server.</p>"
+            f"<p class='note'>{wording.counted(len(found.joined), 'joined request')}, sorted by"
+            f" {'E2E' if by_e2e else 'TTFT'}, the slowest first. The rest of this page counts each"
+            " of them once per server.</p>"
         )
         shown = known[:MOST_JOINED]
         address = partial(request_link, context.view)
