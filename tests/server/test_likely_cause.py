@@ -249,7 +249,7 @@ def test_an_ended_incident_that_cannot_be_explained_is_tried_once(
     assert len(asks.asked) == 1
 
 
-def test_no_cause_of_an_open_incident_is_not_stored_and_of_an_ended_one_is(
+def test_a_verdict_without_a_cause_is_stored_only_after_the_end(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
     asks.answer = replace(TOLD, causes=())
@@ -293,7 +293,7 @@ def test_an_answer_of_an_older_version_is_computed_again() -> None:
     assert is_due(_incident(ended_unix_s=NOW_S), replace(old, phase=Phase.ENDED), None)
 
 
-def test_the_thread_computes_after_an_evaluation_and_tells_the_notifier(
+def test_the_thread_computes_after_an_evaluation_and_wakes_the_notifier(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
     told = threading.Event()
@@ -310,7 +310,7 @@ def test_the_thread_computes_after_an_evaluation_and_tells_the_notifier(
     assert asks.asked == [("page", 60, 60)]
 
 
-def test_an_unreadable_database_ends_no_thread(
+def test_an_unreadable_database_does_not_end_the_thread(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
     chat, told = objective("ttft_s <= 0.5"), threading.Event()

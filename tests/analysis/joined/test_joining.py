@@ -263,7 +263,7 @@ durations = st.floats(0, 10) | st.none()
     report=st.tuples(st.integers(-(10**13), 10**13), st.floats(0, 100)) | st.none(),
 )
 def test_phases_sum_for_any_rows(hops: list[Any], report: tuple[int, float] | None) -> None:
-    """No row is lost or twice, no phase is negative, and the phases sum to the whole."""
+    """No row is lost or repeated, no phase is negative, and the phases sum to the whole."""
     rows = []
     for number, (replica, at_ns, lengths, outcome, cached) in enumerate(hops):
         names = ("frontend_s", "queue_s", "queue_held_s", "prefill_s", "decode_s")
