@@ -401,7 +401,7 @@ class EngineSample:
         int | None,
         metric(
             names.KV_OFFLOAD_STORE_FAILURES,
-            "Stores for which the offloading connector found no room.",
+            "Stores for which the offloading connector found no space.",
             SCHEDULER,
         ),
     ] = None

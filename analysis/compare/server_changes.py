@@ -17,7 +17,7 @@ ROLLING_NS: Final = 600 * 10**9
 """Maximum time between two starts of one rolling deployment.
 
 Kubernetes considers a Deployment without progress for 600 s as failed (progressDeadlineSeconds). So
-a replica that sends no samples may be restarting for as long.
+a replica that sends no samples may be restarting for up to this time.
 """
 STALE_NS: Final = int(STALE_S * 10**9)
 REPLICAS: Final = "The number of replicas"

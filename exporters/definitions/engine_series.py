@@ -208,7 +208,7 @@ ENGINE_TOTALS: Final = {
     ),
     "kv_offload_store_failures_total": Series(
         "tailspan_engine_kv_offload_store_failures_total",
-        "Stores for which the offloading connector found no room.",
+        "Stores for which the offloading connector found no space.",
         ENGINE_LABELS,
     ),
     "kv_offload_lookup_s_total": Series(

@@ -1,4 +1,4 @@
-"""Draw the starts of engines: a bar of parts per start, and a table beneath. Pure."""
+"""Draw the starts of engines: a bar of parts per start, and a table below. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
