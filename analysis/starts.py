@@ -92,7 +92,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class StartsAnswer:
-    """The newest starts of a window, in order of time, and the number of all."""
+    """The newest starts of a window, in order of time, and the number of all starts in it."""
 
     window: Window
     starts: Sequence[Start]

@@ -8,8 +8,8 @@ sends as many requests to a proxy that passes the trace context, to a proxy that
 proxy that passes the context but no request id. It joins the requests twice: from the spans of the
 engines and the proxy, and when the client has also sent its spans.
 
-The bar: every request is one joined request with both hops, and with the client's span the sum of
-its phases differs from the stopwatch by at most 5 ms plus its delivery phase. Without the client's
+The bar: every request is one joined request with both hops. With the client's span, the sum of its
+phases differs from the stopwatch by at most 5 ms plus its delivery phase. Without the client's
 span, the sum does not contain the time between the client and the proxy, which is small on an idle
 machine. The benchmark has the same requirements as `make vllm`, and takes about two minutes.
 

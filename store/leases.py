@@ -7,8 +7,8 @@ collector has no effect.
 
 A process can be stopped at any point and continue after its lease was taken. Therefore every
 transaction inside `acting` ends with a check of the lease (`connections.FENCE`). The check locks
-the row until the commit, so a collector that has lost the lease commits nothing, and a new holder
-reads all that the previous holder has committed.
+the row until the commit. So a collector that has lost the lease commits nothing, and a new holder
+sees everything that the previous holder committed.
 
 SQLite has one writing process, which always holds every lease. ClickHouse has no transactions, so
 leases cannot work there, and each collector acts as if it were alone.

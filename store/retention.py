@@ -50,8 +50,8 @@ KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
 """Default retention of rollups per minute, and of rollups per hour."""
 
 OVERDUE_SHARE: Final = 7
-"""Data whose rollup could not be built is kept for a seventh of its retention longer, so that it
-needs at most a seventh more disk: one more day of rows by default."""
+"""Data whose rollup could not be built is kept longer, by a seventh of its retention: a day of rows
+by default. So it needs at most a seventh more disk."""
 ROLL_UP_S: Final = 60.0
 """Maximum time to build rollups before each deletion. The next deletion continues."""
 _BUCKETS_AT_ONCE: Final = 20

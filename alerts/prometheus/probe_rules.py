@@ -32,8 +32,8 @@ SILENT: Final = (
     f"and on (region) max by (region) (sum by (region, endpoint, model) ({_RESULTS}{_SENT})) > 1\n"
 )
 """The exporter omits the results of an endpoint after three missing probes, at least after 5 min.
-After a single result the interval is not known, and a prober that sends nothing because of its
-budget still reports."""
+`_SENT` excludes endpoints with a single result, because their interval is not known. `_UNSENT`
+excludes probers that send nothing because of their budget, and still report."""
 
 ENDPOINT: Final = label_text("endpoint")
 REGION: Final = label_text("region")

@@ -1,9 +1,10 @@
 """Find the rows that belong to one user's request.
 
 Pure. Rows belong together if they have the same trace id. Engines without a trace context are
-joined by the request id that the proxy passed on. In both cases model, adapter, tenant and number
-of prompt tokens must be equal, so that an id that a client chose cannot join the requests of two
-tenants or models. A row without one of these values matches, if all other rows agree on the value.
+joined by the request id that the proxy passed on. In both cases, model, adapter, tenant and number
+of prompt tokens must be equal. Clients choose ids, and an id must not join the requests of two
+tenants or models. If a row lacks one of these values, it matches when all other rows have the same
+value.
 
 Each row is in exactly one chain. The time is O(n log n) in the number of rows.
 """
@@ -21,8 +22,8 @@ APART_NS: Final = 480 * 10**9
 that no decode engine has fetched. Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s.
 """
 MOST_HOPS: Final = 16
-"""Maximum number of hops of a request. Further rows with the same ids become requests of their own,
-so that a client that repeats a trace id cannot create a request without a limit."""
+"""Maximum number of hops of a request. Further rows with the same ids become separate requests. A
+client that repeats a trace id could otherwise create a request of any size."""
 
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
 _ANSWERED: Final = ("stop", "length")

@@ -75,9 +75,8 @@ Examples:
 @click.option(
     "--joined",
     is_flag=True,
-    help="Print one request per user where prefill and decode are separate: the rows of the prefill"
-    " engine and the decode engine joined, with the phases from the router or client to the"
-    " last byte.",
+    help="Join the rows of prefill and decode engines, and print one request per user, with its"
+    " phases from the router or client to the last byte.",
 )
 def requests(form: str, limit: int | None, sort: str, joined: bool, **asked: Any) -> None:
     """Print requests, with their phases and outcomes.

@@ -189,8 +189,8 @@ _FRONT_END = (
         CLIENT,
         "front_end/request_hooks.py",
         otherwise=(
-            "with several engines, a request's row has its engine only from the engine core, and no"
-            " load on arrival; a hang of one engine shows only when no engine takes a step"
+            "with several engines, only the engine core reports a request's engine, and the load on"
+            " arrival is unknown; a hang of one engine is found only if no engine takes a step"
         ),
     ),
     Hook(

@@ -179,8 +179,8 @@ def _incident(
 
 
 def _is_whole(context: Context, found: Material, answer: StoredAnswer) -> bool:
-    """Return whether the view is about an incident as a whole: the reader has chosen neither a
-    filter nor a baseline, except those of the stored answer."""
+    """Return whether the view is about an incident as a whole: it has no filter and no baseline
+    other than those of the stored answer."""
     view, asked = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False
