@@ -1,4 +1,4 @@
-"""Divide the starts of engines into parts, and find the first requests that the starts slowed down.
+"""Divide the starts of engines into parts, and find the slow first requests after a start.
 
 The parts of a start sum to the time until the server was ready. After that, the first request of
 each shape can still be slow, because kernels are compiled when they are first used. This time

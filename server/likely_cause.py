@@ -37,7 +37,7 @@ FIRST_S: Final = 60.0
 """Seconds from the start of Tailspan until the first computation. Before then, the explorer
 compiles the replay (ui/serving/compiling.py), and its first page must not be slower."""
 AGAIN_S: Final = 300
-"""Seconds until the next computation, if the last one has found no cause of an open incident."""
+"""Seconds until the next computation, if the last one found no cause of an open incident."""
 RECENT_S: Final = 86_400
 """Incidents that ended longer ago are not computed again after an upgrade. Their answers are shown
 with their version."""
@@ -266,8 +266,10 @@ def verdicts(
     progress: Step,
     _compiling: Step,
 ) -> Iterator[IncidentVerdict]:
-    """Yield the verdict by accounting, then with shares by replay of the first latency, then of all
-    latencies. Yields nothing if the objective has no latency target. Runs in the process."""
+    """Yield the verdict with shares by accounting, then with shares by replay of the first latency,
+    then with shares by replay of all latencies.
+
+    Yields nothing if the objective has no latency target. Runs in the child process."""
     found = incident_verdict(engine, objective, incident, at_s)
     if found is None:
         return

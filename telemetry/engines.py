@@ -125,10 +125,10 @@ class EngineSample:
         float | None,
         metric(
             names.LAST_STEP_AGE,
-            "Time since the front end received the engine's last step. If the engine had no request"
-            " in flight at that time, the time since it has had one. The metric is absent if the"
-            " engine has no request in flight. If the front end cannot determine which engine has a"
-            " request, the newest step of any engine counts.",
+            "Time since the front end received the engine's last step, or since the engine has had"
+            " a request in flight, if this is shorter. The metric is absent if the engine has no"
+            " request in flight. If the front end cannot determine which engine has a request, the"
+            " newest step of any engine counts.",
             FRONT_END,
         ),
     ] = None

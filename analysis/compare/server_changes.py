@@ -142,8 +142,8 @@ def _silent(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
 def _nearest_end(
     start: EngineStart, silent: Mapping[str, int], replicas: Iterable[str]
 ) -> str | None:
-    """Return the replica that ended closest to the time when an engine was loading, or None if none
-    ended within the time of a rolling deployment."""
+    """Return the replica that ended closest to the loading of an engine, or None if no replica
+    ended within `ROLLING_NS` of it."""
     distances = {
         name: max(loading_from(start) - silent[name], silent[name] - start.at_unix_ns, 0)
         for name in replicas

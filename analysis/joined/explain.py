@@ -75,8 +75,8 @@ def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | No
 
     Args:
         engine: from `open_database`.
-        question: the latency, the window, the baseline and the labels. If the labels select a
-            replica or an engine, the question is about this engine alone, and the result is None.
+        question: the latency, the window, the baseline and the labels. The result is None if the
+            labels select a replica or an engine.
     """
     if not {"replica", "engine"}.isdisjoint(question.where):
         return None
@@ -103,8 +103,8 @@ def growth(
 ) -> Growth | None:
     """Return how the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
-    The slowest are the smallest share that has enough requests in both ranges, as in every other
-    explanation, or all requests if there are too few.
+    The slowest requests are the smallest share of `SHARES` that contains enough requests in both
+    ranges, as in every other explanation. If there are too few requests, they are all requests.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))

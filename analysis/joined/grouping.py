@@ -158,8 +158,9 @@ def _cut(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
 
 
 def _used(waiting: Sequence[Link]) -> int:
-    """Return how many of the waiting hops belong to the next answer: those until the first
-    successful prefill, and the failed attempts after it.
+    """Return how many of the waiting hops belong to the next answer.
+
+    These are the hops until the first successful prefill, and the failed attempts after it.
     """
     done = False
     for place, each in enumerate(waiting):

@@ -131,6 +131,6 @@ class JoinedRequest:
         return tpot_s(self.last["decode_s"], self.last["output_tokens"]) if self.complete else None
 
     def label(self, name: str) -> Any:
-        """Return a label of the request: of the last hop, or else of any hop that has it."""
+        """Return a label of the last hop, or of an earlier hop if the last one lacks it."""
         values = (each.row[name] for each in reversed(self.hops))
         return next((value for value in values if value is not None), None)

@@ -146,7 +146,8 @@ def _router_reports(
     """Return the reports of routers about a request, the longest first.
 
     A trace may have several calls. A report is about this call if it covers the middle of the last
-    hop. If it is the only report and overlaps no row of the trace, the router's clock is wrong.
+    hop. If it is the only report and overlaps no row of the trace, it is also about this call, and
+    the router's clock is wrong.
 
     Args:
         found: the reports with one trace id.

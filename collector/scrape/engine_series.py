@@ -89,7 +89,7 @@ VLLM: Final = EngineTable(
         "host_cache_hits_tokens_total": (_by_tier("host"),),
         "p2p_cache_hits_tokens_total": (_by_tier("p2p"),),
         "disk_cache_hits_tokens_total": (_by_tier("disk"),),
-        # The names with `transfer_type` are deprecated since the names without it exist.
+        # The names with `transfer_type` are deprecated; newer versions of vLLM send both.
         "kv_offload_load_bytes_total": (
             *_vllm("kv_offload_load_bytes_total"),
             _deprecated("bytes", "CPU_to_GPU"),

@@ -42,7 +42,7 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
 def keep_result(engine: Engine, row: Notification, term: int) -> bool:
     """Store the result of an attempt, if the row is still claimed in this term.
 
-    The result of a message that was sent is stored even if the lease was lost meanwhile.
+    The result is stored even if the lease was lost after the message was sent.
 
     Returns: whether the result was stored.
     """

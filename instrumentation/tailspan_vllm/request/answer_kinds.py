@@ -86,8 +86,8 @@ class StreamedAnswer:
         self._kind: int | None = None
         self._marker = markers.content
         self._at = self._after = 0
-        """Where the marker of the current kind begins and ends. What precedes a marker, such as the
-        id, is the same in every chunk of a stream.
+        """Where the marker of the current kind begins and ends. The bytes before a marker, such as
+        the id, are the same in every chunk of a stream.
         """
         self._counts = [0, 0, 0]
         self._before = self._seen = 0

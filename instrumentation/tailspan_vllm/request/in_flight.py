@@ -135,8 +135,8 @@ class LastStep:
     def _waiting_since(
         self, states: Sequence[EngineState], in_flight: InFlight
     ) -> dict[int, float]:
-        """Return for each engine with requests the time of its last step, or the time since which
-        it has had requests, if this is later."""
+        """Return the time of the last step of each engine with requests, or the time at which it
+        began to have requests, if this is later."""
         if not len(in_flight):
             self._since.clear()
             return {}

@@ -1,6 +1,6 @@
 """Divides the time from the start of the first process until the server was ready. Pure.
 
-The parts sum to the whole: they are the gaps between ascending instants, and the workers' times
+The parts are the gaps between ascending instants, so they sum to the whole. The workers' times
 divide two of the gaps.
 """
 
