@@ -34,8 +34,8 @@ from telemetry import child_process
 from telemetry.tasks import Task
 
 FIRST_S: Final = 60.0
-"""Seconds from the start of Tailspan until the first computation. Before then, the explorer
-compiles the replay (ui/serving/compiling.py), and its first page must not be slower."""
+"""Seconds from the start of Tailspan until the first computation. Until then, the explorer compiles
+the replay (ui/serving/compiling.py). A computation would delay its first page."""
 AGAIN_S: Final = 300
 """Seconds until the next computation, if the last one found no cause of an open incident."""
 RECENT_S: Final = 86_400

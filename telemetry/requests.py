@@ -331,9 +331,9 @@ class RequestTimeline:
             names.ENCODER,
             "s",
             "Part of prefill_own: the encoder of images or audio. An estimate: the time by which a"
-            " step with encoder inputs exceeds the step model's prediction, divided between the"
-            " requests by their encoded tokens. 0 if all inputs were cached. Absent if the model"
-            " has no encoder.",
+            " step with encoder inputs exceeds the step model's prediction. The requests of the"
+            " step share it by their encoded tokens. 0 if all inputs were cached. Absent if the"
+            " model has no encoder.",
             LEDGER,
         ),
     ] = None

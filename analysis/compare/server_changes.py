@@ -45,7 +45,7 @@ class _Event(NamedTuple):
 
 
 def server_change(engine: Engine, window: Window) -> ServerChange | None:
-    """Return the latest change of the servers in a range, or None, from the starts of engines and
+    """Return the latest change of the servers in a range, or None. Reads the starts of engines and
     the last sample of each engine."""
     before = in_force(engine, window.from_unix_ns)
     during = starts_between(engine, window.from_unix_ns + 1, window.to_unix_ns)
