@@ -146,8 +146,8 @@ def _router_reports(
     """Return the reports of routers about a request, the longest first.
 
     A trace may have several calls. A report is about this call if it covers the middle of the last
-    hop. If it is the only report and overlaps no row of the trace, it is also about this call, and
-    the router's clock is wrong.
+    hop. A single report that overlaps no row of the trace is also used: the router's clock is then
+    wrong.
 
     Args:
         found: the reports with one trace id.

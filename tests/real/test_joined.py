@@ -70,7 +70,7 @@ def summed_s(request: JoinedRequest) -> float:
 def test_the_phases_sum_to_the_clients_stopwatch(
     servers: Disaggregated, collecting: Tailspan, store: Engine
 ) -> None:
-    """The router's span begins after the client's, by as long as a busy machine takes."""
+    """The router's span begins after the client's. On a busy machine, the delay is long."""
     _, port = servers.proxy()
     ask_all(port, calls(10, seed=1), 1)  # the first steps of a server are slow
     since_ns = time.time_ns()
