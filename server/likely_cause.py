@@ -57,7 +57,7 @@ class AskError(Exception):
 
 
 class Due(NamedTuple):
-    """An incident whose answer is due, and the last instant until which it was evaluated."""
+    """An incident whose answer is due, and the last evaluated instant in unix seconds."""
 
     objective: Objective
     incident: IncidentRow
