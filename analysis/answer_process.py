@@ -32,10 +32,10 @@ MOST_AT_A_TIME: Final = 2
 
 _STEP, _COMPILING, _FOUND, _FAILED = b".", b"c", b"=", b"!"
 """The first byte of each message of the child. A step and the beginning of a compilation have no
-content. The content of the others follows its length, which takes `_LENGTH` bytes."""
+content. In the other messages, the content follows its length, which takes `_LENGTH` bytes."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
-"""Maximum length of a content in bytes. An explanation has some 20,000."""
+"""Maximum length of a content in bytes. An explanation has about 20,000."""
 
 _turns: Final = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
@@ -46,8 +46,8 @@ Compute = Callable[[Engine, Step, Step], Iterator[Any]]
 step, and its third argument if it compiles the replay first."""
 
 
-class Answered(NamedTuple):
-    """The newest answer, and why there is no better one. Without an answer, the answer is None."""
+class ChildAnswer(NamedTuple):
+    """The newest answer, or None without one, and the reason why there is no better answer."""
 
     answer: Any = None
     problem: str | None = None
@@ -57,13 +57,13 @@ def nothing() -> None:
     """Report no progress."""
 
 
-def answered(
+def answer_in_child(
     engine: Engine,
     compute: Compute,
     progress: Step = nothing,
     compiling: Step = nothing,
     nice: int = 0,
-) -> Answered:
+) -> ChildAnswer:
     """Compute answers in a child process, and return the newest one.
 
     Args:
@@ -79,7 +79,7 @@ def answered(
         try:
             child = child_process.start(__name__, answers=True)
         except OSError as error:
-            return Answered(problem=f"its process cannot be started: {error.strerror}")
+            return ChildAnswer(problem=f"its process cannot be started: {error.strerror}")
         assert child.stdin is not None
         assert child.stdout is not None
         late = threading.Event()
@@ -102,11 +102,11 @@ def answered(
     if found.problem is not None or (found.answer is not None and not status):
         return found
     if late.is_set():
-        return Answered(found.answer, f"it took longer than {MOST_S:g} s")
-    return Answered(found.answer, f"its process ended with status {status}")
+        return ChildAnswer(found.answer, f"it took longer than {MOST_S:g} s")
+    return ChildAnswer(found.answer, f"its process ended with status {status}")
 
 
-def _read(messages: IO[bytes], progress: Step, compiling: Step) -> Answered:
+def _read(messages: IO[bytes], progress: Step, compiling: Step) -> ChildAnswer:
     """Read the messages of the child until its end."""
     steps = {_STEP: progress, _COMPILING: compiling}
     newest = None
@@ -120,9 +120,9 @@ def _read(messages: IO[bytes], progress: Step, compiling: Step) -> Answered:
         if kind not in (_FOUND, _FAILED) or len(length) < _LENGTH or len(content) < size:
             break  # the child ended while it wrote
         if kind == _FAILED:
-            return Answered(newest, content.decode())
+            return ChildAnswer(newest, content.decode())
         newest = pickle.loads(content)
-    return Answered(newest)
+    return ChildAnswer(newest)
 
 
 def main() -> None:
@@ -135,7 +135,7 @@ def main() -> None:
         child_process.give_way(nice)
         child_process.end_with_parent()
 
-        def tell(kind: bytes, content: bytes | None = None) -> None:
+        def send(kind: bytes, content: bytes | None = None) -> None:
             messages.write(kind)
             if content is not None:
                 messages.write(len(content).to_bytes(_LENGTH) + content)
@@ -144,15 +144,15 @@ def main() -> None:
         try:
             engine = open_database(url, create=False)
             try:
-                for answer in compute(engine, lambda: tell(_STEP), lambda: tell(_COMPILING)):
-                    tell(_FOUND, pickle.dumps(answer))
+                for answer in compute(engine, lambda: send(_STEP), lambda: send(_COMPILING)):
+                    send(_FOUND, pickle.dumps(answer))
             finally:
                 engine.dispose()
         except MemoryError:
             most = f"{MOST_BYTES / 2**30:g}"
-            tell(_FAILED, f"it needs more than {most} GiB of memory".encode())
+            send(_FAILED, f"it needs more than {most} GiB of memory".encode())
         except StoreError as error:
-            tell(_FAILED, str(error).encode())
+            send(_FAILED, str(error).encode())
 
 
 if __name__ == "__main__":

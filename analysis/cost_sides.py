@@ -8,7 +8,8 @@ memory are divided like its fixed time. All other bytes and FLOPs belong to the 
 them. `undivided` is the time of hours without a step model.
 
 Prefill is usually limited by arithmetic and decode by memory, so each side has both utilisations.
-The bytes of prompt chunks that read their own context again are not counted.
+The KV cache that prompt chunks read again is not counted, so the bytes of prefill are slightly too
+low.
 
 Pure.
 """
@@ -80,7 +81,7 @@ class _Sum:
     compute_s: float = 0.0
     memory_s: float = 0.0
     peaked_s: float = 0.0
-    """The part of `busy_s` with known peaks, too."""
+    """The part of `busy_s` with known FLOPs, bytes and peaks."""
 
 
 def sides_of(
@@ -154,7 +155,7 @@ def _add_work(
     gpus = start.gpus or 1
     linear, plain = _peaks(shape, device)
     for of, part, sign in ((sums[0], share, -1.0), (sums[1], 1.0 - share, 0.0)):
-        # Prefill is what decode leaves of the whole.
+        # Prefill is the whole minus decode.
         whole = both if sign else decodes_only
         linear_flops = float((whole.linear_flops + sign * decodes_only.linear_flops)[0])
         plain_flops = float((whole.plain_flops + sign * decodes_only.plain_flops)[0])

@@ -98,7 +98,7 @@ def explain_question(
         engine: from `open_database`.
         question: the question.
         objectives: the active objectives.
-        replicas: the only servers whose requests and samples are evidence, or None for all.
+        replicas: the servers whose requests and samples are used as evidence, or None for all.
     """
     beside = [label for label in question.where if label not in LABELS]
     columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))

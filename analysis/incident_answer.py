@@ -1,9 +1,9 @@
-"""The stored answer of an incident: computed once, and shown by every page, command and message.
+"""The stored answer of an incident, which every page, command and message shows.
 
 Two replays of the same incident, a minute apart, have different windows, so their shares differ.
-Therefore the server computes the answer at stated moments (`server.likely_cause`), and everything
-that asks about the incident reads it. A question with another filter or range is not about the
-incident as a whole, and is computed when it is asked.
+Therefore the server computes the answer at stated moments (`server.likely_cause`), and all others
+read it. A question with another filter or range is not about the incident as a whole, and is
+computed when it is asked.
 """
 
 import json
@@ -37,7 +37,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Explanations:
-    """The explanations of the objective's latencies, the one of the verdict first."""
+    """The explanations of the objective's latencies. The first one is the verdict's."""
 
     explanations: Sequence[Explanation]
 
@@ -76,7 +76,7 @@ class StoredAnswer:
 
     @property
     def explanations(self) -> Sequence[Explanation]:
-        """The explanations of all latencies, the one of the verdict first."""
+        """The explanations of all latencies. The first one is the verdict's."""
         return (self.verdict.first, *self.verdict.others)
 
     @property
@@ -106,7 +106,7 @@ class StoredAnswer:
         if self.version == VERSION:
             return f"{sentence}."
         return (
-            f"{sentence}, by version {self.version} of the method (the present version: {VERSION})."
+            f"{sentence}, by version {self.version} of the method (the current version: {VERSION})."
         )
 
 
@@ -115,8 +115,8 @@ def stored_answer(
 ) -> StoredAnswer | None:
     """Return the newest answer of an incident, or None if there is none.
 
-    If the objective has changed since, its old answer is the answer of another question. An answer
-    that cannot be read is ignored, with a line in the log.
+    An answer is ignored if the objective has changed since, because it answers another question. An
+    answer that cannot be read is ignored, with a line in the log.
 
     Raises:
         StoreUnavailable: the database cannot be read.
@@ -153,7 +153,7 @@ def keep_verdict(
     verdict: IncidentVerdict,
     computed_unix_s: int,
 ) -> None:
-    """Store the answer of an incident, in the place of an earlier one of the same phase.
+    """Store the answer of an incident. It replaces an earlier answer of the same phase.
 
     Raises:
         StoreUnavailable: the database cannot be written.
@@ -181,7 +181,7 @@ def keep_verdict(
 def _newest(
     rows: Sequence[AnswerRow], objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
-    # The evaluator may take an end back that it found with a wrong clock.
+    # The evaluator may withdraw the end of an incident, which it found with a wrong clock.
     over = incident.ended_unix_s is not None
     usable = [row for row in rows if over or row.phase == Phase.OPEN]
     usable.sort(key=lambda row: (row.phase == Phase.ENDED, row.computed_unix_s), reverse=True)

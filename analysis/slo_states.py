@@ -307,8 +307,10 @@ def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
 def _causes(
     engine: Engine, objective: Objective, rows: Sequence[IncidentRow]
 ) -> Mapping[tuple[str, int], str]:
-    """Return the likely causes by severity and time of the alert: from the stored answers, or from
-    the notifications of incidents that an earlier version of Tailspan has explained."""
+    """Return the likely causes by severity and time of the alert.
+
+    They come from the stored answers. For incidents that an earlier version of Tailspan explained,
+    they come from the notifications."""
     found: dict[tuple[str, int], str] = {}
     for row in read_notifications(engine, objective.name):
         cause = loads(row.message).likely_cause

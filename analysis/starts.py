@@ -1,8 +1,8 @@
-"""Divide the starts of engines into parts, and find the first requests that the starts slowed down.
+"""Divide the starts of engines into parts, and find the slow first requests after a start.
 
 The parts of a start sum to the time until the server was ready. After that, the first request of
-each shape can still be slow, because kernels are compiled when they are first used. This time is
-not a part of the start; it is a request's.
+each shape can still be slow, because kernels are compiled when they are first used. This time
+belongs to the request, not to the start.
 """
 
 from collections import defaultdict
@@ -65,7 +65,7 @@ class FirstRequest:
 
     @property
     def excess_s(self) -> float:
-        """Return the time that the first request took longer than usual."""
+        """Return how much longer the first request took than the median of the later ones."""
         return self.prefill_s - self.usual_s
 
 
@@ -92,7 +92,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class StartsAnswer:
-    """The newest starts of a window, in order of time, and the number of all."""
+    """The newest starts of a window, in order of time, and the number of all starts in it."""
 
     window: Window
     starts: Sequence[Start]

@@ -76,7 +76,7 @@ class Collectors:
         self.programs[at] = program
 
     def holder(self, at: int) -> str:
-        """Return the part of a holder of a lease that names this collector."""
+        """Return the text that identifies this collector in the holder of a lease."""
         return f":{self.programs[at].process.pid}:"
 
     def _begin(self, at: int) -> QuickTailspan:

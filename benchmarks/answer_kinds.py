@@ -102,11 +102,11 @@ def main() -> None:
         ("content", [content] * chunks, True),
         ("reasoning, before any content", [reasoning] * chunks, True),
         ("tool calls, before any content", [call] * chunks, True),
-        ("content and reasoning by turns", [reasoning, content] * (chunks // 2), True),
+        ("content and reasoning alternating", [reasoning, content] * (chunks // 2), True),
         ("content, search ended (n=2)", [content] * chunks, False),
         ("content, 100 kB per chunk", [chunk(content="x" * 100_000)] * (chunks // 100), True),
     ):
-        print(f"{name:32} {cost_ns(bodies, counted=counted):9.0f} ns per chunk")
+        print(f"{name:33} {cost_ns(bodies, counted=counted):9.0f} ns per chunk")
 
 
 if __name__ == "__main__":

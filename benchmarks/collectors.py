@@ -4,9 +4,9 @@
 
 Three collectors receive requests while six objectives burn. Every 6 to 12 s one of them is killed
 (SIGKILL, and started again) or stopped for 25 s (SIGSTOP, SIGCONT); half of the failures hit the
-collector that sends notifications. Counted are the messages that a webhook received for each burn,
-the acknowledged requests that are missing or stored twice, and the seconds until another collector
-has taken the leases of the failed one.
+collector that sends notifications. The program counts the messages that a webhook received for each
+burn, and the acknowledged requests that are missing or stored twice. It measures the seconds until
+another collector has taken the leases of the failed one.
 
 Then one, two and three collectors receive the same 4,096 spans per second. The CPU time is that of
 all collectors, their child processes and PostgreSQL. An incident ends 15 s after its last alert
@@ -78,7 +78,7 @@ def _show_failures(out: Outcome, seed: int) -> None:
     print(f"seed {seed}: {out.kills} kills, {out.stops} stops of three collectors")
     rows = [
         ("burns", f"{out.burns}", ""),
-        ("pages", f"{firing}", f"{out.burns}"),
+        ("messages about a start", f"{firing}", f"{out.burns}"),
         ("messages about an end", f"{resolved}", f"{out.burns}"),
         ("messages repeated with the same key", f"{repeated}", "0"),
         ("acknowledged requests", f"{out.acknowledged:,}", ""),

@@ -5,13 +5,13 @@
 Two vLLMs on this machine's CPU serve the tiny model, one for prefill and one for decode, behind
 `rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. The program
 sends as many requests to a proxy that passes the trace context, to a proxy that drops it, and to a
-proxy that passes the context but no request id. It joins the requests twice: from the spans of the
-engines and the proxy, and when the client has also sent its spans.
+proxy that passes the context but no request id. It joins the requests twice: without and with
+the client's spans.
 
-The bar: every request is one joined request with both hops, and with the client's span its phases
-sum to the stopwatch within 5 ms and its delivery phase. Without the client's span, the sum does not
-contain the time between the client and the proxy, which is small on an idle machine. The benchmark
-has the same requirements as `make vllm`, and takes about two minutes.
+The bar: every request is one joined request with both hops. With the client's span, the sum of its
+phases differs from the stopwatch by at most 5 ms plus its delivery phase. Without the client's
+span, the sum does not contain the time between the client and the proxy, which is small on an idle
+machine. The benchmark has the same requirements as `make vllm`, and takes about two minutes.
 
 Before that, the program measures how long it takes to join as many rows as a question reads.
 """

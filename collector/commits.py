@@ -25,7 +25,7 @@ class Commits:
             self._settled.append((done, waiting))
             if loop.is_closed():
                 return
-            # Set before the loop is woken, and reset before it looks. Thus no commit is missed.
+            # `_pass_on` resets this before it reads `_settled`, so no commit is missed.
             if not self._waking:
                 self._waking = True
                 loop.call_soon_threadsafe(self._pass_on)

@@ -3,7 +3,7 @@
 The offloading connectors need a GPU, and the example connector loads within the engine's steps.
 This connector runs on the CPU and passes through vLLM's own states of an asynchronous load. It
 claims that each prompt of at least `least_tokens` tokens is in host memory, and copies nothing, so
-answers have no meaning.
+the responses have no meaning.
 
 vLLM imports this module, so its folder must be on the server's PYTHONPATH:
 

@@ -2,7 +2,7 @@
 
 The proxy sends the prompt to the prefill server with `max_tokens` 1, and then the whole request to
 the decode server. If the prefill server does not answer, the decode server computes the prompt
-itself. Each request is an OTLP span of the proxy, which is sent once.
+itself. The proxy sends one OTLP span for each request.
 
     python -m rig.disaggregation_proxy --prefill 8001 --decode 8002 --otlp 4318
 

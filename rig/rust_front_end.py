@@ -1,8 +1,7 @@
-"""Fetches vLLM's Rust front end, which serves before the engine core of the CPU build.
+"""Downloads vLLM's Rust front end, for use with the engine core of the CPU build.
 
 The CPU build does not contain the program `vllm-rs`. The published wheel of the same version does.
-This module downloads the wheel with pip, keeps the program, and deletes the rest. The download has
-330 MB.
+This module downloads the wheel (330 MB) with pip, keeps the program, and deletes the rest.
 
     python -m rig.rust_front_end
 """

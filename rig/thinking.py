@@ -14,7 +14,7 @@ from pathlib import Path
 
 TAGS = ("<think>", "</think>")
 END_ID = 260
-"""The token `</think>`. The tiny model's own tokeniser has 259 tokens, and its weights 512."""
+"""The token `</think>`. The tiny model's own tokeniser has 259 tokens, and the model has 512."""
 
 
 def build(model: Path, folder: Path) -> None:

@@ -70,7 +70,7 @@ class Evaluating:
             self._present_seen = True
             self._due.set()
 
-    def hurry(self) -> None:
+    def evaluate_soon(self) -> None:
         """Trigger an evaluation, because a lease was taken. Called on the event loop."""
         self._due.set()
 

@@ -1,8 +1,8 @@
 """Compute the answer of each incident in the background, and store it.
 
-The answer of an incident is computed at stated moments: when the incident alerts, each time that it
-is twice as old as at the last answer, and when it has ended. All pages, commands and messages read
-the stored answer, so they show the same shares (`analysis.incident_answer`).
+The answer is computed when the incident alerts, each time that the incident is twice as old as at
+the last answer, and when it has ended. All pages, commands and messages read the stored answer, so
+they show the same shares (`analysis.incident_answer`).
 
 A notification never waits for the cause. The diagnosis reads every request of the time range, and
 the replay of the causes takes seconds, so both run in a separate process with limits on time and
@@ -22,7 +22,7 @@ from sqlalchemy import Engine
 
 from alerts.evaluation.group_places import expanded
 from alerts.objectives import Goodput, Objective
-from analysis.answer_process import Step, answered
+from analysis.answer_process import Step, answer_in_child
 from analysis.counterfactual.explain import with_replayed_shares
 from analysis.incident import IncidentVerdict, incident_verdict
 from analysis.incident_answer import VERSION, StoredAnswer, keep_verdict, stored_answer
@@ -34,10 +34,10 @@ from telemetry import child_process
 from telemetry.tasks import Task
 
 FIRST_S: Final = 60.0
-"""Seconds from the start of Tailspan until the first computation. Before then, the explorer
-compiles the replay (ui/serving/compiling.py), and its first page must not be slower."""
+"""Seconds from the start of Tailspan until the first computation. Until then, the explorer compiles
+the replay (ui/serving/compiling.py). A computation would delay its first page."""
 AGAIN_S: Final = 300
-"""Seconds until the next computation, if the last one has found no cause of an open incident."""
+"""Seconds until the next computation, if the last one found no cause of an open incident."""
 RECENT_S: Final = 86_400
 """Incidents that ended longer ago are not computed again after an upgrade. Their answers are shown
 with their version."""
@@ -57,7 +57,7 @@ class AskError(Exception):
 
 
 class Due(NamedTuple):
-    """An incident whose answer is due, and the instant until which it is known."""
+    """An incident whose answer is due, and the last evaluated instant in unix seconds."""
 
     objective: Objective
     incident: IncidentRow
@@ -92,7 +92,7 @@ class IncidentAnswers:
         self.task = Task("likely cause")
         self._engine = engine
         self._objectives = [each for each in objectives if isinstance(each.indicator, Goodput)]
-        self._ask = ask or asked_apart(engine)
+        self._ask = ask or ask_in_child(engine)
         self._found = found
         self._evaluates = evaluates
         self._clock_s = clock_s
@@ -115,7 +115,7 @@ class IncidentAnswers:
         self._wake.set()
 
     def stop(self) -> None:
-        """Start no further computation. A running one ends with this process."""
+        """Start no further computation. A running computation ends with this process."""
         self._stop.set()
         self._wake.set()
 
@@ -153,7 +153,7 @@ class IncidentAnswers:
         return not self._stop.is_set() and self._evaluates()
 
     def _next(self) -> Due | None:
-        """Return an incident whose answer is due: first those that are still open, and pages before
+        """Return an incident whose answer is due. Open incidents are first, and pages are before
         tickets."""
         now_s = int(self._clock_s())
         rows = read_overlapping(self._engine, now_s - RECENT_S, now_s + 1)
@@ -225,7 +225,7 @@ def _is_better(
     verdict: IncidentVerdict, earlier: StoredAnswer | None, incident: IncidentRow
 ) -> bool:
     """Return whether a new verdict replaces the stored answer. While an incident is open, a verdict
-    without a cause is not stored, and a replay is not replaced by shares without one."""
+    without a cause is not stored, and shares by replay are not replaced by shares by accounting."""
     if incident.ended_unix_s is not None:
         return True
     if not verdict.first.causes:
@@ -250,11 +250,11 @@ def _age_s(row: IncidentRow) -> int:
     return row.last_unix_s - row.began_unix_s
 
 
-def asked_apart(engine: Engine) -> Ask:
+def ask_in_child(engine: Engine) -> Ask:
     """Return a function that finds the verdict in a separate process, on the same database."""
 
     def ask(objective: Objective, incident: IncidentRow, at_s: int) -> IncidentVerdict:
-        found, problem = answered(engine, partial(verdicts, objective, incident, at_s))
+        found, problem = answer_in_child(engine, partial(verdicts, objective, incident, at_s))
         if found is None:
             raise AskError(problem)
         verdict: IncidentVerdict = found
@@ -274,8 +274,10 @@ def verdicts(
     progress: Step,
     _compiling: Step,
 ) -> Iterator[IncidentVerdict]:
-    """Yield the verdict by accounting, then with shares by replay of the first latency, then of all
-    latencies. Yields nothing if the objective has no latency target. Runs in the process."""
+    """Yield the verdict with shares by accounting, then with shares by replay of the first latency,
+    then with shares by replay of all latencies.
+
+    Yields nothing if the objective has no latency target. Runs in the child process."""
     found = incident_verdict(engine, objective, incident, at_s)
     if found is None:
         return

@@ -160,7 +160,7 @@ async def _settle(engine: Engine, now_s: int) -> Exception | None:
     """Compute the marked rollups in slices, so that a request to stop waits for at most one slice.
 
     Returns:
-        The error that stopped the computation. Deletion must not wait for its correction.
+        The error that stopped the computation, so that data is deleted nevertheless.
     """
     made, told_at = 0, TOLD_EVERY
     deadline_s = time.monotonic() + SETTLE_S

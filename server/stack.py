@@ -212,7 +212,7 @@ class Stack:
             (EVALUATION, RETENTION) if notify is None else (EVALUATION, NOTIFICATION, RETENTION)
         )
         self._leases = Leases(engine, wanted)
-        self._keeper = LeaseKeeper(self._leases, self._hurry, _say_if_read)
+        self._keeper = LeaseKeeper(self._leases, self._evaluate_soon, _say_if_read)
         self._evaluator = Evaluator(
             engine,
             objectives,
@@ -417,10 +417,10 @@ class Stack:
         self._exporter.on_gpus_stored(samples)
         self._pricing.update(gpus=samples)
 
-    def _hurry(self) -> None:
+    def _evaluate_soon(self) -> None:
         """Evaluate at once, because a lease was taken. Called from the thread of the leases."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._evaluating.hurry)
+            self._loop.call_soon_threadsafe(self._evaluating.evaluate_soon)
 
     @property
     def _kept(self) -> list[KeptExplorer | KeptSimulator]:

@@ -27,7 +27,7 @@ SHARES: Final = {
 def start_span_of(state: EngineState, replica: str) -> ReadableSpan:
     """Return the span of an engine's start, which is the same at each call.
 
-    The simulator has no delay between the ready engine and the ready server.
+    In the simulator, an engine's start event has the time at which the server was ready.
     """
     length_s = state.machine.loading_s or FIRST_S
     parts = {name: share * length_s for name, share in SHARES.items()}

@@ -1,4 +1,4 @@
-"""Leases: of several collectors on one database, only one at a time does a task.
+"""Leases, so that only one of the collectors on a database does a task at a time.
 
 A lease is a row with its holder, a token and an expiry. The holder renews it every `BEAT_S`. If the
 holder dies, is stopped or loses the database, the lease expires after `EXPIRES_S`, and another
@@ -7,8 +7,8 @@ collector has no effect.
 
 A process can be stopped at any point and continue after its lease was taken. Therefore every
 transaction inside `acting` ends with a check of the lease (`connections.FENCE`). The check locks
-the row until the commit, so a collector that has lost the lease commits nothing, and a new holder
-reads all that the previous holder has committed.
+the row until the commit. So a collector that has lost the lease commits nothing, and a new holder
+sees everything that the previous holder committed.
 
 SQLite has one writing process, which always holds every lease. ClickHouse has no transactions, so
 leases cannot work there, and each collector acts as if it were alone.

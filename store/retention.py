@@ -3,7 +3,7 @@
 Rows are deleted in small batches. Each batch is a separate transaction, with a pause after it, so
 that a writer waits for one batch at most. ClickHouse is configured to delete old rows itself.
 Before rows are deleted, their rollups are built; rollups have a longer retention. If a rollup
-cannot be built, its rows are kept for a limited time, and only then deleted, with a warning. Counts
+cannot be built, its rows are kept for a limited time, and then deleted with a warning. Counts
 per objective and incidents are few, so they are never deleted.
 
 Deletion cannot be undone, so it uses the corroborated time instead of the system clock
@@ -50,8 +50,8 @@ KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
 """Default retention of rollups per minute, and of rollups per hour."""
 
 OVERDUE_SHARE: Final = 7
-"""Data whose rollup could not be built is kept for a seventh of its retention longer, so that it
-needs at most a seventh more disk: one more day of rows by default."""
+"""Data whose rollup could not be built is kept longer, by a seventh of its retention: a day of rows
+by default. So it needs at most a seventh more disk."""
 ROLL_UP_S: Final = 60.0
 """Maximum time to build rollups before each deletion. The next deletion continues."""
 _BUCKETS_AT_ONCE: Final = 20
@@ -201,7 +201,7 @@ def delete_older_rollups(
 def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
     """Build the buckets that end before a time, for up to `ROLL_UP_S`.
 
-    Returns: the error that stopped the building. Deletion must not wait for its correction.
+    Returns: the error that stopped the building, so that data is deleted nevertheless.
     """
     deadline_s = time.monotonic() + ROLL_UP_S
     try:

@@ -24,8 +24,8 @@ class Operation(StrEnum):
     TOOL = "tool"
     FORMATTING = "formatting"
     ROUTER = "router"
-    """A request to a model, as a gateway or a router between client and engine reports it. It is no
-    operation of the application, so budgets ignore it."""
+    """A request to a model, as a gateway or a router between client and engine reports it. It is
+    not an operation of the application, so budgets ignore it."""
     OTHER = "other"
     """Any other name."""
 
@@ -69,7 +69,7 @@ class ApplicationOperation:
     simulated: bool = False
     clock_ahead_s: float | None = None
     ttft_s: float | None = None
-    """The time until the first byte of the answer, if a router reports it."""
+    """The time until the first byte of the response, if a router reports it."""
 
     @property
     def sent_unix_ns(self) -> int:

@@ -106,8 +106,8 @@ def _lines() -> Iterator[str]:
         "Span: one start of an engine",
         f"The span has the kind INTERNAL and the name `{names.START}`. It begins when the server's"
         " first process starts, and ends when the server is ready. The plugin sends the span after"
-        " the engine's first step. The parts sum to the duration of the span. The API servers of a"
-        " server send the span with the same ids, so it is one start.",
+        " the engine's first step. The parts sum to the duration of the span. If a server has"
+        " several API servers, all of them send this span with the same ids, so it is stored once.",
         _STORED_COLUMNS,
         [
             (wire, f"`{each.name}`", each.about.unit, each.about.meaning, each.about.source)

@@ -46,8 +46,8 @@ class ColdStart:
         attribute(
             names.START_CONFIG,
             "s",
-            "Until the engine core's process began: arguments, configuration of the model,"
-            " tokenizer.",
+            "From the loading of the plugin until the engine core's process began: arguments,"
+            " configuration of the model, tokenizer.",
             _PLUGIN,
         ),
     ] = None
@@ -56,8 +56,8 @@ class ColdStart:
         attribute(
             names.START_ENGINE_PROCESS,
             "s",
-            "Until the engine core started its workers: imports in its own process, and the"
-            " connection to the front end.",
+            "From then until the engine core started its workers: imports in its own process, and"
+            " the connection to the front end.",
             _PLUGIN,
         ),
     ] = None
@@ -128,8 +128,8 @@ class ColdStart:
         attribute(
             names.START_SERVER,
             "s",
-            "From the ready engine until the HTTP server accepted requests. Absent without an HTTP"
-            " server.",
+            "From the instant when the engine was ready until the HTTP server accepted requests."
+            " Absent without an HTTP server.",
             _PLUGIN,
         ),
     ] = None
@@ -184,8 +184,8 @@ measured by the same process, on two clocks.
 """
 
 
-def start_of(cold_start: ColdStart, start: EngineStart) -> bool:
-    """Return whether a cold start brought this engine up."""
+def is_cold_start_of(cold_start: ColdStart, start: EngineStart) -> bool:
+    """Return whether a cold start ended with this start event of an engine."""
     return (
         (cold_start.replica, cold_start.engine) == (start.replica, start.engine)
         and cold_start.at_unix_ns <= start.at_unix_ns

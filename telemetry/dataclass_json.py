@@ -75,13 +75,13 @@ def _value(kind: Any, found: Any, name: str) -> Any:
 def _of_union(kinds: Sequence[Any], found: Any, name: str) -> Any:
     if found is None and NoneType in kinds:
         return None
-    some = [each for each in kinds if each is not NoneType]
-    for each in some[:-1]:
+    possible = [each for each in kinds if each is not NoneType]
+    for each in possible[:-1]:
         try:
             return _value(each, found, name)
         except ValueError:
             continue
-    return _value(some[-1], found, name)
+    return _value(possible[-1], found, name)
 
 
 def _tuple(kinds: Sequence[Any], found: Any, name: str) -> tuple[Any, ...]:

@@ -125,10 +125,10 @@ class EngineSample:
         float | None,
         metric(
             names.LAST_STEP_AGE,
-            "Time since the front end received the engine's last step. If the engine had no request"
-            " in flight at that time, the time since it has had one. The metric is absent if the"
-            " engine has no request in flight. If the front end cannot determine which engine has a"
-            " request, the newest step of any engine counts.",
+            "Time since the front end received the engine's last step, or since the engine has had"
+            " a request in flight, if this is shorter. The metric is absent if the engine has no"
+            " request in flight. If the front end cannot determine which engine has a request, the"
+            " newest step of any engine counts.",
             FRONT_END,
         ),
     ] = None
@@ -344,7 +344,8 @@ class EngineSample:
         metric(
             names.HOST_CACHE_HITS,
             "Prompt tokens found outside the engine, in host memory. Hits by tier are absent before"
-            " vLLM 0.32; hits in an unspecified tier are the rest of the external hits.",
+            " vLLM 0.32. The tiers can sum to less than the external hits, because vLLM may not"
+            " specify the tier of a hit.",
             SCHEDULER,
         ),
     ] = None
@@ -376,7 +377,7 @@ class EngineSample:
         float | None,
         metric(
             names.KV_OFFLOAD_LOAD_TIME,
-            "Sum of the durations of these loads, including overlapping loads.",
+            "Sum of the durations of the connector's loads, including overlapping loads.",
             SCHEDULER,
         ),
     ] = None
@@ -392,7 +393,7 @@ class EngineSample:
         float | None,
         metric(
             names.KV_OFFLOAD_STORE_TIME,
-            "Sum of the durations of these stores, including overlapping stores.",
+            "Sum of the durations of the connector's stores, including overlapping stores.",
             SCHEDULER,
         ),
     ] = None
@@ -400,7 +401,7 @@ class EngineSample:
         int | None,
         metric(
             names.KV_OFFLOAD_STORE_FAILURES,
-            "Stores for which the offloading connector found no room.",
+            "Stores for which the offloading connector found no space.",
             SCHEDULER,
         ),
     ] = None
@@ -448,8 +449,8 @@ class EngineSample:
         int | None,
         metric(
             names.MM_CACHE_QUERIES,
-            "Images, videos and audios that the front end looked up in its multimodal cache. The"
-            " plugin reports them only for models with such input.",
+            "Images, videos and audio clips that the front end looked up in its multimodal cache."
+            " The plugin reports them only for models with such input.",
             SCHEDULER,
         ),
     ] = None
@@ -457,7 +458,7 @@ class EngineSample:
         int | None,
         metric(
             names.MM_CACHE_HITS,
-            "Images, videos and audios that were found in the multimodal cache.",
+            "Images, videos and audio clips that were found in the multimodal cache.",
             SCHEDULER,
         ),
     ] = None

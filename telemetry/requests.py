@@ -330,9 +330,10 @@ class RequestTimeline:
         attribute(
             names.ENCODER,
             "s",
-            "Part of prefill_own: the encoder of images or audio. Estimated as the time by which"
-            " the steps in which the encoder processed the request's inputs exceeded the step"
-            " model's prediction. 0 if all inputs were cached. Absent if the model has no encoder.",
+            "Part of prefill_own: the encoder of images or audio. An estimate: the time by which a"
+            " step with encoder inputs exceeds the step model's prediction. The requests of the"
+            " step share it by their encoded tokens. 0 if all inputs were cached. Absent if the"
+            " model has no encoder.",
             LEDGER,
         ),
     ] = None
@@ -406,9 +407,8 @@ class RequestTimeline:
         attribute(
             names.TTFC,
             "s",
-            "received → first content of the answer: neither reasoning nor a tool call. The content"
-            " of an unstreamed answer is sent at the end. An answer without content has no such"
-            " time.",
+            "received → first content of the response: neither reasoning nor a tool call. If the"
+            " response is not streamed, its content is sent at the end. Absent without content.",
             HTTP,
         ),
     ] = None
@@ -586,8 +586,9 @@ class RequestTimeline:
         attribute(
             names.REASONING_OUTPUT_TOKENS,
             "{token}",
-            "Output tokens that are reasoning. Of a stream: the tokens that were generated until"
-            " the last chunk of reasoning. Of an unstreamed answer: vLLM's own count in `usage`.",
+            "Output tokens that are reasoning. In a stream, these are the tokens generated until"
+            " the last chunk of reasoning. In a response that is not streamed, this is vLLM's own"
+            " count in `usage`.",
             HTTP,
         ),
     ] = None
@@ -596,7 +597,7 @@ class RequestTimeline:
         attribute(
             names.TOOL_CALL_TOKENS,
             "{token}",
-            "Output tokens of tool calls, with the tokens before a call that the answer does not"
+            "Output tokens of tool calls, including tokens before a call that the response does not"
             " show.",
             HTTP,
         ),

@@ -5,16 +5,16 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from analysis.answer_process import Answered, Compute
+from analysis.answer_process import ChildAnswer, Compute
 
 
-def answered_here(
+def answer_here(
     engine: Engine,
     compute: Compute,
     progress: Callable[[], None],
     compiling: Callable[[], None],
     *_: Any,
-) -> Answered:
-    """Compute the answers in this process. Takes the place of `answer_process.answered`."""
+) -> ChildAnswer:
+    """Compute the answers in this process. Replaces `answer_process.answer_in_child`."""
     *_earlier, newest = compute(engine, progress, compiling)
-    return Answered(newest)
+    return ChildAnswer(newest)

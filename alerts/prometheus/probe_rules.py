@@ -1,5 +1,5 @@
 """Rules on probes: an endpoint cannot be reached, is slow from one region only, or has a
-certificate that soon ends; or a prober stops reporting.
+certificate that expires soon; or a prober stops reporting.
 
 The rules have no alerts if no prober has ever reported. Two regions are compared if their files of
 probes use the same name for an endpoint.
@@ -20,7 +20,8 @@ CERTIFICATE_S: Final = 7 * 86_400
 days (Let's Encrypt, "Integration Guide"). With 7 days left, the renewal has failed for a week."""
 
 REMEMBERED: Final = "1h"
-"""How long a prober is missed. Later, it was probably removed on purpose, as with engines."""
+"""How long the alert on a silent prober lasts. After that, the prober was probably removed on
+purpose."""
 _RESULTS: Final = "tailspan_probe_results_total"
 _UNSENT: Final = '{outcome=~"missed|over_budget"}'
 _SENT: Final = '{outcome!~"abort|missed|over_budget"}'
@@ -31,8 +32,8 @@ SILENT: Final = (
     f"and on (region) max by (region) (sum by (region, endpoint, model) ({_RESULTS}{_SENT})) > 1\n"
 )
 """The exporter omits the results of an endpoint after three missing probes, at least after 5 min.
-After a single result the interval is not known, and a prober that sends nothing because of its
-budget still reports."""
+`_SENT` excludes endpoints with a single result, because their interval is not known. `_UNSENT`
+excludes probers that send nothing because of their budget, and still report."""
 
 ENDPOINT: Final = label_text("endpoint")
 REGION: Final = label_text("region")
@@ -76,7 +77,7 @@ def probe_group(explorer_url: str) -> Group:
                 "ticket",
                 f"The prober in {REGION} has stopped reporting",
                 "Its endpoints have had no result for three of their intervals, and objectives on"
-                " probes cannot detect a burn there. Look whether `tailspan probe` still runs, and"
+                " probes cannot detect a burn there. Check whether `tailspan probe` still runs, and"
                 " whether it can reach Tailspan.",
             ),
             alert(

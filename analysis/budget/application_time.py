@@ -39,7 +39,7 @@ def around(span_id: str, trace: Sequence[ApplicationOperation]) -> Around | None
     call = spans.pop(span_id, None)
     if call is None or len(spans) + 1 >= MOST_PER_TRACE:
         return None
-    mine = [each for each in spans.values() if each.process == call.process and not each.routes]
+    mine = [each for each in spans.values() if each.process == call.process and not each.is_router]
     if all(each.operation is Operation.CALL for each in mine):
         return None
     calls = [each for each in mine if each.operation is Operation.CALL]
@@ -60,7 +60,7 @@ class _Span:
     process: str
 
     @property
-    def routes(self) -> bool:
+    def is_router(self) -> bool:
         return self.operation is Operation.ROUTER
 
     @classmethod

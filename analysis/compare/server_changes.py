@@ -17,7 +17,7 @@ ROLLING_NS: Final = 600 * 10**9
 """Maximum time between two starts of one rolling deployment.
 
 Kubernetes considers a Deployment without progress for 600 s as failed (progressDeadlineSeconds). So
-a replica that sends no samples may be restarting for as long.
+a replica that sends no samples may be restarting for up to this time.
 """
 STALE_NS: Final = int(STALE_S * 10**9)
 REPLICAS: Final = "The number of replicas"
@@ -45,8 +45,8 @@ class _Event(NamedTuple):
 
 
 def server_change(engine: Engine, window: Window) -> ServerChange | None:
-    """Return the latest change of the servers in a range, or None. It reads the starts of engines,
-    and the last sample of each engine."""
+    """Return the latest change of the servers in a range, or None. Reads the starts of engines and
+    the last sample of each engine."""
     before = in_force(engine, window.from_unix_ns)
     during = starts_between(engine, window.from_unix_ns + 1, window.to_unix_ns)
     # A replica that ended just before the range may be replaced in the range.
@@ -63,16 +63,16 @@ def change_of(
 ) -> ServerChange | None:
     """Return the latest change in a range. Pure.
 
-    If no engine started before the range, the first starts of the range are the earlier state. A
-    new replica that begins when another one ends takes its place, as in a rolling deployment that
-    gives each replica a new name.
+    If no engine started before the range, the first starts of the range are the earlier state. If a
+    new replica begins when another one ends, it replaces the other one. This happens in a rolling
+    deployment that gives each replica a new name.
 
     Args:
         before: the latest start of each engine before the range.
         during: the starts in the range, in order of time.
         last_unix_ns: the last sample of each replica that sent samples. A replica has ended if it
             is silent while others send samples.
-        from_unix_ns: the start of the range. The end of a replica before it is no change.
+        from_unix_ns: the start of the range. A replica that ended earlier is not a change.
     """
     if not before:
         number = _first_starts(during)
@@ -107,19 +107,19 @@ def change_of(
 
 
 def _latest_change(found: Iterable[_Event]) -> ServerChange | None:
-    """Return the change that the last events make, or None without events."""
-    of_one: list[_Event] = []
+    """Return the change that consists of the last events, or None without events."""
+    latest: list[_Event] = []
     for each in sorted(found, key=lambda event: event.to_unix_ns):
-        if of_one and each.to_unix_ns - of_one[-1].to_unix_ns > ROLLING_NS:
-            of_one.clear()
-        of_one.append(each)
-    if not of_one:
+        if latest and each.to_unix_ns - latest[-1].to_unix_ns > ROLLING_NS:
+            latest.clear()
+        latest.append(each)
+    if not latest:
         return None
-    names = [each.what for each in of_one]
+    names = [each.what for each in latest]
     return ServerChange(
         max(names, key=names.count),
-        min(each.from_unix_ns for each in of_one),
-        max(each.to_unix_ns for each in of_one),
+        min(each.from_unix_ns for each in latest),
+        max(each.to_unix_ns for each in latest),
     )
 
 
@@ -142,8 +142,8 @@ def _silent(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
 def _nearest_end(
     start: EngineStart, silent: Mapping[str, int], replicas: Iterable[str]
 ) -> str | None:
-    """Return the replica that ended closest to the time when an engine was loading, or None if none
-    ended within the time of a rolling deployment."""
+    """Return the replica that ended closest to the loading of an engine, or None if no replica
+    ended within `ROLLING_NS` of it."""
     distances = {
         name: max(loading_from(start) - silent[name], silent[name] - start.at_unix_ns, 0)
         for name in replicas

@@ -76,7 +76,8 @@ which `replay/` does not model."""
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A property to reset to the baseline, for one tenant, replica or engine, or for all (None)."""
+    """A property to reset to the baseline: for one tenant, replica or engine, or for all if these
+    are None."""
 
     kind: Kind
     tenant: str | None = None

@@ -9,7 +9,7 @@ from functools import partial
 
 from sqlalchemy import Engine
 
-from analysis.answer_process import Step, answered, nothing
+from analysis.answer_process import Step, answer_in_child, nothing
 from analysis.counterfactual.explain import with_replayed_shares, without_replay
 from diagnosis.explanation import Explanation
 
@@ -25,15 +25,17 @@ def replayed(
     process.
 
     Args:
-        engine: see `answered`.
+        engine: see `answer_in_child`.
         explanation: an explanation by accounting.
         progress: called after each replayed combination of causes.
-        compiling: see `answered`.
-        nice: see `answered`.
+        compiling: see `answer_in_child`.
+        nice: see `answer_in_child`.
     """
     if (known := without_replay(explanation)) is not None:
         return known
-    found, problem = answered(engine, partial(replays, explanation), progress, compiling, nice)
+    found, problem = answer_in_child(
+        engine, partial(replays, explanation), progress, compiling, nice
+    )
     if found is None:
         return replace(explanation, not_replayed=problem)
     tested: Explanation = found

@@ -1,4 +1,4 @@
-"""Convert joined requests to the objects of answers."""
+"""Convert joined requests to JSON objects."""
 
 from typing import Any, Final
 

@@ -1,8 +1,9 @@
-"""Explain the latency of joined requests: the phases that grew, and what holds each pool back.
+"""Explain the latency of joined requests: the phases that grew, and the causes in each pool.
 
-The growth of a phase is measured on the requests of users. The causes are found for each pool
-alone, from the rows and the samples of its servers, because a prefill engine and a decode engine
-have different work. Objectives count the rows of engines, so the size of the growth decides.
+The growth of a phase is measured on the joined requests. The causes are found for each pool alone,
+from the rows and the samples of its servers, because a prefill engine and a decode engine have
+different work. No objective is applied to a pool, because objectives count the rows of all engines.
+The verdict on a pool depends on the size of the growth.
 """
 
 from collections import Counter, defaultdict
@@ -58,8 +59,8 @@ class JoinedExplanation:
 
     `truncated` is true if only the newest rows of a range were joined.
 
-    `growth` is None if the latency is not one of a user (TTFT or E2E), or if one of the ranges has
-    no complete joined request.
+    `growth` is None if the latency is neither TTFT nor E2E, or if one of the ranges has no complete
+    joined request.
     """
 
     requests: int
@@ -74,8 +75,8 @@ def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | No
 
     Args:
         engine: from `open_database`.
-        question: the latency, the window, the baseline and the labels. If the labels select a
-            replica or an engine, the question is about this engine alone, and the result is None.
+        question: the latency, the window, the baseline and the labels. The result is None if the
+            labels select a replica or an engine.
     """
     if not {"replica", "engine"}.isdisjoint(question.where):
         return None
@@ -102,8 +103,8 @@ def growth(
 ) -> Growth | None:
     """Return how the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
-    The slowest are the smallest share that has enough requests in both ranges, as in every other
-    explanation, or all requests if there are too few.
+    The slowest requests are the smallest share of `SHARES` that contains enough requests in both
+    ranges, as in every other explanation. If there are too few requests, they are all requests.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))
@@ -121,16 +122,16 @@ def growth(
 
 
 def pools_of(requests: Sequence[JoinedRequest]) -> dict[Role, tuple[str, ...]]:
-    """Return the servers of each role. A server with both roles is in the pool of most of its
-    hops."""
+    """Return the servers of each role. A server with both roles is in the pool of the role of most
+    of its hops."""
     hops: defaultdict[str, Counter[Role]] = defaultdict(Counter)
     for request in requests:
         for hop in request.hops:
             if hop.row["replica"] is not None:
                 hops[hop.row["replica"]][hop.role] += 1
-    foremost = {replica: counts.most_common(1)[0][0] for replica, counts in hops.items()}
+    role_of = {replica: counts.most_common(1)[0][0] for replica, counts in hops.items()}
     found = {
-        role: tuple(sorted(each for each, its_role in foremost.items() if its_role is role))
+        role: tuple(sorted(each for each, its_role in role_of.items() if its_role is role))
         for role in Role
     }
     return {role: replicas for role, replicas in found.items() if replicas}

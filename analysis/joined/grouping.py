@@ -1,9 +1,10 @@
 """Find the rows that belong to one user's request.
 
 Pure. Rows belong together if they have the same trace id. Engines without a trace context are
-joined by the request id that the proxy passed on. In both cases model, adapter, tenant and number
-of prompt tokens must be equal, so that an id that a client chose cannot join the requests of two
-tenants or models. A value that one row does not have is equal to the only value of the others.
+joined by the request id that the proxy passed on. In both cases, model, adapter, tenant and number
+of prompt tokens must be equal. Clients choose ids, and an id must not join the requests of two
+tenants or models. If a row lacks one of these values, it matches when all other rows have the same
+value.
 
 Each row is in exactly one chain. The time is O(n log n) in the number of rows.
 """
@@ -21,8 +22,8 @@ APART_NS: Final = 480 * 10**9
 that no decode engine has fetched. Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s.
 """
 MOST_HOPS: Final = 16
-"""Maximum number of hops of a request. Further rows with the same ids become requests of their own,
-so that a client that repeats a trace id cannot create a request without a limit."""
+"""Maximum number of hops of a request. Further rows with the same ids become separate requests. A
+client that repeats a trace id could otherwise create a request of any size."""
 
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
 _ANSWERED: Final = ("stop", "length")
@@ -36,14 +37,14 @@ class Link(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """The rows of one request, in the order of their ends, and by what they were joined."""
+    """The rows of one request, in the order of their ends, and the kind of id that joined them."""
 
     links: tuple[Link, ...]
     joined_by: JoinedBy | None
 
 
 def base_id(request_id: str | None) -> str | None:
-    """Return a request id without what vLLM adds: the prefix, and the index of a first prompt.
+    """Return a request id without vLLM's prefix, and without the index 0 of a first prompt.
 
     `chatcmpl-x`, `cmpl-x-0` and `x` are the same request; `cmpl-x-1` is the second prompt of `x`.
     """
@@ -59,7 +60,7 @@ def end_ns(row: Row) -> int:
 
 
 def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
-    """Divide rows into the requests of users.
+    """Divide rows into joined requests.
 
     Args:
         rows: rows of engines.
@@ -111,7 +112,7 @@ def _in_time(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
 
 
 def _alike(rows: Sequence[Row]) -> Iterable[list[Row]]:
-    """Divide rows with different models, adapters, tenants or numbers of prompt tokens."""
+    """Separate rows with different models, adapters, tenants or numbers of prompt tokens."""
     parts = [list(rows)] if rows else []
     for name in ("model", "tenant", "prompt_tokens"):
         parts = [part for several in parts for part in _by_label(several, name)]
@@ -157,8 +158,9 @@ def _cut(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
 
 
 def _used(waiting: Sequence[Link]) -> int:
-    """Return how many of the waiting hops belong to the next answer: those until the first
-    successful prefill, and the failed attempts after it.
+    """Return how many of the waiting hops belong to the next answer.
+
+    These are the hops until the first successful prefill, and the failed attempts after it.
     """
     done = False
     for place, each in enumerate(waiting):

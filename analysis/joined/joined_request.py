@@ -55,7 +55,7 @@ class JoinedBasis(StrEnum):
 
 
 class JoinedBy(StrEnum):
-    """By what the rows of a joined request were found to belong together."""
+    """The kind of id that joined the rows of a request."""
 
     TRACE = "trace"
     REQUEST_ID = "request_id"
@@ -92,8 +92,8 @@ class JoinedRequest:
     """One user's request, and the engines that served it, in the order of time.
 
     Attributes:
-        started_unix_ns: the start, on the clock of the client, of the router, or of the engine that
-            answered, by `basis`.
+        started_unix_ns: the start. `basis` determines the clock: the client's, the router's, or
+            that of the engine that answered.
         hops: at least one.
         phases: the seconds of each phase. None for a phase that the request did not have.
         ttft_s: the time until the user had the first byte; None if no decode engine answered.
@@ -123,7 +123,7 @@ class JoinedRequest:
 
     @property
     def outcome(self) -> str | None:
-        """Return the outcome for the user. It is unknown if only a prefill is known to be done."""
+        """Return the outcome for the user, or None if only a successful prefill is known."""
         outcome = str(self.last["outcome"])
         return outcome if self.complete or outcome not in ("stop", "length") else None
 
@@ -139,6 +139,6 @@ class JoinedRequest:
         return tpot_s(self.last["decode_s"], self.last["output_tokens"]) if self.complete else None
 
     def label(self, name: str) -> Any:
-        """Return a label of the request: of the last hop, or else of any hop that has it."""
+        """Return a label of the last hop, or of an earlier hop if the last one lacks it."""
         values = (each.row[name] for each in reversed(self.hops))
         return next((value for value in values if value is not None), None)

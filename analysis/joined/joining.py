@@ -1,4 +1,4 @@
-"""Join rows of engines to the requests of users. Pure."""
+"""Join rows of engines to joined requests. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -26,13 +26,13 @@ FindOutside = Callable[[Chain], Sequence[Outside]]
 def joined_requests(
     rows: Iterable[Row], roles: Roles, outside: FindOutside = lambda chain: ()
 ) -> list[JoinedRequest]:
-    """Return the requests of users that passed through a prefill or a decode engine.
+    """Return the joined requests that passed through a prefill or a decode engine.
 
     Args:
         rows: rows of engines, each once.
         roles: from `stated_roles`.
-        outside: see `FindOutside`. A report that is shorter than a hop, until its last token, is
-            not used.
+        outside: see `FindOutside`. A report is not used if it is shorter than the time of a hop
+            until its last token.
     """
     found = [_joined(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)

@@ -1,8 +1,9 @@
 """Divide the time of a joined request into phases.
 
 Pure. Each nanosecond from the start to the end belongs to one phase, so no phase is negative and
-the phases sum to the whole. Where two hops overlap, the work of the decode engine comes first, then
-the prefill engine, and then the decode engine's wait, because this wait is for the prefill.
+the phases sum to the whole. Where two hops overlap, the time belongs to the work of the decode
+engine, otherwise to the prefill engine, and otherwise to the decode engine's wait. The decode
+engine waits for the prefill, so its wait has the lowest rank.
 """
 
 from collections.abc import Iterator, Sequence

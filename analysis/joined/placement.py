@@ -1,8 +1,8 @@
 """Place the hops of a request on one time axis, although their clocks may differ.
 
 Pure. Durations come from each engine's own clock and are never changed. A hop keeps its own time if
-this is possible: within the time of the client or the router, and a prefill before the decode that
-loads its KV cache. Otherwise the hop is moved by the smallest possible time.
+this time is possible: within the time of the client or the router, and for a prefill, before the
+decode that loads its KV cache. Otherwise the hop is moved by the smallest possible time.
 """
 
 from collections.abc import Sequence
@@ -57,14 +57,15 @@ def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Plac
 def generated_ns(row: Row) -> int:
     """Return the time from receipt until the engine had the last token.
 
-    A server may record the delivery after the client has read the last byte, so only this time must
-    be within the time of the client or the router.
+    Only this part of the row must be within the time of the client or the router. A server may
+    record the delivery after the client has read the last byte.
     """
     return _length_ns(row) - min(_length_ns(row), _ns(row["delivery_s"]))
 
 
 def recomputes(row: Row, after_prefill: bool) -> bool:
-    """Return whether a decode engine computed more of the prompt than it had or received.
+    """Return whether a decode engine computed more of the prompt than it found in a cache or
+    received.
 
     Args:
         row: of the decode engine.

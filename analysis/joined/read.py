@@ -1,7 +1,7 @@
 """Read joined requests from the store.
 
-If no engine has reported a KV connector, there is no joined request, and no row is read. Only the
-plugin reports the tokens that an engine loaded, and it reports the connector, too.
+If no engine has reported a KV connector, there is no joined request, and no row is read. This
+misses no request: only the plugin reports loaded tokens, and it also reports the connector.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Source
 
 MOST_ROWS: Final = 100_000
-"""Maximum number of rows that a question reads: those received last. """
+"""Maximum number of rows that a question reads: those received last."""
 
 MOST_OF_ONE: Final = 1_000
-"""Maximum number of rows with the same trace id, or the same request id, as one request."""
+"""Maximum number of rows that are read for one trace id or one request id."""
 
 _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 
@@ -82,7 +82,7 @@ def read_joined(
 
 
 def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
-    """Return the joined request that contains a row, or None if the row is of no joined request.
+    """Return the joined request that contains a row, or None if there is none.
 
     Args:
         engine: from `open_database`.
@@ -146,7 +146,8 @@ def _router_reports(
     """Return the reports of routers about a request, the longest first.
 
     A trace may have several calls. A report is about this call if it covers the middle of the last
-    hop. If it is the only report and overlaps no row of the trace, the router's clock is wrong.
+    hop. A single report that overlaps no row of the trace is also used: the router's clock is then
+    wrong.
 
     Args:
         found: the reports with one trace id.

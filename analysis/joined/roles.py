@@ -1,8 +1,8 @@
 """The role of an engine in a fleet that separates prefill and decode.
 
-Pure. vLLM's `kv_role` states the role of a producer and of a consumer. With `kv_both`, as NIXL is
-configured, only the proxy selects the role of an engine, so the role is derived from the rows of a
-request: the engine that returned at most one token and loaded no tokens did the prefill.
+Pure. vLLM's `kv_role` states the role of a producer and of a consumer. NIXL uses `kv_both`, and
+only the proxy chooses the role of an engine. Then the role is derived from the rows of a request:
+the engine that returned at most one token and loaded no tokens did the prefill.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -56,6 +56,6 @@ def sentence(each: Hung) -> str:
     """Return a sentence about a replica that hangs."""
     requests = "1 request" if each.in_flight == 1 else f"{each.in_flight:,} requests"
     return (
-        f"{printable(each.replica, _WIDEST)} has {requests} running, but {each.stands}"
+        f"{printable(each.replica, _WIDEST)} has {requests} running, but {each.no_step_text}"
         f" for {each.last_step_age_s:.0f} s"
     )

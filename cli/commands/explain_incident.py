@@ -47,8 +47,9 @@ class Answer(NamedTuple):
     stored: StoredAnswer | None = None
 
     def with_shares(self, replayed: Callable[[Explanation], Explanation]) -> "Answer":
-        """Return the answer with shares by replay in the verdict, in the other latencies that
-        have causes, and in the explanation. A stored answer has them already."""
+        """Return the answer with shares by replay, for each latency that has causes.
+
+        A stored answer has these shares already."""
         known = () if self.stored is None else self.stored.explanations
 
         def shares(each: Explanation) -> Explanation:

@@ -1,4 +1,4 @@
-"""`tailspan requests --joined`: print the requests of users that several engines served."""
+"""`tailspan requests --joined`: print one request per user, which several engines served."""
 
 import json
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def order_of(sort: str) -> str:
     return sort
 
 
-def tell(question: Question, form: str, limit: int | None, sort: str) -> None:
+def print_joined(question: Question, form: str, limit: int | None, sort: str) -> None:
     """Print the joined requests of a question, as a table or as one JSON object per line."""
     answer = read_joined(question.engine, question.window, question.equals)
     found = _sorted(answer.requests, sort)[:limit]

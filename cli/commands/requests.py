@@ -75,9 +75,8 @@ Examples:
 @click.option(
     "--joined",
     is_flag=True,
-    help="Print one request per user where prefill and decode are separate: the rows of the prefill"
-    " engine and the decode engine joined, with the phases from the router or client to the"
-    " last byte.",
+    help="Join the rows of prefill and decode engines, and print one request per user, with its"
+    " phases from the router or client to the last byte.",
 )
 def requests(form: str, limit: int | None, sort: str, joined: bool, **asked: Any) -> None:
     """Print requests, with their phases and outcomes.
@@ -88,14 +87,15 @@ def requests(form: str, limit: int | None, sort: str, joined: bool, **asked: Any
     a request, the command prints the best report: instrumentation, then native, then client.
     Requests of `tailspan probe` are printed only with --where tenant=tailspan-probe.
 
-    With --joined, --where selects the requests of which one engine's row has the values.
+    With --joined, --where selects a request if the row of at least one of its engines has the
+    values.
     """
     order_by = joined_requests.order_of(sort) if joined else _order_by(sort)
     question = ask(**asked)
     if limit is None and form == "text":
         limit = TEXT_LIMIT
     if joined:
-        joined_requests.tell(question, form, limit, order_by)
+        joined_requests.print_joined(question, form, limit, order_by)
         return
     try:
         found = queries.request_table(

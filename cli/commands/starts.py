@@ -51,14 +51,14 @@ def starts(
     asked = ask(last, start, end, where, database, LABELS)
     found = answer_starts(asked.engine, StartsQuestion(asked.window, asked.equals))
     if form == "json":
-        told = {
+        found_json = {
             "from": found.window.from_unix_ns / 1e9,
             "to": found.window.to_unix_ns / 1e9,
             "number": found.number,
             "most_listed": MOST_LISTED,
             "starts": [as_json(each) for each in found.starts],
         }
-        click.echo(json.dumps(told, allow_nan=False))
+        click.echo(json.dumps(found_json, allow_nan=False))
     elif not found.starts:
         click.echo(starts_text.nothing(found.window), err=True)
     else:

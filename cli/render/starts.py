@@ -36,7 +36,7 @@ def lines(found: StartsAnswer) -> Iterator[str]:
     yield ""
     longest = max(found.starts, key=lambda each: each.cold_start.length_s)
     if longest.advice is not None:
-        yield f"Longest start, {_name(longest)}: {longest.advice}"
+        yield f"Longest start ({_name(longest)}): {longest.advice}"
     for each in found.starts:
         yield from _slow_first_requests(each)
 
@@ -59,5 +59,5 @@ def _slow_first_requests(start: Start) -> Iterator[str]:
         yield (
             f"{_name(start)}, ready {ready}: the first request with {each.from_tokens:,} to"
             f" {each.to_tokens - 1:,} tokens to compute took {text.seconds(each.excess_s)} longer"
-            f" than the {each.later:,} after it ({text.seconds(each.usual_s)})."
+            f" than the median of the {each.later:,} after it ({text.seconds(each.usual_s)})."
         )

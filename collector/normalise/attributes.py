@@ -61,8 +61,8 @@ class AttributeTable:
         fields: the row's fields, in order.
         table: maps an attribute name to its field and to the function that reads it.
         unique: attributes with values that rarely repeat, which are not cached.
-        unstored: attributes with a double that have no field. They are checked like the others,
-            and are listed only so that their values do not fill the cache.
+        unstored: attributes with a double value that no field stores. They are checked like the
+            others. They are listed so that their values do not fill the cache.
     """
 
     def __init__(

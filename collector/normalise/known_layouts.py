@@ -56,7 +56,7 @@ _Key = tuple[_Form, bool, bytes]
 
 
 class KnownLayouts:
-    """The layouts that were learned, least recently used first.
+    """The learned layouts. The least recently used ones are removed first.
 
     Args:
         most_bytes: maximum memory for layouts.
@@ -111,9 +111,10 @@ class KnownLayouts:
         return batch if few and _are_distinct(batch) else None
 
     def missed_before(self, body_bytes: int) -> bool:
-        """Return whether a message of this size was read without a known layout before.
+        """Return whether an earlier message of this size was read without a known layout.
 
-        A message that does not repeat is then not learned. Call this after each such message.
+        Call this after each message without a known layout. A layout is learned only from the
+        second such message, so messages that do not repeat are not learned.
         """
         with self._lock:
             before = body_bytes in self._missed

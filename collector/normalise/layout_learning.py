@@ -53,8 +53,8 @@ class Learned(NamedTuple):
 def learn(body: bytes, now_unix_ns: int) -> list[Learned]:
     """Return the layouts of the scopes of a metrics message.
 
-    A scope has no layout if it contains a refused point, no sample, or irregular bytes. The
-    resource is not part of a layout, so that replicas share one.
+    A scope has no layout if it contains a refused point, no sample, or irregular bytes. A layout
+    does not contain the resource, so replicas can share a layout.
 
     Args:
         body: a message that `normalise_points` accepts.

@@ -70,8 +70,8 @@ def _named(span: Span, scope: str) -> Operation | None:
             name = attribute.value.string_value
             if serves and name in GENERATES:
                 return Operation.ROUTER
-            # A generation that is not a client's or a router's span is a wrapper around a client's
-            # span, and would count the same call twice.
+            # Any other span of a generation is a wrapper around a client's span. It would count the
+            # same call twice.
             if not name or name in GENERATES:
                 return None
             return NAMED.get(name, Operation.OTHER)

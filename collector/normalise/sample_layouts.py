@@ -4,7 +4,8 @@ A sender's message usually differs from its previous message only in numbers: th
 values. A layout describes where these numbers are and which fields they set, so that all numbers
 are unpacked at once, without an object for each data point.
 
-A layout gives the same rows as `normalise_points`, or None if that function would refuse an item.
+A layout gives the same rows as `normalise_points`. It gives None if that function would refuse an
+item.
 
 Pure.
 """

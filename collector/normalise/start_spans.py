@@ -30,7 +30,9 @@ _TABLE: Final[Mapping[str, tuple[str, _Read]]] = {
 
 
 def start_of_span(span: Span, origin: Origin, now_unix_ns: int) -> tuple[ColdStart, int] | None:
-    """Return the start of a span and the number of truncated texts, or None if it is no start.
+    """Return the cold start that a span describes, and the number of truncated texts.
+
+    None for other spans.
 
     Raises:
         RefusalError: a value is invalid or missing, or the parts do not sum to the span.

@@ -35,7 +35,7 @@ class LayoutReader:
         self._layouts = KnownLayouts()
 
     def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> Batch | None:
-        """Read a small message with a known layout."""
+        """Read a small message with a known layout. Return None for other messages."""
         if signal is not METRICS or len(body) > MOST_AT_ONCE_BYTES:
             return None
         try:
@@ -63,5 +63,5 @@ class LayoutReader:
     def _learn(self, body: bytes, now_unix_ns: int) -> None:
         try:
             self._layouts.add(learn(body, now_unix_ns))
-        except Exception:  # a defect: the message has been read, and later ones still can be
+        except Exception:  # a defect, which must not prevent the reading of messages
             _log.exception("the layout of a metrics message could not be learned")

@@ -67,9 +67,9 @@ class MessageReader(Protocol):
     """Converts a message to a batch."""
 
     def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> Batch | None:
-        """Read a protobuf message in much less time than a millisecond, or return None.
+        """Read a protobuf message if this takes much less than a millisecond, or return None.
 
-        Callable from any thread.
+        May be called from any thread.
         """
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:

@@ -60,7 +60,7 @@ def _by_tier(tier: str) -> Series:
     return Series("vllm:prompt_tokens_cached_by_source_total", {"source": tier})
 
 
-def _before(what: str, direction: str) -> Series:
+def _deprecated(what: str, direction: str) -> Series:
     return Series(f"vllm:kv_offload_total_{what}_total", {"transfer_type": direction})
 
 
@@ -89,22 +89,22 @@ VLLM: Final = EngineTable(
         "host_cache_hits_tokens_total": (_by_tier("host"),),
         "p2p_cache_hits_tokens_total": (_by_tier("p2p"),),
         "disk_cache_hits_tokens_total": (_by_tier("disk"),),
-        # The names with `transfer_type` are deprecated since the names without it exist.
+        # The names with `transfer_type` are deprecated; newer versions of vLLM send both.
         "kv_offload_load_bytes_total": (
             *_vllm("kv_offload_load_bytes_total"),
-            _before("bytes", "CPU_to_GPU"),
+            _deprecated("bytes", "CPU_to_GPU"),
         ),
         "kv_offload_load_s_total": (
             *_vllm("kv_offload_load_time_total"),
-            _before("time", "CPU_to_GPU"),
+            _deprecated("time", "CPU_to_GPU"),
         ),
         "kv_offload_store_bytes_total": (
             *_vllm("kv_offload_store_bytes_total"),
-            _before("bytes", "GPU_to_CPU"),
+            _deprecated("bytes", "GPU_to_CPU"),
         ),
         "kv_offload_store_s_total": (
             *_vllm("kv_offload_store_time_total"),
-            _before("time", "GPU_to_CPU"),
+            _deprecated("time", "GPU_to_CPU"),
         ),
         "kv_offload_store_failures_total": _vllm("kv_offload_allocation_failure_total"),
         "kv_offload_lookup_s_total": _vllm("kv_offload_lookup_sync_delay_seconds_sum"),

@@ -19,7 +19,7 @@ from diagnosis.evidence.start_parts import LEVERS, WORDS, largest_part
 from diagnosis.evidence.waits import shared_with_traffic, wait_weights
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
-from telemetry.cold_starts import ColdStart, start_of
+from telemetry.cold_starts import ColdStart, is_cold_start_of
 from telemetry.starts import EngineStart
 
 ID = "cold_start"
@@ -86,7 +86,7 @@ def detect(case: Case) -> Claim | None:
 
 def _cold_start(case: Case, start: EngineStart) -> ColdStart | None:
     """Return the parts of a start, or None if the server did not report them."""
-    found = (each for each in case.servers.cold_starts if start_of(each, start))
+    found = (each for each in case.servers.cold_starts if is_cold_start_of(each, start))
     return max(found, key=lambda each: each.at_unix_ns, default=None)
 
 

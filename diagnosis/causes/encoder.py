@@ -34,7 +34,7 @@ def detect(case: Case) -> Claim | None:
                 usual_s,
                 case.slow.mean("encoder_s"),
             ),
-            Evidence("images and audios received/s", *case.rate("mm_cache_queries_total")),
+            Evidence("images and audio clips received/s", *case.rate("mm_cache_queries_total")),
             Evidence("of these, found in the cache/s", *case.rate("mm_cache_hits_total")),
         ],
         levers=[

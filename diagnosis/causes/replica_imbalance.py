@@ -15,7 +15,7 @@ _BETWEEN_ENGINES = (
     Lever("let vLLM choose the engine: send no X-data-parallel-rank header"),
     Lever("give each engine a port, and route between them", "--data-parallel-external-lb"),
 )
-"""vLLM routes between the engines of a replica, unless a request names the engine."""
+"""vLLM chooses one of the replica's engines for each request, unless the request names one."""
 
 
 def detect(case: Case) -> Claim | None:

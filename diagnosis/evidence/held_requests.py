@@ -54,7 +54,7 @@ def adapters_are_loading(case: Case) -> bool:
 
 
 def waits_for_adapter(case: Case) -> FloatArray:
-    """Return the share of each slow request's held time that it waited for its adapter: (n,).
+    """Return the share of its held time that each slow request waited for its adapter: (n,).
 
     If the row does not report reasons, the share is 1 for a request that only its adapter can hold
     back. If a request needs an adapter and also fetches keys and values, it is assumed to wait for
@@ -67,7 +67,7 @@ def waits_for_adapter(case: Case) -> FloatArray:
 
 
 def fetches_kv(case: Case) -> FloatArray:
-    """Return the share of each slow request's held time that it waited for keys and values: (n,).
+    """Return the share of its held time that each slow request waited for keys and values: (n,).
 
     If the row does not report reasons, the share is 1 for a request that fetched keys and values
     from outside the engine.

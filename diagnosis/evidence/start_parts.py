@@ -38,7 +38,7 @@ LEVERS: Final[Mapping[str, Sequence[Lever]]] = {
     "device": (_SPARE,),
     "weights": (
         Lever("stream the weights, or keep them on a local disk", "--load-format runai_streamer"),
-        Lever("read the weights straight to the GPU", "--load-format fastsafetensors"),
+        Lever("read the weights directly to the GPU", "--load-format fastsafetensors"),
     ),
     "unsplit": (_SPARE,),
     "compile": (

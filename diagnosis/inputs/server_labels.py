@@ -15,8 +15,8 @@ from diagnosis.inputs.requests import SERVER, BoolArray, FloatArray, Labels, Laz
 from diagnosis.inputs.servers import EngineName, Samples, Servers
 
 _MOSTLY: Final = 0.5
-"""A replica is divided only if more than this share of its requests have an engine number. Spans
-without the plugin have none, and must not be left without a server."""
+"""A replica is divided only if more than this share of its requests have an engine number. Rows of
+other sources than the plugin have none, and would be left without a server."""
 
 
 def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, Servers]:
@@ -86,7 +86,7 @@ def _pairs(labels: Labels, number: FloatArray) -> Iterator[tuple[str, int]]:
     rows = np.flatnonzero((labels.codes >= 0) & np.isfinite(number))
     if not rows.size:
         return
-    # Requests of a server are mostly of few engines, so the distinct pairs are few.
+    # A replica has few engines, so there are few distinct pairs.
     pairs = np.unique(number[rows] * len(labels.values) + labels.codes[rows])
     for pair in pairs.astype(np.int64).tolist():
         engine, code = divmod(pair, len(labels.values))

@@ -35,8 +35,8 @@ HELD_PARTS: Final = {
     "queue_adapter": "adapter_wait_s",
 }
 """The reasons for `queue_held`, and their columns. The account of a single request divides
-`queue_held` into these parts and a rest. Other answers do not, because older rows do not report
-them."""
+`queue_held` into these parts and a rest. Other explanations do not, because older rows do not
+report these parts."""
 
 PHASE: Final = {
     part: "frontend" if part == "handoff" else part.split("_")[0] for part in PARTS

@@ -68,7 +68,7 @@ def account(requests: Requests, victim: int, most: int = 10) -> Account:
 
 
 def _with_held_parts(itself: Requests, split: FloatArray) -> Iterator[tuple[str, float]]:
-    """Yield the parts. `queue_held` is what its known reasons leave of it."""
+    """Yield the parts. `queue_held` is the rest that its known reasons do not explain."""
     for part, seconds in zip(PARTS, split.tolist(), strict=True):
         left_s = seconds
         if part == "queue_held":

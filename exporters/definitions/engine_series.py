@@ -191,7 +191,8 @@ ENGINE_TOTALS: Final = {
     ),
     "kv_offload_load_s_total": Series(
         "tailspan_engine_kv_offload_load_seconds_total",
-        "Time of these loads in seconds. The durations of overlapping loads are added.",
+        "Time of loads by the offloading connector in seconds. The durations of overlapping loads"
+        " are added.",
         ENGINE_LABELS,
     ),
     "kv_offload_store_bytes_total": Series(
@@ -201,12 +202,13 @@ ENGINE_TOTALS: Final = {
     ),
     "kv_offload_store_s_total": Series(
         "tailspan_engine_kv_offload_store_seconds_total",
-        "Time of these stores in seconds. The durations of overlapping stores are added.",
+        "Time of stores by the offloading connector in seconds. The durations of overlapping stores"
+        " are added.",
         ENGINE_LABELS,
     ),
     "kv_offload_store_failures_total": Series(
         "tailspan_engine_kv_offload_store_failures_total",
-        "Stores for which the offloading connector found no room.",
+        "Stores for which the offloading connector found no space.",
         ENGINE_LABELS,
     ),
     "kv_offload_lookup_s_total": Series(
@@ -221,7 +223,8 @@ ENGINE_TOTALS: Final = {
     ),
     "kv_tier_read_s_total": Series(
         "tailspan_engine_kv_tier_read_seconds_total",
-        "Time of reads from secondary tiers in seconds. Overlapping reads are added.",
+        "Time of reads from secondary tiers in seconds. The durations of overlapping reads are"
+        " added.",
         ENGINE_LABELS,
     ),
     "kv_tier_write_bytes_total": Series(
@@ -231,17 +234,18 @@ ENGINE_TOTALS: Final = {
     ),
     "kv_tier_write_s_total": Series(
         "tailspan_engine_kv_tier_write_seconds_total",
-        "Time of writes to secondary tiers in seconds. Overlapping writes are added.",
+        "Time of writes to secondary tiers in seconds. The durations of overlapping writes are"
+        " added.",
         ENGINE_LABELS,
     ),
     "mm_cache_queries_total": Series(
         "tailspan_engine_mm_cache_queries_total",
-        "Images, videos and audios looked up in the multimodal cache.",
+        "Images, videos and audio clips looked up in the multimodal cache.",
         ENGINE_LABELS,
     ),
     "mm_cache_hits_total": Series(
         "tailspan_engine_mm_cache_hits_total",
-        "Images, videos and audios found in the multimodal cache.",
+        "Images, videos and audio clips found in the multimodal cache.",
         ENGINE_LABELS,
     ),
     "drafts_total": Series(

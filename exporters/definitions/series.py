@@ -49,7 +49,7 @@ HISTOGRAMS: Final = (
     Histogram(
         "tailspan_first_content_seconds",
         "Time from the request's receipt to the first content of its response, in seconds."
-        " Reasoning and tool calls are no content.",
+        " Reasoning and tool calls are not content.",
         "first_content_s",
         False,
         bounds_s("-3", "1000"),

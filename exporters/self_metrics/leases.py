@@ -10,7 +10,7 @@ from exporters.format.text import Families, Family
 HELD: Final = Series(
     "tailspan_lease_held",
     "1 if this collector does the task for all collectors on its database, otherwise 0. The sum"
-    " over all collectors is 1, or 0 for some seconds after a collector has died. Absent if only"
+    " over all collectors is 1, or 0 for some seconds after a collector fails. Absent if only"
     " one collector can use the database.",
     ("lease",),
 )

@@ -62,13 +62,13 @@ SPAN_ATTRIBUTES: Final = (
     Term(
         names.REQUEST_STREAM,
         "boolean",
-        "True if the answer was an event stream, and otherwise absent, as the conventions require.",
+        "True if the response was an event stream. Otherwise absent, as the conventions require.",
         _HTTP,
     ),
     Term(
         names.TIME_TO_FIRST_CHUNK,
         "s",
-        f"The same as `{names.TTFT}`, of an answer that was streamed.",
+        f"The same as `{names.TTFT}`. Absent if the response was not streamed.",
         _HTTP,
     ),
     Term(

@@ -189,8 +189,8 @@ _FRONT_END = (
         CLIENT,
         "front_end/request_hooks.py",
         otherwise=(
-            "with several engines, a request's row has its engine only from the engine core, and no"
-            " load on arrival; a hang of one engine shows only when no engine takes a step"
+            "with several engines, only the engine core reports a request's engine, and the load on"
+            " arrival is unknown; a hang of one engine is found only if no engine takes a step"
         ),
     ),
     Hook(
@@ -610,14 +610,14 @@ _ENGINE_CORE = (
         Attributes("RequestStatus", ("WAITING_FOR_FSM",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="as for the row below: one of both names exists",
+        otherwise="none: each version has this name or the one in the row below",
     ),
     Hook(
         "RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
         Attributes("RequestStatus", ("WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="as for the row above: one of both names exists",
+        otherwise="none: each version has this name or the one in the row above",
     ),
     Hook(
         "StructuredOutputRequest._grammar",

@@ -1,6 +1,6 @@
 """Store the explanation of each incident, so that every page and command shows the same one.
 
-An incident has at most one answer while it is open, and one for after its end. Only the process
+An incident has at most one answer while it is open, and one more after its end. Only the process
 that evaluates the objectives writes them. They are deleted with their incident.
 """
 

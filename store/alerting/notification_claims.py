@@ -23,8 +23,8 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
         row: the row as it was read.
         term: the token of the sender's lease (`store.leases`).
 
-    Returns: whether the row is claimed. It is not if the row has changed since it was read, or if
-        it is claimed in a later term.
+    Returns: whether the row was claimed. It was not if it has changed since it was read, or if it
+        is claimed in a later term.
 
     Raises:
         LeaseLost: the sender's lease was lost.
@@ -42,7 +42,7 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
 def keep_result(engine: Engine, row: Notification, term: int) -> bool:
     """Store the result of an attempt, if the row is still claimed in this term.
 
-    The result of a message that was sent is stored even if the lease was lost meanwhile.
+    The result is stored even if the lease was lost after the message was sent.
 
     Returns: whether the result was stored.
     """

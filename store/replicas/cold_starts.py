@@ -14,7 +14,7 @@ MOST: Final = 1_000
 
 
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """Return the starts that ended in [from, to), in order of their begin; the newest `MOST`."""
+    """Return the starts that ended in [from, to), at most the newest `MOST`, in order of time."""
     begun = COLD_STARTS.c.at_unix_ns
     statement = (
         select(*COLD_STARTS.columns)

@@ -30,7 +30,7 @@ class Hung(NamedTuple):
     """The engines that hang, if the replica has several; empty otherwise."""
 
     @property
-    def stands(self) -> str:
+    def no_step_text(self) -> str:
         """Return which engines hang, such as `its engine 1 has taken no step`."""
         numbers = ", ".join(map(str, self.engines))
         if len(self.engines) > 1:

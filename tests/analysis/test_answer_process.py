@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from analysis import answer_process
-from analysis.answer_process import Answered, Step, answered
+from analysis.answer_process import ChildAnswer, Step, answer_in_child
 from store.database import open_database
 from telemetry import child_process
 
@@ -67,54 +67,59 @@ def too_large(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[by
 
 def test_the_newest_answer_is_returned_with_the_progress(engine: Engine) -> None:
     steps: list[str] = []
-    found = answered(
+    found = answer_in_child(
         engine,
         partial(counted, 3),
         lambda: steps.append("step"),
         lambda: steps.append("compiling"),
     )
-    assert found == Answered("sqlite 2")
+    assert found == ChildAnswer("sqlite 2")
     assert steps == ["compiling", "step", "step", "step"]
 
 
 def test_the_answer_comes_from_another_process_whatever_it_prints(engine: Engine) -> None:
-    found = answered(engine, printing, nice=1)
+    found = answer_in_child(engine, printing, nice=1)
     assert found.problem is None
     assert found.answer != os.getpid()
 
 
 def test_an_earlier_answer_remains_if_a_later_one_fails(engine: Engine) -> None:
-    assert answered(engine, failing) == Answered("first", "its process ended with status 1")
+    assert answer_in_child(engine, failing) == ChildAnswer(
+        "first", "its process ended with status 1"
+    )
 
 
 def test_too_much_memory_is_a_reason(engine: Engine) -> None:
-    assert answered(engine, too_large).problem == "it needs more than 4 GiB of memory"
+    assert answer_in_child(engine, too_large).problem == "it needs more than 4 GiB of memory"
 
 
 def test_a_missing_database_is_a_reason(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path}/missing.db")
-    problem = answered(engine, printing).problem
+    problem = answer_in_child(engine, printing).problem
     assert str(problem).startswith("there is no database at ")
 
 
 @pytest.mark.parametrize(
     ("code", "wanted"),
     [
-        ("import sys; sys.exit(3)", Answered(None, "its process ended with status 3")),
-        ("import os; os.kill(os.getpid(), 9)", Answered(None, "its process ended with status -9")),
-        ("print('..', end='')", Answered(None, "its process ended with status 0")),
-        ("print('=cut off', end='')", Answered(None, "its process ended with status 0")),
-        ("print('=' + 9 * 'z', end='')", Answered(None, "its process ended with status 0")),
-        (FOUND + "sys.exit(3)", Answered("first", "its process ended with status 3")),
-        (FOUND + "w(b'=' + bytes(3))", Answered("first")),
-        (FOUND, Answered("first")),
+        ("import sys; sys.exit(3)", ChildAnswer(None, "its process ended with status 3")),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            ChildAnswer(None, "its process ended with status -9"),
+        ),
+        ("print('..', end='')", ChildAnswer(None, "its process ended with status 0")),
+        ("print('=cut off', end='')", ChildAnswer(None, "its process ended with status 0")),
+        ("print('=' + 9 * 'z', end='')", ChildAnswer(None, "its process ended with status 0")),
+        (FOUND + "sys.exit(3)", ChildAnswer("first", "its process ended with status 3")),
+        (FOUND + "w(b'=' + bytes(3))", ChildAnswer("first")),
+        (FOUND, ChildAnswer("first")),
     ],
 )
 def test_a_child_that_ends_early_leaves_its_newest_answer(
-    engine: Engine, child: Child, code: str, wanted: Answered
+    engine: Engine, child: Child, code: str, wanted: ChildAnswer
 ) -> None:
     child(code)
-    assert answered(engine, printing) == wanted
+    assert answer_in_child(engine, printing) == wanted
 
 
 def test_a_child_that_hangs_is_ended(
@@ -123,7 +128,7 @@ def test_a_child_that_hangs_is_ended(
     monkeypatch.setattr(answer_process, "MOST_S", 1.0)
     child(FOUND + "import time; time.sleep(600)")
     began_s = time.monotonic()
-    assert answered(engine, printing) == Answered("first", "it took longer than 1 s")
+    assert answer_in_child(engine, printing) == ChildAnswer("first", "it took longer than 1 s")
     assert time.monotonic() - began_s < 60
 
 
@@ -132,4 +137,4 @@ def test_a_child_that_cannot_start_is_a_reason(
 ) -> None:
     monkeypatch.setattr(child_process, "command", lambda _: ["/no/such/program"])
     wanted = "its process cannot be started: No such file or directory"
-    assert answered(engine, printing) == Answered(None, wanted)
+    assert answer_in_child(engine, printing) == ChildAnswer(None, wanted)

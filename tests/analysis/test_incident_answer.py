@@ -165,7 +165,7 @@ def test_the_sentence_names_the_time_and_an_older_version(
     assert found.computed(lambda unix_ns: str(unix_ns // NS)) == f"{told}."
     monkeypatch.setattr(incident_answer, "VERSION", VERSION + 1)
     assert found.computed(lambda unix_ns: str(unix_ns // NS)) == (
-        f"{told}, by version {VERSION} of the method (the present version: {VERSION + 1})."
+        f"{told}, by version {VERSION} of the method (the current version: {VERSION + 1})."
     )
 
 

@@ -14,7 +14,7 @@ from collector.testing import background_loop
 from server.stack import Ports, Stack
 from store.database import open_database
 from telemetry.requests import RequestTimeline
-from tests.replaying import answered_here
+from tests.replaying import answer_here
 
 START_S = 1_763_634_000
 
@@ -23,7 +23,7 @@ START_S = 1_763_634_000
 def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Return a function that runs `tailspan` for the first ten minutes of the database. Causes are
     replayed in this process."""
-    monkeypatch.setattr(replay_process, "answered", answered_here)
+    monkeypatch.setattr(replay_process, "answer_in_child", answer_here)
 
     def invoke(*words: str, window: bool = True) -> Result:
         about = ["--from", str(START_S), "--to", str(START_S + 600)] if window else []

@@ -25,7 +25,7 @@ def test_the_parts_of_each_start_are_printed_with_their_sum(run: Run, stored: No
     assert first.split()[-2:] == ["56.0", "s"] or first.endswith("56.0 s")
     assert "–" in second or "-" in second
     assert any(
-        line.startswith("Longest start, a, engine 0: the weights took longest (20 s). Try:")
+        line.startswith("Longest start (a, engine 0): the weights took longest (20 s). Try:")
         for line in lines
     )
 

@@ -357,7 +357,7 @@ def _answer_in(
     headers: list[tuple[bytes, bytes]] | None = None,
     requests: int = 1,
 ) -> list[Message]:
-    """Serve an answer of these chunks, each with one token of each engine request."""
+    """Serve a response of these chunks. Each chunk has one token of each engine request."""
     states = [_engine_state(0) for _ in range(requests)]
 
     async def application(scope: Any, receive: Any, send: Any) -> None:

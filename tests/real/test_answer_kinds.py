@@ -46,7 +46,7 @@ def reasoning(
 
 @dataclass
 class Seen:
-    """What a client saw of a chat: the kinds of its tokens, and when content first arrived."""
+    """A chat as its client received it: the tokens of each kind, and when content first arrived."""
 
     trace_id: str
     tokens: dict[str, int]

@@ -106,7 +106,7 @@ def test_the_engine_is_sampled_and_its_start_reported(server: Any, tailspan: Any
     assert start["arguments"]["scheduler.max_num_seqs"] == 16
 
 
-def test_the_log_the_doctor_and_the_bill_say_so(server: Any, tailspan: Any) -> None:
+def test_the_log_and_the_doctor_name_the_server(server: Any, tailspan: Any) -> None:
     assert len(re.findall("front end is not Python", server.said)) == 1
     told = tailspan.run("doctor", "--no-explorer").stdout
     assert f"vllm-{server.port}: the front end is not Python" in told

@@ -103,7 +103,7 @@ def test_a_taken_lease_is_used_at_once() -> None:
         while not evaluator.followed:
             await asyncio.sleep(0.01)
         held.term = Term(EVALUATION, 2)
-        evaluating.hurry()
+        evaluating.evaluate_soon()
         async with asyncio.timeout(5):
             while not evaluator.number:
                 await asyncio.sleep(0.01)

@@ -10,14 +10,14 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from alerts.openslo.reader import load
-from analysis.answer_process import Answered, nothing
+from analysis.answer_process import ChildAnswer, nothing
 from analysis.incident import IncidentVerdict, incident_verdict
 from analysis.incident_answer import VERSION, StoredAnswer, keep_verdict, stored_answer
 from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Method, Replay, Verdict
 from diagnosis.question import Metric, Question, Span
 from server import likely_cause
-from server.likely_cause import AskError, IncidentAnswers, asked_apart, is_due
+from server.likely_cause import AskError, IncidentAnswers, ask_in_child, is_due
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
@@ -283,7 +283,7 @@ def test_an_ended_incident_is_tried_again_after_the_database_was_not_available(
     assert stored_answer(engine, chat, over) is not None
 
 
-def test_no_cause_of_an_open_incident_is_not_stored_and_of_an_ended_one_is(
+def test_a_verdict_without_a_cause_is_stored_only_after_the_end(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
     asks.answer = replace(TOLD, causes=())
@@ -327,7 +327,7 @@ def test_an_answer_of_an_older_version_is_computed_again() -> None:
     assert is_due(_incident(ended_unix_s=NOW_S), replace(old, phase=Phase.ENDED), None)
 
 
-def test_the_thread_computes_after_an_evaluation_and_tells_the_notifier(
+def test_the_thread_computes_after_an_evaluation_and_wakes_the_notifier(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
     told = threading.Event()
@@ -344,7 +344,7 @@ def test_the_thread_computes_after_an_evaluation_and_tells_the_notifier(
     assert asks.asked == [("page", 60, 60)]
 
 
-def test_an_unreadable_database_ends_no_thread(
+def test_an_unreadable_database_does_not_end_the_thread(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
     chat, told = objective("ttft_s <= 0.5"), threading.Event()
@@ -376,8 +376,10 @@ def test_a_failed_replay_leaves_the_shares_by_accounting_with_the_reason(
     problem: str | None,
 ) -> None:
     verdict = IncidentVerdict(TOLD, (replace(TOLD, causes=()),))
-    monkeypatch.setattr(likely_cause, "answered", lambda *_, **__: Answered(verdict, problem))
-    found = asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+    monkeypatch.setattr(
+        likely_cause, "answer_in_child", lambda *_, **__: ChildAnswer(verdict, problem)
+    )
+    found = ask_in_child(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
     assert found.first.not_replayed == problem
     assert found.others[0].not_replayed is None
     assert str(found.sentence).startswith("Probably most of the growth of TTFT")
@@ -387,9 +389,11 @@ def test_a_process_without_an_answer_is_an_error(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = "it needs more than 4 GiB of memory"
-    monkeypatch.setattr(likely_cause, "answered", lambda *_, **__: Answered(None, problem))
+    monkeypatch.setattr(
+        likely_cause, "answer_in_child", lambda *_, **__: ChildAnswer(None, problem)
+    )
     with pytest.raises(AskError, match=problem):
-        asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+        ask_in_child(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
 
 
 def test_the_shares_by_replay_of_all_latencies_follow_the_shares_by_accounting(
@@ -448,7 +452,7 @@ def test_a_real_store_is_asked(
     with Writer(engine) as writer:
         writer.submit(rows, []).result(10)
     chat = objective("ttft_s <= 0.5")
-    found = asked_apart(engine)(chat, _incident(), BEGAN_S + 300)
+    found = ask_in_child(engine)(chat, _incident(), BEGAN_S + 300)
     keep_verdict(engine, chat, _incident(), found, BEGAN_S + 315)
     stored = stored_answer(engine, chat, _incident())
     assert stored is not None

@@ -25,7 +25,7 @@ from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Basis, Outcome, RequestTimeline, Source
-from tests.replaying import answered_here
+from tests.replaying import answer_here
 from tests.ui.opening import APP, Open
 
 SECOND_NS = 1_000_000_000
@@ -35,7 +35,7 @@ SECOND_NS = 1_000_000_000
 def page(monkeypatch: pytest.MonkeyPatch) -> Open:
     """Return a function that opens an address of the explorer on a database. Causes are replayed in
     this process."""
-    monkeypatch.setattr(replay_process, "answered", answered_here)
+    monkeypatch.setattr(replay_process, "answer_in_child", answer_here)
 
     def open_page(url: str, **parameters: str) -> AppTest:
         monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)

@@ -18,17 +18,17 @@ def summary(joined: JoinedExplanation, latency: str) -> str:
         joined: the explanation.
         latency: the name of the latency.
     """
-    counted = wording.counted(joined.requests, "request")
+    counted = wording.counted(joined.requests, "joined request")
     before = wording.count(joined.baseline_requests)
-    told = f"<p class='note'>{counted} of users, {before} in the baseline.</p>"
+    text = f"<p class='note'>{counted}, {before} in the baseline.</p>"
     if joined.truncated:
-        told += (
+        text += (
             f"<p class='note'>Only the newest {wording.count(MOST_ROWS)} rows of a range were"
             " joined.</p>"
         )
     if joined.growth is not None:
-        told += _growth(joined.growth, latency)
-    return told + "".join(_pool(pool, latency) for pool in joined.pools)
+        text += _growth(joined.growth, latency)
+    return text + "".join(_pool(pool, latency) for pool in joined.pools)
 
 
 def _growth(growth: Growth, latency: str) -> str:
@@ -60,12 +60,12 @@ def _pool(pool: Pool, latency: str) -> str:
     servers += f" and {more} more" if more > 0 else ""
     why = pool.explanation
     if why.verdict is Verdict.INSUFFICIENT_DATA:
-        told = "too little data."
+        finding = "too little data."
     else:
         change = "rose" if why.verdict is Verdict.INCIDENT else "did not grow"
-        told = (
+        finding = (
             f"{latency} of its slowest requests {change}: {wording.seconds(why.now_s)}, was"
             f" {wording.seconds(why.baseline_s)}. "
             + wording.for_html(first_cause_sentence(why) or "", _WIDEST)
         )
-    return f"<p><b>{pool.role.value.capitalize()} pool</b> ({servers}): {told}</p>"
+    return f"<p><b>{pool.role.value.capitalize()} pool</b> ({servers}): {finding}</p>"

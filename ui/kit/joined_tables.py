@@ -16,7 +16,7 @@ Address = Callable[[RequestKey], str]
 """Returns the address of a request's page."""
 
 PHASE_MEANINGS: Final = {
-    "route_s": "client or router, until the first engine queued it",
+    "route_s": "client or router, until the first engine queued the request",
     "prefill_queue_s": "waiting in the prefill engine",
     "prefill_s": "computing the prompt",
     "kv_transfer_s": "from the prefill's first token until the decode engine had the KV cache",
@@ -27,7 +27,7 @@ PHASE_MEANINGS: Final = {
 _MEASURED: Final = {
     "client": "the client",
     "router": "the router",
-    "engines": "the engines; the time in the router before and after is not known",
+    "engines": "the engines; the time in the router before and after them is not known",
 }
 _TIMES: Final = ("queue_s", "prefill_s", "decode_s")
 _HEADER: Final = (
@@ -37,7 +37,7 @@ _HEADER: Final = (
 
 
 def sentence(request: JoinedRequest) -> str:
-    """Return what the user waited for, and where this was measured."""
+    """Return how long the user waited, and where this was measured."""
     whole = f"The user’s request took <b>{wording.seconds(request.e2e_s)}</b>"
     if not request.complete:
         whole += ", and no decode engine has reported it"
@@ -71,7 +71,7 @@ def hops_table(request: JoinedRequest, address: Address) -> str:
 
 
 def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tzinfo) -> str:
-    """Return joined requests with a row each, which links to the last engine's row."""
+    """Return a table with a row for each joined request. It links to the last engine's row."""
     names = "".join(f"<th>{phase_name(phase)}</th>" for phase in JOINED_PHASES)
     rows = "".join(
         f"<tr><td>{_row_link(each.last, each.last['request_id'], address)}</td>"

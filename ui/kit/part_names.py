@@ -31,12 +31,12 @@ _PHASES: Final = {
     "queue_grammar": (
         "queued: grammar",
         colours.QUEUE,
-        "waiting for the grammar of its structured output, which is compiled",
+        "waiting until the grammar of its structured output is compiled",
     ),
     "queue_adapter": (
         "queued: adapter",
         colours.QUEUE,
-        "waiting for a slot, because other adapters use all slots",
+        "waiting for a slot for its adapter, because other adapters use all slots",
     ),
     "queue_step": ("queued: next step", colours.QUEUE, "waiting for the current step to end"),
     "queue_unsplit": ("queue", colours.QUEUE, "waiting; the source does not report the reason"),

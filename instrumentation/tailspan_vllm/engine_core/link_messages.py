@@ -197,7 +197,7 @@ def _start(fields: Any) -> EngineInstants | None:
         raise ValueError(f"malformed identity: start has {len(worker)} times of a worker")
     slowest = None if worker is None else WorkerStart(*worker)
     if not all(map(_is_number, (*instants, *(slowest or ())))):
-        raise ValueError("malformed identity: start has a value that is no number")
+        raise ValueError("malformed identity: start has a value that is not a number")
     return EngineInstants(*instants, slowest)
 
 

@@ -180,7 +180,7 @@ class EngineObserver:
                 self._obstacles.batch_changed()
             held = self._obstacles.held()
             obstacle = self._obstacles.obstacle(output, held, self._evicted)
-            self._queue.knows_holds = self._obstacles.knows_holds
+            self._queue.holds_known = self._obstacles.holds_known
             changed = self._queue.decided(at, obstacle, held)
             self._evicted = False
             for request_id, hold in changed.items():

@@ -41,7 +41,7 @@ class QueueObstacles:
         )
         self._connected = any(each is not None for each in connectors)
 
-        self.knows_holds = hasattr(scheduler, "deferred_waiting") or hasattr(
+        self.holds_known = hasattr(scheduler, "deferred_waiting") or hasattr(
             scheduler, "skipped_waiting"
         )
         """Whether the reasons for holding requests back are known: since 0.18, unless they cannot
@@ -60,13 +60,13 @@ class QueueObstacles:
             held = getattr(scheduler, "skipped_waiting", None)
         if not held:
             return _NONE
-        if self.knows_holds:
+        if self.holds_known:
             try:
                 holds = ((request.request_id, self._hold(request)) for request in held)
                 return {request_id: hold for request_id, hold in holds if hold is not None}
             except Exception:
                 guard.note_failure("held")
-                self.knows_holds = False
+                self.holds_known = False
         return dict.fromkeys((request.request_id for request in held), Hold.OTHER)
 
     def _hold(self, request: Any) -> Hold | None:

@@ -83,7 +83,7 @@ class Queue:
         self._waits: dict[str, _Wait] = {}
         self._new: list[_Wait] = []
         self._held: Mapping[str, Hold] = {}
-        self.knows_holds = True
+        self.holds_known = True
         """Whether `held` of `decided` has the true reasons. If not, the parts of the held time are
         unknown."""
 
@@ -169,7 +169,7 @@ class Queue:
         held += sum(wait.held_s)
         step = at - wait.queued - seats - kv - budget - held
         parts = QueueParts(seats, kv, budget, held, max(0.0, step))
-        known = HeldParts(*wait.held_s[: Hold.OTHER]) if self.knows_holds else None
+        known = HeldParts(*wait.held_s[: Hold.OTHER]) if self.holds_known else None
         return Waited(wait.queued, parts, known)
 
     def _release(self, wait: _Wait, at: float) -> None:

@@ -130,8 +130,9 @@ class Ledger:
                 which the engine stopped being idle.
             ended: time at which the step's outputs were ready.
             sequences: the number of requests in the step.
-            encodes: whether the encoder of images or audio ran in the step. Its time is what the
-                model does not predict, and the model does not learn from the step.
+            encodes: whether the encoder of images or audio ran in the step. If so, the excess over
+                the model's prediction is the encoder's time, and the model does not learn from the
+                step.
 
         Returns: the step's stall in seconds.
         """

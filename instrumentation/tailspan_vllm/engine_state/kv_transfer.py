@@ -30,8 +30,8 @@ _METRICS: Final[Mapping[str, str | tuple[str, ...]]] = {
     "vllm:kv_offload_tiering_write_bytes": names.KV_TIER_WRITE_BYTES,
     "vllm:kv_offload_tiering_write_time": names.KV_TIER_WRITE_TIME,
 }
-"""Maps the connectors' metrics to one or several of Tailspan's. A transfer between the GPU and an
-offloading tier counts as a transfer, and in its direction.
+"""Maps each of the connectors' metrics to one or two of Tailspan's. A transfer between the GPU and
+an offloading tier counts in the metric of all transfers and in the metric of its direction.
 """
 _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
     "CPU_to_GPU": {
@@ -43,7 +43,7 @@ _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
         "op_time": names.KV_OFFLOAD_STORE_TIME,
     },
 }
-"""The short names of the offloading connector are below the direction of the transfer."""
+"""In the statistics of the offloading connector, the short names are nested below the direction."""
 
 _MAX_DEPTH: Final = 4
 """Maximum nesting depth: multi connector, its connectors, a metric, the metric's labels."""

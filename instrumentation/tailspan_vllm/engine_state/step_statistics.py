@@ -128,7 +128,7 @@ _HITS_BY_TIER = {
     "p2p": names.P2P_CACHE_HITS,
     "disk": names.DISK_CACHE_HITS,
 }
-"""Metrics by vLLM's name of a tier. The hits of all other tiers are the rest of the hits."""
+"""Maps vLLM's names of tiers to metrics. Hits of other tiers count only in the external hits."""
 
 
 def _add_where_present(state: EngineState, stats: Any) -> None:

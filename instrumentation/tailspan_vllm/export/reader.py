@@ -121,9 +121,9 @@ class Reader:
 
     @guard.harmless("report_starts")
     def report_starts(self, queue: SpanQueue) -> None:
-        """Queue a span of each engine's start, once the engine core has reported its part.
+        """Queue a span of each engine's start, when the engine core has reported its part.
 
-        It does so at its first step, so an HTTP server is ready by then.
+        The engine core reports at its first step. The HTTP server is ready by then.
         """
         for state in self.engines.values():
             instants = self._join.start_of(state.engine)

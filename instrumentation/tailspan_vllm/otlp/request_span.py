@@ -209,7 +209,7 @@ def _add_phases(attributes: dict[str, Any], record: RequestRecord) -> None:
 
 
 def _scale(measured_s: float, reported_s: float) -> float:
-    """Return the factor for the parts of a part that is reported with another length."""
+    """Return the factor that scales the parts of a time from the measured to the reported sum."""
     return reported_s / measured_s if measured_s > 0 else 0.0
 
 

@@ -1,9 +1,9 @@
-"""Finds when an answer's first content was sent, and how many tokens are of each kind.
+"""Finds when an answer's first content was sent, and counts the tokens of each kind.
 
-A kind is reasoning, a tool call or content. Each chunk of an event stream is checked to be one
-event of the same kind as the chunk before, and is searched only if it is not. vLLM's own counter of
-the request's tokens is read after each chunk. If the tokens of each kind cannot be counted, nothing
-is done after the first content. An answer that is not streamed is searched once.
+A kind is reasoning, a tool call or content. A fast check finds whether a chunk of an event stream
+is one event of the same kind as the previous chunk. Only other chunks are searched. After each
+chunk, vLLM's own counter of the request's tokens is read. If the tokens of each kind cannot be
+counted, nothing is done after the first content. An answer that is not streamed is searched once.
 """
 
 import time
@@ -82,16 +82,16 @@ class StreamedAnswer:
         self._flights = flights
         self._counting = True
         self._stats: Any = None
-        """vLLM's `RequestStateStats` of the request. Known from the first kind."""
+        """vLLM's `RequestStateStats` of the request. Set when the first kind is found."""
         self._kind: int | None = None
         self._marker = markers.content
         self._at = self._after = 0
-        """Where the marker of the current kind begins and ends. What precedes a marker, such as the
-        id, is the same in every chunk of a stream.
+        """Where the marker of the current kind begins and ends. The bytes before a marker, such as
+        the id, are the same in every chunk of a stream.
         """
         self._counts = [0, 0, 0]
         self._before = self._seen = 0
-        """Tokens before the current kind, and up to the last chunk that has a kind."""
+        """Number of tokens before the current kind, and until the last chunk that has a kind."""
         self._carried = b""
         """The beginning of a marker that is divided between two chunks."""
 
@@ -218,7 +218,7 @@ class WholeAnswer:
         return KindTokens(reasoning, rest if found_call else 0, rest if found_content else 0)
 
     def end(self) -> None:
-        """Release vLLM's objects; it has none."""
+        """Do nothing: this object keeps none of vLLM's objects."""
 
 
 Answer = StreamedAnswer | WholeAnswer

@@ -75,7 +75,7 @@ WHOLE: Final[Mapping[str, Markers]] = {
 
 
 def end_of(body: bytes, marker: bytes, end: int | None = None) -> int | None:
-    """Return where a marker before `end` ends, if its text is not empty; None without one."""
+    """Return the end of the first marker before `end` whose text is not empty, or None."""
     at = body.find(marker, 0, end)
     while at >= 0:
         after = at + len(marker)

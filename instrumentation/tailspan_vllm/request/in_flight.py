@@ -135,8 +135,8 @@ class LastStep:
     def _waiting_since(
         self, states: Sequence[EngineState], in_flight: InFlight
     ) -> dict[int, float]:
-        """Return for each engine with requests the time of its last step, or the time since which
-        it has had requests, if this is later."""
+        """Return the time of the last step of each engine with requests, or the time at which it
+        began to have requests, if this is later."""
         if not len(in_flight):
             self._since.clear()
             return {}
@@ -145,8 +145,8 @@ class LastStep:
         if not known:
             newest = max(self._at.values(), default=0.0)
             return {state.engine: max(newest, in_flight.since) for state in states}
-        # While an engine has requests, the time since when does not advance: each client may give
-        # up before the limit of a hang.
+        # While an engine has requests, `_since` does not advance when the oldest one ends.
+        # Otherwise, clients that give up before the limit of a hang would hide the hang.
         self._since = {engine: self._since.get(engine, at) for engine, at in known.items()}
         return {
             engine: max(self._at.get(engine, 0.0), since) for engine, since in self._since.items()

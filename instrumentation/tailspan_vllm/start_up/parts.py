@@ -1,6 +1,6 @@
 """Divides the time from the start of the first process until the server was ready. Pure.
 
-The parts sum to the whole: they are the gaps between ascending instants, and the workers' times
+The parts are the gaps between ascending instants, so they sum to the whole. The workers' times
 divide two of the gaps.
 """
 
@@ -22,7 +22,7 @@ def parts_of(
         engine: the start of the engine core.
         served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
     """
-    # An engine inside the first process has no start of its own.
+    # An engine core that runs in the first process has no process of its own to start.
     own_process = engine.process if engine.process > first.plugin else engine.executor
     at = (first.began, first.plugin, own_process, engine.executor, engine.loaded, engine.ready)
     if list(at) != sorted(at):

@@ -1,7 +1,7 @@
 """Sends a worker's report to the engine core that started it, over a local datagram socket.
 
-A worker never waits: if the engine core does not listen, or its buffer is full, the report is lost,
-and the slowest worker is taken from the other reports. Linux only, like the engine's link.
+A worker never waits. If the engine core does not listen, or its buffer is full, the report is lost,
+and the engine core uses the other workers' reports. Linux only, like the engine's link.
 """
 
 import os

@@ -85,8 +85,9 @@ def test_the_wait_for_remote_kv_is_transfer_and_not_queue() -> None:
 def test_only_the_loading_of_the_kv_cache_is_transfer_if_the_row_has_reasons() -> None:
     """The rest of the time in which the request was held, such as for a grammar or an adapter,
     is the decode engine's queue."""
-    held = {"queue_s": 0.1, "queue_held_s": 0.09, "kv_load_s": 0.05}
-    for more in ({}, {"lora": "ada"}):
+    held: dict[str, Any] = {"queue_s": 0.1, "queue_held_s": 0.09, "kv_load_s": 0.05}
+    labels: list[dict[str, Any]] = [{}, {"lora": "ada"}]
+    for more in labels:
         both = [prefill(**more), decode(**held, **more)]
         found = only(joined_requests(both, ROLES))
         assert found.phases["decode_queue_s"] == pytest.approx(0.050)
@@ -275,7 +276,7 @@ durations = st.floats(0, 10) | st.none()
     report=st.tuples(st.integers(-(10**13), 10**13), st.floats(0, 100)) | st.none(),
 )
 def test_phases_sum_for_any_rows(hops: list[Any], report: tuple[int, float] | None) -> None:
-    """No row is lost or twice, no phase is negative, and the phases sum to the whole."""
+    """No row is lost or repeated, no phase is negative, and the phases sum to the whole."""
     rows = []
     for number, (replica, at_ns, lengths, outcome, cached) in enumerate(hops):
         names = ("frontend_s", "queue_s", "queue_held_s", "prefill_s", "decode_s")

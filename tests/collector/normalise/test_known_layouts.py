@@ -182,7 +182,7 @@ def test_a_simulated_sender_does_not_use_the_layout_of_a_real_one() -> None:
         pytest.param(engine_message() * (MAX_PARTS // 40), id="too many points"),
     ],
 )
-def test_what_needs_a_closer_look_is_left_to_it(body: bytes) -> None:
+def test_an_invalid_or_unknown_message_has_no_result(body: bytes) -> None:
     """Refusals are counted in one place, so a layout never refuses an item itself."""
     assert _knowing(engine_message()).read(body, NOW_UNIX_NS) is None
 

@@ -18,7 +18,7 @@ from tests.diagnosis.making import (
 
 
 def held(requests: Requests, held_s: float, **reasons: float) -> Requests:
-    """Hold the window's requests back, for seconds by reason."""
+    """Let the scheduler hold the window's requests back, for these seconds by reason."""
     none = {name: np.zeros(len(requests)) for name in ("kv_load_s", "grammar_s", "adapter_wait_s")}
     known = replace(requests, numbers={**requests.numbers, **none})
     values: dict[str, Any] = {"queue_held_s": held_s, **reasons}

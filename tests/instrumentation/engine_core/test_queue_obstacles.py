@@ -91,7 +91,7 @@ def test_held_requests_are_found_in_every_version() -> None:
         assert obstacle(seen) is Obstacle.SEATS
     before = QueueObstacles(scheduler(held))
     assert before.held() == {}
-    assert not before.knows_holds
+    assert not before.holds_known
 
 
 def test_if_all_requests_are_held_there_is_no_other_obstacle() -> None:
@@ -165,6 +165,6 @@ def test_reasons_that_cannot_be_read_leave_the_held_time_known() -> None:
     before = guard.failures["held"]
     watch = QueueObstacles(scheduler(deferred_waiting=[SimpleNamespace(request_id="r")]))
     assert watch.held() == {"r": Hold.OTHER}
-    assert not watch.knows_holds
+    assert not watch.holds_known
     assert watch.held() == {"r": Hold.OTHER}
     assert guard.failures["held"] == before + 1

@@ -87,7 +87,7 @@ def test_the_reasons_of_a_held_request_follow_one_another() -> None:
 
 def test_without_reasons_the_held_time_is_not_divided() -> None:
     queue = Queue()
-    queue.knows_holds = False
+    queue.holds_known = False
     queue.joined("r", 10.0)
     queue.decided(10.0, None, {"r": Hold.OTHER})
     queue.decided(12.0, None, NOBODY)

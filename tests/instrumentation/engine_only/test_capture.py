@@ -277,9 +277,9 @@ def test_after_the_hooks_are_switched_off_no_request_looks_unfinished(
 
 def test_steps_above_the_limit_are_counted(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture_module, "STEPS_LIMIT", 1)
-    before = failures().get("steps_dropped", 0)
+    before = guard.failures.get("steps_dropped", 0)
     request = a_request("x")
     core.begin(request)
     core.step(request, 8, new=True)
     core.step(request, 1)
-    assert failures()["steps_dropped"] == before + 1
+    assert guard.failures["steps_dropped"] == before + 1

@@ -52,7 +52,7 @@ def test_ttft_is_from_received_to_the_first_byte() -> None:
 
 
 def test_the_parts_of_a_part_are_scaled_with_it() -> None:
-    """The engine measured half of the queue and twice the prefill that the front end reports."""
+    """The engine measured half the queue time and twice the prefill time of the front end."""
     record = a_record(
         queue_parts=QueueParts(0.01, 0.0, 0.0, 0.04, 0.0),
         held_parts=HeldParts(0.01, 0.02, 0.0),

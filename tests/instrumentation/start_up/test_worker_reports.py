@@ -61,7 +61,7 @@ def test_reports_of_another_user_are_dropped(monkeypatch: pytest.MonkeyPatch) ->
     assert guard.failures["start.refused"] == 1
 
 
-def test_no_credentials_are_not_ours() -> None:
+def test_a_report_without_credentials_is_not_ours() -> None:
     assert not worker_reports._is_ours([])
     data = struct.pack("3i", 1, os.geteuid(), 1)
     assert not worker_reports._is_ours([(socket.SOL_SOCKET, -1, data)])

@@ -59,8 +59,8 @@ def test_the_engines_that_hang_are_named(engine: Engine, write: Write, sample_ro
     )
     (hung,) = progress(engine, NOW_NS).hung
     assert hung.engines == (1,)
-    assert hung.stands == "its engine 1 has taken no step"
-    assert hung._replace(engines=(0, 1)).stands == "its engines 0, 1 have taken no step"
+    assert hung.no_step_text == "its engine 1 has taken no step"
+    assert hung._replace(engines=(0, 1)).no_step_text == "its engines 0, 1 have taken no step"
 
 
 def test_front_ends_add_up(engine: Engine, write: Write, sample_row: Samples) -> None:

@@ -35,7 +35,7 @@ from ui.views.fleet.starts import Starts, shown_starts
 
 MOST_BINS: Final = 96
 FIRST_OF: Final = 4
-"""Number of starts in the range whose first requests are examined; each needs one query."""
+"""Maximum number of starts in the range whose first requests are examined. Each needs a query."""
 ENGINE_COLUMNS: Final = (*grid.ENGINE_COLUMNS, *roofline.ENGINE_COLUMNS)
 GPU_COLUMNS: Final = (*grid.GPU_COLUMNS, *roofline.GPU_COLUMNS)
 REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "engine", "ttft_s", "streamed")

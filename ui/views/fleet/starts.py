@@ -1,4 +1,4 @@
-"""Draw the starts of engines: a bar of parts per start, and a table beneath. Pure."""
+"""Draw the starts of engines: a bar of parts per start, and a table below. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -124,20 +124,20 @@ def _sentences(found: Starts, zone: tzinfo) -> Sequence[str]:
     said = []
     if advice is not None:
         name = wording.for_html(longest.replica, 24)
-        said.append(f"Longest start, of {name}: {wording.for_html(advice, 300)}")
+        said.append(f"Longest start ({name}): {wording.for_html(advice, 300)}")
     for start in found.slow_first:
         for each in start.first_requests:
             said.append(
                 f"{_name(start.cold_start, zone)}: the first request with {each.from_tokens:,} to "
                 f"{each.to_tokens - 1:,} tokens to compute took {wording.seconds(each.excess_s)} "
-                f"longer than the {each.later:,} after it."
+                f"longer than the median of the {each.later:,} after it."
             )
     return said
 
 
 HELP: Final = (
-    "The last start of each engine, and all starts in the range: from the start of the server's "
-    "first process until the server was ready. The parts sum to the whole: "
+    "The last start of each engine, and all starts in the range. A start lasts from the start of "
+    "the server's first process until the server was ready. Its parts sum to the whole: "
     + ", ".join(f"{_label(part)} ({WORDS[part]})" for part in PARTS)
     + "."
 )

@@ -23,7 +23,8 @@ EVERY_S: Final = 60
 
 
 class CurrentCause(NamedTuple):
-    """A cause, and the stored answer that contains it; None if the cause was found just now."""
+    """A cause, and the stored answer that contains it. `answer` is None if the cause was computed
+    now."""
 
     cause: Cause
     answer: StoredAnswer | None

@@ -25,7 +25,7 @@ def sentence(hung: Sequence[Hung]) -> str:
     """Return the text of the notice, as HTML in which external text is escaped."""
     said = [
         f"Replica {wording.for_html(each.replica)} has"
-        f" <b>{wording.counted(each.in_flight, 'request')}</b> running, but {each.stands}"
+        f" <b>{wording.counted(each.in_flight, 'request')}</b> running, but {each.no_step_text}"
         f" for <b>{wording.span(each.last_step_age_s)}</b>."
         for each in hung[:MOST]
     ]

@@ -119,8 +119,8 @@ def _counted(tokens: int | None) -> str:
 
 def _answer(row: Mapping[str, Any]) -> str:
     kinds = ((row["reasoning_tokens"], "reasoning"), (row["tool_call_tokens"], "in tool calls"))
-    told = "".join(f", {wording.count(tokens)} {kind}" for tokens, kind in kinds if tokens)
-    return f"{_counted(row['output_tokens'])}{told}"
+    kinds_text = "".join(f", {wording.count(tokens)} {kind}" for tokens, kind in kinds if tokens)
+    return f"{_counted(row['output_tokens'])}{kinds_text}"
 
 
 def _tokens(row: Mapping[str, Any]) -> str:

@@ -50,9 +50,9 @@ NEIGHBOURS_HELP: Final = (
     "by decodes by their output tokens."
 )
 JOINED_HELP: Final = (
-    "Prefill and decode of this request are on different servers. The phases are those of the "
-    "user: they sum to the time from the client, the router or the first engine to the last byte. "
-    "The rest of this page is about one engine."
+    "Prefill and decode of this request are on different servers. The phases of the user’s request "
+    "sum to its end-to-end time, which begins at the client, the router or the first engine and "
+    "ends with the last byte. The rest of this page is about one engine."
 )
 ENGINE_HELP: Final = (
     "On the same axis. A sample covers the time since the previous sample, which may be longer "

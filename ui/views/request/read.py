@@ -50,7 +50,8 @@ class RequestRead:
     ranks: Mapping[str, LatencyRank]
     simulated: bool
     joined: JoinedRequest | None = None
-    """The user's request, if several engines served it or the engine has the role of a pool."""
+    """The user's request, if several engines served it, or if its engine does only prefill or only
+    decode."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def _requests(context: Context, found: Reading) -> None:
 
 
 def _joined(context: Context, found: Reading) -> None:
-    """Show the slowest requests of users, if prefill and decode are on different servers."""
+    """Show the slowest joined requests, if prefill and decode are on different servers."""
     joined = found.joined.requests
     if not joined:
         return

@@ -55,7 +55,7 @@ def joined(requests: int, latency: str, most_rows: int | None) -> str:
         most_rows: the number of rows that were joined if the range has more; otherwise None.
     """
     said = (
-        f"{wording.counted(requests, 'request')} of users, the slowest by {latency} first. The rest"
+        f"{wording.counted(requests, 'joined request')}, the slowest by {latency} first. The rest"
         " of this page counts each of them once per server."
     )
     if most_rows is None:

@@ -141,9 +141,9 @@ def explaining(context: Context, found: Material, part: Window) -> View:
 
 
 def _tested(context: Context, found: Material, explanation: Explanation) -> Explanation:
-    """Return the explanation with shares from a replay: from a stored answer, if it is about the
-    same question. Explanations of the same causes share one replay, so the verdict on an incident
-    and the causes below it have the same shares."""
+    """Return the explanation with shares by replay. They come from a stored answer, if there is one
+    about the same question. Explanations of the same causes share one replay, so the verdict on an
+    incident and the causes below it have the same shares."""
     if (stored := found.stored_shares(explanation)) is not None:
         return stored
     asked, causes = explanation.question, [*explanation.causes, *explanation.others]
@@ -179,8 +179,8 @@ def _incident(
 
 
 def _is_whole(context: Context, found: Material, answer: StoredAnswer) -> bool:
-    """Return whether the view is about an incident as a whole: the reader has chosen neither a
-    filter nor a baseline, except those of the stored answer."""
+    """Return whether the view is about an incident as a whole: it has no filter and no baseline
+    other than those of the stored answer."""
     view, asked = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False

@@ -124,8 +124,8 @@ class Material:
         return self.stored.get(key_of(incident))
 
     def stored_shares(self, explanation: Explanation) -> Explanation | None:
-        """Return the explanation with the shares of the stored answer to the same question, or None
-        if no stored answer is about this question."""
+        """Return the explanation with the shares of the stored answer to its question, or None if
+        there is no such answer."""
         for answer in self.stored.values():
             known = answer.explained(explanation.question)
             if known is not None and known.verdict is explanation.verdict is Verdict.INCIDENT:

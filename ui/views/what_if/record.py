@@ -1,4 +1,4 @@
-"""Show how many kept predictions contained what came.
+"""Show how many kept predictions contained the value that was measured later.
 
 The record compares the requests around up to ten deploys, which takes up to 20 s. So it is computed
 in the background, after the prediction is drawn, and shared by all viewers.
@@ -27,7 +27,7 @@ def show(context: Context) -> Any:
 
 
 def complete(context: Context, place: Any) -> None:
-    """Start to compute a newer record, if it is due. Call it after all else is drawn.
+    """Start to compute a newer record, if it is due. Call this after everything else is drawn.
 
     A live page shows the result at its next refresh. Any other page waits for the result.
     """

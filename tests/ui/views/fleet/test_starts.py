@@ -31,7 +31,7 @@ def test_each_part_is_a_segment_of_the_bar_and_a_cell() -> None:
     assert abs(sum(widths) - 100) < 0.1
     assert "title='weights: 20.0 s'" in html
     assert "<th>sum</th>" in html
-    assert "Longest start, of a: the weights took longest (20 s)" in html
+    assert "Longest start (a): the weights took longest (20 s)" in html
 
 
 def test_every_part_has_a_colour() -> None:

@@ -36,7 +36,9 @@ def test_a_corrected_clock_is_noted(request_rows: Rows, one_request: Request) ->
     assert known["Clock"] == "42.0 s ahead; corrected"
 
 
-def test_a_request_of_the_engine_core_says_so(request_rows: Rows, one_request: Request) -> None:
+def test_the_facts_state_that_only_the_engine_core_measured_the_request(
+    request_rows: Rows, one_request: Request
+) -> None:
     """vLLM's Rust front end loads no plugins."""
     alone = one_request(basis="engine", frontend_s=None, delivery_s=None, handoff_s=None)
     known = {what: value for what, value, _ in facts(row_of(request_rows, alone))}

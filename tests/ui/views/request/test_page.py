@@ -257,5 +257,5 @@ def test_a_request_of_two_servers_shows_both(
             assert f"request={other.received_unix_ns}-{other.trace_id}-{other.span_id}" in said
         assert "<script>" not in said
     listed = markup(page(url, page="requests", **{"from": "1763599900", "to": "1763600100"}))
-    assert "request of users" in listed or "requests of users" in listed
+    assert "joined request" in listed
     assert f"request={second.received_unix_ns}-" in listed

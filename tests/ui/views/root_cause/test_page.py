@@ -391,7 +391,7 @@ def test_joined_requests_have_phases_and_pools(
     ]
     fill(url, [], [], starts)
     said = markup(page(url, **LINK))
-    assert "requests of users" in said
+    assert "joined requests" in said
     assert "decode queue" in said
     assert "<b>Decode pool</b> (decodes): TTFT of its slowest requests rose: 2." in said
     assert "<b>Prefill pool</b>" in said
