@@ -64,10 +64,12 @@ def give_way(nice: int) -> None:
     """Lower the priority of this process by `nice`.
 
     Linux compares the priorities of processes only within a session, if autogroups are enabled.
-    Then the session, which must contain only this process, gets the same priority.
-    Source: sched(7), "The autogroup feature".
+    Then the session gets the same priority, unless it was begun by another process, whose
+    priority must not change. Source: sched(7), "The autogroup feature".
     """
     reached = os.nice(nice)
+    if os.getsid(0) != os.getpid():
+        return
     with suppress(OSError):  # not Linux, or no autogroups
         Path("/proc/self/autogroup").write_text(str(reached), encoding="ascii")
 

@@ -32,6 +32,7 @@ from store.rollups.building import settle
 from store.rollups.marks import begin
 from store.writer import Writer
 from telemetry.cache_lookups import CacheLookup, CacheResult
+from tests.cold_starts import cold_start
 from tests.probe.results import EXAMPLE
 
 PAST_S: Final = 1_200
@@ -62,7 +63,8 @@ def store_fleet(url: str, *, flooded: bool = True) -> int:
             writer.submit(
                 found.requests, found.samples, found.starts, found.gpus, probes=[probe]
             ).result(60)
-            writer.submit([], [], lookups=_lookups(end_s)).result(60)
+            started = cold_start(replica="sim-0", at_unix_ns=(end_s - 3_600) * 10**9)
+            writer.submit([], [], lookups=_lookups(end_s), cold_starts=[started]).result(60)
         settle(engine, end_s)
         Evaluator(engine, load([OBJECTIVES]).objectives).evaluate(end_s)
     finally:

@@ -610,14 +610,14 @@ _ENGINE_CORE = (
         Attributes("RequestStatus", ("WAITING_FOR_FSM",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="none: each version has this name or the one in the row below",
+        otherwise="as for the row below: each version has one of the two names",
     ),
     Hook(
         "RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
         Attributes("RequestStatus", ("WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="none: each version has this name or the one in the row above",
+        otherwise="as for the row above: each version has one of the two names",
     ),
     Hook(
         "StructuredOutputRequest._grammar",

@@ -141,4 +141,4 @@ def test_a_rollup_that_cannot_be_built_delays_no_other_deletion(
     with pytest.raises(ValueError, match="a defect"):
         asyncio.run(retain(engine, Keep(), clock))
     assert done == ["delete_starts", "delete_older_rollups", "delete_old_notifications"]
-    assert deleted_until_unix_ns(engine) == START_NS
+    assert deleted_until_unix_ns(engine) == clock.deletable_unix_ns

@@ -71,6 +71,6 @@ def test_every_outcome_is_counted(request_rows: Rows, one_request: Callable[...,
 
 def test_a_list_of_joined_requests_states_that_older_rows_are_missing() -> None:
     said = words.joined(3, "TTFT", None)
-    assert said.startswith("3 requests of users, the slowest by TTFT first.")
+    assert said.startswith("3 joined requests, the slowest by TTFT first.")
     assert "newest" not in said
     assert "Only the newest 20,000 rows" in words.joined(3, "TTFT", 20_000)
