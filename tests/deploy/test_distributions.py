@@ -56,7 +56,7 @@ def test_a_dependency_has_a_lower_bound_that_the_tested_version_meets(needed: Re
 def test_the_extra_all_includes_every_extra_of_users() -> None:
     extras = _project()["optional-dependencies"]
     assert extras["all"] == [f"tailspan[{','.join(EXTRAS)}]"]
-    assert set(extras) == {*EXTRAS, "all", "chdb", "docs", "test"}
+    assert set(extras) == {*EXTRAS, "all", "chdb", "docs", "helm", "rotel", "test"}
 
 
 def test_the_lock_has_only_names_versions_and_hashes() -> None:
