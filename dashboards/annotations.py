@@ -36,11 +36,11 @@ def annotations(board: Board) -> tuple[Annotation, ...]:
     return (
         Annotation(
             "Deploys",
-            # Scraped engines have no configuration.
-            _new_configurations(",".join([*selected, 'config!=""'])),
+            # Scraped engines have no configuration. The version arrives up to 30 s later.
+            _new_configurations(",".join([*selected, 'config!=""', 'version!=""'])),
             "Deploy",
-            "{{replica}} began to run configuration {{config}}",
-            ("replica", "config"),
+            "{{replica}} began to run vLLM {{version}} with configuration {{config}}",
+            ("replica", "config", "version"),
             "blue",
         ),
         Annotation(
@@ -56,12 +56,14 @@ def annotations(board: Board) -> tuple[Annotation, ...]:
 
 
 def _new_configurations(servers: str) -> str:
-    """Return a query for configurations that servers began to run less than `SHOWN` ago.
+    """Return a query for configurations and versions that servers began to run less than `SHOWN`
+    ago.
 
     A new replica is included. When Tailspan itself starts, nothing is new.
     """
     where = f"{ENGINE_INFO.name}{{{servers}}}"
-    by = "by (replica, config)"
+    by = "by (replica, config, version)"
     before = f"max {by} (last_over_time({where}[{LOOKED_BACK}] offset {SHOWN}))"
-    watched = f"count(last_over_time({ENGINE_INFO.name}[{LOOKED_BACK}] offset {SHOWN}))"
+    known = f'{ENGINE_INFO.name}{{version!=""}}'
+    watched = f"count(last_over_time({known}[{LOOKED_BACK}] offset {SHOWN}))"
     return f"max {by} ({where}) unless {before} and on () {watched}"

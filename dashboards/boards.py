@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dashboards import cost, engine, fleet, gpu, objectives, probes, requests
+from dashboards import cost, engine, fleet, gpu, objectives, operation, probes, requests
 from dashboards.panels import Board
 
 BOARDS: Final[tuple[Board, ...]] = (
@@ -13,4 +13,5 @@ BOARDS: Final[tuple[Board, ...]] = (
     gpu.BOARD,
     cost.BOARD,
     probes.BOARD,
+    operation.BOARD,
 )

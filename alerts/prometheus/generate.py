@@ -8,6 +8,7 @@ from alerts.objectives import GoodEvents, Objective
 from alerts.prometheus.burn_rules import burn_groups
 from alerts.prometheus.indicators import Counted, of_tailspan, of_vllm
 from alerts.prometheus.latency_rules import latency_group
+from alerts.prometheus.operation_rules import operation_group
 from alerts.prometheus.probe_rules import probe_group
 from alerts.prometheus.rulefile import Group, render
 from alerts.prometheus.selectors import matched_groups
@@ -41,6 +42,7 @@ def tailspan_rules(
             latency_group(explorer_url),
             *symptom_groups(explorer_url),
             probe_group(explorer_url),
+            operation_group(explorer_url),
         ]
         groups += matched_groups(others, selector)
     return render(groups, selector)

@@ -54,12 +54,13 @@ def _expr(name: str, board: Board = BOARDS[0]) -> str:
     return found.expr
 
 
-def _info(replica: str, config: str) -> str:
-    return f'tailspan_engine_info{{model="m",replica="{replica}",engine="0",config="{config}"}}'
+def _info(replica: str, config: str, version: str = "0.32.0") -> str:
+    server = f'model="m",replica="{replica}",engine="0"'
+    return f'tailspan_engine_info{{{server},config="{config}",version="{version}"}}'
 
 
 def test_a_deploy_is_marked_for_five_minutes(ask: Ask) -> None:
-    began = '{replica="r0",config="b"}'
+    began = '{replica="r0",config="b",version="0.32.0"}'
     ask(
         _expr("Deploys"),
         {_info("r0", "a"): "1x20 stale", _info("r0", "b"): "_x22 1x30", _info("r1", "a"): "1x60"},
@@ -69,8 +70,19 @@ def test_a_deploy_is_marked_for_five_minutes(ask: Ask) -> None:
 
 def test_a_new_replica_is_marked_and_the_start_of_tailspan_is_not(ask: Ask) -> None:
     series = {_info("r0", "a"): "1x60", _info("r1", "a"): "_x30 1x30"}
-    new = '{replica="r1",config="a"}'
+    new = '{replica="r1",config="a",version="0.32.0"}'
     ask(_expr("Deploys"), series, {"0m": [], "2m": [], "6m": [], "31m": [new], "38m": []})
+
+
+def test_a_new_version_is_marked_and_the_start_of_its_label_is_not(ask: Ask) -> None:
+    """An older Tailspan exports no version."""
+    series = {
+        _info("r0", "a", ""): "1x10 stale",
+        _info("r0", "a"): "_x11 1x19 stale",
+        _info("r0", "a", "0.33.0"): "_x32 1x30",
+    }
+    began = '{replica="r0",config="a",version="0.33.0"}'
+    ask(_expr("Deploys"), series, {"12m": [], "15m": [], "20m": [], "33m": [began], "40m": []})
 
 
 def test_a_restart_and_a_missed_scrape_are_not_marked(ask: Ask) -> None:
@@ -87,7 +99,11 @@ def test_a_return_to_the_former_configuration_is_marked(ask: Ask) -> None:
     ask(
         _expr("Deploys"),
         series,
-        {"21m": ['{replica="r0",config="b"}'], "42m": ['{replica="r0",config="a"}'], "50m": []},
+        {
+            "21m": ['{replica="r0",config="b",version="0.32.0"}'],
+            "42m": ['{replica="r0",config="a",version="0.32.0"}'],
+            "50m": [],
+        },
     )
 
 

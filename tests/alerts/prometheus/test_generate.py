@@ -18,6 +18,8 @@ from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.prometheus.latency_rules import LIMITS, Limit
 from alerts.prometheus.rulefile import literal, number, quoted
 from exporters.definitions.series import ALL, HISTOGRAMS, RECENT
+from exporters.self_metrics.alerting import EVALUATED, OLDEST_PENDING
+from exporters.self_metrics.leases import HELD
 from exporters.self_metrics.tasks import UP
 from tests.alerts.grouped import query_objective
 from ui.frame.view import LATENCIES as EXPLORERS
@@ -33,7 +35,11 @@ def rules_of(text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("file", "folder", "make"),
-    [("tailspan", "objectives", tailspan_rules), ("vllm", "vllm", vllm_rules)],
+    [
+        ("tailspan", "objectives", tailspan_rules),
+        ("operating", "operating", tailspan_rules),
+        ("vllm", "vllm", vllm_rules),
+    ],
 )
 def test_the_committed_rules_are_those_generated(
     file: str, folder: str, make: Callable[..., str]
@@ -46,7 +52,7 @@ def test_the_committed_rules_are_those_generated(
 def test_rules_use_only_existing_series(objective: Make) -> None:
     rules = rules_of(tailspan_rules([objective()], EXPLORER_URL))
     recorded = {rule["record"] for rule in rules if "record" in rule}
-    exported = {each.name for each in (*ALL, UP)} | {
+    exported = {each.name for each in (*ALL, UP, HELD, EVALUATED, OLDEST_PENDING)} | {
         f"{each.name}_{suffix}" for each in HISTOGRAMS for suffix in ("bucket", "count", "sum")
     }
     for rule in rules:

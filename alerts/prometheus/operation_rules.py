@@ -1,0 +1,67 @@
+"""Rules on the operation of Tailspan itself: evaluation, notifications and leases.
+
+The recorded series are 1 or 0. `alerts/operating/` has objectives on them. A Tailspan that does not
+run evaluates nothing, so the series on evaluation is 0 then.
+"""
+
+from typing import Final
+
+from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, literal
+
+EVALUATION_ON_TIME: Final = "operation:tailspan_evaluation_on_time:bool"
+NOTIFICATION_ON_TIME: Final = "operation:tailspan_notification_on_time:bool"
+LAG_S: Final = 60
+"""Four intervals between evaluations (15 s). A takeover of the lease takes up to 18 s more."""
+DELAY_S: Final = 60
+"""The first retry is due after 5 s (`alerts/notify/retry.py`), so several attempts have failed."""
+
+
+def operation_group(explorer_url: str) -> Group:
+    """Return the rules on Tailspan's own operation."""
+    link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
+
+    def ticket(name: str, expr: str, for_: str, summary: str, do: str) -> Alert:
+        return Alert(
+            name,
+            expr,
+            {"severity": "ticket"},
+            {"summary": summary, "description": do, "dashboard_url": link},
+            for_=for_,
+        )
+
+    lease, channel = label_text("lease"), label_text("channel")
+    return Group(
+        "tailspan-operation",
+        "15s",
+        [
+            Recording(
+                EVALUATION_ON_TIME,
+                f"time() - max(tailspan_evaluation_timestamp_seconds) <= bool {LAG_S}"
+                " or on () vector(0)",
+            ),
+            Recording(
+                NOTIFICATION_ON_TIME,
+                f"max(tailspan_notification_oldest_pending_seconds) <= bool {DELAY_S}",
+            ),
+            ticket(
+                "TailspanLeaseUnheld",
+                # Another collector takes a lease within 18 s.
+                "sum by (lease) (tailspan_lease_held) != 1",
+                "1m",
+                f"{{{{ $value }}}} collectors hold the lease {lease}; exactly one should",
+                "With 0, no collector evaluates, notifies, or builds rollups: check that the"
+                " collectors reach the database (`tailspan doctor`). With 2 or more, Prometheus"
+                " scrapes collectors of different databases as one deployment.",
+            ),
+            ticket(
+                "TailspanNotificationLost",
+                'sum by (channel) (increase(tailspan_notification_attempts_total{result="dead"}'
+                "[1h])) > 0.5",
+                "0s",
+                f"Tailspan gave up messages to {channel}",
+                'It gave up {{ $value | printf "%.0f" }} messages in the last hour. `tailspan slo'
+                " status` prints the reason of each. `tailspan slo notify notify.yaml --test`"
+                " sends a test message.",
+            ),
+        ],
+    )

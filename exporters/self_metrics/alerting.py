@@ -1,0 +1,47 @@
+"""Exports whether evaluation and notifications keep up."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from exporters.definitions.series_types import Series
+from exporters.families import gauge
+from exporters.format.text import Families, Family
+
+EVALUATED: Final = Series(
+    "tailspan_evaluation_timestamp_seconds",
+    "Timestamp of this collector's last complete evaluation of all objectives, in unix seconds."
+    " Absent before the first. With several collectors, only the holder of the lease evaluates,"
+    " so use the maximum over all collectors.",
+)
+OLDEST_PENDING: Final = Series(
+    "tailspan_notification_oldest_pending_seconds",
+    "Age of the oldest message that the channel has not delivered yet, in seconds; 0 without one."
+    " Only the collector that sends notifications has this series.",
+    ("channel",),
+)
+
+
+class AlertingMetrics(Families):
+    """Reports the last evaluation and the undelivered messages.
+
+    Args:
+        evaluated_unix_s: returns the time of the last complete evaluation, or None before the
+            first.
+        oldest_pending_s: returns the age of the oldest undelivered message of each channel.
+    """
+
+    def __init__(
+        self,
+        evaluated_unix_s: Callable[[], float | None],
+        oldest_pending_s: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        self._evaluated_unix_s = evaluated_unix_s
+        self._oldest_pending_s = oldest_pending_s
+
+    def families(self) -> Iterator[Family]:
+        """Yield the families with the current values."""
+        evaluated_unix_s = self._evaluated_unix_s()
+        if evaluated_unix_s is not None:
+            yield gauge(EVALUATED, {(): evaluated_unix_s})
+        if pending := self._oldest_pending_s():
+            yield gauge(OLDEST_PENDING, {(name,): age_s for name, age_s in pending.items()})
