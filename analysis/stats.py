@@ -18,7 +18,7 @@ from store.rollups.queries import Rollups, rollups
 from store.rollups.tables import LABELS as ROLLED_LABELS
 from telemetry.probes import PROBE_TENANT
 from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
-from telemetry.requests import LATENCIES, Outcome
+from telemetry.requests import LATENCIES, STORED_LATENCIES, Outcome
 from telemetry.sketches import IntArray
 
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -31,6 +31,9 @@ DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not
 
 MOST_READ: Final = 300_000
 """Maximum number of requests to read one by one, which takes about a second."""
+
+UNROLLED: Final = tuple(name for name in STORED_LATENCIES if name not in LATENCIES)
+"""The latencies that rollups do not have."""
 
 _POINTS = (*PERCENTILES, "p99_low", "p99_high")
 
@@ -73,7 +76,7 @@ def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
     """
     window = question.window
     if question.precision == "exact" or not (found := _rolled_up(engine, question)):
-        columns = [*question.by, *LATENCIES, "outcome", "output_tokens", "source"]
+        columns = [*question.by, *STORED_LATENCIES, "outcome", "output_tokens", "source"]
         requests = queries.request_table(
             engine, window, equals=question.equals, columns=list(dict.fromkeys(columns))
         )
@@ -110,7 +113,7 @@ def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> l
     """Return the statistics of each group, the largest group first.
 
     Args:
-        found: requests with the dimensions, LATENCIES, `outcome` and `output_tokens`.
+        found: requests with the dimensions, STORED_LATENCIES, `outcome` and `output_tokens`.
         dimensions: labels to group by, or an empty list for a single group.
         window: the time range, for computing rates.
     """
@@ -118,15 +121,19 @@ def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> l
     groups = [
         {**labels, **_stats(members, length_s)} for labels, members in _grouped(found, dimensions)
     ]
-    return _largest_first(groups, dimensions)
+    return largest_first(groups, dimensions)
 
 
-def _largest_first(groups: list[dict[str, Any]], dimensions: Sequence[str]) -> list[dict[str, Any]]:
+def largest_first(groups: list[dict[str, Any]], dimensions: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the groups in the order of their numbers of requests, then of their labels."""
     return sorted(groups, key=lambda g: (-g["requests"], [str(g[d]) for d in dimensions]))
 
 
 def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the same statistics as `group_stats`, from rollups."""
+    """Return the same statistics as `group_stats`, from rollups.
+
+    Rollups have no percentiles of some latencies. Those are unknown.
+    """
     window = found.plan.window
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     sums = found.sums(["output_tokens"])
@@ -156,9 +163,10 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
                     latency: dict(zip(_POINTS, _known(quantiles[latency], place), strict=True))
                     for latency in LATENCIES
                 },
+                **{latency: dict.fromkeys(_POINTS) for latency in UNROLLED},
             }
         )
-    return _largest_first(groups, dimensions)
+    return largest_first(groups, dimensions)
 
 
 def _ranks(total: IntArray) -> IntArray:
@@ -206,11 +214,15 @@ def _stats(members: pa.Table, length_s: float) -> dict[str, Any]:
         "aborted": ended(Outcome.ABORT),
         "throughput_rps": members.num_rows / length_s,
         "output_tokens_per_s": None if output_tokens is None else output_tokens / length_s,
-        **{latency: _percentiles(members[latency].drop_null().to_numpy()) for latency in LATENCIES},
+        **{
+            latency: percentiles(members[latency].drop_null().to_numpy())
+            for latency in STORED_LATENCIES
+        },
     }
 
 
-def _percentiles(values_s: FloatArray) -> dict[str, float | None]:
+def percentiles(values_s: FloatArray) -> dict[str, float | None]:
+    """Return the percentiles of latencies, and the 95 % interval of the 99th percentile."""
     low, high = rank_interval(values_s, PERCENTILES["p99"]) or (None, None)
     points = {name: quantile(values_s, q) for name, q in PERCENTILES.items()}
     return {**points, "p99_low": low, "p99_high": high}

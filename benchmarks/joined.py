@@ -29,13 +29,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from sqlalchemy import Engine
 
-from analysis.joined.joined_request import DELIVERY, JoinedRequest
-from analysis.joined.read import MOST_ROWS, read_joined
-from analysis.joined.roles import ARGUMENT
 from rig.disaggregated import Asked, Disaggregated, ask_all, calls, report
 from rig.install import NotHereError, ensure
 from rig.program import Tailspan
 from store.database import open_database
+from store.joined.joined_request import DELIVERY, JoinedRequest
+from store.joined.read import MOST_ROWS, read_joined
+from store.joined.roles import ARGUMENT
 from store.queries import Window
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source

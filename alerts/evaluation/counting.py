@@ -39,6 +39,9 @@ from store.alerting.slo_counts import (
 from store.alerting.slo_groups import placed_groups
 from store.alerting.slo_marks import STEP_S
 from store.columns.request_columns import in_parts, request_columns
+from store.joined.prefill_engines import known_roles
+from store.joined.users import COLUMNS as USER_COLUMNS
+from store.joined.users import users_requests
 from store.probes import oldest_probe_unix_ns
 from store.queries import Window
 from store.requests.in_flight import in_flight_tables, oldest_seen_unix_ns
@@ -364,6 +367,10 @@ def count_requests(
     keys = [""]
     if part:
         keys = [groups.key(each) for each in (groups.other(goodput.by), *part.groups)]
+    # Where prefill and decode are on different servers, the two rows are one request of a user.
+    roles = known_roles(engine, to_s * SECOND_NS)
+    if roles:
+        columns = list(dict.fromkeys([*columns, *USER_COLUMNS]))
     totals: dict[tuple[int, bool, str], np.ndarray] = {}
     start_s = max(0, from_s - LONGEST_REQUEST_S if received_from_s is None else received_from_s)
     window = Window(min(start_s, to_s) * SECOND_NS, to_s * SECOND_NS)
@@ -371,6 +378,8 @@ def count_requests(
         # Do not fetch requests that ended before `from_s`. Nearly all requests that were received
         # before `from_s` had also ended by then.
         table = request_columns(engine, some, columns, ended_after_unix_ns=from_s * SECOND_NS)
+        if roles:
+            table = users_requests(engine, table, roles)
         codes = judge_table(where, goodput.good, table)
         received_ns = table["received_unix_ns"].to_numpy()
         ended_ns = received_ns + np.rint(table["e2e_s"].to_numpy() * SECOND_NS).astype(np.int64)

@@ -1,1 +1,1 @@
-"""Join the rows of the engines that served one user's request: see README.md."""
+"""Explain joined requests, and compute their statistics: see store/joined/README.md."""

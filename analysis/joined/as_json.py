@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from analysis.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest
+from store.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest
 
 LABELS: Final = ("model", "lora", "route", "tenant", "region")
 _HOP_KEYS: Final = (
@@ -27,6 +27,7 @@ def joined_json(request: JoinedRequest) -> dict[str, Any]:
         "phases": dict(request.phases),
         "ttft_s": request.ttft_s,
         "ttft_phases": None if request.ttft_phases is None else dict(request.ttft_phases),
+        "first_content_s": request.first_content_s,
         "tpot_s": request.tpot_s,
         "e2e_s": request.e2e_s,
         "basis": request.basis.value,
@@ -50,7 +51,16 @@ def _hop_json(hop: Hop) -> dict[str, Any]:
 
 
 SORTABLE: Final = (
-    *("started_at", *LABELS, "outcome", "ttft_s", "tpot_s", "e2e_s", *JOINED_PHASES),
+    *(
+        "started_at",
+        *LABELS,
+        "outcome",
+        "ttft_s",
+        "first_content_s",
+        "tpot_s",
+        "e2e_s",
+        *JOINED_PHASES,
+    ),
     *("basis", "prompt_tokens", "cached_tokens", "output_tokens", "cost_usd", "request_id"),
 )
 """The keys to sort by. A phase is a key of the object `phases`."""

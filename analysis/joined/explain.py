@@ -2,8 +2,10 @@
 
 The growth of a phase is measured on the joined requests. The causes are found for each pool alone,
 from the rows and the samples of its servers, because a prefill engine and a decode engine have
-different work. No objective is applied to a pool, because objectives count the rows of all engines.
-The verdict on a pool depends on the size of the growth.
+different work. The user's TTFT contains the whole time at the prefill engine, which answers with a
+single message. So the prefill pool is explained by its E2E, and the decode pool by its TTFT. The
+pool whose phases grew most is the first one. No objective is applied to a pool, because an
+objective is about whole requests. The verdict on a pool depends on the size of the growth.
 """
 
 from collections import Counter, defaultdict
@@ -14,14 +16,28 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Engine
 
 from analysis.explain import explain_question
-from analysis.joined.joined_request import JOINED_PHASES, JoinedRequest, Role
-from analysis.joined.read import JoinedAnswer, read_joined
 from diagnosis.explanation import Explanation
 from diagnosis.explanation_json import as_json
 from diagnosis.latency.tail import MIN_TAIL_REQUESTS, SHARES
 from diagnosis.question import Metric, Question, Span
+from store.joined.joined_request import (
+    DECODE,
+    DECODE_QUEUE,
+    JOINED_PHASES,
+    KV_TRANSFER,
+    PREFILL,
+    PREFILL_QUEUE,
+    JoinedRequest,
+    Role,
+)
+from store.joined.read import JoinedAnswer, read_joined
 from store.queries import Window
 
+_PHASES: Final = {
+    Role.PREFILL: (PREFILL_QUEUE, PREFILL),
+    Role.DECODE: (KV_TRANSFER, DECODE_QUEUE, DECODE),
+}
+"""The phases of each pool. The decode engine loads the KV cache."""
 POOL: Final = "pool"
 """The key of a cause's `where` that names the pool: `prefill` or `decode`."""
 
@@ -46,11 +62,16 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The servers of one role, and the explanation of their own latency."""
+    """The servers of one role, and the explanation of their own latency.
+
+    `excess_s` is the growth of the pool's phases in the slowest joined requests, or None if this
+    growth is not known.
+    """
 
     role: Role
     replicas: tuple[str, ...]
     explanation: Explanation
+    excess_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +106,17 @@ def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | No
         return None
     known = _joined(engine, question.baseline, question.where)
     before, now = known.requests, present.requests
-    pools = tuple(
-        Pool(role, replicas, _explained(engine, question, role, replicas))
+    grown = growth(before, now, question.metric)
+    pools = [
+        Pool(role, replicas, _explained(engine, question, role, replicas), _excess_s(grown, role))
         for role, replicas in pools_of([*before, *now]).items()
-    )
+    ]
+    pools.sort(key=lambda pool: -(pool.excess_s or 0.0))
     return JoinedExplanation(
         requests=len(now),
         baseline_requests=len(before),
-        growth=growth(before, now, question.metric),
-        pools=pools,
+        growth=grown,
+        pools=tuple(pools),
         truncated=known.truncated or present.truncated,
     )
 
@@ -172,6 +195,7 @@ def joined_explanation_json(found: JoinedExplanation) -> dict[str, Any]:
             {
                 "role": each.role.value,
                 "replicas": list(each.replicas),
+                "excess_s": each.excess_s,
                 "explanation": as_json(each.explanation),
             }
             for each in found.pools
@@ -186,9 +210,18 @@ def _joined(engine: Engine, span: Span, where: Mapping[str, str | None]) -> Join
 def _explained(
     engine: Engine, question: Question, role: Role, replicas: Sequence[str]
 ) -> Explanation:
+    if role is Role.PREFILL and question.metric is Metric.TTFT:
+        question = replace(question, metric=Metric.E2E)
     found = explain_question(engine, question, (), frozenset(replicas))
     causes = [replace(each, where={**each.where, POOL: role.value}) for each in found.causes]
     return replace(found, causes=causes)
+
+
+def _excess_s(grown: Growth | None, role: Role) -> float | None:
+    if grown is None:
+        return None
+    own = (each for each in grown.phases if each.phase in _PHASES[role])
+    return sum(each.now_s - each.baseline_s for each in own)
 
 
 def _phases_of(request: JoinedRequest, metric: Metric) -> Mapping[str, float | None] | None:

@@ -2,16 +2,22 @@
 
 import json
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from analysis.joined.as_json import SORTABLE, joined_json, sort_value
-from analysis.joined.joined_request import JoinedRequest
-from analysis.joined.read import MOST_ROWS, read_joined
 from cli.options.question import Question, nothing_found, silence
 from cli.render import text
 from cli.render.joined import joined_lines
 from store import queries
+from store.joined.joined_request import JoinedRequest
+from store.joined.read import MOST_ROWS, read_joined
+
+TRUNCATED: Final = (
+    f"The window has more than {MOST_ROWS:,} rows; only the newest were joined. Use a shorter"
+    " window."
+)
 
 
 def order_of(sort: str) -> str:
@@ -33,13 +39,9 @@ def print_joined(question: Question, form: str, limit: int | None, sort: str) ->
     answer = read_joined(question.engine, question.window, question.equals)
     found = _sorted(answer.requests, sort)[:limit]
     if answer.truncated:
-        click.echo(
-            f"The window has more than {MOST_ROWS:,} rows; only the newest were joined."
-            " Use a shorter window.",
-            err=True,
-        )
+        click.echo(TRUNCATED, err=True)
     if not found:
-        click.echo(_nothing(question), err=True)
+        click.echo(nothing_joined(question), err=True)
     elif form == "json":
         for each in found:
             click.echo(json.dumps(joined_json(each), allow_nan=False))
@@ -63,7 +65,8 @@ def _sorted(requests: Sequence[JoinedRequest], sort: str) -> list[JoinedRequest]
     return [each for _, each in known] + [each for value, each in values if value is None]
 
 
-def _nothing(question: Question) -> str:
+def nothing_joined(question: Question) -> str:
+    """Return why a question found no joined request."""
     if queries.request_count(question.engine, question.window, equals=question.equals):
         return (
             f"No joined requests started {text.span(question.window)}. Requests are joined if an"

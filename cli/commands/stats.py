@@ -6,21 +6,24 @@ from typing import Any, Literal
 
 import click
 
+from analysis.joined.stats import JOINED_DIMENSIONS
 from analysis.stats import (
     DIMENSIONS,
     MOST_READ,
     PERCENTILES,
+    UNROLLED,
     StatsAnswer,
     StatsQuestion,
     answer_stats,
 )
+from cli.commands.joined_stats import print_joined_stats
 from cli.options.question import ask, dimensions_of, nothing_found, question_options, silence
 from cli.render import text
 from store.rollups.label_sets import OTHER
 from telemetry.requests import Source
 
 LESS = {
-    Source.NATIVE: "from the engine's native spans, which omit aborted and refused requests",
+    Source.NATIVE: "from the engine's native spans; vLLM's omit aborted and refused requests",
     Source.CLIENT: "from clients only: their latencies include the network",
 }
 """Notes that are printed for requests from other sources than the instrumentation."""
@@ -31,6 +34,7 @@ _TITLES = {
     "itl_max_s": "ITL max",
     "e2e_s": "E2E",
     "queue_s": "queue",
+    "first_content_s": "first content",
 }
 
 
@@ -41,6 +45,7 @@ Examples:
   tailspan stats --last 1h --by model,tenant
   tailspan stats --by replica --where outcome=stop --format json
   tailspan stats --last 30d --by model
+  tailspan stats --joined --by tenant
 """
 )
 @question_options
@@ -61,7 +66,19 @@ Examples:
     help="exact reads the requests. sketch reads rollups, within 1 %. auto is exact for up to"
     f" {MOST_READ:,} requests if they are still stored.",
 )
-def stats(form: str, by: str, precision: Literal["auto", "exact", "sketch"], **asked: Any) -> None:
+@click.option(
+    "--joined",
+    is_flag=True,
+    help="Join the rows of prefill and decode engines, and count one request per user: TTFT and E2E"
+    " from the router or client to the last byte, and each phase.",
+)
+def stats(
+    form: str,
+    by: str,
+    precision: Literal["auto", "exact", "sketch"],
+    joined: bool,
+    **asked: Any,
+) -> None:
     """Count requests and print latency percentiles, in groups.
 
     The percentiles of a latency include all requests that have this latency, with any outcome. Each
@@ -73,10 +90,23 @@ def stats(form: str, by: str, precision: Literal["auto", "exact", "sketch"], **a
     If there are many requests, or if they were deleted, the statistics come from rollups.
     Percentiles are then within 1 %, and the window is extended to whole minutes, or to whole hours
     if the rollups per minute were deleted. The key `precision` is `sketch` for rollups, and
-    otherwise `exact`.
+    otherwise `exact`. Rollups have no time to the first content, so it is then null.
+
+    With --joined, the key `phases` has the percentiles of each phase, among the requests that had
+    this phase. The key `means` has the means of TTFT and E2E, and of their phases, which sum to
+    them. A request without a decode row is `incomplete`: it is counted, but its latencies are not
+    known. Only the newest 100,000 rows are joined. If there are more, `truncated` is true and the
+    rates are null.
     """
-    dimensions = dimensions_of(by, DIMENSIONS, "requests")
+    dimensions = dimensions_of(
+        by,
+        JOINED_DIMENSIONS if joined else DIMENSIONS,
+        "joined requests" if joined else "requests",
+    )
     question = ask(**asked)
+    if joined:
+        print_joined_stats(question, form, dimensions, precision)
+        return
     try:
         found = answer_stats(
             question.engine,
@@ -103,7 +133,9 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
     click.echo(f"Requests received {text.span(found.window)}")
     click.echo(f"{requests:,} in {len(groups):,} {'group' if len(groups) == 1 else 'groups'}")
     if found.precision != "exact":
-        click.echo("percentiles within 1 %, from rollups per minute and hour")
+        click.echo(
+            "percentiles within 1 %, from rollups per minute and hour, which have no first content"
+        )
     if found.overflowed:
         click.echo(f"{found.overflowed:,} requests are counted as {OTHER}: too many label values")
     if found.simulated:
@@ -133,19 +165,12 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
             title,
             *name,
             *(text.seconds(group[latency][point]) for point in PERCENTILES),
-            _interval(group[latency]),
+            text.interval(group[latency]),
         ]
         for latency, title in _TITLES.items()
+        if latency not in UNROLLED or any(group[latency]["p50"] is not None for group in groups)
         for name, group in zip(names, groups, strict=True)
     ]
     header = ["latency", *dimensions, *PERCENTILES, "p99 interval (95 %)"]
     for line in text.table(header, latencies, left=1 + len(dimensions), keep=len(header)):
         click.echo(line)
-
-
-def _interval(latency: dict[str, float | None]) -> str:
-    if latency["p99"] is None:
-        return text.UNKNOWN
-    if latency["p99_low"] is None:
-        return "too few requests"
-    return f"{text.seconds(latency['p99_low'])} to {text.seconds(latency['p99_high'])}"

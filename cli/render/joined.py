@@ -5,17 +5,15 @@ from typing import Final
 
 from analysis.cause_sentences import NAMES
 from analysis.joined.explain import Growth, JoinedExplanation, Pool
-from analysis.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest
-from analysis.joined.read import MOST_ROWS
+from analysis.joined.words import PHASE_NAMES, servers_listed
 from cli.render import text
 from cli.render.explanation import cause_lines
 from diagnosis.explanation import Verdict
 from diagnosis.question import Metric
+from store.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest
+from store.joined.read import MOST_ROWS
 from telemetry import time_text
 
-PHASE_NAMES: Final = {phase: phase.removesuffix("_s").replace("_", " ") for phase in JOINED_PHASES}
-MOST_SERVERS: Final = 6
-"""Maximum number of servers of a pool that are listed."""
 _LABELS: Final = ("model", "tenant")
 
 
@@ -54,7 +52,7 @@ def explanation_lines(found: JoinedExplanation, metric: Metric) -> Iterator[str]
         yield from _growth(found.growth, name)
     for pool in found.pools:
         yield ""
-        yield from _pool(pool, name)
+        yield from _pool(pool)
     yield ""
     yield "All servers, where a joined request counts once per server:"
 
@@ -73,17 +71,20 @@ def _growth(growth: Growth, name: str) -> Iterator[str]:
 
 
 def _grown(was_s: float, now_s: float) -> tuple[str, str, str]:
-    grown_s = now_s - was_s
-    sign = "+" if grown_s >= 0 else ""
-    return text.seconds(was_s), text.seconds(now_s), f"{sign}{text.seconds(grown_s)}"
+    return text.seconds(was_s), text.seconds(now_s), _signed(now_s - was_s)
 
 
-def _pool(pool: Pool, name: str) -> Iterator[str]:
-    servers = ", ".join(map(text.label, pool.replicas[:MOST_SERVERS]))
-    more = len(pool.replicas) - MOST_SERVERS
-    servers += f" and {more} more" if more > 0 else ""
+def _signed(grown_s: float) -> str:
+    return f"{'+' if grown_s >= 0 else ''}{text.seconds(grown_s)}"
+
+
+def _pool(pool: Pool) -> Iterator[str]:
+    servers = servers_listed(pool.replicas, text.label)
     where = f"{pool.role.value.capitalize()} pool ({servers})"
     why = pool.explanation
+    name = NAMES[why.question.metric.value]
+    if pool.excess_s is not None:
+        where += f", growth of its phases {_signed(pool.excess_s)}"
     if why.verdict is Verdict.INSUFFICIENT_DATA:
         yield f"{where}: too little data."
         return

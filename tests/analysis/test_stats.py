@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from analysis.stats import group_stats
 from store.queries import Window
-from telemetry.requests import LATENCIES, Outcome
+from telemetry.requests import STORED_LATENCIES, Outcome
 
 
 @given(
@@ -30,7 +30,7 @@ def test_the_groups_partition_the_requests(
             "engine": pa.array([row[1] for row in rows], pa.int64()),
             "outcome": [row[2].value for row in rows],
             "output_tokens": pa.array([row[1] for row in rows], pa.int64()),
-            **{name: pa.array([row[3] for row in rows], pa.float64()) for name in LATENCIES},
+            **{name: pa.array([row[3] for row in rows], pa.float64()) for name in STORED_LATENCIES},
         }
     )
     expected: dict[tuple[object, object], list[Outcome]] = defaultdict(list)

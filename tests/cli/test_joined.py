@@ -7,14 +7,17 @@ import pytest
 from click.testing import Result
 from sqlalchemy import Engine
 
+from analysis.joined.stats import answer_joined_stats
+from analysis.stats import StatsQuestion
 from store.database import open_database
+from store.queries import Window
 from store.writer import Writer
 from telemetry import starts
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from telemetry.starts import EngineStart
-from tests.analysis.joined.rows import decode, prefill
 from tests.cli.conftest import START_S
+from tests.store.joined.rows import decode, prefill
 
 Run = Callable[..., Result]
 
@@ -92,6 +95,83 @@ def test_json_has_one_object_per_user_request(run: Run, put: Callable[..., None]
     assert len(objects(run("requests", "--format", "json"))) == 10
 
 
+def test_stats_count_one_request_per_user(run: Run, put: Callable[..., None]) -> None:
+    put(
+        *(row for number in range(8) for row in pair(number, tenant=f"t{number % 2}")),
+        *pair(8, tenant="t0", outcome=Outcome.ABORT),
+        pair(9, tenant="t1")[0],  # the decode row has not arrived
+    )
+    first, second = objects(run("stats", "--joined", "--by", "tenant", "--format", "json"))
+    assert [first["tenant"], second["tenant"]] == ["t0", "t1"]
+    assert [first["requests"], first["incomplete"], first["aborted"]] == [5, 0, 1]
+    assert [second["requests"], second["incomplete"], second["errors"]] == [5, 1, 0]
+    assert first["measured_at"] == {"client": 0, "router": 0, "engines": 5}
+    assert first["throughput_rps"] == pytest.approx(5 / 600)
+    assert first["output_tokens_per_s"] == pytest.approx(5 * 32 / 600)
+    assert first["ttft_s"]["p50"] == pytest.approx(0.155)
+    assert first["e2e_s"]["p99"] == pytest.approx(0.520)
+    assert first["phases"]["kv_transfer_s"]["p50"] == pytest.approx(0.060)
+    assert set(first["first_content_s"].values()) == {None}
+    assert (first["precision"], first["truncated"]) == ("exact", False)
+    for group in (first, second):
+        means = group["means"]
+        assert sum(means["phases"].values()) == pytest.approx(means["e2e_s"], abs=1e-9)
+        assert sum(means["ttft_phases"].values()) == pytest.approx(means["ttft_s"], abs=1e-9)
+    by_server = objects(run("stats", "--joined", "--by", "decode_replica", "--format", "json"))
+    assert [(each["decode_replica"], each["requests"]) for each in by_server] == [
+        ("d", 9),
+        (None, 1),
+    ]
+
+
+def test_means_of_phases_sum_if_requests_have_different_phases(
+    run: Run, put: Callable[..., None]
+) -> None:
+    """A request that went to the decode engine only has no prefill engine and no transfer."""
+    put(*pair(0), pair(1)[1])
+    (found,) = objects(run("stats", "--joined", "--format", "json"))
+    assert found["phases"]["prefill_queue_s"]["p50"] == pytest.approx(0.010)
+    assert found["means"]["phases"]["prefill_queue_s"] == pytest.approx(0.005)
+    assert sum(found["means"]["phases"].values()) == pytest.approx(found["means"]["e2e_s"])
+
+
+def test_stats_as_text_have_the_phases_and_their_sum(run: Run, put: Callable[..., None]) -> None:
+    put(*pair(0, tenant=LABEL), *pair(1))
+    shown = run("stats", "--joined", "--by", "tenant").stdout
+    assert "2 in 2 groups" in shown
+    assert "2 measured at the engines: the time in the router is not known" in shown
+    assert "\x1b" not in shown
+    (header,) = (line for line in shown.splitlines() if line.endswith("delivery     sum"))
+    assert "KV transfer" in header
+    assert any(
+        line.startswith("E2E, mean") and line.endswith("520 ms") for line in shown.split("\n")
+    )
+
+
+def test_stats_refuse_what_joined_requests_do_not_have(run: Run, put: Callable[..., None]) -> None:
+    put(*pair(0))
+    wrong = run("stats", "--joined", "--by", "replica")
+    assert wrong.exit_code == 2
+    assert "joined requests cannot be grouped by 'replica'; allowed: outcome, basis" in wrong.output
+    wrong = run("stats", "--joined", "--precision", "sketch")
+    assert wrong.exit_code == 2
+    assert "precision sketch: rollups do not have joined requests; allowed: exact" in wrong.output
+    nothing = run("stats", "--joined", "--where", "tenant=nobody")
+    assert "No requests" in nothing.stderr or "No joined requests" in nothing.stderr
+
+
+def test_rates_of_a_truncated_window_are_unknown(url: str, put: Callable[..., None]) -> None:
+    put(*(row for number in range(4) for row in pair(number)))
+    engine = open_database(url)
+    question = StatsQuestion(Window(START_S * 10**9, (START_S + 600) * 10**9))
+    found = answer_joined_stats(engine, question, most_rows=4)
+    engine.dispose()
+    assert found.truncated
+    assert found.groups[0]["requests"] == 2
+    assert found.groups[0]["throughput_rps"] is None
+    assert found.groups[0]["output_tokens_per_s"] is None
+
+
 def test_each_hop_has_its_first_content_and_its_wait_for_the_kv_cache(
     run: Run, put: Callable[..., None]
 ) -> None:
@@ -100,6 +180,8 @@ def test_each_hop_has_its_first_content_and_its_wait_for_the_kv_cache(
     (found,) = objects(run("requests", "--joined", "--format", "json"))
     told = [(hop["first_content_s"], hop["kv_load_s"]) for hop in found["hops"]]
     assert told == [(None, None), (0.2, 0.004)]
+    # 165 ms after the first byte at the decode engine, which the user had after 155 ms
+    assert found["first_content_s"] == pytest.approx(0.320)
 
 
 def test_a_routers_span_is_used_for_its_own_call_only(run: Run, put: Callable[..., None]) -> None:
@@ -176,7 +258,7 @@ def test_text_shows_the_engines_and_no_control_characters(
     assert "p → d" in shown
     assert "1 of 1, sorted by -started_at" in shown
     assert "\x1b" not in shown
-    for name in ("prefill queue", "kv transfer", "decode queue", "delivery", "TTFT", "E2E"):
+    for name in ("prefill queue", "KV transfer", "decode queue", "delivery", "TTFT", "E2E"):
         assert name in shown
 
 

@@ -9,7 +9,7 @@ from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import delete_older
 from store.rollups.building import settle
-from telemetry.requests import LATENCIES, Basis, Outcome, RequestTimeline, Source
+from telemetry.requests import LATENCIES, STORED_LATENCIES, Basis, Outcome, RequestTimeline, Source
 
 Run = Callable[..., Result]
 Fill = Callable[..., None]
@@ -32,8 +32,8 @@ def test_json_has_the_contracts_keys_in_its_order(
 ) -> None:
     fill(request_row(1, tenant="a", model="m"))
     (group,) = objects(run("stats", "--by", "tenant,model", "--format", "json"))
-    assert list(group) == ["tenant", "model", *COUNTS, *LATENCIES, "precision"]
-    assert all(list(group[latency]) == POINTS for latency in LATENCIES)
+    assert list(group) == ["tenant", "model", *COUNTS, *STORED_LATENCIES, "precision"]
+    assert all(list(group[latency]) == POINTS for latency in STORED_LATENCIES)
 
 
 def test_each_group_has_its_own_counts_rates_and_percentiles(
@@ -103,6 +103,7 @@ def test_rollups_agree_to_within_a_hundredth(
             assert list(other[latency]) == POINTS
             for point, value in one[latency].items():
                 assert other[latency][point] == (value and pytest.approx(value, rel=0.01))
+        assert other["first_content_s"] == dict.fromkeys(POINTS)
 
 
 def test_deleted_requests_are_shown_from_rollups(
@@ -115,7 +116,8 @@ def test_deleted_requests_are_shown_from_rollups(
     engine.dispose()
     shown = run("stats", "--by", "tenant").stdout
     assert "1,000 in 2 groups" in shown
-    assert "percentiles within 1 %, from rollups" in shown
+    assert "percentiles within 1 %, from rollups per minute and hour, which have no first" in shown
+    assert "\nfirst content" not in shown
     assert "simulated data" not in shown
 
 
@@ -190,3 +192,20 @@ def test_weaker_sources_are_marked(run: Any, fill: Any, request_row: Any) -> Non
     printed = run("stats").output
     assert "1 from the engine's native spans" in printed
     assert "clients" not in printed
+
+
+def test_the_first_content_has_percentiles_where_it_is_known(
+    run: Run, fill: Fill, request_row: Requests
+) -> None:
+    """A row without a first content, such as a tool call, does not count as fast."""
+    fill(*(request_row(i, first_content_s=float(i)) for i in range(1, 101)), request_row(101))
+    (group,) = objects(run("stats", "--format", "json"))
+    assert group["first_content_s"]["p50"] == 50.0
+    assert "\nfirst content  50.0 s" in run("stats").stdout
+
+
+def test_without_a_first_content_the_table_has_no_line_for_it(
+    run: Run, fill: Fill, request_row: Requests
+) -> None:
+    fill(request_row(1))
+    assert "first content" not in run("stats").stdout

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Engine
 
-from analysis.joined.joined_request import DELIVERY, JoinedBasis, JoinedBy, JoinedRequest, Role
-from analysis.joined.read import read_joined
 from rig.disaggregated import Asked, Disaggregated, ask_all, calls, report
 from rig.program import Tailspan
 from store.database import open_database
+from store.joined.joined_request import DELIVERY, JoinedBasis, JoinedBy, JoinedRequest, Role
+from store.joined.read import read_joined
 from store.queries import Window, request_table
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

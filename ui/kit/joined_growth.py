@@ -1,13 +1,13 @@
 """Write how the latency of joined requests grew as HTML. Pure; all external text is escaped."""
 
-from analysis.cause_sentences import first_cause_sentence
+from analysis.cause_sentences import NAMES, first_cause_sentence
 from analysis.joined.explain import Growth, JoinedExplanation, Pool
-from analysis.joined.read import MOST_ROWS
+from analysis.joined.words import PHASE_NAMES, servers_listed
 from diagnosis.explanation import Verdict
+from store.joined.read import MOST_ROWS
 from ui.kit import wording
-from ui.kit.joined_tables import PHASE_MEANINGS, phase_name
+from ui.kit.joined_tables import PHASE_MEANINGS
 
-_MOST_SERVERS = 6
 _WIDEST = 300
 
 
@@ -28,14 +28,14 @@ def summary(joined: JoinedExplanation, latency: str) -> str:
         )
     if joined.growth is not None:
         text += _growth(joined.growth, latency)
-    return text + "".join(_pool(pool, latency) for pool in joined.pools)
+    return text + "".join(map(_pool, joined.pools))
 
 
 def _growth(growth: Growth, latency: str) -> str:
     share = growth.slowest_share
     which = "all requests" if share == 1.0 else f"the slowest {wording.percent(share)}"
     rows = "".join(
-        f"<tr><td>{phase_name(each.phase)}<small> · {PHASE_MEANINGS[each.phase]}</small></td>"
+        f"<tr><td>{PHASE_NAMES[each.phase]}<small> · {PHASE_MEANINGS[each.phase]}</small></td>"
         f"{_cells(each.baseline_s, each.now_s)}</tr>"
         for each in growth.phases
         if max(each.baseline_s, each.now_s) > 0
@@ -54,11 +54,10 @@ def _cells(was_s: float, now_s: float) -> str:
     )
 
 
-def _pool(pool: Pool, latency: str) -> str:
-    servers = ", ".join(wording.for_html(each) for each in pool.replicas[:_MOST_SERVERS])
-    more = len(pool.replicas) - _MOST_SERVERS
-    servers += f" and {more} more" if more > 0 else ""
+def _pool(pool: Pool) -> str:
+    servers = servers_listed(pool.replicas, wording.for_html)
     why = pool.explanation
+    latency = NAMES[why.question.metric.value]
     if why.verdict is Verdict.INSUFFICIENT_DATA:
         finding = "too little data."
     else:
@@ -68,4 +67,7 @@ def _pool(pool: Pool, latency: str) -> str:
             f" {wording.seconds(why.baseline_s)}. "
             + wording.for_html(first_cause_sentence(why) or "", _WIDEST)
         )
-    return f"<p><b>{pool.role.value.capitalize()} pool</b> ({servers}): {finding}</p>"
+    grown = ""
+    if pool.excess_s is not None:
+        grown = f", growth of its phases {wording.growth(pool.excess_s)}"
+    return f"<p><b>{pool.role.value.capitalize()} pool</b> ({servers}){grown}: {finding}</p>"

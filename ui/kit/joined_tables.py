@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from datetime import tzinfo
 from typing import Final
 
-from analysis.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest, Role, Row
+from analysis.joined.words import PHASE_NAMES
+from store.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest, Role, Row
 from ui.kit import wording
 from ui.kit.request_key import RequestKey
 
@@ -51,7 +52,7 @@ def sentence(request: JoinedRequest) -> str:
 def phases_table(request: JoinedRequest) -> str:
     """Return the phases and their sum as a table."""
     rows = "".join(
-        f"<tr><td>{phase_name(phase)}<small> · {PHASE_MEANINGS[phase]}</small></td>"
+        f"<tr><td>{PHASE_NAMES[phase]}<small> · {PHASE_MEANINGS[phase]}</small></td>"
         f"<td>{wording.seconds(seconds)}</td><td>{_share(seconds, request.e2e_s)}</td></tr>"
         for phase in JOINED_PHASES
         if (seconds := request.phases[phase]) is not None
@@ -72,7 +73,7 @@ def hops_table(request: JoinedRequest, address: Address) -> str:
 
 def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tzinfo) -> str:
     """Return a table with a row for each joined request. It links to the last engine's row."""
-    names = "".join(f"<th>{phase_name(phase)}</th>" for phase in JOINED_PHASES)
+    names = "".join(f"<th>{PHASE_NAMES[phase]}</th>" for phase in JOINED_PHASES)
     rows = "".join(
         f"<tr><td>{_row_link(each.last, each.last['request_id'], address)}</td>"
         f"<td>{wording.clock(each.started_unix_ns, zone, date=True)}</td>"
@@ -86,12 +87,6 @@ def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tz
         f"<table class='told'><thead><tr><th>request</th><th>started</th><th>tenant</th>{names}"
         f"<th>TTFT</th><th>E2E</th></tr></thead><tbody>{rows}</tbody></table>"
     )
-
-
-def phase_name(phase: str) -> str:
-    """Return the name of a phase for readers."""
-    words = phase.removesuffix("_s").replace("_", " ")
-    return words.replace("kv ", "KV ")
 
 
 def _hop(hop: Hop, address: Address) -> str:

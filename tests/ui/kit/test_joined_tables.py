@@ -1,5 +1,5 @@
-from analysis.joined.joining import joined_requests
-from tests.analysis.joined.rows import ROLES, decode, prefill
+from store.joined.joining import joined_requests
+from tests.store.joined.rows import ROLES, decode, prefill
 from ui.kit.joined_tables import hops_table
 
 

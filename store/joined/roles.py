@@ -8,7 +8,7 @@ the engine that returned at most one token and loaded no tokens did the prefill.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from analysis.joined.joined_request import Role, Row
+from store.joined.joined_request import Role, Row
 from telemetry import starts
 from telemetry.starts import EngineStart
 

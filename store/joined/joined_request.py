@@ -98,6 +98,8 @@ class JoinedRequest:
         phases: the seconds of each phase. None for a phase that the request did not have.
         ttft_s: the time until the user had the first byte; None if no decode engine answered.
         ttft_phases: the seconds of each phase until the first byte, which sum to `ttft_s`.
+        first_content_s: the time until the user had the first content, after reasoning and tool
+            calls; None if the decode engine did not report it.
         e2e_s: the sum of the phases.
         joined_by: None for a single hop.
     """
@@ -107,6 +109,7 @@ class JoinedRequest:
     phases: Mapping[str, float | None]
     ttft_s: float | None
     ttft_phases: Mapping[str, float | None] | None
+    first_content_s: float | None
     e2e_s: float
     basis: JoinedBasis
     joined_by: JoinedBy | None

@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from analysis.joined.joined_request import JoinedBy, Role, Row
-from analysis.joined.roles import Roles, roles_of, stated_role, transfers
+from store.joined.joined_request import JoinedBy, Role, Row
+from store.joined.roles import Roles, roles_of, stated_role, transfers
 
 APART_NS: Final = 480 * 10**9
 """Maximum time between two hops of a request. After this time a prefill engine frees the KV cache

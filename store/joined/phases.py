@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from analysis.joined.joined_request import (
+from store.joined.joined_request import (
     DECODE,
     DECODE_QUEUE,
     DELIVERY,
@@ -22,7 +22,7 @@ from analysis.joined.joined_request import (
     Role,
     Row,
 )
-from analysis.joined.placement import Axis, Placed
+from store.joined.placement import Axis, Placed
 
 _WORK, _PREFILL, _WAIT = range(3)
 

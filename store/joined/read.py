@@ -11,13 +11,13 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from analysis.joined.grouping import APART_NS, Chain, end_ns
-from analysis.joined.joined_request import HOP_COLUMNS, JoinedBasis, JoinedRequest, Row
-from analysis.joined.joining import Outside, joined_requests
-from analysis.joined.roles import Roles, stated_roles
+from store.joined.grouping import APART_NS, Chain, end_ns
+from store.joined.joined_request import HOP_COLUMNS, JoinedBasis, JoinedRequest, Row
+from store.joined.joining import Outside, joined_requests
+from store.joined.roles import Roles, stated_roles
 from store.queries import Window, request_table
 from store.replicas.engine_starts import in_force
-from store.requests.network_time import Reports
+from store.requests.client_reports import Reports, Wanted
 from store.requests.operations import operations_of
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.probes import PROBE_TENANT
@@ -124,7 +124,9 @@ def _joined(
         begin, end = spans.get(row["trace_id"], (row["received_unix_ns"], 0))
         spans[row["trace_id"]] = min(begin, row["received_unix_ns"]), max(end, end_ns(row))
     routers = operations_of(engine, window, spans.keys(), Operation.ROUTER)
-    clients = Reports.read(engine, window)
+    clients = Reports.read(
+        engine, window, Wanted.of((row["trace_id"], row["request_id"]) for row in rows)
+    )
 
     def outside(chain: Chain) -> list[Outside]:
         found = []

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.joined.grouping import MOST_HOPS, base_id
-from analysis.joined.joined_request import JOINED_PHASES, JoinedBasis, JoinedBy, JoinedRequest, Role
-from analysis.joined.joining import Outside, joined_requests
-from analysis.joined.roles import stated_roles
+from store.joined.grouping import MOST_HOPS, base_id
+from store.joined.joined_request import JOINED_PHASES, JoinedBasis, JoinedBy, JoinedRequest, Role
+from store.joined.joining import Outside, joined_requests
+from store.joined.roles import stated_roles
 from telemetry import starts
 from telemetry.starts import EngineStart
-from tests.analysis.joined.rows import ROLES, START_NS, S, decode, prefill, row
+from tests.store.joined.rows import ROLES, START_NS, S, decode, prefill, row
 
 BOTH: dict[tuple[str, int | None], Role | None] = {("p", 0): None, ("d", 0): None}
 
@@ -54,6 +54,24 @@ def test_two_rows_of_a_trace_are_one_request_of_a_user() -> None:
     assert found.e2e_s == pytest.approx(0.520)
     assert (found.basis, found.joined_by) == (JoinedBasis.ENGINES, JoinedBy.TRACE)
     assert (found.complete, found.outcome, found.cost_usd) == (True, "length", 0.003)
+
+
+@pytest.mark.parametrize(
+    ("ttft_s", "first_content_s", "expected_s"),
+    [
+        (0.035, 0.235, 0.360),  # 200 ms of reasoning after the router's first byte at 160 ms
+        (0.035, 0.035, 0.160),
+        (0.035, 9.0, 0.525),  # a wrong row: content cannot come after the end
+        (0.035, None, None),
+        (None, 0.235, None),
+    ],
+)
+def test_the_first_content_counts_from_the_routers_start(
+    ttft_s: float | None, first_content_s: float | None, expected_s: float | None
+) -> None:
+    late = decode(ttft_s=ttft_s, first_content_s=first_content_s)
+    found = only(joined_requests([prefill(), late], ROLES, lambda chain: [router()]))
+    assert found.first_content_s == (None if expected_s is None else pytest.approx(expected_s))
 
 
 def test_the_time_at_the_router_is_divided_without_a_rest() -> None:

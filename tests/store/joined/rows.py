@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from analysis.joined.joined_request import HOP_COLUMNS, Role, Row
+from store.joined.joined_request import HOP_COLUMNS, Role, Row
 
 S = 1_000_000_000
 START_NS = 1_763_634_000 * S

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from analysis.joined.grouping import Chain, chains
-from analysis.joined.joined_request import Hop, JoinedBasis, JoinedRequest, Role, Row
-from analysis.joined.phases import phases_s
-from analysis.joined.placement import Axis, Placed, generated_ns, placed
-from analysis.joined.roles import Roles
+from store.joined.grouping import Chain, chains
+from store.joined.joined_request import Hop, JoinedBasis, JoinedRequest, Role, Row
+from store.joined.phases import phases_s
+from store.joined.placement import Axis, Placed, generated_ns, placed
+from store.joined.roles import Roles
 
 
 class Outside(NamedTuple):
@@ -62,10 +62,20 @@ def _joined(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
         phases=phases,
         ttft_s=ttft_s,
         ttft_phases=None if ttft_s is None else until_first_byte,
+        first_content_s=_first_content_s(last, ttft_s, e2e_s),
         e2e_s=e2e_s,
         basis=JoinedBasis.ENGINES if report is None else report.basis,
         joined_by=chain.joined_by,
     )
+
+
+def _first_content_s(last: Row, ttft_s: float | None, e2e_s: float) -> float | None:
+    """Return the user's TTFT plus the time from the first byte to the first content at the decode
+    engine. Only the engine measures this time."""
+    if ttft_s is None or last["first_content_s"] is None:
+        return None
+    after_s = max(0.0, last["first_content_s"] - last["ttft_s"])
+    return float(min(ttft_s + after_s, e2e_s))
 
 
 def _hop(hop: Placed) -> Hop:

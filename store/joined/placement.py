@@ -8,8 +8,8 @@ decode that loads its KV cache. Otherwise the hop is moved by the smallest possi
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from analysis.joined.grouping import APART_NS, Link, end_ns
-from analysis.joined.joined_request import Role, Row
+from store.joined.grouping import APART_NS, Link, end_ns
+from store.joined.joined_request import Role, Row
 
 
 class Axis(NamedTuple):

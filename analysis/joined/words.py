@@ -1,0 +1,27 @@
+"""The words about joined requests that pages and commands share. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from store.joined.joined_request import JOINED_PHASES
+
+PHASE_NAMES: Final[Mapping[str, str]] = {
+    phase: phase.removesuffix("_s").replace("_", " ").replace("kv ", "KV ")
+    for phase in JOINED_PHASES
+}
+"""The name of each phase for readers."""
+
+MOST_SERVERS: Final = 6
+"""Maximum number of servers of a pool that are listed."""
+
+
+def servers_listed(replicas: Sequence[str], shown: Callable[[str], str]) -> str:
+    """Return the first servers of a pool, and the number of the others.
+
+    Args:
+        replicas: the servers.
+        shown: makes a name safe for the output.
+    """
+    text = ", ".join(map(shown, replicas[:MOST_SERVERS]))
+    more = len(replicas) - MOST_SERVERS
+    return f"{text} and {more} more" if more > 0 else text

@@ -1,0 +1,1 @@
+"""Join the rows of the engines that served one user's request: see README.md."""

@@ -1,0 +1,88 @@
+"""Find the engines that only do prefills, so that their rows are no requests of users.
+
+`kv_role` names the producers. With NIXL each engine is `kv_both`. Such an engine does prefills if
+other engines loaded the KV caches of its requests, and if it generated at most one token for each
+of its own requests. So a server that only offloads its KV cache, or that answers with one token, is
+not taken for a prefill server.
+"""
+
+from collections.abc import Set
+from functools import lru_cache
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, Engine, func, or_, select
+
+from store.connections import reading
+from store.joined.grouping import APART_NS
+from store.joined.joined_request import Role
+from store.joined.roles import Roles, stated_roles
+from store.queries import Window
+from store.replicas.engine_starts import in_force
+from store.schema import REQUESTS
+
+EVIDENCE_NS: Final = 900 * 10**9
+"""The rows of this time before an instant are evidence: the default range of questions."""
+MOST_LOADED: Final = 500
+"""Maximum number of rows whose KV cache was loaded that are evidence, the newest."""
+_MINUTE_NS: Final = 60 * 10**9
+
+_Key = tuple[str, int | None]
+
+
+def known_roles(engine: Engine, at_unix_ns: int) -> Roles:
+    """Return the roles of the engines with a KV connector, computed once per minute.
+
+    The result is empty if no engine has reported a connector. The role of an engine that does both,
+    or about which there is no evidence, is None.
+
+    Args:
+        engine: from `open_database`.
+        at_unix_ns: the instant.
+    """
+    return _known_roles(engine, -(-at_unix_ns // _MINUTE_NS) * _MINUTE_NS)
+
+
+@lru_cache(maxsize=32)
+def _known_roles(engine: Engine, at_unix_ns: int) -> Roles:
+    roles = stated_roles(in_force(engine, min(at_unix_ns, 2**63 - 1)))
+    undecided = {key for key, role in roles.items() if role is None}
+    if not undecided:
+        return roles
+    with reading(engine) as connection:
+        found = _prefill_engines(connection, at_unix_ns, undecided)
+    return {**roles, **dict.fromkeys(found, Role.PREFILL)}
+
+
+def _prefill_engines(connection: Connection, at_unix_ns: int, undecided: Set[_Key]) -> set[_Key]:
+    rows = REQUESTS.c
+    recent = _within(Window(max(at_unix_ns - EVIDENCE_NS, 0), at_unix_ns))
+    loaded = connection.execute(
+        select(rows.trace_id, rows.request_id)
+        .where(recent, rows.external_cached_tokens > 0)
+        .order_by(rows.received_unix_ns.desc())
+        .limit(MOST_LOADED)
+    ).all()
+    if not loaded:
+        return set()
+    ids = {request_id for _, request_id in loaded if request_id is not None}
+    decodes = or_(rows.external_cached_tokens > 0, rows.output_tokens > 1)
+    sent = select(rows.replica, rows.engine).distinct()
+    sent = sent.where(
+        _within(Window(max(at_unix_ns - EVIDENCE_NS - APART_NS, 0), at_unix_ns)),
+        or_(
+            rows.trace_id.in_(sorted({trace_id for trace_id, _ in loaded})),
+            rows.request_id.in_(sorted(ids)),
+        ),
+        func.coalesce(rows.external_cached_tokens, 0) == 0,
+        rows.output_tokens <= 1,
+    )
+    found = {(replica, number) for replica, number in connection.execute(sent)} & undecided
+    if not found:
+        return set()
+    both = select(rows.replica, rows.engine).distinct().where(recent, decodes)
+    both = both.where(rows.replica.in_(sorted({replica for replica, _ in found})))
+    return found - {(replica, number) for replica, number in connection.execute(both)}
+
+
+def _within(window: Window) -> ColumnElement[bool]:
+    return REQUESTS.c.received_unix_ns.between(window.from_unix_ns, window.to_unix_ns - 1)
