@@ -15,8 +15,9 @@ import pyarrow as pa
 from simulator.faults import world_of
 from simulator.fleet import simulate
 from simulator.fleet_config import FleetConfig
-from simulator.rows import plain, request_of, sample_of, start_of
+from simulator.rows import operation_of, plain, request_of, sample_of, start_of
 from simulator.truth import Truth, truth_of
+from telemetry.application_operations import ApplicationOperation
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, part_s
@@ -38,6 +39,8 @@ class Dataset:
     samples: list[EngineSample]
     gpus: list[GpuSample]
     starts: list[EngineStart]
+    operations: list[ApplicationOperation]
+    """The reports of the router, if prefill and decode are on different servers."""
     lost: int
     """Number of requests for which no server was up. No server reports these requests."""
 
@@ -80,11 +83,13 @@ def run(config: FleetConfig) -> Dataset:
     samples: list[EngineSample] = []
     gpus: list[GpuSample] = []
     starts: list[EngineStart] = []
+    operations: list[ApplicationOperation] = []
     in_force: dict[str, tuple[str | None, int]] = {}
     lost = 0
     for second in simulate(config):
         lost = second.lost
         at_unix_ns = config.started_unix_ns + round(second.at_s * 1e9)
+        operations += (operation_of(each, config.started_unix_ns) for each in second.routed)
         for told in second.replicas:
             about = (told.replica, told.region)
             requests += [
@@ -107,6 +112,7 @@ def run(config: FleetConfig) -> Dataset:
         samples=samples,
         gpus=gpus,
         starts=starts,
+        operations=operations,
         lost=lost,
     )
 

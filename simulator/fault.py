@@ -28,6 +28,8 @@ CAUSES: Final = (
     "config_change",
     "engine_hang",
     "retry_storm",
+    "grammar_compile",
+    "encoder",
 )
 """The cause ids that `tailspan explain` prints."""
 

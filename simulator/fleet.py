@@ -5,7 +5,7 @@ Pure. The configuration and its seed determine every record and every sample.
 
 import heapq
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import attrgetter
@@ -15,6 +15,7 @@ from tailspan_vllm.request.record import RequestRecord
 
 from replay.step_clock import Stall
 from simulator.conditions import Change, Event, Restart
+from simulator.disaggregation import Disaggregation, RoutedRequest
 from simulator.faults import INJECTIONS, world_of
 from simulator.fleet_config import FleetConfig, Router
 from simulator.replica import Replica
@@ -47,6 +48,9 @@ class Second:
 
     at_s: float
     replicas: tuple[ReplicaSecond, ...]
+    routed: tuple[RoutedRequest, ...] = ()
+    """The requests that the router answered in this second. Empty unless prefill and decode are on
+    different servers."""
     lost: int = 0
     """Number of requests so far for which no server was up. No server reports these requests."""
 
@@ -67,6 +71,9 @@ class _Fleet:
         self._limit_s = ends_s if config.duration_s is None else config.duration_s
         self._replicas = [self._replica(number) for number in range(config.replicas)]
         self._outboxes: list[list[RequestRecord]] = [[] for _ in self._replicas]
+        self._pools = (
+            Disaggregation(config, self._replicas, self._keep) if config.prefill_replicas else None
+        )
         self._routing = Routing(config.router, random.Random(f"{config.seed}:routing"))
         self._coming = heapq.merge(self._arrivals(), *self._events(), key=attrgetter("at_s"))
         self._next: Request | Event | None = next(self._coming, None)
@@ -86,20 +93,37 @@ class _Fleet:
                 self._next = next(self._coming, None)
             self._let_give_up(end)
             self._advance(end)
-            yield Second(end, tuple(self._tell(end)), self._lost)
+            yield Second(end, tuple(self._tell(end)), self._routed(end), self._lost)
 
     def _busy(self) -> bool:
+        if self._pools is not None and self._pools.busy:
+            return True
         return any(self._outboxes) or any(replica.outstanding for replica in self._replicas)
 
+    def _keep(self, replica: Replica, records: Sequence[RequestRecord]) -> None:
+        self._outboxes[self._replicas.index(replica)].extend(records)
+
     def _advance(self, until: float) -> None:
-        for replica, outbox in zip(self._replicas, self._outboxes, strict=True):
-            outbox.extend(replica.advance(until))
+        if self._pools is not None:
+            self._pools.advance(until)
+            return
+        for replica in self._replicas:
+            self._take(replica, replica.advance(until))
+
+    def _take(self, replica: Replica, records: Sequence[RequestRecord]) -> None:
+        if self._pools is not None:
+            self._pools.take(replica, records)
+        else:
+            self._keep(replica, records)
 
     def _meet(self, coming: Request | Event) -> None:
         if isinstance(coming, Change):
             self._replicas[coming.replica].change(coming)
         elif isinstance(coming, Restart):
-            self._outboxes[coming.replica].extend(self._replicas[coming.replica].stop(coming))
+            stopped = self._replicas[coming.replica]
+            self._take(stopped, stopped.stop(coming))
+        elif self._pools is not None:
+            self._pools.receive(coming)
         else:
             chosen = self._routing.choose(self._replicas, coming)
             if chosen is None:
@@ -132,6 +156,13 @@ class _Fleet:
             gpus = replica.gpus(end)
             yield ReplicaSecond(replica.name, replica.region, delivered, replica.state(end), gpus)
 
+    def _routed(self, end: float) -> tuple[RoutedRequest, ...]:
+        if self._pools is None:
+            return ()
+        self._lost, ended = self._pools.lost, self._pools.ended
+        self._pools.ended = [each for each in ended if each.ended_s > end]
+        return tuple(each for each in ended if each.ended_s <= end)
+
     def _replica(self, number: int) -> Replica:
         config = self._config
         name = config.name_of(number)
@@ -139,7 +170,7 @@ class _Fleet:
             name,
             config.regions[number % len(config.regions)],
             config.model,
-            config.engine,
+            config.engine_of(number),
             f"{config.seed}:{name}",
             self._stalls_of(name),
             config.started_unix_ns,

@@ -1,15 +1,19 @@
 """The configuration of a simulation."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from replay.engine_config import EngineConfig
+from replay.engine_config import EngineConfig, KvRole
 from simulator.fault import Fault
 from simulator.foreign_world import ForeignWorld
 from simulator.workload import Workload
 
 Router = Literal["least_outstanding", "round_robin", "cache_aware"]
 ROUTERS: tuple[Router, ...] = get_args(Router)
+
+DISAGGREGATED_FAULTS = ("kv_transfer", "load_exceeds_capacity", "gpu_throttling")
+"""The faults of a fleet with prefill replicas. The other faults were made for replicas that do
+both."""
 
 REGIONS = ("eu-west-1", "us-east-1")
 
@@ -19,6 +23,9 @@ class FleetConfig:
     """The configuration of a simulation."""
 
     replicas: int = 2
+    prefill_replicas: int = 0
+    """Number of the replicas that only do the prefill, the first ones. The others then only decode.
+    With 0, each replica does both."""
     workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
     """The traffic of the whole fleet."""
     faults: tuple[Fault, ...] = ()
@@ -39,6 +46,17 @@ class FleetConfig:
     def __post_init__(self) -> None:
         if self.replicas < 1:
             raise ValueError(f"replicas: {self.replicas}; allowed: 1 or more")
+        if not 0 <= self.prefill_replicas < self.replicas:
+            raise ValueError(
+                f"prefill_replicas: {self.prefill_replicas}; allowed: 0 to {self.replicas - 1},"
+                " fewer than all replicas"
+            )
+        for fault in self.faults if self.prefill_replicas else ():
+            if fault.cause not in DISAGGREGATED_FAULTS:
+                raise ValueError(
+                    f"fault {fault.cause} with {self.prefill_replicas} prefill replicas; allowed:"
+                    f" {', '.join(DISAGGREGATED_FAULTS)}"
+                )
         if self.router not in ROUTERS:
             raise ValueError(f"router: {self.router!r}; allowed: {', '.join(ROUTERS)}")
         if not self.regions:
@@ -53,4 +71,15 @@ class FleetConfig:
 
     def name_of(self, replica: int) -> str:
         """Return a replica's `service.instance.id`."""
-        return f"sim-{replica}"
+        if not self.prefill_replicas:
+            return f"sim-{replica}"
+        if replica < self.prefill_replicas:
+            return f"sim-prefill-{replica}"
+        return f"sim-decode-{replica - self.prefill_replicas}"
+
+    def engine_of(self, replica: int) -> EngineConfig:
+        """Return the configuration of a replica's engine."""
+        if not self.prefill_replicas:
+            return self.engine
+        role: KvRole = "kv_producer" if replica < self.prefill_replicas else "kv_consumer"
+        return replace(self.engine, kv_connector=True, kv_role=role)

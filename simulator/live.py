@@ -15,12 +15,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.request.record import RequestRecord
 
 from simulator.fleet import ReplicaSecond, Second, simulate
 from simulator.fleet_config import FleetConfig
+from simulator.router_span import NAME as ROUTER
+from simulator.router_span import router_span_of
 from simulator.sending import PATIENCE_S, OtlpExport, Requests, Samples, Sender, Sent
 from simulator.truth import truth_of
 from telemetry.addresses import masked
@@ -189,7 +192,9 @@ class _Batches:
         self._log_line = log_line
         self._progress_s = progress_s
         self._resources: dict[str, Resource] = {}
+        self._router = Resource({names.SERVICE_NAME: ROUTER, names.SIMULATED: True})
         self._records: list[tuple[RequestRecord, Resource]] = []
+        self._routed: list[ReadableSpan] = []
         self._states: list[tuple[EngineState, Resource, int]] = []
         self._gpus: list[tuple[GpuSample, Resource]] = []
 
@@ -203,6 +208,10 @@ class _Batches:
 
         If the batch is full, queue it, and wait while the queue is full.
         """
+        started_unix_ns = at_unix_ns - round(second.at_s * 1e9)
+        self._routed += (
+            router_span_of(each, self._router, started_unix_ns) for each in second.routed
+        )
         ended = []
         for told in second.replicas:
             resource = self._resource(told)
@@ -212,24 +221,21 @@ class _Batches:
             self._gpus += [(gpu, resource) for gpu in told.gpus]
         self._records += sorted(ended, key=lambda pair: pair[0].delivered)
         while len(self._records) >= SPANS_PER_BATCH:
-            self._sender.put(Requests(self._records[:SPANS_PER_BATCH]), self._stop)
-            del self._records[:SPANS_PER_BATCH]
+            self._sender.put(self._requests(SPANS_PER_BATCH), self._stop)
         if len(self._states) + len(self._gpus) >= SAMPLES_PER_BATCH:
             self._sender.put(self._samples(), self._stop)
 
     def flush(self) -> None:
         """Queue the collected seconds. If the queue is full, drop them and count them."""
-        if self._records:
-            self._sender.offer(Requests(self._records))
-            self._records = []
+        if self._records or self._routed:
+            self._sender.offer(self._requests())
         if self._states or self._gpus:
             self._sender.offer(self._samples())
 
     def drain(self) -> None:
         """Queue the collected seconds, and wait until all batches have been sent or dropped."""
-        if self._records:
-            self._sender.put(Requests(self._records), self._stop)
-            self._records = []
+        if self._records or self._routed:
+            self._sender.put(self._requests(), self._stop)
         if self._states or self._gpus:
             self._sender.put(self._samples(), self._stop)
         waited_s = 0.0
@@ -244,6 +250,11 @@ class _Batches:
                     f"waiting for the collector at {self._plan.endpoint}: {left:,} requests not"
                     " delivered yet"
                 )
+
+    def _requests(self, most: int | None = None) -> Requests:
+        requests = Requests(self._records[:most], self._routed)
+        self._records, self._routed = self._records[len(requests.records) :], []
+        return requests
 
     def _samples(self) -> Samples:
         samples = Samples(self._states, self._gpus)

@@ -13,7 +13,7 @@ from tailspan_vllm.engine_core.step_model import StepModel as Fit
 from tailspan_vllm.engine_core.step_model import Work
 from tailspan_vllm.engine_state.config_fingerprint import fingerprint
 from tailspan_vllm.engine_state.state import EngineState
-from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, Parts, QueueParts
 from tailspan_vllm.request.record import Outcome, RequestRecord
 
 from replay.engine import Engine
@@ -147,7 +147,7 @@ class Replica:
         record.waiting_at_arrival = self._engine.waiting
         record.running_at_arrival = self._engine.running
         record.kv_usage_at_arrival = self._engine.kv.usage_ratio
-        fetched = round(request.prompt_tokens * _FETCHED_RATIO) if config.kv_connector else 0
+        fetched = self._fetched_tokens(request)
         self._engine.submit(
             Job(
                 number=self._received,
@@ -159,6 +159,8 @@ class Replica:
                 acceptance=request.acceptance,
                 fetch_s=self._fetch_s(fetched) if fetched else 0.0,
                 fetched_tokens=fetched,
+                grammar_s=request.grammar_s,
+                encoder_s=request.encoder_s or 0.0,
             )
         )
         self._pending[self._received] = _Pending(request, record)
@@ -271,6 +273,7 @@ class Replica:
             sums[names.KV_TRANSFER_TIME] = totals.transfer_s
             sums[names.KV_TRANSFER_FAILURES] = 0
         return EngineState(
+            version="simulated",
             engine=0,
             started_unix_ns=self._started_unix_ns,
             model=self._model,
@@ -326,6 +329,15 @@ class Replica:
         engine.lost_blocks = round(conditions.total("lost_blocks"))
         self._front_end.pace = conditions.factor("frontend_pace")
 
+    def _fetched_tokens(self, request: Request) -> int:
+        """Return the number of prompt tokens whose KV cache comes from another server."""
+        if not self._engine.config.kv_connector:
+            return 0
+        if request.hop is None:
+            return round(request.prompt_tokens * _FETCHED_RATIO)
+        block = self._engine.config.block_size  # only whole blocks are sent
+        return (request.prompt_tokens - 1) // block * block if request.hop.prefilled else 0
+
     def _fetch_s(self, tokens: int) -> float:
         wire_s = tokens * KV_TOKEN_BYTES / _LINK_BYTES_PER_S
         slow = self.conditions.factor("link_pace") * self._chance.lognormvariate(0.0, 0.2)
@@ -333,7 +345,7 @@ class Replica:
 
     def _record(self, request: Request) -> RequestRecord:
         self._received += 1
-        bits = self._chance.getrandbits(128) or 1
+        bits = (self._chance.getrandbits(128) or 1) if request.hop is None else request.hop.bits
         return RequestRecord(
             received=request.at_s,
             delivered=request.at_s,
@@ -386,11 +398,13 @@ class Replica:
         record.billed_s, record.wasted_s = job.billed_s, job.wasted_s
         if job.scheduled is not None:
             record.queue_parts = QueueParts(*job.queue)
+            record.held_parts = _held(job)
         if job.first_token is None or job.last_token is None or job.scheduled is None:
             return record
         record.last_token, record.output_tokens = job.last_token, job.made_tokens
         record.itl_max_s = job.itl_max_s
         record.prefill_parts = Parts(*job.prefill.of(job.first_token - job.scheduled))
+        record.encoder_s = _encoder_s(pending.request, record.prefill_parts)
         record.decode_parts = Parts(*job.decode.of(job.last_token - job.first_token))
         if streamed:
             record.http_status = 200
@@ -437,10 +451,26 @@ class Replica:
         record.billed_s, record.wasted_s = job.billed_s, job.wasted_s
         record.others_prefill_tokens_max = job.others_prefill_tokens_max
         record.queue_parts = QueueParts(*job.queue)
+        record.held_parts = _held(job)
         prefill_s = job.first_token - (job.scheduled or job.first_token)
         record.prefill_parts = Parts(*job.prefill.of(prefill_s))
+        record.encoder_s = _encoder_s(request, record.prefill_parts)
         record.decode_parts = Parts(*job.decode.of(job.last_token - job.first_token))
         return record
+
+
+def _held(job: Job) -> HeldParts:
+    """Return why a job was not eligible: first its grammar, then its KV cache, then its adapter."""
+    held_s = job.queue.held
+    grammar_s = min(job.grammar_s, held_s)
+    kv_load_s = min(job.fetch_s, held_s - grammar_s)
+    rest_s = held_s - grammar_s - kv_load_s
+    return HeldParts(kv_load_s, grammar_s, rest_s if job.lora is not None else 0.0)
+
+
+def _encoder_s(request: Request, prefill: Parts) -> float | None:
+    """Return the encoder's part of the own prefill. A preemption moves its time to another part."""
+    return None if request.encoder_s is None else min(request.encoder_s, prefill.own)
 
 
 def _shared(request: Request) -> tuple[Prefix, ...]:

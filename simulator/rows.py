@@ -12,6 +12,9 @@ from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
+from simulator.disaggregation import RoutedRequest
+from simulator.router_span import NAME, span_id_of
+from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.engines import EngineSample
 from telemetry.fields import on_the_wire
 from telemetry.requests import (
@@ -52,6 +55,22 @@ def request_of(record: RequestRecord, number: int, replica: str, region: str) ->
     )
 
 
+def operation_of(routed: RoutedRequest, started_unix_ns: int) -> ApplicationOperation:
+    """Return a request at the router as a row. Its `process` is a fixed text, not a digest."""
+    at_unix_ns = started_unix_ns + round(routed.began_s * 1e9)
+    first_s = routed.first_byte_s
+    return ApplicationOperation(
+        trace_id=f"{routed.bits:032x}",
+        span_id=f"{span_id_of(routed):016x}",
+        at_unix_ns=at_unix_ns,
+        operation=Operation.ROUTER,
+        length_s=(started_unix_ns + round(routed.ended_s * 1e9) - at_unix_ns) / 1e9,
+        process=NAME,
+        simulated=True,
+        ttft_s=None if first_s is None else first_s - routed.began_s,
+    )
+
+
 def sample_of(
     state: EngineState, at_unix_ns: int, process: int, replica: str, region: str
 ) -> EngineSample:
@@ -88,6 +107,7 @@ def start_of(state: EngineState, process: int, replica: str, region: str) -> Eng
         simulated=True,
         model=state.model,
         region=region,
+        version=state.version,
         device=state.machine.device,
         gpus=state.machine.gpus,
         shape=written(state.machine.shape) if state.machine.shape else None,

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState, Sample
 from tailspan_vllm.export.destination import Signal, destination_of
@@ -31,6 +32,7 @@ from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.request_span import SCOPE, span_of
 from tailspan_vllm.request.record import RequestRecord
 
+from simulator.router_span import SCOPE as ROUTER_SCOPE
 from simulator.start_parts import start_span_of
 from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
@@ -52,6 +54,8 @@ class Requests:
     """Ended requests, each with the resource of the server that served it."""
 
     records: Sequence[tuple[RequestRecord, Resource]]
+    routed: Sequence[ReadableSpan] = ()
+    """The spans of the router. They are not counted as requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +136,11 @@ class OtlpExport:
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
                 spans.setdefault(resource, []).append(encode_span(span_of(record, resource)))
-            # Concatenated protobuf messages are a single message.
-            traces = b"".join(export_of(of, SCOPE, each) for of, each in spans.items())
+            messages = [export_of(of, SCOPE, each) for of, each in spans.items()]
+            if batch.routed:
+                routed = [*map(encode_span, batch.routed)]
+                messages.append(export_of(batch.routed[0].resource, ROUTER_SCOPE, routed))
+            traces = b"".join(messages)  # concatenated protobuf messages are a single message
             return lambda: self._send_traces(traces)
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
         samples: dict[Resource, list[Sample]] = {}

@@ -22,6 +22,15 @@ class Prefix(NamedTuple):
     tokens: int
 
 
+class Hop(NamedTuple):
+    """A server's part of a request for which a router uses a prefill and a decode server."""
+
+    bits: int
+    """The id that the router passes on to both servers."""
+    prefilled: bool
+    """Whether a prefill server has computed the KV cache of the prompt."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """A tenant, with its weight in the traffic and its system prompts."""
@@ -60,10 +69,19 @@ class Request:
     """Number of times that the client sends the request again at once after a timeout."""
     malformed: bool = False
     lora: str | None = None
+    grammar_s: float = 0.0
+    """Seconds to compile the grammar of the structured output; 0 for a known or no grammar."""
+    encoder_s: float | None = None
+    """Seconds of the encoder for the images of the prompt; None if the model takes no images."""
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
     """Reading speed of the client; None for the server's sending speed."""
+    hop: Hop | None = None
+    """None if one server does both prefill and decode."""
 
+
+IMAGE_S = (0.02, 0.08)
+"""Range of the encoder's seconds for an image. They are chosen, not measured."""
 
 TENANTS = (
     Tenant("acme", 3.0, (Prefix("acme/support", 640), Prefix("acme/search", 288))),
@@ -97,6 +115,8 @@ class Workload:
     loras: tuple[str, ...] = ()
     lora_share: float = 0.3
     """Share of the requests with an adapter; the first adapters of the list are used more often."""
+    image_share: float = 0.0
+    """Share of the requests with an image; 0 if the model takes no images."""
     conversations: Conversations | None = None
     trace: tuple[TraceRow, ...] = ()
     """A recorded trace. If it is given, its arrivals and lengths are used."""
@@ -159,6 +179,10 @@ class Workload:
         lora = None
         if self.loras and chance.random() < self.lora_share:
             lora = self.loras[min(int(chance.expovariate(0.7)), len(self.loras) - 1)]
+        encoder_s = None
+        if self.image_share:
+            seen = chance.random() < self.image_share
+            encoder_s = chance.uniform(*IMAGE_S) if seen else 0.0
         leaves = None
         if chance.random() < self.abort_share:
             leaves = chance.randint(1, output_tokens)
@@ -174,5 +198,6 @@ class Workload:
             leaves_after_tokens=leaves,
             malformed=chance.random() < self.malformed_share,
             lora=lora,
+            encoder_s=encoder_s,
             acceptance=tenant.acceptance,
         )

@@ -25,6 +25,7 @@ Examples:
   tailspan simulate --replicas 4 --rate 8 --incident engine_stall
   tailspan simulate --fault gpu_throttling:0.5@40m --fault tenant_flood@50m+5m --truth truth.jsonl
   tailspan simulate --trace requests.csv --router cache_aware --fault kv_cache_exhausted@20m
+  tailspan simulate --replicas 4 --prefill 2 --incident kv_transfer
   tailspan simulate --incident none --backfill 0 --duration 5m
   tailspan simulate --endpoint http://127.0.0.1:4318 --backfill 2h --incident-before 30m
 """
@@ -43,6 +44,16 @@ Examples:
     default=2,
     show_default=True,
     help="Number of servers in the fleet.",
+)
+@click.option(
+    "--prefill",
+    "prefill_replicas",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    show_default=True,
+    help="Number of the servers that only do the prefill, behind a router. The other servers then"
+    " load the KV caches and decode. With 0, each server does both.",
 )
 @click.option(
     "--rate",
@@ -79,8 +90,8 @@ Examples:
 @click.option(
     "--incident",
     default=None,
-    help="The fault to simulate, or none.  [default: prefill_interference, unless --fault or"
-    " --trace is given]",
+    help="The fault to simulate, or none.  [default: prefill_interference, or kv_transfer with"
+    " --prefill; none if --fault or --trace is given]",
 )
 @click.option(
     "--incident-before",
@@ -133,6 +144,7 @@ Examples:
 def simulate(
     endpoint: str,
     replicas: int,
+    prefill_replicas: int,
     rate: float,
     seed: int,
     backfill: int,
@@ -171,7 +183,8 @@ def simulate(
         return
     check_otlp_headers("--endpoint", endpoint, insecure_credentials)
     if incident is None:
-        incident = "none" if fault_words or trace else "prefill_interference"
+        usual = "kv_transfer" if prefill_replicas else "prefill_interference"
+        incident = "none" if fault_words or trace else usual
     if incident not in ("none", *CAUSES):
         raise click.UsageError(
             f"--incident: {incident!r}; allowed: none, {', '.join(sorted(CAUSES))}"
@@ -190,6 +203,7 @@ def simulate(
             endpoint=endpoint,
             fleet=FleetConfig(
                 replicas=replicas,
+                prefill_replicas=prefill_replicas,
                 workload=workload,
                 faults=tuple(faults),
                 router=router,

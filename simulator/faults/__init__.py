@@ -48,6 +48,11 @@ def _speculating(config: FleetConfig) -> FleetConfig:
     return replace(config, engine=replace(config.engine, num_speculative_tokens=tokens))
 
 
+def _seeing(config: FleetConfig) -> FleetConfig:
+    share = config.workload.image_share or 0.05
+    return replace(config, workload=replace(config.workload, image_share=share))
+
+
 def _two_replicas(config: FleetConfig) -> FleetConfig:
     if config.replicas > 1:
         return config
@@ -61,6 +66,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         hurts="ttft_s",
         shows=("queue_seats_s",),
         arrivals=traffic.overload,
+        where=traffic.overloaded_pool,
     ),
     "kv_cache_exhausted": Injection(
         summary="a leak leaves only slightly more KV blocks than are needed on average",
@@ -185,6 +191,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         world=machine.fetched_caches,
         needs="a KV connector",
         events=machine.slow_transfers,
+        where=machine.loading_pool,
     ),
     "network_or_client": Injection(
         summary="the clients of one tenant read their responses slowly",
@@ -232,6 +239,20 @@ INJECTIONS: Final[dict[str, Injection]] = {
         needs="small batches",
         arrivals=retries.burst,
         rewrite=retries.impatient,
+    ),
+    "grammar_compile": Injection(
+        summary="part of the traffic brings new schemas, whose grammars must be compiled",
+        hurts="ttft_s",
+        shows=("queue_held_s", "grammar_s"),
+        rewrite=traffic.new_schemas,
+    ),
+    "encoder": Injection(
+        summary="the images of prompts become much larger",
+        hurts="ttft_s",
+        shows=("encoder_s", "prefill_own_s"),
+        world=_seeing,
+        needs="a model that takes images",
+        rewrite=traffic.larger_images,
     ),
 }
 """The injections by cause id."""

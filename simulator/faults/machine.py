@@ -126,6 +126,11 @@ def slow_transfers(fault: Fault, config: FleetConfig, _chance: random.Random) ->
     yield from _everywhere(fault, config, link_pace=1.0 + 20.0 * fault.severity)
 
 
+def loading_pool(_fault: Fault, config: FleetConfig) -> dict[str, str]:
+    """Return the pool that loads KV caches, or no label for a fleet without prefill replicas."""
+    return {"pool": "decode"} if config.prefill_replicas else {}
+
+
 def fetched_caches(config: FleetConfig) -> FleetConfig:
     """Return a fleet that receives the KV cache of its prompts from other servers."""
     return replace(config, engine=replace(config.engine, kv_connector=True))

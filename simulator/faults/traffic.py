@@ -25,8 +25,30 @@ def _poisson(
 def _spare_per_s(config: FleetConfig) -> float:
     """Return the requests/s that the fleet can serve in addition to its ordinary traffic."""
     means = capacity.means_of(config.workload, config.engine)
-    whole = capacity.capacity_per_s(config.engine, means) * config.replicas
+    if config.prefill_replicas:
+        whole, _ = _narrowest_pool(config)
+    else:
+        whole = capacity.capacity_per_s(config.engine, means) * config.replicas
     return max(whole - config.workload.rate_per_s, 0.1 * whole)
+
+
+def _narrowest_pool(config: FleetConfig) -> tuple[float, str]:
+    """Return the capacity in requests/s of the pool that limits the fleet, and its name.
+
+    A prefill server generates one token, and a decode server computes nearly no prompt.
+    """
+    means = capacity.means_of(config.workload, config.engine)
+    prefills = capacity.capacity_per_s(config.engine, means._replace(output_tokens=1.0))
+    decodes = capacity.capacity_per_s(config.engine, means._replace(prefill_s=0.0))
+    return min(
+        (prefills * config.prefill_replicas, "prefill"),
+        (decodes * (config.replicas - config.prefill_replicas), "decode"),
+    )
+
+
+def overloaded_pool(_fault: Fault, config: FleetConfig) -> dict[str, str]:
+    """Return the pool that limits a fleet with prefill replicas, or no label for other fleets."""
+    return {"pool": _narrowest_pool(config)[1]} if config.prefill_replicas else {}
 
 
 def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
@@ -191,6 +213,41 @@ def rare_adapters(
         if chance.random() >= share:
             return request
         return replace(request, lora=f"rare-{chance.randrange(60)}")
+
+    return rewrite
+
+
+def new_schemas(
+    fault: Fault, _config: FleetConfig, chance: random.Random
+) -> Callable[[Request], Request]:
+    """Let a third of the requests ask for structured output with a schema of their own.
+
+    vLLM holds such a request back until the grammar of its schema is compiled. A schema with many
+    alternatives takes about a second.
+    """
+
+    def rewrite(request: Request) -> Request:
+        if chance.random() >= 1 / 3:
+            return request
+        return replace(request, grammar_s=chance.uniform(0.5, 1.5) * fault.severity)
+
+    return rewrite
+
+
+def larger_images(
+    fault: Fault, config: FleetConfig, _chance: random.Random
+) -> Callable[[Request], Request]:
+    """Let the encoder take much longer for each image.
+
+    The additional time is a share of the engines' time, so no queue grows without limit.
+    """
+    images_per_s = config.rate_per_s * config.workload.image_share
+    added_s = min(2.0 * fault.severity, 0.15 * capacity.pressed(fault.severity, 0.5) / images_per_s)
+
+    def rewrite(request: Request) -> Request:
+        if not request.encoder_s:
+            return request
+        return replace(request, encoder_s=request.encoder_s + added_s)
 
     return rewrite
 

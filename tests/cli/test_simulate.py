@@ -56,6 +56,15 @@ def test_options_reach_the_plan(runs: Runs) -> None:
     assert plan.fleet.faults[0].start_s == 0.0
 
 
+def test_prefill_and_decode_may_be_on_different_servers(runs: Runs) -> None:
+    result = CliRunner().invoke(simulate, ["--replicas", "4", "--prefill", "1"])
+    assert result.exit_code == 0, result.output
+    (plan,) = runs.plans
+    names = [plan.fleet.name_of(number) for number in range(plan.fleet.replicas)]
+    assert names == ["sim-prefill-0", "sim-decode-0", "sim-decode-1", "sim-decode-2"]
+    assert [fault.cause for fault in plan.fleet.faults] == ["kv_transfer"]
+
+
 def test_faults_reach_the_plan(runs: Runs, tmp_path: Path) -> None:
     truth = tmp_path / "truth.jsonl"
     options = ["--fault", "engine_stall:1.5@40m+10m", "--fault", "tenant_flood", "--truth", truth]
@@ -110,6 +119,9 @@ def test_no_incident_is_a_choice(runs: Runs) -> None:
         (["--rate", "0"], ["--rate", "0.0", "x>0"]),
         (["--rate", "nan"], ["--rate", "nan", "finite"]),
         (["--replicas", "0"], ["--replicas", "0", "x>=1"]),
+        (["--prefill", "-1"], ["--prefill", "-1", "x>=0"]),
+        (["--prefill", "2"], ["prefill_replicas: 2; allowed: 0 to 1"]),
+        (["--prefill", "1", "--fault", "lora_swap"], ["fault lora_swap", "allowed: kv_transfer"]),
         (["--backfill", "soon"], ["--backfill", "soon", "15m"]),
         (["--backfill", "-5m"], ["--backfill", "-5m"]),
         (["--endpoint", "localhost:4318"], ["endpoint", "localhost:4318", "http://HOST:PORT"]),

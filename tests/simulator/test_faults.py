@@ -14,7 +14,7 @@ from simulator.fleet import simulate
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from telemetry.engines import EngineSample
-from telemetry.requests import RequestTimeline
+from telemetry.requests import HELD_PARTS, RequestTimeline
 
 ENDS_S = 140.0
 QUIET = FleetConfig(workload=Workload(rate_per_s=10.0), duration_s=ENDS_S, seed=3)
@@ -228,3 +228,32 @@ def test_stalls_have_no_end_if_the_fault_has_none() -> None:
 def test_an_unknown_fault_is_refused(given: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         Fault(**{"cause": "tenant_flood", "start_s": 0.0, **given})  # type: ignore[arg-type]
+
+
+def test_a_held_request_has_its_reason() -> None:
+    """The reasons sum to at most the held time, and only a request with an adapter waits for
+    one."""
+    for cause, reason in (
+        ("kv_transfer", "kv_load_s"),
+        ("lora_swap", "adapter_wait_s"),
+        ("grammar_compile", "grammar_s"),
+    ):
+        rows = [row for row in _run(_faulty(cause)).requests if row.queue_held_s is not None]
+        assert rows
+        for row in rows:
+            parts_s = [getattr(row, name) for name in HELD_PARTS]
+            assert None not in parts_s
+            assert sum(parts_s) <= (row.queue_held_s or 0.0) + 1e-9
+            assert row.lora is not None or not row.adapter_wait_s
+        assert sum(getattr(row, reason) > 0 for row in rows) > 10
+
+
+def test_only_a_model_with_images_has_an_encoder() -> None:
+    known = [
+        (row.encoder_s, row.prefill_own_s)
+        for row in _run(_faulty("encoder")).requests
+        if row.encoder_s is not None and row.prefill_own_s is not None
+    ]
+    assert all(0 <= encoder_s <= own_s + 1e-9 for encoder_s, own_s in known)
+    assert 0.01 < sum(encoder_s > 0 for encoder_s, _ in known) / len(known) < 0.1
+    assert all(row.encoder_s is None for row in _run(_faulty("kv_transfer")).requests)
