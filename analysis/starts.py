@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from diagnosis.evidence.start_parts import LEVERS, WORDS, largest_part
 from diagnosis.inputs.requests import FloatArray, IntArray
 from store.queries import Window, request_table
-from store.replicas.cold_starts import cold_starts_between
+from store.replicas.cold_starts import all_starts_between
 from telemetry.cold_starts import ColdStart
 
 LABELS: Final = ("replica", "model", "region")
@@ -26,6 +26,8 @@ FIRST_NS: Final = 600 * 10**9
 """Requests of the first ten minutes are compared with the first of their shape."""
 MOST_REQUESTS: Final = 5_000
 """Maximum number of requests of a start that are read; the first ones."""
+EXITED: Final = "exit"
+"""The reason of a server that ended without an exception in its start."""
 LATER: Final = 19
 """Required number of later requests of the same shape. The first of 20 equal requests is the
 slowest by chance with a probability of 1 in 20.
@@ -80,14 +82,29 @@ class Start:
 
     @property
     def advice(self) -> str | None:
-        """Return a sentence with the largest part and an action, or None without parts."""
+        """Return a sentence with the largest part and an action, or None if there are no parts or
+        the start failed."""
         found = largest_part(self.cold_start)
-        if found is None:
+        if found is None or self.cold_start.reached is not None:
             return None
         part, part_s = found
         lever = LEVERS[part][0]
         flag = f", {lever.flag}" if lever.flag else ""
         return f"{WORDS[part]} took longest ({part_s:.3g} s). Try: {lever.action}{flag}."
+
+    @property
+    def failed(self) -> str | None:
+        """Return a sentence with the part in which the start failed, or None if it did not."""
+        start = self.cold_start
+        if start.reached is None:
+            return None
+        part_s = start.parts_s.get(start.reached)
+        inside = "" if part_s is None else f", {part_s:.3g} s into it"
+        reason = "the server ended" if start.failure in (None, EXITED) else start.failure
+        return (
+            f"failed after {start.length_s:.3g} s, in {WORDS.get(start.reached, start.reached)}"
+            f"{inside}: {reason}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +117,12 @@ class StartsAnswer:
 
 
 def answer_starts(engine: Engine, question: StartsQuestion) -> StartsAnswer:
-    """Return the starts of a window with their parts and slow first requests."""
+    """Return the starts of a window with their parts and slow first requests, also those that
+    failed."""
     window = question.window
     found = [
         each
-        for each in cold_starts_between(engine, window.from_unix_ns, window.to_unix_ns)
+        for each in all_starts_between(engine, window.from_unix_ns, window.to_unix_ns)
         if all(getattr(each, name) == value for name, value in question.where.items())
     ]
     listed = found[-question.most :]
@@ -112,6 +130,8 @@ def answer_starts(engine: Engine, question: StartsQuestion) -> StartsAnswer:
 
 
 def _start(engine: Engine, start: ColdStart) -> Start:
+    if start.reached is not None:
+        return Start(start, (), 0)
     ready_ns = start.ready_unix_ns
     table = request_table(
         engine,

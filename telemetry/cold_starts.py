@@ -17,7 +17,11 @@ _PLUGIN: Final = "plugin in vLLM"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdStart:
-    """One start of one engine. Its parts sum to `length_s`. Unknown parts are None."""
+    """One start of one engine. Its parts sum to `length_s`. Unknown parts are None.
+
+    A start that failed has a value in `reached` and in `failure`. Its parts sum to the time until
+    it failed, and the last of them is the part in which it failed.
+    """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
     span_id: Annotated[str, column("text", "The span's id, in hex.", "the span")]
@@ -30,7 +34,12 @@ class ColdStart:
     ]
     length_s: Annotated[
         float,
-        column("s", "Time until the server was ready. Equals the sum of the parts.", INSTANTS),
+        column(
+            "s",
+            "Time until the server was ready, or until the start failed. Equals the sum of the"
+            " parts.",
+            INSTANTS,
+        ),
     ]
     imports_s: Annotated[
         float | None,
@@ -145,6 +154,25 @@ class ColdStart:
         str | None,
         attribute(names.ENGINE_VERSION, "text", "vLLM's version.", "`vllm.__version__`"),
     ] = None
+    reached: Annotated[
+        str | None,
+        attribute(
+            names.START_REACHED,
+            "text",
+            "The part in which the start failed. Absent if the server became ready.",
+            _PLUGIN,
+        ),
+    ] = None
+    failure: Annotated[
+        str | None,
+        attribute(
+            names.START_FAILURE,
+            "text",
+            "Why the start failed: the class of the exception, or `exit` if the server ended"
+            " without one. Absent if the server became ready.",
+            _PLUGIN,
+        ),
+    ] = None
     region: Annotated[str | None, column("text", "The region.", "resource `cloud.region`")] = None
     simulated: Annotated[bool, column("boolean", "True if the data is simulated.", "simulator")] = (
         False
@@ -161,7 +189,7 @@ class ColdStart:
 
     @property
     def ready_unix_ns(self) -> int:
-        """Return when the server was ready."""
+        """Return when the server was ready, or when the start failed."""
         return self.at_unix_ns + round(self.length_s * 1e9)
 
     @property

@@ -44,6 +44,10 @@ def starts(
     plugin in vLLM measures the parts and sends them after the engine's first step. The command
     names the largest part of the longest start, and an action that shortens it.
 
+    A start that failed is listed with its parts until then, the part in which it failed, and the
+    class of the exception. It is reported when the server ends. A server that is killed with
+    SIGKILL, or that ends before its engine begins to start workers, reports nothing.
+
     After the start, the first request of each shape can be slow, because kernels are compiled when
     they are first used. The command lists the shapes whose first request was slower than all of at
     least 19 later requests of the same shape. A shape is a range of prompt tokens to compute.
@@ -77,7 +81,10 @@ def as_json(start: Start) -> dict[str, Any]:
         "version": cold.version,
         "config": cold.config,
         "began": cold.at_unix_ns / 1e9,
-        "ready": cold.ready_unix_ns / 1e9,
+        "ready": cold.ready_unix_ns / 1e9 if cold.reached is None else None,
+        "failed": None
+        if cold.reached is None
+        else {"at": cold.ready_unix_ns / 1e9, "part": cold.reached, "reason": cold.failure},
         "seconds": cold.length_s,
         "parts_s": cold.parts_s,
         "advice": start.advice,

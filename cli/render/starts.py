@@ -7,6 +7,10 @@ from cli.render import text
 from store.queries import Window
 from telemetry import time_text
 from telemetry.cold_starts import PARTS
+from telemetry.printable import printable
+
+_WIDEST = 300
+"""Maximum number of characters of a sentence, which may contain a reason from a server."""
 
 
 def lines(found: StartsAnswer) -> Iterator[str]:
@@ -21,7 +25,9 @@ def lines(found: StartsAnswer) -> Iterator[str]:
     shown = [
         part for part in PARTS if any(part in each.cold_start.parts_s for each in found.starts)
     ]
-    header = ["replica", "engine", "ready (UTC)", *(part.replace("_", " ") for part in shown)]
+    some_failed = any(each.failed for each in found.starts)
+    ended = "ended (UTC)" if some_failed else "ready (UTC)"
+    header = ["replica", "engine", ended, *(part.replace("_", " ") for part in shown)]
     rows = [
         [
             text.label(each.cold_start.replica),
@@ -34,9 +40,14 @@ def lines(found: StartsAnswer) -> Iterator[str]:
     ]
     yield from text.table([*header, "sum"], rows, left=1)
     yield ""
-    longest = max(found.starts, key=lambda each: each.cold_start.length_s)
-    if longest.advice is not None:
+    ready = [each for each in found.starts if each.failed is None]
+    longest = max(ready, key=lambda each: each.cold_start.length_s, default=None)
+    if longest is not None and longest.advice is not None:
         yield f"Longest start ({_name(longest)}): {longest.advice}"
+    for each in found.starts:
+        if each.failed is not None:
+            began = time_text.moment(each.cold_start.at_unix_ns)
+            yield printable(f"{_name(each)}, begun {began}: {each.failed}", _WIDEST)
     for each in found.starts:
         yield from _slow_first_requests(each)
 
@@ -45,7 +56,7 @@ def nothing(window: Window) -> str:
     """Return why there is nothing to show."""
     return (
         f"No engine reported the parts of a start {text.span(window)}. The plugin in vLLM sends"
-        " them after the engine's first request."
+        " them after the engine's first request, or when the start fails."
     )
 
 

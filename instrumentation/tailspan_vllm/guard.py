@@ -145,6 +145,30 @@ class Hooks:
 
         return wrapper
 
+    def noting_errors(self, original: Any, hook: str, note: Callable[..., None]) -> Any:
+        """Wrap a function of vLLM so that `note` sees its exceptions, which reach the caller.
+
+        Args:
+            original: the function.
+            hook: the name under which failures are counted.
+            note: called with the exception and the original's arguments.
+        """
+
+        def noted(_: Any, error: Any, args: Arguments, kwargs: Keywords) -> None:
+            note(error, args, kwargs)
+
+        seen = self._after(hook, noted)
+
+        @wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                seen(None, error, args, kwargs)
+                raise
+
+        return wrapper
+
     def switch_off(self, why: str) -> None:
         """Switch all hooks off, and log the reason. Then only the original functions run."""
         if self.off:

@@ -42,11 +42,13 @@ def install() -> None:
         _install_in_worker()
         return
     make_token(os.environ)
-    note_first_process(os.environ)
+    is_first = note_first_process(os.environ)
     make_prefix_key(os.environ)
     # An engine core can be a fork or a thread of its front end, or an actor with another name. The
     # process cannot be recognised yet, so the hooks do nothing until the scheduler's first call.
     parts = [_install_in_engine, _time_start]
+    if is_first:
+        parts.append(_watch_start)
     if not process.startswith(_ENGINE_CORES):
         parts.append(_install_in_front_end)
     for install_part in parts:
@@ -98,6 +100,14 @@ def _time_start() -> None:
     from tailspan_vllm.start_up import hooks
 
     _log_missing(hooks.install(os.environ[TOKEN_VARIABLE]))
+
+
+def _watch_start() -> None:
+    if sys.platform == "linux" and settings_from(os.environ).spans:
+        from tailspan_vllm.engine_only.detection import served_port
+        from tailspan_vllm.export.start_watch import StartWatch
+
+        StartWatch(os.environ, served_port(sys.argv)).begin()
 
 
 def _install_in_worker() -> None:

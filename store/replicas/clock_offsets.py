@@ -15,7 +15,7 @@ from typing import Any, Final
 from sqlalchemy import Engine
 
 from store.queries import Window, request_table
-from store.requests.network_time import Report, Reports
+from store.requests.client_reports import Report, Reports
 from telemetry.requests import Basis, Outcome
 
 FEWEST: Final = 3

@@ -14,7 +14,17 @@ MOST: Final = 1_000
 
 
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """Return the starts that ended in [from, to), at most the newest `MOST`, in order of time."""
+    """Return the starts whose server was ready in [from, to), in order of time.
+
+    Of the starts that ended in the range, also of those that failed, the newest `MOST` are read.
+    """
+    found = all_starts_between(engine, from_unix_ns, to_unix_ns)
+    return [each for each in found if each.reached is None]
+
+
+def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
+    """Return the starts that ended in [from, to), also those that failed, at most the newest
+    `MOST`, in order of time."""
     begun = COLD_STARTS.c.at_unix_ns
     statement = (
         select(*COLD_STARTS.columns)

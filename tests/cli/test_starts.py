@@ -53,3 +53,45 @@ def test_without_starts_the_command_explains_what_reports_them(run: Run, engine:
     result = run("starts")
     assert result.exit_code == 0
     assert "No engine reported the parts of a start" in result.output
+
+
+@pytest.fixture
+def crash_loop(engine: Engine) -> None:
+    parts = {"imports": 6.0, "config": 2.0, "weights": 12.0}
+    with Writer(engine) as writer:
+        starts = [
+            cold_start(0, parts, reached="weights", failure="OutOfMemoryError", model=None),
+            cold_start(60, parts, reached="weights", failure="exit", model=None),
+        ]
+        writer.submit([], [], cold_starts=starts).result(10)
+
+
+def test_failed_starts_have_the_part_and_the_reason(run: Run, crash_loop: None) -> None:
+    """The table has no advice, because no start is complete."""
+    shown = run("starts").output
+    assert (
+        "\na, engine 0, begun 2025-11-20 10:20:00: failed after 20 s, in the weights, 12" in shown
+    )
+    assert "in the weights, 12 s into it: OutOfMemoryError.\n" in shown
+    assert "in the weights, 12 s into it: the server ended.\n" in shown
+    assert "ended (UTC)" in shown
+    assert "Longest start" not in shown
+    first, second = json.loads(run("starts", "--format", "json").output)["starts"]
+    assert first["ready"] is None
+    assert first["failed"] == {
+        "at": first["began"] + 20.0,
+        "part": "weights",
+        "reason": "OutOfMemoryError",
+    }
+    assert first["advice"] is None
+    assert sum(first["parts_s"].values()) == first["seconds"]
+    assert second["failed"]["reason"] == "exit"
+
+
+def test_a_hostile_reason_is_printed_without_control_characters(run: Run, engine: Engine) -> None:
+    start = cold_start(0, reached="\x1b[31mpart", failure="\x1b]0;x\x07" + "w" * 900)
+    with Writer(engine) as writer:
+        writer.submit([], [], cold_starts=[start]).result(10)
+    shown = run("starts").output
+    assert "\x1b" not in shown
+    assert max(map(len, shown.splitlines())) <= 400

@@ -19,6 +19,13 @@ result = original(*args, **kwargs)
 other = changed(None, result, args, kwargs)
 return result if other is _FAILED else other
 """
+NOTING = """
+try:
+    return original(*args, **kwargs)
+except BaseException as error:
+    seen(None, error, args, kwargs)
+    raise
+"""
 
 
 EDGE = """
@@ -53,7 +60,7 @@ def test_a_wrapper_contains_only_the_original_call_and_guarded_steps() -> None:
         for node in functions("guard.py")
         if node.name == "wrapper"
     ]
-    assert bodies == [WRAPPER.strip(), CHANGING.strip()]
+    assert bodies == [WRAPPER.strip(), CHANGING.strip(), NOTING.strip()]
     guards = [node for node in functions("guard.py") if node.name == "guarded"]
     assert len(guards) == 2
     for guarded in guards:
@@ -77,9 +84,12 @@ def test_every_replaced_method_is_a_wrapper_of_the_guard(module: str) -> None:
         parameters = [each.arg for each in function.args.args]
         if "original" not in parameters:
             continue
-        *_, last = function.body
+        *before, last = function.body
         assert isinstance(last, ast.Return), function.name
         made = ast.unparse(last.value or last)
+        watching = "watched = self._hooks.noting_errors(original, "
+        if any(ast.unparse(each).startswith(watching) for each in before):
+            made = made.replace("around(watched", "around(original")
         assert made.startswith(("hooks.around(original", "self._hooks.around(original")), made
     assigned = [
         ast.unparse(node.value)
@@ -217,3 +227,20 @@ def test_an_argument_is_found_however_it_is_given() -> None:
     assert argument(keyword, 1, "request")((0,), {"request": 4, "new": 9}) == 4
     with pytest.raises(TypeError, match=r"positional takes \['self', 'other', 'request'\]"):
         argument(positional, 3, "gone")
+
+
+def test_an_exception_of_vllm_is_noted_and_reaches_its_caller() -> None:
+    seen: list[Any] = []
+
+    def fail(number: int) -> None:
+        raise KeyboardInterrupt(number)
+
+    def note(error: BaseException, args: Any, kwargs: Any) -> None:
+        seen.append((type(error), args, kwargs))
+        raise ZeroDivisionError  # the plugin's own failure does not replace it
+
+    wrapped = Hooks("test").noting_errors(fail, "noting", note)
+    with pytest.raises(KeyboardInterrupt):
+        wrapped(number=3)
+    assert seen == [(KeyboardInterrupt, (), {"number": 3})]
+    assert Hooks("test").noting_errors(abs, "noting", note)(-3) == 3

@@ -54,6 +54,7 @@ FULL = RequestRecord(
     error_type="e",
     prompt_tokens=3,
     cached_tokens=0,
+    cache_write_tokens=3,
     external_cached_tokens=0,
     kv_load=KvLoad(0, "host"),
     output_tokens=2,

@@ -10,31 +10,30 @@ Code that runs once per step is three times slower, because the model evicts it 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
 
-import os
 import time
 from collections import deque
 from typing import Any, NamedTuple
 
 from tailspan_vllm import guard, names
 from tailspan_vllm.engine_core.block_hashes import HashReader
-from tailspan_vllm.engine_core.kv_loads import KvLoads
+from tailspan_vllm.engine_core.encoder_inputs import encoder_ratios
+from tailspan_vllm.engine_core.engine_reports import (
+    gauges_of,
+    identity_of,
+    sizes_of,
+    waiting_with_adapter,
+)
 from tailspan_vllm.engine_core.link import EngineEnd
 from tailspan_vllm.engine_core.link_messages import (
-    Identity,
     encode_account,
     encode_identity,
     encode_sample,
 )
-from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
-from tailspan_vllm.engine_core.queue_waits import Hold, Queue
 from tailspan_vllm.engine_core.request_listener import RequestListener
 from tailspan_vllm.engine_core.step_billing import Chunk, Decoding
 from tailspan_vllm.engine_core.step_ledger import Account, Ledger, Track
 from tailspan_vllm.engine_core.step_model import Work
-from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerprint
-from tailspan_vllm.engine_state.hardware import machine_of
-from tailspan_vllm.request.parts import KvLoad
-from tailspan_vllm.start_up import hooks as start_hooks
+from tailspan_vllm.engine_core.waiting_requests import WaitingRequests, external_tokens
 
 CATCH_UP_S = 0.1
 """Interval at which ended steps are added to the ledger, accounts of ended requests are computed,
@@ -122,18 +121,9 @@ class EngineObserver:
         """Whether vLLM is processing the outputs of a step. A request that is freed meanwhile took
         part in that step.
         """
-        self._queue: Queue | None = Queue()
-        """The queue, or None if the reasons for waiting cannot be determined."""
+        self._waiting = WaitingRequests(TRACK_LIMIT)
         self._ladders = ladders
         self._hashes: HashReader | None = None
-        self._obstacles: QueueObstacles | None = None
-        self._loads: KvLoads | None = None
-        self._describes_loads = True
-        """Whether bytes and tiers of loads are read. False after a failure."""
-        self._loading: dict[str, KvLoad | None] = {}
-        """The loads of the requests that wait for their KV cache."""
-        self._evicted = False
-        """Whether a request was preempted since the last scheduling decision."""
         self._idle = True
         self._last_end = 0.0
         self._caught_up_at = self._sampled_at = 0.0
@@ -162,53 +152,23 @@ class EngineObserver:
         if self._listener is not None:
             self._listener.began(scheduler, request)
 
+    def refused(self, scheduler: Any, request: Any) -> None:
+        """Forget a request that vLLM did not add to its queue, because `add_request` raised."""
+        if request.request_id in scheduler.requests:
+            return
+        if self._listener is not None:
+            self._listener.ended(request)
+        self._waiting.left(request.request_id)
+
     def queued(self, request_id: str) -> None:
         """Record the arrival of a request. Ignore a request that continues a session."""
-        queue = self._queue
-        tracked = request_id in self._tracks or request_id in self._untracked
-        if queue is not None and len(queue) < TRACK_LIMIT and not tracked:
-            queue.joined(request_id, time.monotonic())
-
-    def _decided(self, scheduler: Any, output: Any, at: float) -> None:
-        """Record why requests stay in the queue after this scheduling decision."""
-        if self._queue is None:
-            return
-        try:
-            if self._obstacles is None:
-                self._obstacles = QueueObstacles(scheduler)
-            if output.scheduled_new_reqs or output.scheduled_cached_reqs.resumed_req_ids:
-                self._obstacles.batch_changed()
-            held = self._obstacles.held()
-            obstacle = self._obstacles.obstacle(output, held, self._evicted)
-            self._queue.holds_known = self._obstacles.holds_known
-            changed = self._queue.decided(at, obstacle, held)
-            self._evicted = False
-            for request_id, hold in changed.items():
-                if hold is Hold.KV_LOAD:
-                    request = scheduler.requests.get(request_id)
-                    self._loading[request_id] = self._load_of(scheduler, request)
-        except Exception:
-            guard.note_failure("queue")
-            self._queue = None  # sums with a gap would look complete
-
-    def _load_of(self, scheduler: Any, request: Any) -> KvLoad | None:
-        """Describe what a connector loads for a request, or return None if that is unknown."""
-        tokens = _external_tokens(request)
-        if not tokens or not self._describes_loads:
-            return None
-        try:
-            if self._loads is None:
-                self._loads = KvLoads(scheduler)
-            return self._loads.load_of(request, tokens)
-        except Exception:
-            guard.note_failure("kv_load")
-            self._describes_loads = False
-            return None
+        if request_id not in self._tracks and request_id not in self._untracked:
+            self._waiting.joined(request_id)
 
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
         """Record the work of a scheduled step."""
         self.in_update = False  # the previous update may have raised
-        self._decided(scheduler, output, at)
+        self._waiting.decided(scheduler, output, at)
         if len(self._planned) >= STEPS_UNDER_WAY:
             raise RuntimeError(f"the ends of {STEPS_UNDER_WAY} scheduled steps were not seen")
         counts: dict[str, int] = output.num_scheduled_tokens
@@ -232,16 +192,13 @@ class EngineObserver:
                 continue
             if request_id in self._untracked:
                 continue
-            waited = self._queue.admitted(request_id, at) if self._queue is not None else None
+            waited = self._waiting.admitted(request_id, at)
             request = scheduler.requests.get(request_id)
             if self._listener is not None and request is not None:
                 self._listener.admitted(request)
             if len(self._tracks) < TRACK_LIMIT:
-                if request_id in self._loading:
-                    load = self._loading.pop(request_id)
-                else:
-                    load = self._load_of(scheduler, request)
-                external = _external_tokens(request)
+                load = self._waiting.load_for(scheduler, request_id, request)
+                external = external_tokens(request)
                 has_encoder = bool(getattr(scheduler, "max_num_encoder_input_tokens", 0))
                 self._tracks[request_id] = Track(
                     request_id, at, waited, external, load, has_encoder
@@ -249,7 +206,7 @@ class EngineObserver:
             else:
                 self._untracked.add(request_id)
                 self._no_account += 1
-        encoded = _encoder_ratios(scheduler, output)
+        encoded = encoder_ratios(scheduler, output)
         context = sum(cached.num_computed_tokens)
         tokens, attention, prefills = 0, 0.0, 0
         for request_id in tuple(self._prefilling):
@@ -298,8 +255,7 @@ class EngineObserver:
             self._listener.preempted(request_id)
         track = self._tracks.get(request_id)
         self._prefilling.discard(request_id)
-        self._evicted = True
-        self._batch_changed()
+        self._waiting.batch_changed(request_id, evicted=True)
         if track is None:
             return
         last = self._step - 1
@@ -310,8 +266,7 @@ class EngineObserver:
     def freed(self, request_id: str) -> None:
         """Record that a request has finished or been aborted."""
         self._prefilling.discard(request_id)
-        self._loading.pop(request_id, None)
-        self._batch_changed()
+        self._waiting.batch_changed(request_id, evicted=False)
         track = self._tracks.pop(request_id, None)
         if track is None:
             if request_id in self._untracked:
@@ -329,13 +284,9 @@ class EngineObserver:
             self._unsettled.append(_EndedRequest(track, self._last_step, self._last_step))
             self._catch_up()
 
-    def _batch_changed(self) -> None:
-        if self._obstacles is not None:
-            self._obstacles.batch_changed()
-
     def _left_queue(self, request_id: str) -> None:
         """Send the account of a request that took part in no step: its time in the queue."""
-        waited = self._queue.left(request_id, time.monotonic()) if self._queue is not None else None
+        waited = self._waiting.left(request_id)
         if waited is None:
             return
         self._link.put(encode_account(self._engine, request_id, Account(waited=waited)))
@@ -424,8 +375,9 @@ class EngineObserver:
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
         self._untracked.update(self._tracks)
-        for each in (*lost, self._prefilling, self._planned, self._loading):
+        for each in (*lost, self._prefilling, self._planned):
             each.clear()
+        self._waiting.forget_loads()
         self.in_update = False
         self._idle = True  # measure the next step from its scheduling
 
@@ -441,51 +393,20 @@ class EngineObserver:
     @guard.harmless("introduce")
     def introduce(self, scheduler: Any) -> None:
         """Set the identity message that every front end receives when it connects."""
-        from vllm import __version__ as vllm_version
-
         config = scheduler.vllm_config
         self._adapters = config.lora_config is not None
-        served, arguments = config.model_config.served_model_name, arguments_of(config)
-        identity = Identity(
-            engine=self._engine,
-            started_unix_ns=self._started_unix_ns,
-            model=served if isinstance(served, str) else served[0],
-            config=fingerprint(arguments),
-            version=str(vllm_version),
-            arguments=arguments,
-            process=os.getpid(),
-            machine=machine_of(config, self._started_unix_ns),
-            start=start_hooks.RECORD.instants(),
-        )
+        identity = identity_of(config, self._engine, self._started_unix_ns)
         self._link.greeting = encode_identity(identity)
         if self._listener is not None:
             self._listener.introduced(identity)
 
     @guard.harmless("sample")
     def _sample(self, scheduler: Any) -> None:
-        model = self.ledger.model
-        gauges: dict[str, float | None] = {names.LONGEST_STEP: self._longest_s}
-        if model.ready:
-            gauges |= dict(zip(names.STEP_MODEL, model.coefficients, strict=True))
-            gauges[names.STEP_MODEL_ERROR] = model.error_ratio
-            gauges[names.STEP_MODEL_R_SQUARED] = model.r_squared
-        # From 0.18 to 0.30, `skipped_waiting` contains the requests that are held back. Since 0.31,
-        # `kv_holding_waiting` contains those of them that already hold blocks.
-        queues = (
-            scheduler.waiting,
-            getattr(scheduler, "skipped_waiting", ()),
-            getattr(scheduler, "kv_holding_waiting", ()),
-        )
+        gauges = gauges_of(self.ledger.model, self._longest_s)
         if self._adapters:
-            gauges[names.WAITING_LORAS] = sum(
-                request.lora_request is not None for queue in queues for request in queue
-            )
-        defined = {name: value for name, value in gauges.items() if value is not None}
-        state = {
-            names.RUNNING: len(scheduler.running),
-            names.WAITING: sum(map(len, queues)),
-        }
-        self._link.send_to_one(encode_sample(self._sample_of(defined, state)))
+            gauges[names.WAITING_LORAS] = waiting_with_adapter(scheduler)
+        sample = self._sample_of(gauges, sizes_of(scheduler))
+        self._link.send_to_one(encode_sample(sample))
         self._longest_s = 0.0
         self._forget_unseen_ends(scheduler.requests)
 
@@ -513,37 +434,4 @@ class EngineObserver:
             self._prefilling.intersection_update(alive)
         if len(self._untracked) > enough:
             self._untracked.intersection_update(alive)
-        if self._queue is not None and len(self._queue) > enough:
-            self._queue.keep(alive)
-
-
-def _external_tokens(request: Any) -> int | None:
-    """Return the number of prompt tokens that a KV connector provided."""
-    prefill = getattr(request, "prefill_stats", None)
-    if prefill is not None:
-        return int(prefill.num_external_cached_tokens)
-    tokens = getattr(request, "num_external_computed_tokens", None)
-    return None if tokens is None else int(tokens)
-
-
-def _encoder_ratios(scheduler: Any, output: Any) -> dict[str, float]:
-    """Return each request's share of the step's encoder inputs, in tokens of the prompt.
-
-    If the tokens cannot be read, each request gets the same share.
-    """
-    inputs = getattr(output, "scheduled_encoder_inputs", None)
-    if not inputs:
-        return {}
-    try:
-        tokens = {
-            request_id: sum(
-                scheduler.requests[request_id].mm_features[place].mm_position.length
-                for place in places
-            )
-            for request_id, places in inputs.items()
-        }
-    except Exception:
-        guard.note_failure("encoder")
-        tokens = dict.fromkeys(inputs, 1)
-    whole = sum(tokens.values())
-    return {request_id: number / whole for request_id, number in tokens.items()} if whole else {}
+        self._waiting.keep(alive, enough)

@@ -130,7 +130,12 @@ class _SchedulerHooks:
                 self._observer.queued(request.request_id)
                 self._observer.began(args[0], request)
 
-        return self._hooks.around(original, "add_request", before=before)
+        def refused(_: BaseException, args: Arguments, kwargs: Keywords) -> None:
+            if self._observer is not None:
+                self._observer.refused(args[0], request_of(args, kwargs))
+
+        watched = self._hooks.noting_errors(original, "add_request_refused", refused)
+        return self._hooks.around(watched, "add_request", before=before)
 
     def free_request(self, original: Any) -> Any:
         """Wrap `_free_request`, to record the end of each request."""

@@ -53,13 +53,15 @@ _COUNTED_FROM_ZERO: Final = (
 class EngineRequest(Flight):
     """One request of this engine core."""
 
-    __slots__ = ("cached_tokens",)
+    __slots__ = ("cached_tokens", "prefill")
 
     def __init__(self, traceparent: str | None, load: Any, engine: int) -> None:
         super().__init__(None, traceparent, load)
         self.engine = engine
         self.cached_tokens: int | None = None
         """Prompt tokens from a cache; None before the request joined the batch."""
+        self.prefill: Any = None
+        """vLLM's `PrefillStats`, completed with the first output."""
 
 
 class EngineCapture:
@@ -136,6 +138,7 @@ class EngineCapture:
         prefill = getattr(request, "prefill_stats", None)
         if flight is not None and prefill is not None:
             flight.cached_tokens = prefill.num_cached_tokens
+            flight.prefill = prefill
 
     @guard.harmless("engine_only.preempted")
     def preempted(self, request_id: str) -> None:
@@ -155,11 +158,13 @@ class EngineCapture:
         self.in_flight.remove(flight)
         flight.ended = time.monotonic()
         flight.outcome = _OUTCOMES.get(str(request.get_finished_reason()), "error")
+        output_tokens, prefill, flight.prefill = request.num_output_tokens, flight.prefill, None
         ended = Ended(
             request.request_id,
             request.num_prompt_tokens,
             flight.cached_tokens,
-            request.num_output_tokens,
+            getattr(prefill, "num_cache_creation_tokens", None) if output_tokens else None,
+            output_tokens,
         )
         self.sender.submit(partial(record_of, flight, ended))
 

@@ -27,6 +27,7 @@ class Ended(NamedTuple):
     request_id: str
     prompt_tokens: int | None
     cached_tokens: int | None
+    cache_write_tokens: int | None
     output_tokens: int | None
 
 
@@ -52,6 +53,7 @@ def record_of(flight: Flight, ended: Ended) -> RequestRecord:
         lora=flight.lora,
         prompt_tokens=ended.prompt_tokens,
         cached_tokens=ended.cached_tokens,
+        cache_write_tokens=ended.cache_write_tokens,
         output_tokens=ended.output_tokens,
         preemptions=len(flight.preempted_at),
         preempted_at=list(flight.preempted_at),

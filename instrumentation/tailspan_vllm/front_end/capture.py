@@ -174,13 +174,18 @@ def facts_of(state: Any) -> Facts:
     stats = state.stats
     detokenizer = None if stats is not None else getattr(state, "detokenizer", None)
     output_tokens = None if detokenizer is None else detokenizer.num_output_tokens()
+    if stats is not None:
+        output_tokens = stats.num_generation_tokens
+    # vLLM sets the number with the first output. Before that, 0 is its initial value.
+    written = getattr(state, "num_cache_creation_tokens", None) if output_tokens else None
     return Facts(
         bounded_id(str(given or state.request_id)),
         bounded_id(state.request_id),
         None if state.lora_name is None else bounded_text(state.lora_name),
         state.prompt_len,
         state.num_cached_tokens,
-        output_tokens if stats is None else stats.num_generation_tokens,
+        written,
+        output_tokens,
         None if stats is None else stats.arrival_time,
         None if stats is None else stats.queued_ts,
         None if stats is None else stats.scheduled_ts,

@@ -115,6 +115,7 @@ _AS_RECORDED: Final = {
     names.TOOL_CALL_TOKENS: "tool_call_tokens",
     names.CONTENT_TOKENS: "content_tokens",
     names.CACHE_READ_INPUT_TOKENS: "cached_tokens",
+    names.CACHE_WRITE_INPUT_TOKENS: "cache_write_tokens",
     names.EXTERNAL_CACHED_TOKENS: "external_cached_tokens",
     names.PREFIX_LADDER: "prefix_ladder",
     names.HTTP_ROUTE: "route",

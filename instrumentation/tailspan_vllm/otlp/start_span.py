@@ -6,6 +6,7 @@ link's token, so the receiver keeps one of them.
 
 import hashlib
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from opentelemetry.sdk.resources import Resource
@@ -17,9 +18,10 @@ from tailspan_vllm.engine_core.link import TOKEN_VARIABLE
 from tailspan_vllm.engine_state.hardware import MOST_LOADING_S
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.otlp.request_span import SCOPE
+from tailspan_vllm.start_up.failed_start import FailedStart
 from tailspan_vllm.start_up.instants import EngineInstants
 from tailspan_vllm.start_up.parts import parts_of
-from tailspan_vllm.start_up.process import first_process
+from tailspan_vllm.start_up.process import FirstProcess, first_process
 
 _NO_RESOURCE: Final = Resource({})
 
@@ -46,8 +48,38 @@ def start_span(
     return span_of_parts(state, parts, first.began_unix_ns, seed)
 
 
+def failed_start_span(
+    failed: FailedStart, first: FirstProcess, environ: Mapping[str, str]
+) -> ReadableSpan | None:
+    """Return the span of a start that failed, or None if it took implausibly long.
+
+    Args:
+        failed: the parts until it failed.
+        first: the start of the first process.
+        environ: contains the link's token.
+    """
+    if sum(failed.parts.values()) > MOST_LOADING_S:
+        return None
+    seed = f"{environ.get(TOKEN_VARIABLE, '')} {first.began_unix_ns} {failed.engine} failed"
+    state = EngineState(failed.engine, first.began_unix_ns)
+    return span_of_parts(
+        state,
+        failed.parts,
+        first.began_unix_ns,
+        seed,
+        {
+            names.START_REACHED: failed.reached.removeprefix(f"{names.START}."),
+            names.START_FAILURE: failed.reason,
+        },
+    )
+
+
 def span_of_parts(
-    state: EngineState, parts: Mapping[str, float], began_unix_ns: int, seed: str
+    state: EngineState,
+    parts: Mapping[str, float],
+    began_unix_ns: int,
+    seed: str,
+    failure: Mapping[str, str] = MappingProxyType({}),
 ) -> ReadableSpan:
     """Return the span of a start with these parts, in seconds by attribute name.
 
@@ -56,6 +88,7 @@ def span_of_parts(
         parts: the parts, which sum to the span.
         began_unix_ns: when the first process began.
         seed: determines the ids.
+        failure: why the start failed, by attribute name; empty if it did not.
     """
     given: dict[str, Any] = {
         names.PROVIDER_NAME: names.PROVIDER_VLLM,
@@ -64,6 +97,7 @@ def span_of_parts(
         names.CONFIG: state.config,
         names.ENGINE_VERSION: state.version,
         **parts,
+        **failure,
     }
     digest = hashlib.sha256(seed.encode()).digest()
     return ReadableSpan(

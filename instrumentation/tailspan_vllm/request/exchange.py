@@ -182,6 +182,7 @@ class Facts(NamedTuple):
     lora: str | None
     prompt_tokens: int | None
     cached_tokens: int | None
+    cache_write_tokens: int | None
     output_tokens: int | None
     arrival_time: float | None
     queued: float | None

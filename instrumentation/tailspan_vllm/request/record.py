@@ -72,6 +72,7 @@ class RequestRecord:
     error_type: str | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
     external_cached_tokens: int | None = None
     kv_load: KvLoad | None = None
     output_tokens: int | None = None

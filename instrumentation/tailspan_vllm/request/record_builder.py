@@ -57,6 +57,7 @@ class RecordBuilder:
         record.lora = facts.lora
         record.prompt_tokens = facts.prompt_tokens
         record.cached_tokens = facts.cached_tokens
+        record.cache_write_tokens = facts.cache_write_tokens
         record.output_tokens = facts.output_tokens
         _set_kinds(record, exchange)
         record.engine = self._engine_of(flight)

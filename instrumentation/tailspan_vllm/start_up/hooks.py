@@ -10,13 +10,14 @@ gpu_worker.py, 0.12 to 0.33.
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from tailspan_vllm import guard
 from tailspan_vllm.guard import Arguments, Keywords
 from tailspan_vllm.start_up.instants import StartRecord, WorkerStart
 from tailspan_vllm.start_up.process import this_process_began
+from tailspan_vllm.start_up.progress import Stage, note
 from tailspan_vllm.start_up.worker_reports import WorkerReports, send_report
 
 RECORD = StartRecord()
@@ -24,6 +25,9 @@ RECORD = StartRecord()
 
 WORKER_PROCESSES = ("VllmWorker", "Worker", "RayWorker")
 _TIMED = ("load_model", "determine_available_memory", "compile_or_warm_up_model")
+_COMPLETES = {"load_model": Stage.WEIGHTS, "determine_available_memory": Stage.PROFILED}
+_NOTED = "_tailspan_noted"
+"""Attribute of an exception that was reported."""
 
 
 def install(token: str) -> list[str]:
@@ -74,15 +78,22 @@ class _StartHooks:
         """Wrap the executor's `__init__`, which starts the workers and loads the weights."""
 
         def before(args: Arguments, kwargs: Keywords) -> None:
-            record = self._record
+            record, config = self._record, _config_of(args, kwargs)
             record.executor, record.process = time.monotonic(), this_process_began()
+            if record.process is not None:
+                note(self._token, config, Stage.PROCESS, record.process)
+            note(self._token, config, Stage.EXECUTOR, record.executor)
             if sys.platform == "linux":
                 self._reports = WorkerReports(self._token)
 
         def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
             self._record.loaded = time.monotonic()
 
-        return self._hooks.around(original, "start_executor", before=before, after=after)
+        def failed(error: BaseException, args: Arguments, kwargs: Keywords) -> None:
+            self._failed(_config_of(args, kwargs), error)
+
+        watched = self._hooks.noting_errors(original, "start_executor_failed", failed)
+        return self._hooks.around(watched, "start_executor", before=before, after=after)
 
     def kv_caches(self, original: Any) -> Any:
         """Wrap `_initialize_kv_caches`, which sizes the KV cache, compiles and warms up."""
@@ -91,26 +102,61 @@ class _StartHooks:
             if self._record.ready is not None:
                 return  # a second call is not the start
             self._record.ready = time.monotonic()
+            note(self._token, _config_of(args, kwargs), Stage.READY, self._record.ready)
             reports, self._reports = self._reports, None
             for report in reports.read() if reports is not None else ():
                 self._record.add(report)
 
-        return self._hooks.around(original, "start_kv_caches", after=after)
+        def failed(error: BaseException, args: Arguments, kwargs: Keywords) -> None:
+            self._failed(_config_of(args, kwargs), error)
+
+        watched = self._hooks.noting_errors(original, "start_kv_caches_failed", failed)
+        return self._hooks.around(watched, "start_kv_caches", after=after)
 
     def device(self, original: Any) -> Any:
         """Wrap the worker's `init_device`, and time the methods that follow it."""
 
         def before(args: Arguments, kwargs: Keywords) -> float:
+            self._note(args[0], Stage.WORKER)
             return time.monotonic()
 
         def after(at: float, result: Any, args: Arguments, kwargs: Keywords) -> None:
+            self._note(args[0], Stage.DEVICE)
             worker = getattr(args[0], "worker", None)
             if worker is not None and not guard.missing(worker, _TIMED):
-                _TimedWorker(worker, time.monotonic() - at, self._worker_is_ready, self._hooks)
+                _TimedWorker(worker, time.monotonic() - at, self)
 
-        return self._hooks.around(original, "start_device", before=before, after=after)
+        def failed(error: BaseException, args: Arguments, kwargs: Keywords) -> None:
+            self._failed(_config_of_worker(args[0]), error)
 
-    def _worker_is_ready(self, report: WorkerStart) -> None:
+        watched = self._hooks.noting_errors(original, "start_device_failed", failed)
+        return self._hooks.around(watched, "start_device", before=before, after=after)
+
+    def _note(self, worker: Any, stage: Stage) -> None:
+        note(self._token, _config_of_worker(worker), stage)
+
+    def _failed(self, config: Any, error: BaseException) -> None:
+        if not hasattr(error, _NOTED):  # only the innermost method reports an exception
+            with suppress(AttributeError):
+                setattr(error, _NOTED, True)
+            note(self._token, config, Stage.FAILED, error=type(error).__name__)
+
+    def timed(self, worker: Any, name: str, before: Any, after: Any) -> Any:
+        """Wrap one of the methods of a worker that follow `init_device`."""
+
+        def done(began: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
+            if name in _COMPLETES:
+                note(self._token, getattr(worker, "vllm_config", None), _COMPLETES[name])
+            after(began, result, args, kwargs)
+
+        def failed(error: BaseException, args: Arguments, kwargs: Keywords) -> None:
+            self._failed(getattr(worker, "vllm_config", None), error)
+
+        original = getattr(worker, name)
+        watched = self._hooks.noting_errors(original, f"start_{name}_failed", failed)
+        return self._hooks.around(watched, f"start_{name}", before=before, after=done)
+
+    def worker_is_ready(self, report: WorkerStart) -> None:
         if multiprocessing.current_process().name.startswith(WORKER_PROCESSES):
             send_report(self._token, report)
         else:
@@ -124,18 +170,17 @@ class _TimedWorker:
         self,
         worker: Any,
         device_s: float,
-        ready: Callable[[WorkerStart], None],
-        hooks: guard.Hooks,
+        hooks: _StartHooks,
     ) -> None:
         self._worker = worker
-        self._ready = ready
+        self._ready = hooks.worker_is_ready
         self._seconds = dict.fromkeys(_TIMED, 0.0)
         self._compiling = dict.fromkeys(_TIMED, 0.0)
         self._device_s = device_s
         for name in _TIMED:
             setattr(worker, name, self._timed(name, hooks))
 
-    def _timed(self, name: str, hooks: guard.Hooks) -> Any:
+    def _timed(self, name: str, hooks: _StartHooks) -> Any:
         def before(args: Arguments, kwargs: Keywords) -> tuple[float, float]:
             return time.monotonic(), compile_s(self._worker)
 
@@ -145,9 +190,7 @@ class _TimedWorker:
             if name == "compile_or_warm_up_model":
                 self._finish()
 
-        return hooks.around(
-            getattr(self._worker, name), f"start_{name}", before=before, after=after
-        )
+        return hooks.timed(self._worker, name, before, after)
 
     def _finish(self) -> None:
         for name in _TIMED:
@@ -161,6 +204,16 @@ class _TimedWorker:
                 max(0.0, self._seconds[warm] - self._compiling[warm]),
             )
         )
+
+
+def _config_of(args: Arguments, kwargs: Keywords) -> Any:
+    """Return vLLM's configuration of an executor's or an engine core's method."""
+    own = getattr(args[0], "vllm_config", None)
+    return own if own is not None else kwargs.get("vllm_config", args[1] if args[1:] else None)
+
+
+def _config_of_worker(wrapper: Any) -> Any:
+    return getattr(getattr(wrapper, "worker", None), "vllm_config", None)
 
 
 def compile_s(worker: Any) -> float:

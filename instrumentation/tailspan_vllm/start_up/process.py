@@ -23,17 +23,19 @@ class FirstProcess(NamedTuple):
     began_unix_ns: int
 
 
-def note_first_process(environ: "os._Environ[str]") -> None:
-    """Set the start of this process, unless a parent process has set its own.
+def note_first_process(environ: "os._Environ[str]") -> bool:
+    """Set the start of this process, unless a parent process has set its own. Return whether it
+    was set.
 
     Without /proc, or in a process that is older than the longest plausible start, nothing is set.
     """
     if START_VARIABLE in environ:
-        return
+        return False
     age_s, now, now_unix_ns = own_age_s(), time.monotonic(), time.time_ns()
     if age_s is None or age_s > MOST_LOADING_S:
-        return
+        return False
     environ[START_VARIABLE] = f"{now - age_s!r} {now!r} {now_unix_ns - round(age_s * 1e9)}"
+    return True
 
 
 def first_process(environ: Mapping[str, str]) -> FirstProcess | None:

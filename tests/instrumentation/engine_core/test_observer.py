@@ -109,7 +109,9 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    monkeypatch.setattr("tailspan_vllm.engine_core.observer.fingerprint", lambda config: "c0ffee")
+    monkeypatch.setattr(
+        "tailspan_vllm.engine_core.engine_reports.fingerprint", lambda config: "c0ffee"
+    )
     made = Server()
     made.add("teacher", 50)
     for _ in range(99):
@@ -301,7 +303,7 @@ def test_a_continued_session_does_not_queue_again(server: Server) -> None:
     server.add("session", 100)
     server.step()
     server.observer.queued("session")
-    assert not len(server.observer._queue or ())
+    assert not len(server.observer._waiting.queue or ())
     server.step(ending=["session"])
     assert server.front.accounts["session"].waited is not None
 
@@ -335,7 +337,7 @@ def test_requests_that_wait_for_an_adapter_are_counted_with_each_sample() -> Non
 
 
 def held_by(observer: EngineObserver) -> int:
-    queue = observer._queue
+    queue = observer._waiting.queue
     kept = (
         *(observer._tracks, observer._prefilling, observer._untracked, observer._freed),
         *(observer._leaving, observer._unsettled),

@@ -98,7 +98,9 @@ class Schedule:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_schedule_leaves_tracked_requests(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailspan_vllm.engine_core.observer.fingerprint", lambda config: "c0ffee")
+    monkeypatch.setattr(
+        "tailspan_vllm.engine_core.engine_reports.fingerprint", lambda config: "c0ffee"
+    )
     before = dict(guard.failures)
     schedule = Schedule(seed)
     for _ in range(STEPS):

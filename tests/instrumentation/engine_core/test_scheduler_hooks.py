@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 from tailspan_vllm import guard
-from tailspan_vllm.engine_core import link_messages, observer
+from tailspan_vllm.engine_core import (
+    encoder_inputs,
+    engine_reports,
+    link_messages,
+    observer,
+    waiting_requests,
+)
 from tailspan_vllm.engine_core.block_hashes import HashReader
 from tailspan_vllm.engine_core.link import EngineEnd
 from tailspan_vllm.engine_core.observer import EngineObserver
@@ -16,6 +22,7 @@ from tailspan_vllm.engine_core.scheduler_hooks import install_on
 from tailspan_vllm.engine_core.step_billing import Billing
 from tailspan_vllm.engine_core.step_ledger import Ledger
 from tailspan_vllm.engine_core.step_model import StepModel
+from tailspan_vllm.engine_core.waiting_requests import WaitingRequests
 from tailspan_vllm.engine_state.hardware import UNKNOWN
 
 from tests.instrumentation import fake_vllm as fake
@@ -25,8 +32,8 @@ OURS = [
     each
     for owner in (
         *(EngineObserver, Ledger, Billing, StepModel, Queue, QueueObstacles, EngineEnd),
-        HashReader,
-        *(observer, link_messages),
+        *(HashReader, WaitingRequests, waiting_requests),
+        *(observer, link_messages, engine_reports, encoder_inputs),
     )
     for each in fake.functions_of(owner)
 ]
@@ -85,7 +92,7 @@ class Engine:
 def _vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the vLLM version and hardware that an engine core reports, and enable block hashes."""
     fake.modules(monkeypatch, vllm__v1__core__kv_cache_utils={"NONE_HASH": b"none"})
-    monkeypatch.setattr(observer, "machine_of", lambda *_: UNKNOWN)
+    monkeypatch.setattr(engine_reports, "machine_of", lambda *_: UNKNOWN)
 
 
 @pytest.fixture
@@ -307,7 +314,7 @@ def test_a_failure_drops_the_accounts_of_running_requests(
     engine.call("add_request", object(), engine.scheduler.requests["new"])
     dropped = observer._no_account
     with monkeypatch.context() as patched:
-        patched.setattr(observer, "_decided", fake.raising([], "_decided"))
+        patched.setattr(observer._waiting, "decided", fake.raising([], "decided"))
         engine.call("schedule", fake.output({"other": 1}))
     assert observer._no_account == dropped + 1  # "other" was tracked
     output = fake.output({"other": 1, "new": 8}, ("new",))
@@ -321,3 +328,31 @@ def test_a_failure_drops_the_accounts_of_running_requests(
     engine.call("update_from_output", {0: SimpleNamespace(timestamp=engine.now)}, output, None)
     assert [link_messages.decode(each)[0] for each in put] == ["new"]  # type: ignore[index]
     assert not observer._untracked
+
+
+def test_a_request_that_vllm_refuses_is_forgotten(engine: Engine) -> None:
+    """vLLM's `add_request` raises, so no other call will end the request."""
+    engine.run()
+    (watching,) = engine.observers
+    queue = watching._waiting.queue
+    assert queue is not None
+    before, failed = len(queue), dict(guard.failures)
+    engine.calls.raised["add_request"] = ValueError("too long")
+    with pytest.raises(ValueError, match="too long"):
+        engine.scheduler.add_request(fake.request("refused"))
+    assert len(queue) == before
+    assert dict(guard.failures) == failed
+
+
+def test_a_refused_continuation_keeps_its_request(engine: Engine) -> None:
+    engine.run()
+    queue = engine.observers[0]._waiting.queue
+    assert queue is not None
+    session = fake.request("session")
+    engine.scheduler.add_request(session)
+    engine.scheduler.requests["session"] = session
+    known = len(queue)
+    engine.calls.raised["add_request"] = ValueError("too long")
+    with pytest.raises(ValueError, match="too long"):
+        engine.scheduler.add_request(session)
+    assert len(queue) == known

@@ -128,6 +128,20 @@ def test_a_request_is_reported_from_the_queue_to_the_last_token(core: Core) -> N
     assert not len(core.capture.in_flight)
 
 
+def test_tokens_written_to_the_cache_are_read_after_the_first_output(core: Core) -> None:
+    """vLLM completes the number with the first output, and takes the object from the request."""
+    for name, output_tokens in (("answered", 5), ("left", 0)):
+        request = a_request(name, num_output_tokens=output_tokens)
+        prefill = request.prefill_stats
+        prefill.num_cache_creation_tokens = 0
+        core.begin(request)
+        core.step(request, 8, new=True)
+        prefill.num_cache_creation_tokens, request.prefill_stats = 3, None
+        core.end(request)
+        core.step(a_request("other"), 1)
+    assert [core.record(which).cache_write_tokens for which in (0, 1)] == [3, None]
+
+
 def test_a_request_that_leaves_the_queue_has_only_a_queue(core: Core) -> None:
     request = a_request("gone", "abort")
     core.begin(request)

@@ -91,6 +91,20 @@ def test_a_request_is_one_record(
     assert len(server.told) == 1
 
 
+def test_tokens_written_to_the_cache_are_known_after_the_first_token(
+    server: Server, exchange: Exchange
+) -> None:
+    """vLLM's initial value is 0, which must not become a measurement. vLLM 0.25 has no value."""
+    waiting = a_state(num_cache_creation_tokens=0)
+    waiting.stats.num_generation_tokens = 0
+    states = [a_state(num_cache_creation_tokens=16), a_state(num_cache_creation_tokens=0)]
+    for state in (*states, waiting, a_state()):
+        server.capture.flight_ended(server.capture.flight_began(None), state, "stop")
+    answered(exchange)
+    server.capture.exchange_ended(exchange)
+    assert [record.cache_write_tokens for record in server.records] == [16, 0, None, None]
+
+
 def test_each_engine_request_of_a_call_is_a_row(server: Server, exchange: Exchange) -> None:
     first, _ = server.capture.flight_began(None), server.capture.flight_began(None)
     server.capture.flight_ended(first, a_state(), "stop")

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from store.queries import Window
 from store.replicas.clock_offsets import _bounds_s, offsets
-from store.requests.network_time import Report, Reports
+from store.requests.client_reports import Report, Reports
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from store.replicas import cold_starts
-from store.replicas.cold_starts import cold_starts_between
+from store.replicas.cold_starts import all_starts_between, cold_starts_between
 from store.retention import delete_older
 from store.simulation_removal import delete_simulation
 from store.writer import Writer
@@ -62,3 +62,13 @@ def test_old_starts_and_those_of_a_simulation_are_deleted(
         assert cold_start(101, simulated=True) not in found
     else:
         assert found == [cold_start(100)]
+
+
+def test_a_start_that_failed_is_no_cold_start(engine: Engine) -> None:
+    """The server was never ready, so it explains no slow request."""
+    starts = [cold_start(0), cold_start(1, reached="weights", failure="exit")]
+    with Writer(engine) as writer:
+        writer.submit([], [], cold_starts=starts).result(10)
+    between = engine, START_NS, START_NS + 3_600 * S
+    assert cold_starts_between(*between) == starts[:1]
+    assert all_starts_between(*between) == starts

@@ -18,7 +18,7 @@ from roofline.peakfile import peaks_in_force
 from store.alerting.incidents import IncidentRow, read_overlapping
 from store.columns.downsampled import Downsampled, engine_samples, gpu_samples, requests
 from store.queries import SAMPLE_LABELS, Window, newest_unix_ns
-from store.replicas.cold_starts import cold_starts_between
+from store.replicas.cold_starts import all_starts_between
 from store.replicas.engine_starts import in_force, starts_between
 from store.retention import KEEP_ROWS_NS
 from telemetry.requests import Source
@@ -104,7 +104,7 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Rea
 
 def _starts(engine: Engine, window: Window, equals: Mapping[str, str]) -> Starts:
     since = max(window.to_unix_ns - KEEP_ROWS_NS, 0)
-    known = cold_starts_between(engine, since, window.to_unix_ns)
+    known = all_starts_between(engine, since, window.to_unix_ns)
     if (replica := equals.get("replica")) is not None:
         known = [each for each in known if each.replica == replica]
     newest = answer_starts(engine, StartsQuestion(window, equals, FIRST_OF)).starts

@@ -73,9 +73,10 @@ def as_html(found: Starts, zone: tzinfo) -> str:
 
 
 def _name(start: ColdStart, zone: tzinfo) -> str:
+    ended = "ready" if start.reached is None else "failed"
+    at = wording.clock(start.ready_unix_ns, zone, date=True)
     return (
-        f"{wording.for_html(start.replica, 24)} <small>engine {start.engine}, ready "
-        f"{wording.clock(start.ready_unix_ns, zone, date=True)}</small>"
+        f"{wording.for_html(start.replica, 24)} <small>engine {start.engine}, {ended} {at}</small>"
     )
 
 
@@ -119,10 +120,14 @@ def _table(shown: Sequence[ColdStart], zone: tzinfo) -> str:
 
 
 def _sentences(found: Starts, zone: tzinfo) -> Sequence[str]:
-    longest = max(found.shown, key=lambda each: each.length_s)
-    advice = Start(longest, (), 0).advice
+    ready = [each for each in found.shown if each.reached is None]
+    longest = max(ready, key=lambda each: each.length_s, default=None)
+    advice = None if longest is None else Start(longest, (), 0).advice
     said = []
-    if advice is not None:
+    for shown in found.shown:
+        if (failed := Start(shown, (), 0).failed) is not None:
+            said.append(f"{_name(shown, zone)}: {wording.for_html(failed, 300)}")
+    if longest is not None and advice is not None:
         name = wording.for_html(longest.replica, 24)
         said.append(f"Longest start ({name}): {wording.for_html(advice, 300)}")
     for start in found.slow_first:
@@ -137,7 +142,8 @@ def _sentences(found: Starts, zone: tzinfo) -> Sequence[str]:
 
 HELP: Final = (
     "The last start of each engine, and all starts in the range. A start lasts from the start of "
-    "the server's first process until the server was ready. Its parts sum to the whole: "
+    "the server's first process until the server was ready, or until it failed. "
+    "Its parts sum to the whole: "
     + ", ".join(f"{_label(part)} ({WORDS[part]})" for part in PARTS)
     + "."
 )

@@ -50,3 +50,14 @@ def test_hostile_names_are_escaped_and_missing_starts_explained() -> None:
     assert "No engine reported the parts" in as_html(Starts(), UTC)
     empty = as_html(Starts([cold_start(parts={})]), UTC)
     assert "<i style=" not in empty
+
+
+def test_a_failed_start_has_the_part_in_which_it_failed() -> None:
+    failed = cold_start(0, {"imports": 6.0, "weights": 50.0}, reached="weights", failure=HOSTILE)
+    html = as_html(Starts([failed, cold_start(100)]), UTC)
+    assert "engine 0, failed" in html
+    assert "failed after 56 s, in the weights, 50 s into it: " in html
+    assert HOSTILE not in html
+    assert "Longest start (a): the weights took longest (20 s)" in html
+    alone = as_html(Starts([failed]), UTC)
+    assert "Longest start" not in alone

@@ -1,0 +1,52 @@
+"""Cache the latest start of each engine, which the store has."""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from exporters.totals.engines import EngineKey
+from telemetry.starts import EngineStart
+
+KEPT_NS: Final = 30 * 10**9
+"""Time for which engine starts from the store are cached."""
+
+_log = logging.getLogger(__name__)
+
+
+class LatestStarts:
+    """The latest start of each engine.
+
+    Args:
+        starts: returns the latest start of each engine of the given replicas.
+        clock_unix_ns: returns the current time.
+    """
+
+    def __init__(
+        self,
+        starts: Callable[[Collection[str]], Sequence[EngineStart]],
+        clock_unix_ns: Callable[[], int],
+    ) -> None:
+        self._ask = starts
+        self._clock_unix_ns = clock_unix_ns
+        self._starts: dict[EngineKey, EngineStart] = {}
+        self._asked_unix_ns: int | None = None
+        self._lock = threading.Lock()
+
+    def of(self, replicas: Collection[str]) -> Mapping[EngineKey, EngineStart]:
+        """Return the starts of engines, of these replicas and maybe others.
+
+        Any sender can invent engine starts, so ask only for replicas that send samples.
+        """
+        now_unix_ns = self._clock_unix_ns()
+        with self._lock:
+            asked = self._asked_unix_ns
+            if replicas and (asked is None or not 0 <= now_unix_ns - asked < KEPT_NS):
+                self._asked_unix_ns = now_unix_ns
+                try:
+                    self._starts = {
+                        (start.replica, start.engine): start for start in self._ask(replicas)
+                    }
+                except Exception:  # the scrape continues with the earlier starts
+                    _log.warning("the engine starts could not be read", exc_info=True)
+            return self._starts

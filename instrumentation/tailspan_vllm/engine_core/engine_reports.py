@@ -1,0 +1,68 @@
+"""The identity of an engine, and the gauges of its samples."""
+
+import os
+from typing import Any
+
+from tailspan_vllm import names
+from tailspan_vllm.engine_core.link_messages import Identity
+from tailspan_vllm.engine_core.step_model import StepModel
+from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerprint
+from tailspan_vllm.engine_state.hardware import machine_of
+from tailspan_vllm.start_up import hooks as start_hooks
+
+
+def identity_of(config: Any, engine: int, started_unix_ns: int) -> Identity:
+    """Return the identity of the engine in this process.
+
+    Args:
+        config: vLLM's configuration.
+        engine: the engine's index.
+        started_unix_ns: when the engine started.
+    """
+    from vllm import __version__ as vllm_version
+
+    served, arguments = config.model_config.served_model_name, arguments_of(config)
+    return Identity(
+        engine=engine,
+        started_unix_ns=started_unix_ns,
+        model=served if isinstance(served, str) else served[0],
+        config=fingerprint(arguments),
+        version=str(vllm_version),
+        arguments=arguments,
+        process=os.getpid(),
+        machine=machine_of(config, started_unix_ns),
+        start=start_hooks.RECORD.instants(),
+    )
+
+
+def gauges_of(model: StepModel, longest_s: float) -> dict[str, float]:
+    """Return the gauges of the steps: the longest step, and the step model once it is fitted."""
+    gauges: dict[str, float | None] = {names.LONGEST_STEP: longest_s}
+    if model.ready:
+        gauges |= dict(zip(names.STEP_MODEL, model.coefficients, strict=True))
+        gauges[names.STEP_MODEL_ERROR] = model.error_ratio
+        gauges[names.STEP_MODEL_R_SQUARED] = model.r_squared
+    return {name: value for name, value in gauges.items() if value is not None}
+
+
+def sizes_of(scheduler: Any) -> dict[str, int]:
+    """Return the numbers of running and of waiting requests, by metric name."""
+    waiting = sum(map(len, _queues(scheduler)))
+    return {names.RUNNING: len(scheduler.running), names.WAITING: waiting}
+
+
+def waiting_with_adapter(scheduler: Any) -> int:
+    """Return the number of waiting requests that need an adapter."""
+    return sum(
+        request.lora_request is not None for queue in _queues(scheduler) for request in queue
+    )
+
+
+def _queues(scheduler: Any) -> tuple[Any, ...]:
+    # From 0.18 to 0.30, `skipped_waiting` contains the requests that are held back. Since 0.31,
+    # `kv_holding_waiting` contains those of them that already hold blocks.
+    return (
+        scheduler.waiting,
+        getattr(scheduler, "skipped_waiting", ()),
+        getattr(scheduler, "kv_holding_waiting", ()),
+    )

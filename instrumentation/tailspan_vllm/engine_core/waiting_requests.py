@@ -1,0 +1,123 @@
+"""The requests in the scheduler's queue: why each of them waits, and what is loaded for it.
+
+If a reason cannot be determined, all reasons stay unknown, because sums with a gap would look
+complete.
+"""
+
+import time
+from collections.abc import Container
+from typing import Any
+
+from tailspan_vllm import guard
+from tailspan_vllm.engine_core.kv_loads import KvLoads
+from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
+from tailspan_vllm.engine_core.queue_waits import Hold, Queue, Waited
+from tailspan_vllm.request.parts import KvLoad
+
+
+class WaitingRequests:
+    """The requests that vLLM has not scheduled yet. Used on the engine core's thread only.
+
+    Args:
+        most: the maximum number of requests.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.queue: Queue | None = Queue()
+        """The queue, or None if the reasons for waiting cannot be determined."""
+        self._obstacles: QueueObstacles | None = None
+        self._loads: KvLoads | None = None
+        self._describes_loads = True
+        """Whether bytes and tiers of loads are read. False after a failure."""
+        self._loading: dict[str, KvLoad | None] = {}
+        """The loads of the requests that wait for their KV cache."""
+        self._evicted = False
+        """Whether a request was preempted since the last scheduling decision."""
+
+    def joined(self, request_id: str) -> None:
+        """Record the arrival of a request."""
+        if self.queue is not None and len(self.queue) < self._most:
+            self.queue.joined(request_id, time.monotonic())
+
+    def decided(self, scheduler: Any, output: Any, at: float) -> None:
+        """Record why requests stay in the queue after this scheduling decision."""
+        if self.queue is None:
+            return
+        try:
+            if self._obstacles is None:
+                self._obstacles = QueueObstacles(scheduler)
+            if output.scheduled_new_reqs or output.scheduled_cached_reqs.resumed_req_ids:
+                self._obstacles.batch_changed()
+            held = self._obstacles.held()
+            obstacle = self._obstacles.obstacle(output, held, self._evicted)
+            self.queue.holds_known = self._obstacles.holds_known
+            changed = self.queue.decided(at, obstacle, held)
+            self._evicted = False
+            for request_id, hold in changed.items():
+                if hold is Hold.KV_LOAD:
+                    request = scheduler.requests.get(request_id)
+                    self._loading[request_id] = self._load_of(scheduler, request)
+        except Exception:
+            guard.note_failure("queue")
+            self.queue = None
+
+    def admitted(self, request_id: str, at: float) -> Waited | None:
+        """Return the wait of a request that joins the batch."""
+        return None if self.queue is None else self.queue.admitted(request_id, at)
+
+    def load_for(self, scheduler: Any, request_id: str, request: Any) -> KvLoad | None:
+        """Return what a connector loaded for a request that joins the batch."""
+        if request_id in self._loading:
+            return self._loading.pop(request_id)
+        return self._load_of(scheduler, request)
+
+    def left(self, request_id: str) -> Waited | None:
+        """Remove a request that took part in no step, and return its wait."""
+        return None if self.queue is None else self.queue.left(request_id, time.monotonic())
+
+    def batch_changed(self, request_id: str, *, evicted: bool) -> None:
+        """Record that a request left the batch.
+
+        Args:
+            request_id: the request.
+            evicted: whether it was preempted. Otherwise it has ended.
+        """
+        if evicted:
+            self._evicted = True
+        else:
+            self._loading.pop(request_id, None)
+        if self._obstacles is not None:
+            self._obstacles.batch_changed()
+
+    def keep(self, alive: Container[str], most: int) -> None:
+        """Remove the requests that vLLM no longer has, if there are more than `most`."""
+        if self.queue is not None and len(self.queue) > most:
+            self.queue.keep(alive)
+
+    def forget_loads(self) -> None:
+        """Remove the descriptions of loads, because some of them may be wrong."""
+        self._loading.clear()
+
+    def _load_of(self, scheduler: Any, request: Any) -> KvLoad | None:
+        """Describe what a connector loads for a request, or return None if that is unknown."""
+        tokens = external_tokens(request)
+        if not tokens or not self._describes_loads:
+            return None
+        try:
+            if self._loads is None:
+                self._loads = KvLoads(scheduler)
+            return self._loads.load_of(request, tokens)
+        except Exception:
+            guard.note_failure("kv_load")
+            self._describes_loads = False
+            return None
+
+
+def external_tokens(request: Any) -> int | None:
+    """Return the number of prompt tokens that a KV connector provided."""
+    prefill = getattr(request, "prefill_stats", None)
+    if prefill is not None:
+        return int(prefill.num_external_cached_tokens)
+    tokens = getattr(request, "num_external_computed_tokens", None)
+    return None if tokens is None else int(tokens)

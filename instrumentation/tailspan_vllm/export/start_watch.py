@@ -1,0 +1,67 @@
+"""Reports a start that failed, when the server's first process ends before it was ready.
+
+Nothing is sent if the first process itself is killed (SIGKILL). If only an engine core or a worker
+is killed, the first process ends by itself.
+"""
+
+import atexit
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+
+from tailspan_vllm import guard
+from tailspan_vllm.engine_core.link import TOKEN_VARIABLE
+from tailspan_vllm.export.transport import post_to
+from tailspan_vllm.otlp.encoder import encode_span, export_of
+from tailspan_vllm.otlp.request_span import SCOPE
+from tailspan_vllm.otlp.start_span import failed_start_span
+from tailspan_vllm.settings import resource_attributes, settings_from
+from tailspan_vllm.start_up.failed_start import failed_starts
+from tailspan_vllm.start_up.process import first_process
+from tailspan_vllm.start_up.progress import ProgressReports
+
+MOST_WAIT_S: Final = 2.0
+"""Maximum time that a failed server waits for the collector before it ends."""
+
+
+class StartWatch:
+    """Watches the start of this server. Used in its first process.
+
+    Args:
+        environ: contains the link's token and the start of the first process.
+        port: the server's port, which is part of the replica's name; None without one.
+    """
+
+    def __init__(self, environ: Mapping[str, str], port: int | None = None) -> None:
+        self._environ = dict(environ)
+        self._port = port
+        self._process = os.getpid()
+        self._reports: ProgressReports | None = ProgressReports(environ[TOKEN_VARIABLE])
+
+    def begin(self) -> None:
+        """Report a failed start when this process ends."""
+        atexit.register(self.end)
+
+    @guard.harmless("failed_start")
+    def end(self) -> None:
+        """Send the starts that failed. Waits at most `MOST_WAIT_S`."""
+        reports, self._reports = self._reports, None
+        first = first_process(self._environ)
+        if reports is None or first is None or os.getpid() != self._process:
+            return  # a fork of the first process is not the first process
+        spans = [
+            encode_span(span)
+            for each in failed_starts(first, reports.read(), time.monotonic())
+            if (span := failed_start_span(each, first, self._environ)) is not None
+        ]
+        if not spans:
+            return
+        where = settings_from(self._environ).destinations["traces"]
+        where = replace(where, timeout_s=min(where.timeout_s, MOST_WAIT_S))
+        # Resource.create() would start threads, which fails in a program that is ending.
+        named = Resource(resource_attributes(self._environ, self._port))
+        post_to(where)(export_of(OTELResourceDetector().detect().merge(named), SCOPE, spans))

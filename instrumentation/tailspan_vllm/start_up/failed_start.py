@@ -1,0 +1,99 @@
+"""Divides the time of a start that failed, up to its end. Pure.
+
+As for a start that succeeded, the parts are the gaps between ascending instants, so they sum to the
+whole. The last part is the one in which the start failed.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from tailspan_vllm import names
+from tailspan_vllm.start_up.process import FirstProcess
+from tailspan_vllm.start_up.progress import Progress, Stage
+
+PART_AFTER: Final = {
+    Stage.EXECUTOR: names.START_WORKERS,
+    Stage.WORKER: names.START_DEVICE,
+    Stage.DEVICE: names.START_WEIGHTS,
+    Stage.WEIGHTS: names.START_KV_CACHE,
+    Stage.PROFILED: names.START_WARM_UP,
+}
+"""The part that begins when a stage is complete. Compilation is not apart, because it happens in
+both of the last parts."""
+
+ENDED: Final = "exit"
+"""The reason if the server ended without an exception in a method of the start."""
+
+
+class FailedStart(NamedTuple):
+    """A start that failed: its engine, its parts in seconds by attribute name, the name of the
+    last of them, and the class of the exception or `ENDED`."""
+
+    engine: int
+    parts: dict[str, float]
+    reached: str
+    reason: str
+
+
+def failed_starts(
+    first: FirstProcess, reports: Sequence[Progress], ended: float
+) -> list[FailedStart]:
+    """Return the starts that failed: of the engines that began to start their workers and did not
+    become ready.
+
+    Args:
+        first: the start of the first process.
+        reports: what the engine cores and their workers reported.
+        ended: when the first process ended, in monotonic seconds.
+    """
+    known = [each for each in reports if math.isfinite(each.at)]
+    engines = sorted({each.engine for each in known})
+    found = (
+        _failed(first, [each for each in known if each.engine == engine], ended)
+        for engine in engines
+    )
+    return [each for each in found if each is not None]
+
+
+def _failed(first: FirstProcess, reports: Sequence[Progress], ended: float) -> FailedStart | None:
+    at = {each.stage: each.at for each in reports}
+    if Stage.READY in at or Stage.EXECUTOR not in at or Stage.PROCESS not in at:
+        return None
+    errors = sorted((each.at, each.error) for each in reports if each.stage is Stage.FAILED)
+    end, reason = errors[0] if errors else (ended, ENDED)
+    # An engine core that runs in the first process has no process of its own to start.
+    own = at[Stage.PROCESS] if at[Stage.PROCESS] > first.plugin else at[Stage.EXECUTOR]
+    instants = {
+        names.START_IMPORTS: first.began,
+        names.START_CONFIG: first.plugin,
+        names.START_ENGINE_PROCESS: own,
+        **_workers(at[Stage.EXECUTOR], reports),
+    }
+    ordered = [*instants.values(), end]
+    if ordered != sorted(ordered):
+        return None
+    parts = {
+        name: after - before
+        for name, (before, after) in zip(instants, pairwise(ordered), strict=True)
+    }
+    return FailedStart(reports[0].engine, parts, list(parts)[-1], reason or ENDED)
+
+
+def _workers(executor: float, reports: Iterable[Progress]) -> Mapping[str, float]:
+    """Return when each part began for the slowest worker.
+
+    A stage is complete if each worker that has reported completed it.
+    """
+    by_stage: dict[Stage, dict[int, float]] = {}
+    for each in reports:
+        by_stage.setdefault(each.stage, {})[each.process] = each.at
+    began = {PART_AFTER[Stage.EXECUTOR]: executor}
+    workers = by_stage.get(Stage.WORKER, {}).keys()
+    for stage in (Stage.WORKER, Stage.DEVICE, Stage.WEIGHTS, Stage.PROFILED):
+        done = by_stage.get(stage, {})
+        if not workers or workers - done.keys():
+            break
+        began[PART_AFTER[stage]] = max(done.values())
+    return began

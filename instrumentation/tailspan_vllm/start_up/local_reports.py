@@ -1,0 +1,84 @@
+"""Carries short reports between the processes of a server, over a local stream socket.
+
+A sender connects, writes one report and closes. It never waits: if the listener is gone, or too
+many connections wait for it, the report is lost. The kernel keeps a connection and its bytes until
+the listener reads, so the listener needs no thread. Linux only, like the engine's link.
+
+A datagram socket would keep only ten reports (net.unix.max_dgram_qlen), fewer than many engines
+have workers.
+"""
+
+import os
+import socket
+import struct
+from contextlib import suppress
+from typing import Final
+
+from tailspan_vllm import guard
+
+MOST_WAITING: Final = 1024
+"""Number of connections that the kernel keeps, at most net.core.somaxconn."""
+
+_CREDENTIALS: Final = struct.Struct("3i")
+"""Linux's `struct ucred`: process, user, group."""
+_READS: Final = 4096
+
+
+def send(address: str, report: bytes) -> None:
+    """Send a report to the listener of an address."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as end, suppress(OSError):
+        end.setblocking(False)
+        end.connect(address)
+        end.send(report)
+
+
+class LocalReports:
+    """The listener. It receives reports from its creation until `read`.
+
+    Args:
+        address: an abstract address, which begins with a zero byte.
+        size: the length of each report in bytes.
+    """
+
+    def __init__(self, address: str, size: int) -> None:
+        self._size = size
+        self._end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._end.setblocking(False)
+        self._end.bind(address)
+        self._end.listen(MOST_WAITING)
+
+    def __del__(self) -> None:
+        """Close this end if `read` was not called."""
+        if hasattr(self, "_end"):
+            self._end.close()
+
+    def read(self) -> list[bytes]:
+        """Return the reports that have arrived, and close this end.
+
+        Reports of processes of other users are dropped and counted (unix(7), SO_PEERCRED).
+        """
+        found: list[bytes] = []
+        with self._end:
+            for _ in range(_READS):
+                try:
+                    connection, _address = self._end.accept()
+                except OSError:
+                    break
+                with connection:
+                    data = self._received(connection)
+                if len(data) == self._size:
+                    found.append(data)
+                else:
+                    guard.count("start.refused", "tailspan: refused a report of a start")
+        return found
+
+    def _received(self, connection: socket.socket) -> bytes:
+        """Return the bytes of a connection; empty if another user's process sent them."""
+        try:
+            connection.setblocking(False)
+            sender = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            if _CREDENTIALS.unpack(sender)[1] != os.geteuid():
+                return b""
+            return connection.recv(self._size + 1)
+        except OSError:
+            return b""

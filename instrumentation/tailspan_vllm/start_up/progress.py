@@ -1,0 +1,93 @@
+"""Reports each stage of a start to the server's first process, in case the start fails.
+
+The engine core and its workers send a report when they complete a stage, and when a method of the
+start raises an exception. The first process reads the reports only if the server ends before it was
+ready.
+"""
+
+import os
+import struct
+import sys
+import time
+from contextlib import suppress
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from tailspan_vllm.start_up.local_reports import LocalReports, send
+
+_REPORT: Final = struct.Struct("<iiid40s")
+
+
+class Stage(IntEnum):
+    """What a process has completed."""
+
+    PROCESS = 0
+    """The engine core's process began."""
+    EXECUTOR = 1
+    """The engine core began to start its workers."""
+    WORKER = 2
+    """A worker's process is ready to initialise its device."""
+    DEVICE = 3
+    WEIGHTS = 4
+    PROFILED = 5
+    """A worker measured the memory that it needs."""
+    READY = 6
+    """The engine is ready."""
+    FAILED = 7
+    """A method of the start raised an exception."""
+
+
+class Progress(NamedTuple):
+    """One report. `at` is in monotonic seconds, `error` the class of an exception."""
+
+    engine: int
+    process: int
+    stage: Stage
+    at: float
+    error: str = ""
+
+
+def _address(token: str) -> str:
+    return f"\0tailspan-progress-{token}"
+
+
+def note(token: str, config: Any, stage: Stage, at: float | None = None, error: str = "") -> None:
+    """Send a report to the first process.
+
+    Args:
+        token: the link's token.
+        config: vLLM's configuration, which has the number of the engine.
+        stage: the completed stage.
+        at: when, in monotonic seconds; None for now.
+        error: the class of an exception.
+    """
+    if sys.platform == "linux":
+        now = time.monotonic() if at is None else at
+        name = error.encode("ascii", "replace")[:40]
+        send(_address(token), _REPORT.pack(_engine(config), os.getpid(), stage, now, name))
+
+
+class ProgressReports:
+    """The first process's end."""
+
+    def __init__(self, token: str) -> None:
+        self._reports = LocalReports(_address(token), _REPORT.size)
+
+    def read(self) -> list[Progress]:
+        """Return the reports that have arrived, and close this end."""
+        found = []
+        for each in self._reports.read():
+            engine, process, stage, at, name = _REPORT.unpack(each)
+            with suppress(ValueError):  # an unknown stage
+                error = name.rstrip(b"\0").decode("ascii", "replace")
+                found.append(Progress(engine, process, Stage(stage), at, error))
+        return found
+
+
+def _engine(config: Any) -> int:
+    parallel = getattr(config, "parallel_config", None)
+    for name in ("data_parallel_index", "data_parallel_rank"):
+        number = getattr(parallel, name, None)
+        if isinstance(number, int) and 0 <= number < 2**31:
+            return number
+    return 0
