@@ -64,7 +64,8 @@ class Refusal(StrEnum):
     """The sum of the phases differs from end − start by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
     """The sum of a phase's parts differs from the phase by more than a millisecond, some parts are
-    missing, or the time to first token or between two tokens is longer than the request.
+    missing, the time to first token or between two tokens is longer than the request, or the
+    tokens of the kinds (reasoning, tool calls, content) do not sum to the output tokens.
     """
     NOT_CUMULATIVE = "not_cumulative"
     """A sum is not monotonic and cumulative, so a lost export would lose data."""

@@ -5,10 +5,11 @@ span `llm_request` in the scope `vllm.llm_engine` (0.12 to 0.15) or `vllm.tracin
 The span begins when the request arrives at the front end. SGLang (`--enable-trace`): the root span
 of a request in the scope `sglang server`. The span has the request's name, and begins when the
 request is created. SGLang's "prefill" includes the time in the queue, so it matches none of
-Tailspan's phases and is not read.
+Tailspan's phases and is not read. The requests that SGLang sends itself as health checks are
+skipped.
 
-Source: vLLM 0.12 to 0.33, `v1/engine/output_processor.py` and `tracing`; SGLang's main branch
-of 2026, `srt/observability/req_time_stats.py` and `trace.py`.
+Source: vLLM 0.12 to 0.33, `v1/engine/output_processor.py` and `tracing`; spans of SGLang 0.5.23,
+recorded in tests/collector/samples/sglang-0.5.23.json.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ from telemetry.requests import Basis, Source
 E2E: Final = "gen_ai.latency.e2e"
 TTFT: Final = "gen_ai.latency.time_to_first_token"
 SGLANG_SCOPE: Final = "sglang server"
+_HEALTH_CHECK: Final = "HEALTH_CHECK"
+"""The id of a request that SGLang sends itself begins with this when its health is asked for."""
 
 
 def _is_vllms(scope: str, span: Span, attributes: Mapping[str, AnyValue]) -> bool:
@@ -30,7 +33,10 @@ def _is_vllms(scope: str, span: Span, attributes: Mapping[str, AnyValue]) -> boo
 
 
 def _is_sglangs(scope: str, span: Span, attributes: Mapping[str, AnyValue]) -> bool:
-    return scope == SGLANG_SCOPE and E2E in attributes
+    if scope != SGLANG_SCOPE or E2E not in attributes:
+        return False
+    request_id = attributes.get("gen_ai.request.id")
+    return request_id is None or not request_id.string_value.startswith(_HEALTH_CHECK)
 
 
 VLLM: Final = SpanTable(

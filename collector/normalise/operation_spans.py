@@ -17,11 +17,13 @@ from typing import Final
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
+from collector.drop_reasons import Refusal
 from collector.normalise.client_spans import CLIENT, GENERATES
+from collector.normalise.plugin_spans import TOLERANCE_S
 from collector.normalise.resources import Origin
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.span_times import start_and_end
-from collector.normalise.values import Reader, attributes_of, seconds
+from collector.normalise.values import Reader, RefusalError, attributes_of, seconds
 from telemetry.application_operations import NAMED, ApplicationOperation, Operation
 
 _ROUTER_SPAN: Final = "gateway.request"
@@ -43,21 +45,26 @@ def operation_of_span(
         call: whether the span is a client's request, which needs no name.
 
     Raises:
-        RefusalError: the span is an operation, but its ids or times are invalid.
+        RefusalError: the span is an operation, but its ids or times are invalid, or the first byte
+            is later than the end.
     """
     operation = Operation.CALL if call else _named(span, scope)
     if operation is None:
         return None
     start_unix_ns, end_unix_ns = start_and_end(span, now_unix_ns)
+    length_s = seconds((end_unix_ns - start_unix_ns) / 1e9)
+    ttft_s = _first_byte_s(span) if operation is Operation.ROUTER else None
+    if ttft_s is not None and ttft_s > length_s + TOLERANCE_S:
+        raise RefusalError(Refusal.PARTS_DO_NOT_SUM)
     return ApplicationOperation(
         trace_id=trace_id_of(span),
         span_id=span_id_of(span),
         at_unix_ns=start_unix_ns,
         operation=operation,
-        length_s=seconds((end_unix_ns - start_unix_ns) / 1e9),
+        length_s=length_s,
         process=origin.digest,
         simulated=origin.simulated,
-        ttft_s=_first_byte_s(span) if operation is Operation.ROUTER else None,
+        ttft_s=ttft_s,
     )
 
 

@@ -102,6 +102,8 @@ _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
 _HELD, _OWN, _ENCODER = _AT["queue_held_s"], _AT["prefill_own_s"], _AT["encoder_s"]
+_OUTPUT = _AT["output_tokens"]
+_kinds = itemgetter(*(_AT[f"{kind}_tokens"] for kind in ("reasoning", "tool_call", "content")))
 _held_parts = itemgetter(*(_AT[part] for part in HELD_PARTS))
 _queue_parts = itemgetter(*(_AT[part] for part in QUEUE_PARTS))
 _prefill_parts = itemgetter(*(_AT[part] for part in PREFILL_PARTS))
@@ -137,6 +139,7 @@ def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> R
         raise RefusalError(Refusal.PARTS_DO_NOT_SUM)
     _check_sum(_prefill_parts(values), values[_PREFILL], Refusal.PARTS_DO_NOT_SUM)
     _check_sum(_decode_parts(values), values[_DECODE], Refusal.PARTS_DO_NOT_SUM)
+    _check_kinds(_kinds(values), values[_OUTPUT])
     values[_TRACE_ID] = trace_id_of(span)
     values[_SPAN_ID] = span_id_of(span)
     values[_RECEIVED] = start_unix_ns
@@ -168,3 +171,16 @@ def _check_sum(
         or abs(sum(present) - of_s) > TOLERANCE_S  # type: ignore[arg-type]  # none of them is None
     ):
         raise RefusalError(reason)
+
+
+def _check_kinds(kinds: tuple[int | None, ...], output_tokens: int | None) -> None:
+    """Check that the tokens of the kinds sum to the output tokens. Some kinds may be unknown."""
+    present = [tokens for tokens in kinds if tokens is not None]
+    if not present:
+        return
+    if (
+        output_tokens is None
+        or sum(present) > output_tokens
+        or (len(present) == len(kinds) and sum(present) != output_tokens)
+    ):
+        raise RefusalError(Refusal.PARTS_DO_NOT_SUM)

@@ -2,10 +2,10 @@
 
 Pure. Every span is stored, skipped (not a request) or refused (an invalid request).
 `plugin_spans.py` and `start_spans.py` read spans of Tailspan's plugin, and `probe_spans.py` reads
-spans of the prober. For all other spans, `span_tables.py` reads requests with the tables in
-`FOREIGN`, and `operation_spans.py` reads the operations of applications. A client's span is both.
-`cache_spans.py` reads lookups in caches from spans outside the engine. A hit is no request, because
-no model answered it.
+spans of the prober. For all other spans, `dynamo_spans.py` and `span_tables.py` (with the tables in
+`FOREIGN`) read requests, and `operation_spans.py` reads the operations of applications. A client's
+span is both. `cache_spans.py` reads lookups in caches from spans outside the engine. A hit is no
+request, because no model answered it.
 """
 
 from typing import Final
@@ -17,6 +17,7 @@ from collector.drop_reasons import Skip
 from collector.normalise.batch import Batch
 from collector.normalise.cache_spans import lookup_of_span, reports_a_lookup
 from collector.normalise.client_spans import CLIENT
+from collector.normalise.dynamo_spans import request_of_dynamo
 from collector.normalise.engine_spans import SGLANG, VLLM
 from collector.normalise.operation_spans import operation_of_span
 from collector.normalise.otlp_envelope import decoded, unfold
@@ -32,7 +33,7 @@ from telemetry.request_rows import Row, row_of
 from telemetry.requests import Basis
 
 FOREIGN: Final = (VLLM, SGLANG, CLIENT)
-"""The tables of all sources except Tailspan's plugin."""
+"""The tables of all sources except Tailspan's plugin and Dynamo."""
 
 
 def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
@@ -96,7 +97,9 @@ def _foreign(
 ) -> tuple[Row | None, ApplicationOperation | None, bool]:
     """Return the request and the operation of a span, if any, and whether the span is a lookup."""
     span = decoded(Span, raw)
-    found = read_foreign(span, scope, origin, now_unix_ns, FOREIGN)
+    found = request_of_dynamo(span, origin, now_unix_ns) or read_foreign(
+        span, scope, origin, now_unix_ns, FOREIGN
+    )
     if found is not None and found[0].basis is not Basis.CLIENT:
         batch.truncated_texts += found[1]
         return row_of(found[0]), None, False

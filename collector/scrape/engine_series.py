@@ -3,7 +3,7 @@
 A field has several alternatives, because versions rename and split series. The first alternative
 that the response contains is used. Without any of them, the field is unknown. Source: vLLM 0.12 to
 0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and its documentation for names
-before 0.12; SGLang, "Production metrics" and `srt/observability/metrics_collector.py`; Text
+before 0.12; SGLang, "Production metrics" and a recorded response of 0.5.23; Text
 Generation Inference, "Metrics"; Triton's tensorrtllm_backend, "Triton Metrics" and
 `custom_metrics_reporter.cc`.
 """

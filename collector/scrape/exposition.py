@@ -16,6 +16,7 @@ from prometheus_client.samples import Sample
 from collector.normalise.values import MAX_TEXT_CHARS, MAX_TOTAL, RefusalError, count, finite, ratio
 from collector.scrape.engine_series import ENGINES, NAMES, STARTED, EngineTable, Series
 from collector.scrape.failure_reasons import Reason, ScrapeError
+from collector.scrape.unknown_engines import describe
 
 MOST_LINES: Final = 10_000
 MOST_LINE_CHARS: Final = 8_192
@@ -66,7 +67,7 @@ def read(body: bytes) -> Answer:
         if answer.engines:
             answer.started_unix_s = _started(series)
             return answer
-    raise ScrapeError(Reason.UNKNOWN_ENGINE)
+    raise ScrapeError(Reason.UNKNOWN_ENGINE, describe(body, (table.name for table in ENGINES)))
 
 
 def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:

@@ -127,6 +127,13 @@ _FRONT_END = (
         "front_end/capture.py",
     ),
     Hook(
+        "RequestState.num_cache_creation_tokens",
+        Attributes("RequestState", ("num_cache_creation_tokens",)),
+        OUTPUTS,
+        "front_end/capture.py",
+        otherwise="no tokens written to the prefix cache (`cache_write_tokens`)",
+    ),
+    Hook(
         "RequestState.external_req_id",
         Attributes("RequestState", ("external_req_id",)),
         OUTPUTS,
@@ -847,6 +854,13 @@ _ENGINE_ONLY = (
         STATS,
         "engine_only/capture.py",
         otherwise="as for Request: trace headers, adapter, prefill statistics",
+    ),
+    Hook(
+        "PrefillStats.num_cache_creation_tokens",
+        Attributes("PrefillStats", ("num_cache_creation_tokens",)),
+        STATS,
+        "engine_only/capture.py",
+        otherwise="no `cache_write_tokens` in the rows of the Rust front end",
     ),
     Hook(
         "KVCacheManager.usage",

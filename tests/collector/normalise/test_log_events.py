@@ -1,8 +1,11 @@
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -232,3 +235,13 @@ def test_a_row_and_its_report_get_the_same_correction(now_unix_ns: int) -> None:
         assert report.clock_ahead_s == pytest.approx(100)
         assert report.seen_unix_ns == pytest.approx(now_unix_ns + turn * 10**9)
         assert report.age_s == 20.0
+
+
+def test_the_request_trace_of_a_dynamo_is_skipped() -> None:
+    """Its records describe the requests of the front end's spans."""
+    sample = Path(__file__).parents[1] / "samples" / "dynamo-1.6.1-request-trace.json"
+    (given,) = json.loads(sample.read_text())["messages"]
+    message = ParseDict(given, ExportLogsServiceRequest())
+    batch = normalise_events(message.SerializeToString(), 1_796_000_000 * 10**9)
+    assert batch.empty
+    assert batch.skipped == {Skip.NOT_AN_EVENT: 1}

@@ -53,6 +53,7 @@ def test_the_spans_of_llm_d_are_recognised_by_name(name: str) -> None:
         (AnyValue(double_value=-1.0), Refusal.NEGATIVE),
         (AnyValue(double_value=1e12), Refusal.ABSURD_DURATION),
         (AnyValue(string_value="soon"), Refusal.WRONG_TYPE),
+        (AnyValue(double_value=0.102), Refusal.PARTS_DO_NOT_SUM),
     ],
 )
 def test_an_impossible_first_byte_is_refused(first: AnyValue, reason: Refusal) -> None:

@@ -180,11 +180,28 @@ def test_a_failed_span_is_an_error() -> None:
     assert one(message).outcome is Outcome.ERROR
 
 
-def test_sglangs_prefill_is_not_read_because_it_contains_the_queue() -> None:
-    """The "prefill" of SGLang's span begins when the scheduler receives the request.
+def test_the_spans_of_a_recorded_sglang_are_read() -> None:
+    """The health check is no request. SGLang calls a request that its client left an abort."""
+    requests, skipped = read("sglang-0.5.23.json")
+    assert (len(requests), skipped) == (6, 10)
+    for request in requests:
+        assert (request.source, request.basis) == (Source.NATIVE, Basis.ENGINE)
+        assert (request.queue_s, request.prefill_s, request.model) == (None, None, "tiny")
+        assert request.ttft_s is not None
+        assert request.decode_s is not None
+        assert request.ttft_s + request.decode_s == pytest.approx(request.e2e_s, abs=1e-3)
+        assert not (request.request_id or "HEALTH").startswith("HEALTH")
+    streamed, cached, left, *_, other_left = requests
+    assert streamed.trace_id == "ab" * 16
+    assert (streamed.prompt_tokens, streamed.output_tokens) == (22, 16)
+    assert (cached.prompt_tokens, cached.cached_tokens) == (377, 376)
+    assert [each.outcome for each in (cached, left, other_left)] == [
+        *(Outcome.LENGTH, Outcome.ABORT, Outcome.ABORT)
+    ]
 
-    The names are from SGLang's source, because SGLang requires a GPU.
-    """
+
+def test_sglangs_prefill_is_not_read_because_it_contains_the_queue() -> None:
+    """The "prefill" of SGLang's span begins when the scheduler receives the request."""
     request = one(
         span(
             "sglang server",

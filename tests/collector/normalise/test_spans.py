@@ -193,6 +193,34 @@ def test_only_the_wrong_request_of_a_message_is_refused(
     assert [request.span_id for request in batch.requests] == [_span(good).span_id.hex()]
 
 
+@pytest.mark.parametrize(
+    ("kinds", "stored"),
+    [
+        ((8, 2, 10), True),
+        ((8, None, None), True),
+        ((None, None, 20), True),
+        ((8, 2, 11), False),
+        ((8, 2, 9), False),
+        ((21, None, None), False),
+        ((15, None, 6), False),
+    ],
+)
+def test_the_tokens_of_the_kinds_sum_to_the_output_tokens(
+    trace_message: Factory, now_unix_ns: int, kinds: tuple[int | None, ...], stored: bool
+) -> None:
+    """The request has 20 output tokens."""
+    message = trace_message()
+    wires = (names.REASONING_OUTPUT_TOKENS, names.TOOL_CALL_TOKENS, names.CONTENT_TOKENS)
+    for wire, tokens in zip(wires, kinds, strict=True):
+        if tokens is None:
+            _drop(message, wire)
+        else:
+            _set(message, wire, int_value=tokens)
+    batch = normalise_spans(message.SerializeToString(), now_unix_ns)
+    assert len(batch.requests) == stored
+    assert batch.refused == ({} if stored else {Refusal.PARTS_DO_NOT_SUM: 1})
+
+
 def test_a_rounding_of_the_phases_is_no_error(trace_message: Factory, now_unix_ns: int) -> None:
     message = trace_message()
     _set(message, names.QUEUE, double_value=0.2009)

@@ -10,7 +10,9 @@ from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.otlp.encoder import encode_span, export_of
 from tailspan_vllm.otlp.request_span import SCOPE
-from tailspan_vllm.otlp.start_span import span_of_parts
+from tailspan_vllm.otlp.start_span import failed_start_span, span_of_parts
+from tailspan_vllm.start_up.failed_start import FailedStart
+from tailspan_vllm.start_up.process import FirstProcess
 
 from collector.drop_reasons import Refusal, Skip
 from collector.normalise.spans import normalise_spans
@@ -134,3 +136,24 @@ def test_a_fast_clock_is_corrected(resource: Resource, now_unix_ns: int) -> None
     (start,) = batch.cold_starts
     assert start.ready_unix_ns == pytest.approx(now_unix_ns, abs=2 * 10**9)
     assert start.clock_ahead_s == pytest.approx(627.5, abs=2.0)
+
+
+def test_a_failed_start_has_the_part_in_which_it_failed(
+    resource: Resource, now_unix_ns: int
+) -> None:
+    first = FirstProcess(100.0, 106.0, now_unix_ns - 2 * LENGTH_NS)
+    parts = {names.START_IMPORTS: 6.0, names.START_WEIGHTS: 21.5}
+    failed = FailedStart(1, parts, names.START_WEIGHTS, "OutOfMemoryError")
+    span = failed_start_span(failed, first, {})
+    assert span is not None
+    message = export_of(resource, SCOPE, [encode_span(span)])
+    (start,) = normalise_spans(message, now_unix_ns).cold_starts
+    assert (start.reached, start.failure) == ("weights", "OutOfMemoryError")
+    assert start.parts_s == {"imports": 6.0, "weights": 21.5}
+    assert start.length_s == 27.5
+
+
+def test_a_start_that_took_implausibly_long_is_not_sent(now_unix_ns: int) -> None:
+    first = FirstProcess(100.0, 106.0, now_unix_ns)
+    failed = FailedStart(1, {names.START_WEIGHTS: 1e9}, names.START_WEIGHTS, "exit")
+    assert failed_start_span(failed, first, {}) is None

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from collector.scrape import exposition
 from collector.scrape.engine_series import ENGINES
 from collector.scrape.failure_reasons import Reason, ScrapeError
+from collector.scrape.unknown_engines import describe
 from telemetry.engines import EngineSample
 
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -100,6 +101,74 @@ def test_offloading_is_read_by_direction_and_tier_under_both_names() -> None:
     assert after["kv_tier_read_bytes_total"] == 576
     assert after["disk_cache_hits_tokens_total"] == 32
     assert "disk_cache_hits_tokens_total" not in before
+
+
+def test_the_metrics_of_a_recorded_sglang_are_read() -> None:
+    """Prompts that the caches had are in no total of a finished request yet."""
+    answer = exposition.read((SAMPLES / "sglang-0.5.23.txt").read_bytes())
+    assert answer.software == "SGLang"
+    assert answer.unusable_values == 0
+    assert answer.engines == {
+        0: {
+            "model": "tiny",
+            "waiting": 8,
+            "running": 1,
+            "kv_usage_ratio": 0.37,
+            "prefill_tokens_total": 2_259,
+            "decode_tokens_total": 760,
+            "prefix_cache_queries_tokens_total": 1_154,
+            "prefix_cache_hits_tokens_total": 388,
+        }
+    }
+
+
+def test_the_worker_of_a_dynamo_is_read_as_its_engine() -> None:
+    """A worker exports the series of its engine beside Dynamo's own."""
+    answer = exposition.read((SAMPLES / "dynamo-1.6.1-worker.txt").read_bytes())
+    assert answer.software == "vLLM"
+    assert answer.engines == {
+        0: {
+            "model": "tiny",
+            "waiting": 8,
+            "running": 4,
+            "kv_usage_ratio": 0.390625,
+            "preemptions_total": 0,
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("dynamo-1.6.1-front-end.txt", "the front end of NVIDIA Dynamo"),
+        ("sglang-router-0.3.2.txt", "SGLang's router"),
+        ("vllm-router-0.1.17.txt", "vLLM's router"),
+    ],
+)
+def test_the_message_names_a_router_and_what_to_scrape_instead(name: str, advice: str) -> None:
+    with pytest.raises(ScrapeError) as raised:
+        exposition.read((SAMPLES / name).read_bytes())
+    assert raised.value.reason is Reason.UNKNOWN_ENGINE
+    assert advice in str(raised.value)
+    assert "scrape the workers" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (b"# TYPE node_load1 gauge\nnode_load1 0.5\n", "the first series is node_load1;"),
+        (b"x" * 5_000_000, "no series;"),
+        (b"<html>\x1b[2J dynamo_frontend_x</html>", "no series;"),
+        (b"\x00\xff\n" * 10_000, "no series;"),
+        (b"ok\n", "no series;"),
+    ],
+)
+def test_the_message_of_an_unknown_engine_names_its_first_series(body: bytes, shown: str) -> None:
+    text = describe(body, ["vLLM", "SGLang"])
+    assert shown in text
+    assert text.endswith("known engines: vLLM, SGLang")
+    assert text.isprintable()
+    assert len(text) < 200
 
 
 def test_the_ranks_of_an_sglang_count_once() -> None:

@@ -1,0 +1,37 @@
+"""Describes a response of /metrics that has no series of a known engine, for the log."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+NO_ENGINES: Final = {
+    "dynamo_frontend_": (
+        "this is the front end of NVIDIA Dynamo, which is not an engine; scrape the workers"
+        " instead, on their DYN_SYSTEM_PORT"
+    ),
+    "smg_": "this is SGLang's router, which is not an engine; scrape the workers instead",
+    "vllm_router_": "this is vLLM's router, which is not an engine; scrape the workers instead",
+}
+"""Advice by the beginning of the names of series. Recorded in tests/collector/samples."""
+
+_SERIES: Final = re.compile(rb"([A-Za-z_:][A-Za-z0-9_:]{0,99})[{ \t]")
+_READ_BYTES: Final = 65_536
+"""The first series is searched only in this many bytes."""
+
+
+def describe(body: bytes, engines: Iterable[str]) -> str:
+    """Return what the response contains instead of an engine's series.
+
+    Args:
+        body: the response.
+        engines: the names of the known engines.
+    """
+    lines = b"\n" + body
+    for prefix, advice in NO_ENGINES.items():
+        if b"\n" + prefix.encode() in lines:
+            return advice
+    known = ", ".join(engines)
+    first = next(filter(None, map(_SERIES.match, body[:_READ_BYTES].split(b"\n"))), None)
+    if first is None:
+        return f"the response contains no series; known engines: {known}"
+    return f"the first series is {first[1].decode()}; known engines: {known}"
