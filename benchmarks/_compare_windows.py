@@ -31,6 +31,9 @@ FIRST: Final = "first"
 SAME: Final = "same mix"
 CHANGED: Final = "other mix"
 FILE: Final = "windows.json"
+EARLIER: Final = 4
+"""Number of processes before the first window, with the usual arguments. They show how much a
+restart alone changes a latency."""
 SETTLED_S: Final = 10.0
 """Traffic before the windows of each configuration, which is not compared. Then all windows follow
 traffic, also the first one of a server."""
@@ -117,6 +120,12 @@ def record(
             collecting(folder) as otlp_port,
             serving(folder, otlp_port, CONFIGURATIONS[USUAL]) as server,
         ):
+            for number in range(EARLIER):
+                log_line(f"earlier process {number + 1} of {EARLIER} …")
+                wait_for_quiet()
+                record_stretch(server, by_name[FIRST], f"{seed}/earlier {number}", seconds)
+                server.restart(CONFIGURATIONS[USUAL])
+                server.warm_up()
             for configuration in order:
                 if configuration != USUAL:
                     server.restart(CONFIGURATIONS[configuration])

@@ -1,6 +1,6 @@
 """Measures whether the verdict of `tailspan compare` is right on a real vLLM.
 
-    python benchmarks/compare_real.py [--keep DIR]       record and ask, 16 minutes
+    python benchmarks/compare_real.py [--keep DIR]       record and ask, 25 minutes
     python benchmarks/compare_real.py --recorded DIR     ask again, without a server
     python benchmarks/compare_real.py budget restarted   only these changes
 
@@ -9,8 +9,9 @@ tokens per step, and compiled instead of eager (A/B). Each change is asked in bo
 the same mix and with another mix: a new tenant, more long prompts and a higher rate. Both sides of
 a question have different arrivals.
 
-A restarted process can really be slower or faster, for the same arguments and arrivals. So the
-windows of each process are compared with each other, too.
+A restarted process can really be slower or faster, for the same arguments and arrivals. So four
+processes with the usual arguments serve traffic before the first window, which shows how large this
+effect is. The windows of each process are compared with each other, too.
 
 The truth is measured: each configuration also serves the same arrivals as the usual one, at each
 mix. The bar: the verdict is right wherever the interval of the truth does not cross the margin, and

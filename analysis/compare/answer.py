@@ -1,7 +1,7 @@
 """Answer a comparison from the database: read both sides, decide, and add the witnesses."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,8 @@ from alerts.evaluation.table_verdicts import columns_of
 from alerts.objectives import Goodput
 from analysis.compare.attainment import AttainmentParts, Chosen, attainment_of
 from analysis.compare.decision import QUANTILES, Asked, Decision, decide, floor_of
+from analysis.compare.process_effect import ProcessEffect
+from analysis.compare.processes import Processes, effect_of, read_processes
 from analysis.compare.question import CompareError, CompareQuestion, Side
 from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
 from analysis.compare.step_coefficients import Coefficients, coefficients_of, stretches_of
@@ -39,6 +41,8 @@ class Decided:
     decision: Decision
     requests_before: int
     requests_after: int
+    restart: ProcessEffect | None
+    """The effect of a restart; None if the same processes served both sides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = Tru
         CompareError: a side has too many requests, or both sides have the same request.
     """
     sides, notes = read_sides(engine, question)
-    found = decided(sides, question)
+    found = decided(sides, question, read_processes(engine, question, sides))
     objectives = [attainment_of(each, *sides) for each in question.objectives]
     total = total_change(engine, question) if replay else TotalChange(None, NOT_REPLAYED)
     return CompareAnswer(
@@ -74,10 +78,11 @@ def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = Tru
         decision=found.decision,
         requests_before=found.requests_before,
         requests_after=found.requests_after,
+        restart=found.restart,
         coefficients=_coefficients(engine, question, sides),
         total=total,
         objectives=[each for each in objectives if each is not None],
-        notes=notes,
+        notes=notes if found.restart is None else [*notes, found.restart.sentence],
         simulated=_simulated(*(each.requests for each in sides)),
         expected=_expected(engine, question, sides, found.decision),
     )
@@ -110,15 +115,28 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
     return sides, notes
 
 
-def decided(sides: Sequence[Chosen], question: CompareQuestion) -> Decided:
-    """Decide whether the latency of a question is worse. Pure."""
+def decided(
+    sides: Sequence[Chosen], question: CompareQuestion, processes: Processes | None
+) -> Decided:
+    """Decide whether the latency of a question is worse. Pure.
+
+    Args:
+        sides: the requests before and after the change.
+        question: the latency, the percentile and the margin.
+        processes: from `read_processes`.
+    """
     asked = Asked(
         QUANTILES[question.quantile], question.margin, question.looks, floor_of(question.metric)
     )
     before, after = (
         each.requests.observed(question.metric, each.groups, each.rows)[0] for each in sides
     )
-    return Decided(question, decide(before, after, asked), before.at_s.size, after.at_s.size)
+    restart = None
+    if processes is not None:
+        restart = effect_of(processes, question, sides[0], asked)
+        asked = replace(asked, restart_half=restart.log_half)
+    sizes = before.at_s.size, after.at_s.size
+    return Decided(question, decide(before, after, asked), *sizes, restart)
 
 
 def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:

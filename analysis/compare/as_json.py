@@ -1,6 +1,7 @@
 """A comparison as one JSON object, for the command, the HTTP API and assistants."""
 
 from dataclasses import asdict
+from math import expm1
 from typing import Any
 
 from analysis.compare.answer import CompareAnswer
@@ -36,6 +37,7 @@ def as_json(answer: CompareAnswer) -> dict[str, Any]:
         "total_change_s": answer.total.total_change_s,
         "total_change_reason": answer.total.reason,
         "predicted": _predicted(answer),
+        "restart": _restart(answer),
         "compared_ratio": found.compared_ratio,
         "uncompared_s": None if parts is None else parts.uncompared_s,
         "effective_requests": found.effective,
@@ -67,6 +69,20 @@ def _coefficients(answer: CompareAnswer) -> dict[str, Any] | None:
             for name in found.before
         },
         "pace": asdict(found.pace),
+    }
+
+
+def _restart(answer: CompareAnswer) -> dict[str, Any] | None:
+    """Return how much processes of the same configuration differ, or None if the same processes
+    served both sides."""
+    found = answer.restart
+    if found is None:
+        return None
+    known = found.log_sd is not None
+    return {
+        "processes": found.processes,
+        "sd_ratio": expm1(found.log_sd or 0.0) if known else None,
+        "half_ratio": expm1(found.log_half) if known else None,
     }
 
 

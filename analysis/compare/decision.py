@@ -51,6 +51,8 @@ class Asked:
     """Whether the interval must hold at all looks together."""
     floor_s: float = 0.0
     """Added to both percentiles in their ratio. Most queueing times are 0."""
+    restart_half: float = 0.0
+    """Half of the 95 % interval of the effect of a restart, as a logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def decided(found: Comparison, asked: Asked) -> Decision:
     )
     middle = equal.log_ratio(asked.q, asked.floor_s)
     error = hypot(float(spread_of(np.array([each for each, _ in drawn]))), MODEL_ERROR)
-    half = error * reach_of(blocks, asked.looks)
+    half = max(error * reach_of(blocks, asked.looks), asked.restart_half)
     logs = Interval(middle - half, middle + half)
     verdict = verdict_of(middle, logs, asked.margin)
     at_loads = np.array([each for _, each in drawn])
@@ -158,7 +160,7 @@ def decided(found: Comparison, asked: Asked) -> Decision:
             *(found.effective, (), reasons),
         )
     if verdict is CompareVerdict.UNDECIDED:
-        reasons = [_too_wide(logs, asked.margin)]
+        reasons = [_too_wide(logs, asked, half)]
     return Decision(
         verdict=verdict,
         before_s=parts.before_s,
@@ -185,11 +187,14 @@ def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))
 
 
-def _too_wide(logs: Interval, margin: float) -> str:
+def _too_wide(logs: Interval, asked: Asked, half: float) -> str:
+    narrower = "more requests narrow the interval"
+    if half == asked.restart_half:
+        narrower = "a restart alone changes it as much; compare more replicas"
     return (
         f"the change is between {100 * expm1(logs.low):+.1f} % and"
-        f" {100 * expm1(logs.high):+.1f} %, and the margin is {100 * margin:.3g} %; more requests"
-        " narrow the interval"
+        f" {100 * expm1(logs.high):+.1f} %, and the margin is {100 * asked.margin:.3g} %;"
+        f" {narrower}"
     )
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 from alerts.objectives import Goodput, Objective
 from analysis.compare.answer import Decided, decided, read_sides, too_many
 from analysis.compare.decision import LEAST_REQUESTS, QUANTILES
+from analysis.compare.processes import read_processes
 from analysis.compare.question import CompareQuestion, Side
 from analysis.compare.server_changes import ServerChange, server_change
 from analysis.compare.verdict import CompareVerdict
@@ -103,7 +104,8 @@ def compare_deploy(
         after = Window(after.from_unix_ns, after.from_unix_ns + _length_ns(after) // 2)
     questions = [CompareQuestion(Side(before), Side(after), each, QUANTILE) for each in metrics]
     sides, _ = read_sides(engine, questions[0])
-    found = sorted((decided(sides, each) for each in questions), key=_rank)
+    processes = read_processes(engine, questions[0], sides)
+    found = sorted((decided(sides, each, processes) for each in questions), key=_rank)
     return DeployAnswer(deploy, before, after, found)
 
 

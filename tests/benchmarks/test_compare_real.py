@@ -119,7 +119,9 @@ def found(verdict: CompareVerdict, after: str = "budget", truth: float = 0.2) ->
     question = CompareQuestion(side, Side(Window(10**9, 2 * 10**9)))
     parts = Parts(0.100, 0.130, 0.130, 0.105, 0.110)
     decision = Decision(verdict, 0.100, 0.130, parts, Interval(0.1, 0.25), 0.9, 300.0)
-    answer = CompareAnswer(question, decision, 400, 400, None, TotalChange(0.03), (), (), False)
+    answer = CompareAnswer(
+        question, decision, 400, 400, None, None, TotalChange(0.03), (), (), False
+    )
     return Judged(
         Case((USUAL, FIRST), (after, CHANGED)), Truth(truth, truth - 0.02, truth + 0.02), answer
     )

@@ -1,0 +1,113 @@
+"""How much a latency differs between processes of the same configuration.
+
+Pure. A restart alone changes a latency: memory, cores and clocks differ from process to process. If
+other processes serve the requests after the change, this effect adds to that of the change. Earlier
+processes of the same configuration show how large it is.
+
+    v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
+
+d is the logarithm of a process's percentile / that of the requests before the change, at the same
+mix and load. The errors of the ds are part of v, so the effect is not added to the interval of the
+change: the wider one of the two holds. `benchmarks/compare_restarts.py` measures the verdicts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import expm1, sqrt
+from typing import Final, TypeVar
+
+import numpy as np
+
+from analysis.compare.decision import Asked, comparison_of
+from analysis.compare.parts import Comparison, Observed
+from analysis.corrected_prediction import student
+
+Key = TypeVar("Key")
+
+LEAST_FREEDOM: Final = 3
+"""Minimum number of processes beyond the first of each configuration. With 2, Student's quantile is
+4.3, so that an effect of 5 % would hide changes up to 30 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEffect:
+    """The effect of a restart on the logarithm of a percentile."""
+
+    processes: int
+    """Number of processes that were compared with others of their configuration."""
+    freedom: int
+    log_sd: float | None
+    """Standard deviation between processes; None if there are too few."""
+    difference: float
+    """The effect on after / before, in standard deviations: 1.4 if one process served each side, 0
+    if the same processes served both."""
+
+    @property
+    def log_half(self) -> float:
+        """Half of the 95 % interval of the effect; 0 if it is unknown."""
+        if self.log_sd is None:
+            return 0.0
+        return student(self.freedom) * self.log_sd * self.difference
+
+    @property
+    def sentence(self) -> str:
+        """Return how large the effect is, as a sentence."""
+        other = "Other processes served the requests after the change."
+        if self.log_sd is None:
+            return (
+                f"{other} A restart alone may also change the latency. The interval does not"
+                " contain this, because too few processes of the same configuration have served"
+                " requests."
+            )
+        return (
+            f"{other} The latencies of {self.processes} processes with the same configuration"
+            f" differ by {100 * expm1(self.log_sd):.1f} % (standard deviation). The interval"
+            " contains this."
+        )
+
+
+def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
+    """Return the effect on after / before if each process has an effect of standard deviation 1.
+
+    Args:
+        before: the share of the requests that each process served before the change.
+        after: the same after the change.
+    """
+    both = before.keys() | after.keys()
+    return sqrt(sum((after.get(each, 0.0) - before.get(each, 0.0)) ** 2 for each in both))
+
+
+def process_effect(
+    before: Observed,
+    of_configuration: Sequence[Sequence[Observed]],
+    asked: Asked,
+    difference: float,
+) -> ProcessEffect:
+    """Estimate the effect of a restart.
+
+    Args:
+        before: the requests before the change.
+        of_configuration: the requests of each process, by configuration. Their groups have the same
+            numbers as those of `before`.
+        asked: the percentile.
+        difference: from `difference_of`.
+    """
+    squares, freedom, processes = 0.0, 0, 0
+    for configuration in of_configuration:
+        found = [_log_ratio(before, each, asked) for each in configuration]
+        logs = np.array([each for each in found if each is not None])
+        if logs.size > 1:
+            squares += float(((logs - logs.mean()) ** 2).sum())
+            freedom += logs.size - 1
+            processes += logs.size
+    known = freedom >= LEAST_FREEDOM
+    log_sd = sqrt(squares / freedom) if known else None
+    return ProcessEffect(processes, freedom, log_sd, difference)
+
+
+def _log_ratio(before: Observed, process: Observed, asked: Asked) -> float | None:
+    """Return the difference of a process, or None if it cannot be compared."""
+    found = comparison_of(before, process, asked)
+    return (
+        found.equal().log_ratio(asked.q, asked.floor_s) if isinstance(found, Comparison) else None
+    )

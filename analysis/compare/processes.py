@@ -1,0 +1,197 @@
+"""Find the processes that served each side, and others of the same configuration.
+
+A process is a replica from one start of its engines to the next. If the same processes served both
+sides, a restart had no effect on the comparison, and nothing is read.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+from sqlalchemy import Engine
+
+from analysis.compare.attainment import Chosen
+from analysis.compare.decision import Asked
+from analysis.compare.process_effect import ProcessEffect, difference_of, process_effect
+from analysis.compare.question import CompareQuestion
+from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
+from replay.arrivals import BoolArray
+from store.queries import Window, request_table
+from store.replicas.engine_starts import in_force, starts_between
+from telemetry.starts import EngineStart, loading_from
+
+LOOK_BACK_NS: Final = 7 * 86_400 * 10**9
+"""Requests are kept as long by default."""
+MOST_PROCESSES: Final = 8
+"""Maximum number of processes of a configuration. A standard deviation of 8 values is known to
+within a factor of 2, and more processes take longer: 0.1 s each."""
+LONGEST_NS: Final = 600 * 10**9
+MOST_REQUESTS: Final = 10_000
+"""Limits on what is read of an earlier process."""
+
+
+class Process(NamedTuple):
+    """A replica from a start of its engines until the next start."""
+
+    replica: str
+    from_unix_ns: int
+    to_unix_ns: int
+    configuration: str
+    """Fingerprint of the arguments, and version; empty if the start is unknown."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServedBy:
+    """Requests of one process."""
+
+    requests: Requests
+    rows: BoolArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Processes:
+    """The processes of a comparison."""
+
+    difference: float
+    """See `difference_of`."""
+    kinds: Sequence[Sequence[ServedBy]]
+    """The requests of each process, by configuration."""
+
+
+def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Process]:
+    """Return the processes of each replica, in order of time. Pure.
+
+    A start belongs to the same process as the one before it if its engine began to load before that
+    one was ready: several engines of a replica, or several API servers that report an engine.
+
+    Args:
+        starts: in any order.
+        to_unix_ns: the end of the last process of each replica.
+    """
+    of_replica: dict[str, list[EngineStart]] = defaultdict(list)
+    for start in sorted(starts, key=lambda each: each.at_unix_ns):
+        mine = of_replica[start.replica]
+        if not mine or loading_from(start) > mine[-1].at_unix_ns:
+            mine.append(start)
+    found = []
+    for replica, mine in of_replica.items():
+        ends = [*(loading_from(each) for each in mine[1:]), to_unix_ns]
+        found += [
+            Process(replica, each.at_unix_ns, end, f"{each.config} {each.version}")
+            for each, end in zip(mine, ends, strict=True)
+        ]
+    return found
+
+
+def read_processes(
+    engine: Engine, question: CompareQuestion, sides: Sequence[Chosen]
+) -> Processes | None:
+    """Return the processes of a comparison, or None if the same ones served both sides.
+
+    Args:
+        engine: from `open_database`.
+        question: both sides.
+        sides: the requests of both sides.
+    """
+    windows = question.before.window, question.after.window
+    from_unix_ns = max(0, windows[0].from_unix_ns - LOOK_BACK_NS)
+    to_unix_ns = max(each.to_unix_ns for each in windows)
+    starts = in_force(engine, from_unix_ns) + starts_between(engine, from_unix_ns + 1, to_unix_ns)
+    known = processes_of(starts, to_unix_ns)
+    served = [_served(each, known) for each in sides]
+    if served[0].keys() == served[1].keys():
+        return None
+    before, after = ({each.replica for each in side} for side in served)
+    kinds: dict[tuple[str, str, int], list[ServedBy]] = defaultdict(list)
+
+    def kind_of(process: Process, side: int) -> tuple[str, str, int]:
+        # A replica that serves both sides keeps its hardware when it restarts.
+        same = process.replica in before & after
+        return process.configuration, process.replica if same else "", side
+
+    for number, (side, by_process) in enumerate(zip(sides, served, strict=True)):
+        largest = sorted(by_process, key=lambda each: -int(by_process[each].sum()))
+        for process in largest[:MOST_PROCESSES]:
+            if process.configuration:
+                kinds[kind_of(process, number)].append(ServedBy(side.requests, by_process[process]))
+    length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
+    for process in sorted(known, key=lambda each: -each.from_unix_ns):
+        # Both sides may have the same configuration. The change between them is what is asked.
+        others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
+        if others is None or len(others) >= MOST_PROCESSES or any(process in by for by in served):
+            continue
+        if earlier := _first_requests(engine, process, length_ns):
+            others.append(earlier)
+    shares = [
+        {process: float(rows.sum() / side.rows.sum()) for process, rows in by_process.items()}
+        for side, by_process in zip(sides, served, strict=True)
+    ]
+    return Processes(difference_of(*shares), list(kinds.values()))
+
+
+def effect_of(
+    found: Processes, question: CompareQuestion, before: Chosen, asked: Asked
+) -> ProcessEffect:
+    """Return the effect of a restart on a percentile. Pure.
+
+    Args:
+        found: from `read_processes`.
+        question: the latency.
+        before: the requests before the change.
+        asked: the percentile.
+    """
+    flat = [each for kind in found.kinds for each in kind]
+    numbers = group_numbers(
+        [before.requests.table, *(each.requests.table for each in flat)], without=question.labels
+    )
+    observed = iter(
+        [
+            each.requests.observed(question.metric, groups, each.rows)[0]
+            for each, groups in zip(flat, numbers[1:], strict=True)
+        ]
+    )
+    return process_effect(
+        before.requests.observed(question.metric, numbers[0], before.rows)[0],
+        [[next(observed) for _ in kind] for kind in found.kinds],
+        asked,
+        found.difference,
+    )
+
+
+def _served(side: Chosen, known: Sequence[Process]) -> dict[Process, BoolArray]:
+    """Return the requests of a side that each process served. Processes without any are absent."""
+    of_replica: dict[str, list[Process]] = defaultdict(list)
+    for each in known:
+        of_replica[each.replica].append(each)
+    replica = pc.fill_null(side.requests.table["replica"].cast("string"), "")
+    found = {}
+    for name in pc.unique(replica).to_pylist():
+        mine = side.rows & np.asarray(pc.equal(replica, name))
+        processes = of_replica[name] or [Process(name, 0, 0, "")]
+        begun_ns = [each.from_unix_ns for each in processes]
+        place = np.searchsorted(begun_ns, side.requests.received_unix_ns, side="right") - 1
+        for number, process in enumerate(processes):
+            rows = mine & (np.maximum(place, 0) == number)
+            if rows.any():
+                found[process] = rows
+    return found
+
+
+def _first_requests(engine: Engine, process: Process, length_ns: int) -> ServedBy | None:
+    """Return the first requests of a process, or None without requests."""
+    to_unix_ns = min(process.to_unix_ns, process.from_unix_ns + length_ns)
+    if to_unix_ns <= process.from_unix_ns:
+        return None
+    table = request_table(
+        engine,
+        Window(process.from_unix_ns, to_unix_ns),
+        equals={"replica": process.replica},
+        columns=COLUMNS,
+        limit=MOST_REQUESTS,
+    )
+    if not table.num_rows:
+        return None
+    return ServedBy(requests_of(table), np.ones(table.num_rows, dtype=bool))

@@ -1,0 +1,136 @@
+"""Measures the verdict of tailspan compare if a restart alone changes the latency.
+
+    python benchmarks/compare_restarts.py               20 cases of each kind, 15 minutes
+    python benchmarks/compare_restarts.py --cases 40 --seed 41000 --spread 0.03
+
+Each case is simulated: one replica is restarted several times with the same arguments, then once
+with a change of the server or without. Each process is slower or faster than the others by a random
+factor, which all its steps have. The verdict is about TPOT P50 and TTFT P50, with the interval for
+one look and 1,000 requests on each side, once with the effect of a restart and once without it. The
+bar is that at most 2 % of the verdicts without a change are `worse` or `better`. A part of the
+changes is then too small to be found. The exit status is 1 if the bar is missed.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import numpy as np
+
+from analysis.compare.decision import Asked, decide
+from analysis.compare.parts import Observed
+from analysis.compare.process_effect import difference_of, process_effect
+from analysis.compare.sides import group_numbers, requests_of
+from analysis.compare.verdict import CompareVerdict
+from replay.engine_config import EngineConfig
+from replay.step_model import EIGHT_B_ON_H100, StepModel
+from simulator.dataset import run
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+
+METRICS: Final = ("tpot", "ttft")
+CHANGES: Final = (1.0, 1.1, 1.3)
+"""How much longer each step takes after the change."""
+EARLIER: Final = 4
+"""Number of processes before the two that are compared."""
+REQUESTS: Final = 1_000
+RATES: Final = (1.0, 3.0)
+FALSE: Final = 0.02
+
+
+class Verdicts(NamedTuple):
+    """The verdicts on one case, without the effect of a restart and with it."""
+
+    without: CompareVerdict
+    with_effect: CompareVerdict
+
+
+def case(change: float, seed: int, spread: float) -> dict[str, Verdicts]:
+    """Simulate all processes of a case and decide.
+
+    Args:
+        change: how much longer each step takes after the change.
+        seed: determines the rate, the arrivals and the factor of each process.
+        spread: standard deviation of the logarithm of the factors.
+    """
+    chance = Random(seed)
+    rate = chance.uniform(*RATES)
+    factors = [np.exp(chance.gauss(0, spread)) for _ in range(EARLIER + 2)]
+    factors[-1] *= change
+    served = [
+        requests_of(run(_config(rate, (EARLIER + 2) * seed + i, each)).request_table())
+        for i, each in enumerate(factors)
+    ]
+    groups = group_numbers([each.table for each in served])
+    found = {}
+    for metric in METRICS:
+        sides: list[Observed] = [
+            each.observed(metric, numbers, np.ones(each.ended_s.size, dtype=bool))[0]
+            for each, numbers in zip(served, groups, strict=True)
+        ]
+        *earlier, before, after = sides
+        asked = Asked(0.5, looks=False)
+        both = difference_of({0: 1.0}, {1: 1.0})
+        effect = process_effect(before, [[*earlier, before]], asked, both)
+        found[metric] = Verdicts(
+            decide(before, after, asked).verdict,
+            decide(before, after, replace(asked, restart_half=effect.log_half)).verdict,
+        )
+    return found
+
+
+def _config(rate: float, seed: int, factor: float) -> FleetConfig:
+    step = StepModel(
+        **{name: getattr(EIGHT_B_ON_H100, name) * factor for name in StepModel.__dataclass_fields__}
+    )
+    return FleetConfig(
+        replicas=1,
+        seed=seed,
+        duration_s=REQUESTS / rate,
+        workload=Workload(rate_per_s=rate),
+        engine=EngineConfig(step=step),
+    )
+
+
+def main() -> int:
+    """Print the verdicts. The exit status is 1 if the bar is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", type=int, default=20, help="number of cases of each kind")
+    parser.add_argument("--seed", type=int, default=31_000, help="the first seed")
+    parser.add_argument(
+        "--spread", type=float, default=0.05, help="standard deviation between processes"
+    )
+    asked = parser.parse_args()
+    begun = time.monotonic()
+    met = True
+    print("spread  steps longer  latency   without: worse better   with: worse better  of")
+    for spread in (0.0, asked.spread):
+        for change in CHANGES:
+            cases = [
+                case(change, seed, spread) for seed in range(asked.seed, asked.seed + asked.cases)
+            ]
+            for metric in METRICS:
+                counts = [Counter(each[metric][i].value for each in cases) for i in (0, 1)]
+                print(
+                    f"{spread:6.0%}  {change - 1:12.0%}  {metric + ' p50':8}"
+                    f" {counts[0]['worse']:15} {counts[0]['better']:6}"
+                    f" {counts[1]['worse']:13} {counts[1]['better']:6}  {len(cases)}",
+                    flush=True,
+                )
+                if change == 1.0:
+                    met &= counts[1]["worse"] + counts[1]["better"] <= FALSE * len(cases)
+    print(f"{time.monotonic() - begun:.0f} s; bar {'met' if met else 'NOT MET'}")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine
+
+from analysis.compare.answer import answer_compare
+from analysis.compare.as_json import as_json
+from analysis.compare.processes import Process, processes_of
+from analysis.compare.question import CompareQuestion, Side
+from analysis.compare.verdict import CompareVerdict
+from simulator.dataset import Dataset
+from store.database import open_database
+from store.queries import Window
+from telemetry.starts import EngineStart
+from tests.analysis.compare.test_server_changes import start
+from tests.analysis.compare.two_windows import SECONDS, START_S, put, simulated
+
+PACES = (1.0, 1.07, 0.94, 1.06, 0.95, 1.04)
+"""How slow each process is; all have the same configuration."""
+APART_S = 600
+
+
+def window(number: int) -> Window:
+    begun_s = START_S + APART_S * number
+    return Window(begun_s * 10**9, (begun_s + SECONDS) * 10**9)
+
+
+def restarted(number: int, pace: float) -> Dataset:
+    """Return the window of a process, which began to load after the one before it."""
+    data = simulated(START_S + APART_S * number, 50 + number, pace)
+    starts = [replace(each, process=1_000 + number, loading_s=20.0) for each in data.starts]
+    return replace(data, starts=starts)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Return a database with two replicas that were restarted five times."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('processes') / 'tailspan.db'}"
+    put(url, [restarted(*each) for each in enumerate(PACES)])
+    engine = open_database(url)
+    yield engine
+    engine.dispose()
+
+
+def question(before: int, after: int) -> CompareQuestion:
+    return CompareQuestion(Side(window(before)), Side(window(after)), "tpot", "p50", looks=False)
+
+
+def test_a_restart_that_is_as_slow_as_others_is_not_worse(engine: Engine) -> None:
+    answer = answer_compare(engine, question(4, 5), replay=False)
+    assert answer.restart is not None
+    # Each of two replicas was started five times until before the change.
+    assert answer.restart.freedom == 8
+    assert answer.restart.difference == pytest.approx(1.0, abs=0.02)
+    assert answer.restart.log_sd == pytest.approx(0.065, abs=0.03)
+    assert answer.decision.change_ratio == pytest.approx(1.04 / 0.95 - 1, abs=0.02)
+    assert answer.decision.verdict is CompareVerdict.UNDECIDED
+    assert answer.notes[-1] == answer.restart.sentence
+    found = as_json(answer)["restart"]
+    assert found["processes"] == answer.restart.processes
+    assert found["half_ratio"] > 0.1
+
+
+def test_without_earlier_processes_the_effect_is_unknown(engine: Engine) -> None:
+    answer = answer_compare(engine, question(0, 1), replay=False)
+    assert answer.restart is not None
+    assert answer.restart.log_sd is None
+    assert "A restart alone may also change the latency" in answer.notes[-1]
+    assert as_json(answer)["restart"] == {
+        "processes": answer.restart.processes,
+        "sd_ratio": None,
+        "half_ratio": None,
+    }
+
+
+def test_the_same_processes_on_both_sides_have_no_effect(engine: Engine) -> None:
+    whole = window(2)
+    middle = (whole.from_unix_ns + whole.to_unix_ns) // 2
+    sides = Side(Window(whole.from_unix_ns, middle)), Side(Window(middle, whole.to_unix_ns))
+    answer = answer_compare(engine, CompareQuestion(*sides, "tpot", "p50"), replay=False)
+    assert answer.restart is None
+    assert as_json(answer)["restart"] is None
+
+
+def test_engines_that_load_together_are_one_process() -> None:
+    first = [loading("r0", 100, engine=0), loading("r0", 103, engine=1)]
+    again = [loading("r0", 200, engine=0), loading("r0", 190, engine=1)]
+    found = processes_of([*again, *first, loading("r1", 150)], 300 * 10**9)
+    assert found == [
+        Process("r0", 100 * 10**9, 170 * 10**9, "a 0.32.0"),
+        Process("r0", 190 * 10**9, 300 * 10**9, "a 0.32.0"),
+        Process("r1", 150 * 10**9, 300 * 10**9, "a 0.32.0"),
+    ]
+    assert processes_of([], 300 * 10**9) == []
+
+
+def loading(replica: str, at_s: int, engine: int = 0) -> EngineStart:
+    return replace(start(replica, at_s), engine=engine, loading_s=20.0)
