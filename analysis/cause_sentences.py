@@ -13,6 +13,7 @@ NAMES: Final = {
     "itl_max": "ITL max",
     "e2e": "E2E",
     "queue": "queueing",
+    "first_content": "first content",
 }
 
 

@@ -22,7 +22,7 @@ from diagnosis.inputs.server_labels import with_server_labels
 from diagnosis.inputs.servers import Servers
 from diagnosis.latency.attainment import Attainment, Threshold, attainment
 from diagnosis.latency.onset import onset_unix_ns
-from diagnosis.latency.parts import PARTS, selected_latency_s, split_s
+from diagnosis.latency.parts import PARTS, REASONING, selected_latency_s, split_s
 from diagnosis.latency.risk_ratios import risk_ratios
 from diagnosis.latency.tail import (
     BODY_GROWTH_RATIOS,
@@ -61,6 +61,7 @@ _MAX_SLOW_SHARE: Final = 0.10
 MIN_GROWTH_S: Final = {
     Metric.TTFT: 1e-3,
     Metric.QUEUE: 1e-3,
+    Metric.FIRST_CONTENT: 1e-3,
     Metric.ITL_MAX: 1e-3,
     Metric.E2E: 1e-3,
     Metric.TPOT: 1e-4,
@@ -239,8 +240,10 @@ def _hit(now: Requests, slow: Stretch, usual: Stretch, share: float) -> BoolArra
 def _parts(case: Case) -> list[PartGrowth]:
     metric = case.question.metric
     was, now = split_s(case.usual, metric).mean(axis=0), split_s(case.slow, metric).mean(axis=0)
+    names = REASONING if metric is Metric.FIRST_CONTENT else {}
     return [
-        PartGrowth(part, float(was[place]), float(now[place])) for place, part in enumerate(PARTS)
+        PartGrowth(names.get(part, part), float(was[place]), float(now[place]))
+        for place, part in enumerate(PARTS)
     ]
 
 

@@ -11,7 +11,7 @@ from diagnosis.latency.attainment import Attainment
 from diagnosis.latency.parts import PHASE
 from diagnosis.question import Span
 
-PHASES: Final = ("frontend", "queue", "prefill", "decode", "delivery", "unsplit")
+PHASES: Final = ("frontend", "queue", "prefill", "decode", "reasoning", "delivery", "unsplit")
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Pure.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 
 class Metric(StrEnum):
@@ -16,6 +17,15 @@ class Metric(StrEnum):
     ITL_MAX = "itl_max"
     E2E = "e2e"
     QUEUE = "queue"
+    FIRST_CONTENT = "first_content"
+
+
+CONTAIN_TOKENS: Final = (Metric.E2E, Metric.FIRST_CONTENT)
+"""The latencies that grow with the number of generated tokens: of all tokens, or of those before
+the first content."""
+
+FROM_RECEIPT: Final = (Metric.TTFT, *CONTAIN_TOKENS)
+"""The latencies that begin when the request is received."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ class _Step:
     chunks: list[tuple[Job, int, float]]
     """Job, tokens and share of `prefill_s` of each prefill chunk."""
     drafting: tuple[Job, ...]
+    encoder_s: float
+    """The part of `prefill_s` in which the encoder works."""
 
 
 def _ignore(*_: float) -> None:
@@ -243,7 +245,7 @@ class Engine:
             return self._now
         next_s = self._coming[0].queued if self._coming else _NEVER
         for job in self._held:
-            next_s = min(next_s, job.queued + job.fetch_s)
+            next_s = min(next_s, job.queued + job.preparing_s)
         return max(self._now, next_s)
 
     def _begin_step(self, start: float) -> None:
@@ -253,7 +255,7 @@ class Engine:
         self._late_seats = self._just_ended if ahead else 0
         self._let_in(self._decided)
         if not self._running and not self._waiting:
-            return  # all arrived requests wait for KV transfers or adapters
+            return  # all arrived requests wait for grammars, KV transfers or adapters
         if self.kv.pinned != self.lost_blocks:
             self.kv.pin(self.lost_blocks)
         eligible = len(self._running) + self.waiting
@@ -272,7 +274,7 @@ class Engine:
             job = self._coming.popleft()
             job.handed, job.queued = job.queued, start
             job.blocked = self.blocked
-            if job.fetch_s:
+            if job.preparing_s:
                 job.hold(job.queued, self.blocked)
                 self._held.append(job)
             else:
@@ -281,11 +283,11 @@ class Engine:
             return
         free, self._held = self._held, []
         for job in reversed(free):
-            ready = job.queued + job.fetch_s
+            ready = job.queued + job.preparing_s
             if ready > start or not self.loras.has_room(job.lora):
                 self._held.insert(0, job)
             else:
-                if job.fetch_s and not job.held_s:
+                if job.preparing_s and not job.held_s:
                     job.let_go(ready, self.blocked)
                     self.totals.transfer_s += job.fetch_s
                     self.totals.transferred_tokens += job.fetched_tokens
@@ -475,9 +477,17 @@ class Engine:
         in_step = lockstep.size + len(drafting.jobs) + len(chunks)
         scale = self.clock.scale(lockstep.count, in_step)
         shares = [
-            (job, tokens, model.prefill_s(tokens, job.computed_tokens) * scale)
+            (
+                job,
+                tokens,
+                model.prefill_s(tokens, job.computed_tokens) * scale
+                + (0.0 if job.encoded else job.encoder_s),
+            )
             for job, tokens in chunks
         ]
+        encoder_s = sum(job.encoder_s for job, _ in chunks if not job.encoded)
+        for job, _ in chunks:
+            job.encoded = True  # the engine keeps the result, also after a preemption
         prefill_s = sum(share for _, _, share in shares)
         context_tokens = lockstep.context_tokens + drafting.context_tokens
         plain_s = model.step_s(drafting.work_s(), context_tokens, lockstep.size) * scale
@@ -494,6 +504,7 @@ class Engine:
             blocked_by,
             shares,
             tuple(drafting.jobs.values()),
+            encoder_s,
         )
 
     def _end_step(self, step: _Step, ended: list[Job]) -> None:
@@ -504,7 +515,9 @@ class Engine:
         prefill_tokens = sum(tokens for _, tokens, _ in step.chunks)
         context_tokens = lockstep.context_tokens + drafting.context_tokens
         decodes = lockstep.size + len(step.drafting)
-        self._on_step(prefill_tokens, step.pairs, context_tokens, decodes, took_s)
+        # The plugin does not fit its step model to the time of an encoder.
+        fitted_s = took_s - step.encoder_s
+        self._on_step(prefill_tokens, step.pairs, context_tokens, decodes, fitted_s)
         self._count_steps(1, lockstep.size, context_tokens, took_s, took_s)
         self.totals.prefill_attention += step.pairs
         self.totals.decodes += decodes
@@ -637,7 +650,7 @@ class Engine:
         model, due, block_tokens = self._model, lockstep.due, self.config.block_size
         quiet_until = min(self._coming[0].queued if self._coming else _NEVER, clock.quiet_until)
         for job in self._held:
-            quiet_until = min(quiet_until, job.queued + job.fetch_s)
+            quiet_until = min(quiet_until, job.queued + job.preparing_s)
         last = lockstep.first_end - 1
         first = count = lockstep.count
         begun = now = self._now

@@ -8,6 +8,7 @@ from replay.step_model import EIGHT_B_ON_H100, StepModel
 
 Scalar = str | int | float | bool
 Policy = Literal["fcfs", "priority"]
+KvRole = Literal["kv_producer", "kv_consumer"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 _LAUNCHES_S = 0.011
@@ -40,6 +41,8 @@ class EngineConfig:
     num_speculative_tokens: int = 0
     tensor_parallel_size: int = 1
     kv_connector: bool = False
+    kv_role: KvRole = "kv_consumer"
+    """Whether the engine sends or receives KV caches, with a connector."""
     async_scheduling: bool = False
     """Whether the engine schedules each step while the previous step runs. A request that arrives
     during a step, or a seat that becomes free, then waits for the end of the next step. True by
@@ -135,7 +138,7 @@ class EngineConfig:
         if self.kv_connector:
             reported |= {
                 "kv_transfer.kv_connector": "NixlConnector",
-                "kv_transfer.kv_role": "kv_consumer",
+                "kv_transfer.kv_role": self.kv_role,
             }
         return reported
 

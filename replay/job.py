@@ -109,6 +109,11 @@ class Job:
     """Seconds to transfer the request's KV cache."""
     fetched_tokens: int = 0
     """Number of prompt tokens in the transferred KV cache."""
+    grammar_s: float = 0.0
+    """Seconds to compile the grammar of the request's structured output."""
+    encoder_s: float = 0.0
+    """Seconds of the encoder for the request's images, in the step of its first chunk."""
+    encoded: bool = False
     priority: int = 0
     """Priority for the policy `priority`; the lowest value is served first."""
 
@@ -199,6 +204,12 @@ class Job:
         seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)
         step_s = max(0.0, waited_s - seats_s - kv_s - budget_s - self.held_s)
         return QueueParts(seats_s, kv_s, budget_s, self.held_s, step_s)
+
+    @property
+    def preparing_s(self) -> float:
+        """Return the seconds after the arrival in which the request is not eligible: its grammar is
+        compiled, then its KV cache is transferred."""
+        return self.grammar_s + self.fetch_s
 
     def hold(self, at: float, blocked: Blocked) -> None:
         """Mark the request as not eligible."""

@@ -21,7 +21,7 @@ from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorde
 from analysis.what_if import matching
 from diagnosis.explain import MAX_NAMED_SHARE
 from diagnosis.explanation import Cause, Explanation, Method, Verdict
-from diagnosis.question import Question, Span
+from diagnosis.question import Metric, Question, Span
 from store.columns.request_columns import request_columns
 from store.queries import Window
 
@@ -91,6 +91,9 @@ def without_replay(explanation: Explanation) -> Explanation | None:
     causes = _proposed(explanation)
     if explanation.verdict is not Verdict.INCIDENT or not causes:
         return explanation
+    if explanation.question.metric is Metric.FIRST_CONTENT:
+        reason = "a replay does not divide the output into reasoning and content"
+        return replace(explanation, not_replayed=reason)
     try:
         removable_factors(causes)
     except UndecidedError as error:

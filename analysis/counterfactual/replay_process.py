@@ -33,7 +33,7 @@ def replayed(
     """
     if (known := without_replay(explanation)) is not None:
         return known
-    found, problem = answer_in_child(
+    found, problem, _ = answer_in_child(
         engine, partial(replays, explanation), progress, compiling, nice
     )
     if found is None:

@@ -133,7 +133,8 @@ def explain(
 
     While Tailspan runs, it stores the answer of each incident: when the incident alerts, each time
     that it is twice as old, and after its end. --incident prints the stored answer, and when it was
-    computed. With --fast, --baseline or --where, the answer is computed now.
+    computed. With --fast, --baseline or --where, the answer is computed now. The joined requests
+    are not part of a stored answer, so they are printed only if the answer is computed now.
 
     If the environment variable TAILSPAN_EXPLORER_URL has the address of the explorer, --request
     also prints the link to the request's page.
@@ -164,7 +165,8 @@ def explain(
             "stored": explain_incident.stored_as_json(why.stored),
         }
         lines = [explain_incident.said(why.incident), *verdict_lines(why)]
-        _tell(Answer(why.explanation), form, question, lines, about)
+        stored = why.stored is not None and why.stored.explained(why.explanation.question)
+        _tell(Answer(why.explanation), form, question, lines, about, with_joined=not stored)
     elif request_id is not None:
         click.echo(explain_request.request_text(question.engine, request_id, form))
     else:
@@ -188,8 +190,11 @@ def _tell(
     question: Asked,
     lines: Sequence[str] = (),
     about: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    with_joined: bool = True,
 ) -> None:
-    joined = explain_joined(question.engine, answer.explanation.question)
+    asked = answer.explanation.question
+    joined = explain_joined(question.engine, asked) if with_joined else None
     if joined is not None:
         answer = replace(answer, explanation=with_pools(answer.explanation, joined.pools))
     told = answer.explanation

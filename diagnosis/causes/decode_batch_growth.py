@@ -8,7 +8,7 @@ from diagnosis.evidence.levers import lever
 from diagnosis.evidence.waits import prefill_share, wait_weights
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
-from diagnosis.question import Metric
+from diagnosis.question import CONTAIN_TOKENS
 
 ID = "decode_batch_growth"
 SUMMARY = "more sequences, or longer ones, decode in the same steps: each token takes longer"
@@ -19,7 +19,7 @@ def detect(case: Case) -> Claim | None:
     shares = drivers.for_seats(case)
     chosen = [drivers.LOAD, drivers.PROMPTS, drivers.OUTPUTS]
     added = outputs_were_added(case)
-    if case.question.metric is Metric.E2E and case.workload.outputs_grew and not added:
+    if case.question.metric in CONTAIN_TOKENS and case.workload.outputs_grew and not added:
         chosen.remove(drivers.OUTPUTS)  # For E2E, longer outputs are the root cause.
     # If no other driver grew, more tokens of other requests in a step are a growth of the batch
     # itself.

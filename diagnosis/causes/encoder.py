@@ -5,8 +5,10 @@ from typing import Final
 import numpy as np
 
 from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence.waits import OF_PREFILL, OF_STEP
 from diagnosis.growth.case import Case
 from diagnosis.growth.terms import TERM_INDEX
+from diagnosis.inputs.requests import FloatArray, Requests
 
 ID = "encoder"
 SUMMARY = "the encoder of images or audio takes more time"
@@ -16,18 +18,23 @@ _OWN: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the growth of the encoder's time."""
+    """Return a claim on the growth of the encoder's time, of the request itself and of others."""
     usual_s = case.usual.mean("encoder_s")
     if usual_s is None:  # the time before is unknown, not zero
         return None
+    weights: dict[str, float | FloatArray] = {}
     grown_s = np.nan_to_num(case.slow.number("encoder_s")) - usual_s
     own_s = case.terms[:, [TERM_INDEX[term] for term in _OWN]].sum(axis=1)
-    if grown_s.mean() <= 0 or own_s.mean() <= 0:
+    if grown_s.mean() > 0 and own_s.mean() > 0:
+        share = np.divide(grown_s, own_s, out=np.zeros_like(own_s), where=own_s > 0)
+        weights |= dict.fromkeys(_OWN, np.clip(share, 0.0, 1.0))
+    if others := _share_of_added_prefill(case):
+        weights |= dict.fromkeys((*OF_PREFILL, *OF_STEP), others)
+    if not weights:
         return None
-    share = np.divide(grown_s, own_s, out=np.zeros_like(own_s), where=own_s > 0)
     return Claim(
         cause=ID,
-        weights=dict.fromkeys(_OWN, np.clip(share, 0.0, 1.0)),
+        weights=weights,
         evidence=[
             Evidence(
                 "seconds of the encoder, mean of the slow requests",
@@ -42,3 +49,18 @@ def detect(case: Case) -> Claim | None:
             Lever("run the encoder on servers of its own"),
         ],
     )
+
+
+def _share_of_added_prefill(case: Case) -> float:
+    """Return the encoder's share of the prefill work per second that was added. The other requests
+    of a step wait for the encoder, as for every prefill."""
+    added_s = [
+        _per_second(case.hot_requests, name, case.hot_s)
+        - _per_second(case.before, name, case.baseline_observed_s)
+        for name in ("encoder_s", "prefill_own_s")
+    ]
+    return min(added_s[0] / added_s[1], 1.0) if min(added_s) > 0 else 0.0
+
+
+def _per_second(requests: Requests, name: str, seconds: float) -> float:
+    return float(np.nansum(requests.number(name))) / max(seconds, 1.0)

@@ -1,5 +1,7 @@
 """The outputs became longer. Each token takes as long as before, but there are more tokens."""
 
+from typing import Final
+
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.added_requests import outputs_were_added
@@ -7,10 +9,21 @@ from diagnosis.evidence.outgrown_blocks import outgrown
 from diagnosis.evidence.waits import OF_BATCH, wait_weights
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
-from diagnosis.question import Metric
+from diagnosis.question import CONTAIN_TOKENS, Metric
 
 ID = "longer_outputs"
 SUMMARY = "the outputs became longer: each token takes as long as before, but there are more tokens"
+
+_OF_OUTPUTS: Final = [
+    Lever("cap the output length in the request (max_tokens)"),
+    Lever("define the objective on the time per token (TPOT) instead of E2E"),
+]
+_LEVERS: Final = {
+    Metric.FIRST_CONTENT: [
+        Lever("limit the reasoning in the request (for example reasoning_effort)"),
+        Lever("send requests that need no reasoning without it"),
+    ]
+}
 
 
 def detect(case: Case) -> Claim | None:
@@ -22,9 +35,9 @@ def detect(case: Case) -> Claim | None:
     weights: dict[str, float | FloatArray] = {"decode_longer": 1.0}
     if not outgrown(case):  # otherwise preemption claims the wait
         weights |= wait_weights(case, drivers.OUTPUTS)
-    if case.question.metric is Metric.E2E:
-        # For E2E, this cause claims the delay by concurrent requests with longer outputs. For the
-        # time per token, decode_batch_growth claims this delay.
+    if case.question.metric in CONTAIN_TOKENS:
+        # For these latencies, this cause claims the delay by concurrent requests with longer
+        # outputs. For the time per token, decode_batch_growth claims this delay.
         weights |= dict.fromkeys(OF_BATCH, drivers.for_seats(case).get(drivers.OUTPUTS, 0.0))
     return Claim(
         cause=ID,
@@ -36,9 +49,10 @@ def detect(case: Case) -> Claim | None:
                 "output tokens, mean over the slow requests",
                 *case.slow_means("output_tokens"),
             ),
+            Evidence(
+                "reasoning tokens, mean over the slow requests",
+                *case.slow_means("reasoning_tokens"),
+            ),
         ],
-        levers=[
-            Lever("cap the output length in the request (max_tokens)"),
-            Lever("define the objective on the time per token (TPOT) instead of E2E"),
-        ],
+        levers=_LEVERS.get(case.question.metric, _OF_OUTPUTS),
     )

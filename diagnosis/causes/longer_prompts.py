@@ -6,7 +6,7 @@ from diagnosis.evidence.traffic_growth import few_prompts_share
 from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
-from diagnosis.question import Metric
+from diagnosis.question import CONTAIN_TOKENS
 
 ID = "longer_prompts"
 SUMMARY = "the prompts became longer: the servers are as fast as before but have more to compute"
@@ -25,7 +25,7 @@ def detect(case: Case) -> Claim | None:
         weights |= {
             name: share * of_all
             for name, share in wait_weights(case, drivers.PROMPTS).items()
-            if case.question.metric is Metric.E2E or not name.startswith("decode_")
+            if case.question.metric in CONTAIN_TOKENS or not name.startswith("decode_")
         }
     if len(weights) == 1 and case.grown_s("prefill_longer") <= 0:
         return None

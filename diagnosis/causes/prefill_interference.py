@@ -8,7 +8,7 @@ from diagnosis.evidence.levers import lever
 from diagnosis.evidence.traffic_growth import few_prompts_share
 from diagnosis.evidence.waits import prefill_share, wait_weights
 from diagnosis.growth.case import Case
-from diagnosis.question import Metric
+from diagnosis.question import CONTAIN_TOKENS
 
 ID = "prefill_interference"
 SUMMARY = "prefills of other requests share the steps of running decodes and stretch them"
@@ -24,7 +24,7 @@ def detect(case: Case) -> Claim | None:
     """
     shares = drivers.for_prefill(case)
     of_prompts = shares.get(drivers.PROMPTS, 0.0)
-    if case.question.metric is Metric.E2E and case.workload.prompts_grew:
+    if case.question.metric in CONTAIN_TOKENS and case.workload.prompts_grew:
         of_prompts *= few_prompts_share(case)  # longer_prompts claims the rest
     share = of_prompts + shares.get(drivers.LOAD, 0.0) * prefill_share(case)
     of_few = 0.0 if long_prompts_fill_steps(case) else few_prompts_share(case)

@@ -239,7 +239,10 @@ def for_link(case: Case) -> DriverShares:
         if some.sum() < _FEWEST:
             return {LINK: 1.0}
         fetched.append(float(tokens.mean()))
-        of_each_s = np.nan_to_num(requests.number("queue_held_s"))[some] / tokens[some]
+        loading_s = requests.number("kv_load_s")
+        # Older rows do not report why a request was held back.
+        loading_s = np.where(np.isfinite(loading_s), loading_s, requests.number("queue_held_s"))
+        of_each_s = np.nan_to_num(loading_s)[some] / tokens[some]
         each_s.append(float(np.quantile(of_each_s, _QUICK)))
     slower = log(each_s[1] / each_s[0]) if each_s[0] > 0 and each_s[1] > 0 else 0.0
     longer = log(fetched[1] / fetched[0]) if case.workload.prompts_grew else 0.0

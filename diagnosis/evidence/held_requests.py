@@ -1,8 +1,8 @@
 """Find why the scheduler holds requests back although the batch has room: adapters, KV transfers or
 grammars.
 
-Pure. The plugin reports the reason of each second. For rows without reasons, such as older rows and
-those of the simulator, the reason is inferred.
+Pure. The plugin reports the reason of each second. For rows without reasons, such as older rows,
+the reason is inferred.
 """
 
 from typing import Final

@@ -66,7 +66,7 @@ def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
         share = sum(shares.get(driver, 0.0) for driver in chosen)
         if share:
             weights |= dict.fromkeys(terms, share)
-    to_first_byte = case.question.metric is Metric.TTFT
+    to_first_byte = case.question.metric in (Metric.TTFT, Metric.FIRST_CONTENT)
     if "frontend" in weights and to_first_byte:
         weights["delivery"] = weights["frontend"]  # the same process writes the first byte
     of_adapters = drivers.for_adapters(case)

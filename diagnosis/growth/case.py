@@ -18,6 +18,7 @@ from diagnosis.growth.terms import TERM_INDEX, TERMS, Workload, excess_s
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
 from diagnosis.inputs.server_labels import replicas_of, where_of
 from diagnosis.inputs.servers import Samples, Servers
+from diagnosis.latency.parts import gaps
 from diagnosis.latency.tail import Stretch
 from diagnosis.question import Metric, Question, Span
 
@@ -247,11 +248,14 @@ class Case:
     def workload(self) -> Workload:
         """Whether prompts and answers became longer."""
         before, now = self.before, self.hot_requests
+        metric = self.question.metric
+        outputs = (
+            (gaps(before, metric), gaps(now, metric))
+            if metric is Metric.FIRST_CONTENT
+            else (before.number("output_tokens"), now.number("output_tokens"))
+        )
         return Workload(
-            *(
-                grew(before.number(tokens), now.number(tokens))
-                for tokens in ("prompt_tokens", "output_tokens")
-            )
+            grew(before.number("prompt_tokens"), now.number("prompt_tokens")), grew(*outputs)
         )
 
     @cached_property

@@ -17,8 +17,8 @@ import numpy as np
 
 from diagnosis.growth.own_work import OwnWork, uncached_tokens
 from diagnosis.inputs.requests import FloatArray, Requests
-from diagnosis.latency.parts import PART_INDEX, PARTS, STEP_PARTS, split_s
-from diagnosis.question import Metric
+from diagnosis.latency.parts import PART_INDEX, PARTS, STEP_PARTS, gaps, split_s
+from diagnosis.question import CONTAIN_TOKENS, FROM_RECEIPT, Metric
 
 SPLIT_TERMS: Final = ("prefill_longer", "prefill_uncached", "decode_longer")
 """The terms that the parts do not have: more prompt tokens, fewer cached tokens, more output
@@ -58,12 +58,12 @@ def excess_s(
     terms = np.zeros((len(now), len(TERMS)))
     usual = split_s(baseline, metric)
     terms[:, : len(PARTS)] = split_s(now, metric) - usual.mean(axis=0)
-    if metric in (Metric.TTFT, Metric.E2E):
+    if metric in FROM_RECEIPT:
         _split_prefill(terms, now, baseline, work)
         if not workload.prompts_grew:
             _merge_prompt_length(terms)
-    if metric is Metric.E2E and workload.outputs_grew:
-        _split_longer_answers(terms, now, baseline, usual)
+    if metric in CONTAIN_TOKENS and workload.outputs_grew:
+        _split_longer_answers(terms, gaps(now, metric), gaps(baseline, metric), usual)
     return terms
 
 
@@ -109,14 +109,13 @@ def _merge_prompt_length(terms: FloatArray) -> None:
 
 
 def _split_longer_answers(
-    terms: FloatArray, now: Requests, baseline: Requests, usual: FloatArray
+    terms: FloatArray, now: FloatArray, baseline: FloatArray, usual: FloatArray
 ) -> None:
-    gaps = np.maximum(np.nan_to_num(now.number("output_tokens")) - 1.0, 0.0)
-    usual_gaps = np.maximum(np.nan_to_num(baseline.number("output_tokens")) - 1.0, 0.0)
+    now, usual_gaps = np.nan_to_num(now), np.nan_to_num(baseline)
     if not usual_gaps.sum() > 0:
         return
     for place in _DECODE:
         each_s = usual[:, place].sum() / usual_gaps.sum()
-        longer = (gaps - usual_gaps.mean()) * each_s
+        longer = (now - usual_gaps.mean()) * each_s
         terms[:, TERM_INDEX["decode_longer"]] += longer
         terms[:, place] -= longer

@@ -98,7 +98,8 @@ def _marked(requests: Requests, found: BoolArray) -> Requests:
     taken_s = requests.number("e2e_s")
     changed["decode_s"] = np.where(begun, taken_s - before_s, changed["decode_s"])
     changed["delivery_s"] = np.where(begun, 0.0, changed["delivery_s"])
-    changed["ttft_s"] = np.where(waiting, taken_s, requests.number("ttft_s"))
+    for name in ("ttft_s", "first_content_s"):
+        changed[name] = np.where(waiting, taken_s, requests.number(name))
     numbers: Mapping[str, FloatArray] = {**requests.numbers, **changed}
     return replace(
         requests, numbers=numbers, labels={**requests.labels, "outcome": Labels(codes, values)}

@@ -26,7 +26,7 @@ import numpy as np
 
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.latency.parts import selected_latency_s
-from diagnosis.question import Metric, Question
+from diagnosis.question import FROM_RECEIPT, Metric, Question
 
 FEWEST: Final = 30
 """Minimum number of requests in each time range. With fewer requests, a single slow request would
@@ -156,14 +156,14 @@ def _slow(
     meant = threshold.counts(requests) & requests.matching(question.where)
     slow = latency > threshold.seconds
     counted = np.isfinite(latency)
-    if question.metric in (Metric.TTFT, Metric.E2E, Metric.QUEUE):
+    if question.metric in (*FROM_RECEIPT, Metric.QUEUE):
         # If the client cancelled before the threshold, the request gives no information and is not
         # counted. If the client cancelled later, it waited longer than the threshold, so its
         # request is slow.
         left = requests.label("outcome").is_value("abort") & ~counted
         left &= requests.number("e2e_s") > threshold.seconds
-        if question.metric is Metric.TTFT:
-            left &= ~np.isfinite(requests.number("ttft_s"))
+        if question.metric in (Metric.TTFT, Metric.FIRST_CONTENT):
+            left &= ~np.isfinite(requests.number(f"{question.metric.value}_s"))
         slow, counted = slow | left, counted | left
     return slow & meant, counted & meant
 

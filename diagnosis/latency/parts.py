@@ -10,7 +10,7 @@ import numpy as np
 
 from diagnosis.inputs.hung_engines import UNFINISHED
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
-from diagnosis.question import Metric, Question
+from diagnosis.question import FROM_RECEIPT, Metric, Question
 
 QUEUE: Final = ("seats", "kv", "budget", "held", "step")
 STEP_PARTS: Final = ("own", "others_prefill", "others_decode", "preempted", "stall")
@@ -38,22 +38,29 @@ HELD_PARTS: Final = {
 `queue_held` into these parts and a rest. Other explanations do not, because older rows do not
 report these parts."""
 
+REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
+"""The names of the parts of the decode in an explanation of the first content. There, they are the
+time from the first byte to the first content."""
+
 PHASE: Final = {
-    part: "frontend" if part == "handoff" else part.split("_")[0] for part in PARTS
-} | dict.fromkeys(HELD_PARTS, "queue")
+    **{part: part.split("_")[0] for part in (*PARTS, *REASONING.values())},
+    **dict.fromkeys(HELD_PARTS, "queue"),
+    "handoff": "frontend",
+}
 """The phase of each part."""
 
 
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
     """Return the latency in seconds, (n,); NaN where unknown or undefined.
 
-    TTFT is defined only for streamed responses, because otherwise the first byte is also the last.
+    TTFT and the time to the first content are defined only for streamed responses, because
+    otherwise the first byte is also the last.
     TPOT and E2E are defined only for complete responses. For a request that a hung engine did not
     finish, E2E is the time until now.
     """
     number = requests.number
-    if metric is Metric.TTFT:
-        return np.where(number("streamed") == 0.0, np.nan, number("ttft_s"))
+    if metric in (Metric.TTFT, Metric.FIRST_CONTENT):
+        return np.where(number("streamed") == 0.0, np.nan, number(f"{metric.value}_s"))
     if metric is Metric.QUEUE:
         return number("queue_s")
     if metric is Metric.ITL_MAX:
@@ -65,6 +72,28 @@ def latency_s(requests: Requests, metric: Metric) -> FloatArray:
     gaps = number("output_tokens") - 1.0
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(whole & (gaps > 0), number("decode_s") / gaps, np.nan)
+
+
+def reasoning_s(requests: Requests) -> FloatArray:
+    """Return the seconds from the first byte to the first content: (n,); NaN where unknown."""
+    waited = latency_s(requests, Metric.FIRST_CONTENT) - requests.number("ttft_s")
+    return np.maximum(waited, 0.0)
+
+
+def gaps(requests: Requests, metric: Metric) -> FloatArray:
+    """Return the number of tokens that the request generated after the first, within the latency:
+    (n,); NaN where unknown.
+
+    For the first content, these are the reasoning tokens. If they were not counted, they are
+    estimated: their share of the tokens is the reasoning's share of the decode's time.
+    """
+    tokens = np.maximum(requests.number("output_tokens") - 1.0, 0.0)
+    if metric is not Metric.FIRST_CONTENT:
+        return tokens
+    with np.errstate(divide="ignore", invalid="ignore"):
+        estimate = tokens * reasoning_s(requests) / requests.number("decode_s")
+    counted = requests.number("reasoning_tokens")
+    return np.where(np.isfinite(counted), counted, estimate)
 
 
 def selected_latency_s(requests: Requests, question: Question) -> FloatArray:
@@ -90,31 +119,36 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
     interruptions of the decode, the rarest type first: preemption, stall, other requests' prefill.
     Each type gets at most its total time in the decode. The rest of the gap is attributed to an
     ordinary step. So the shares of the rare types are upper bounds.
+
+    The time to the first content is TTFT and the reasoning. A row does not divide the reasoning, so
+    it is divided like the whole decode.
     """
     total = latency_s(requests, metric)
     parts = np.zeros((len(requests), len(PARTS)))
     if metric is Metric.ITL_MAX:
         _fill_gap(requests, total, parts)
     else:
-        if metric in (Metric.TTFT, Metric.E2E):
+        if metric in FROM_RECEIPT:
             handoff = np.nan_to_num(requests.number("handoff_s"))
             parts[:, PART_INDEX["frontend"]] = (
                 np.nan_to_num(requests.number("frontend_s")) - handoff
             )
             parts[:, PART_INDEX["handoff"]] = handoff
-        if metric in (Metric.TTFT, Metric.E2E, Metric.QUEUE):
+        if metric in (*FROM_RECEIPT, Metric.QUEUE):
             _fill_phase(requests, "queue", QUEUE, parts)
-        if metric in (Metric.TTFT, Metric.E2E):
+        if metric in FROM_RECEIPT:
             _fill_phase(requests, "prefill", STEP_PARTS, parts)
         if metric in (Metric.TPOT, Metric.E2E):
             _fill_phase(requests, "decode", STEP_PARTS, parts)
+        if metric is Metric.FIRST_CONTENT:
+            _fill_reasoning(requests, parts)
         if metric is Metric.TPOT:
             parts /= np.maximum(requests.number("output_tokens") - 1.0, 1.0)[:, None]
     # Time that no phase covers is delivery. If the phases are unknown, the whole latency is
     # unsplit.
     rest = np.nan_to_num(total) - parts.sum(axis=1)
     known = np.isfinite(requests.number("decode_s" if metric is Metric.TPOT else "queue_s"))
-    edge = metric in (Metric.TTFT, Metric.E2E)
+    edge = metric in FROM_RECEIPT
     parts[:, PART_INDEX["delivery"]] += np.where(known & edge, rest, 0.0)
     parts[:, PART_INDEX["unsplit"]] += np.where(known & edge, 0.0, rest)
     return parts
@@ -129,6 +163,17 @@ def _fill_phase(requests: Requests, phase: str, inside: tuple[str, ...], parts: 
     # A phase and the sum of its parts may differ by a rounding error. The difference is added to
     # the phase.
     parts[:, PART_INDEX[f"{phase}_unsplit"]] = whole - np.where(known, split.sum(axis=1), 0.0)
+
+
+def _fill_reasoning(requests: Requests, parts: FloatArray) -> None:
+    seconds = np.nan_to_num(reasoning_s(requests))
+    decode = np.zeros_like(parts)
+    _fill_phase(requests, "decode", STEP_PARTS, decode)
+    whole_s = np.nan_to_num(requests.number("decode_s"))
+    known = whole_s > 0
+    share = np.divide(seconds, whole_s, out=np.zeros_like(seconds), where=known)
+    parts += decode * share[:, None]
+    parts[:, PART_INDEX["decode_unsplit"]] += np.where(known, 0.0, seconds)
 
 
 def _fill_gap(requests: Requests, total: FloatArray, parts: FloatArray) -> None:

@@ -67,8 +67,13 @@ def requests(**grown: float) -> Requests:
 
 def test_each_cause_is_drawn_equally_often() -> None:
     """Three of five cases have one fault, one has two, and one has none."""
-    kinds = kinds_of(360, 4, None)
-    assert Counter(kind for kind, _ in kinds) == {SINGLE: 216, PAIR: 72, NONE: 72}
+    causes = len(CAUSES)
+    kinds = kinds_of(15 * causes, 4, None)
+    assert Counter(kind for kind, _ in kinds) == {
+        SINGLE: 9 * causes,
+        PAIR: 3 * causes,
+        NONE: 3 * causes,
+    }
     singles = Counter(causes[0] for kind, causes in kinds if kind == SINGLE)
     assert singles == dict.fromkeys(CAUSES, 9)
     assert all(len(set(causes)) == 2 for kind, causes in kinds if kind == PAIR)

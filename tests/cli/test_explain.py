@@ -252,3 +252,43 @@ def test_stale_data_is_reported_first(queued: Callable[[float], None], run: Run)
         now = run(verb, "--last", "5000d", window=False)
         assert now.stdout.startswith("NO DATA for "), (verb, now.output)
         assert "NO DATA" not in run(verb).stdout
+
+
+def test_the_growth_of_the_first_content_is_the_reasoning(
+    fill: Fill, request_row: Row, run: Run
+) -> None:
+    """TTFT is as before. The reasoning takes two thirds of a decode that is longer."""
+    rows = []
+    for number in range(800):
+        tokens = 300 if number >= 400 else 100
+        decode_s, ttft_s = tokens * 0.01, 0.07 + 0.001 * (number % 10)
+        rows.append(
+            request_row(
+                number,
+                received_unix_ns=(START_S - 600) * 10**9 + number * 15 * 10**8,
+                streamed=True,
+                frontend_s=0.01,
+                queue_s=0.0,
+                prefill_s=0.05,
+                decode_s=decode_s,
+                ttft_s=ttft_s,
+                first_content_s=ttft_s + decode_s * 2 / 3,
+                e2e_s=ttft_s + decode_s,
+                output_tokens=tokens + 1,
+            )
+        )
+    fill(*rows)
+    asked = ("explain", "--metric", "first_content", "--baseline", BEFORE)
+    printed = json.loads(run(*asked, "--format", "json").stdout)
+    assert printed["metric"] == "first_content"
+    assert printed["excess_s"] == pytest.approx(4 / 3)
+    grown = {phase["phase"]: phase["excess_s"] for phase in printed["phases"]}
+    assert sum(grown.values()) == pytest.approx(4 / 3)
+    assert grown["reasoning"] == pytest.approx(4 / 3)
+    assert "decode" not in grown
+    parts = {part["part"]: part["excess_s"] for part in printed["parts"]}
+    assert sum(parts.values()) == pytest.approx(4 / 3)
+    assert printed["not_replayed"].startswith("a replay does not divide the output")
+    shown = run(*asked).stdout
+    assert shown.startswith("first content of the slowest")
+    assert "\nreasoning " in shown

@@ -235,6 +235,17 @@ def test_a_stored_answer_is_printed_with_its_time(
     assert other["causes"][0]["share"] == 0.7
 
 
+def test_no_rows_are_joined_beside_a_stored_answer(
+    explain: Callable[..., Result], stored: IncidentVerdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("cli.commands.explain.explain_joined", lambda *given: asked.append(given))
+    explain("chat", good=BOTH)
+    assert not asked
+    explain("chat", "--fast", good=BOTH)
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize(
     "words", [("--fast",), ("--where", "tenant=globex"), ("--baseline", "10m")]
 )

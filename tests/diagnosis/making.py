@@ -47,6 +47,7 @@ def quiet(number: int = 6_000, seed: int = 0, seconds: float = 1800.0) -> Reques
         "prompt_tokens": prompt,
         "output_tokens": output,
         "cached_tokens": cached,
+        "reasoning_tokens": np.floor((output - 1) * 0.6),
         "streamed": np.ones(number),
         "frontend_s": noise(0.002),
         "queue_seats_s": noise(0.002),
@@ -102,6 +103,9 @@ def summed(requests: Requests) -> Requests:
         + columns["decode_s"]
         + columns["delivery_s"]
     )
+    if "reasoning_tokens" in columns:
+        share = columns["reasoning_tokens"] / np.maximum(columns["output_tokens"] - 1, 1)
+        columns["first_content_s"] = columns["ttft_s"] + columns["decode_s"] * share
     columns["itl_max_s"] = columns["decode_s"] / np.maximum(columns["output_tokens"] - 1, 1) * 2
     return replace(requests, numbers=columns)
 
@@ -129,6 +133,7 @@ def working(
         prompt_tokens=prompt,
         cached_tokens=cached,
         output_tokens=np.round(gaps * outputs) + 1,
+        reasoning_tokens=numbers["reasoning_tokens"] * outputs,
         prefill_own_s=lambda old: (
             old + ALPHA_S * (prompt - cached - numbers["prompt_tokens"] + numbers["cached_tokens"])
         ),

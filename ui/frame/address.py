@@ -41,6 +41,7 @@ from telemetry.requests import Outcome
 from ui.frame.pages import BY_KEY, FIRST
 from ui.frame.view import (
     BUDGETS,
+    CONTENT,
     DECIDERS,
     DEFAULT_QUANTILE,
     DEFAULT_RANGE,
@@ -102,9 +103,6 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
     notices: list[str] = []
     view = _range(parameters, notices)
     latency = parameters.get("latency", "ttft")
-    if latency not in LATENCIES:
-        notices.append(_refused("latency", latency, ", ".join(LATENCIES), "showing ttft"))
-        latency = "ttft"
     equals = {label: parameters[label] for label in LABELS if parameters.get(label)}
     if "outcome" in equals and equals["outcome"] not in set(Outcome):
         refused = equals.pop("outcome")
@@ -114,6 +112,9 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         if (named := parameters.get("page", FIRST)) not in {*BY_KEY, *RENAMED}:
             instead = f"showing {BY_KEY[FIRST].name}"
             notices.append(_refused("page", named, ", ".join(BY_KEY), instead))
+    if latency not in (allowed := _latencies(page)):
+        notices.append(_refused("latency", latency, ", ".join(allowed), "showing ttft"))
+        latency = "ttft"
     decide = parameters.get("decide", DECIDERS[0])
     if decide not in DECIDERS:
         notices.append(_refused("decide", decide, ", ".join(DECIDERS), f"using {DECIDERS[0]}"))
@@ -186,7 +187,7 @@ def parameters(view: View) -> dict[str, str]:
         written["from"] = seconds_text(view.from_unix_ns)
     if view.to_unix_ns is not None:
         written["to"] = seconds_text(view.to_unix_ns)
-    if view.metric != "ttft":
+    if view.metric != "ttft" and view.metric in _latencies(view.page):
         written["latency"] = view.metric
     written.update(view.equals)
     if isinstance(view.request, RequestKey) or (view.request and view.page == "request"):
@@ -221,6 +222,15 @@ def parameters(view: View) -> dict[str, str]:
     if view.page == FIRST != _implied_page(written):
         return {"page": view.page, **written}
     return written
+
+
+def _latencies(page: str) -> list[str]:
+    """Return the latencies that an address of a page may contain. A page without this choice keeps
+    it for the next page."""
+    there = BY_KEY[page]
+    return [
+        name for name in LATENCIES if name != CONTENT or there.by_content or not there.by_latency
+    ]
 
 
 def _implied_page(parameters: Mapping[str, str]) -> str:

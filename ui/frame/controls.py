@@ -13,7 +13,16 @@ from telemetry.requests import Outcome
 from ui.frame import navigation
 from ui.frame.navigation import choice
 from ui.frame.pages import Page
-from ui.frame.view import DECIDERS, DEFAULT_RANGE, EARLIER, LABELS, RANGES_S, View
+from ui.frame.view import (
+    CONTENT,
+    DECIDERS,
+    DEFAULT_RANGE,
+    EARLIER,
+    LABELS,
+    LATENCIES,
+    RANGES_S,
+    View,
+)
 from ui.kit import wording
 from ui.kit.terms import LATENCY_NAMES, TERMS
 from ui.kit.time_bins import SECOND_NS
@@ -54,7 +63,7 @@ def bar(
             on_change=_range_chosen,
         )
         if page.by_latency:
-            _latency(view)
+            _latency(page, view)
         if page.compares:
             _comparison(view, view.window(now_unix_ns))
         if page.decides:
@@ -75,11 +84,11 @@ def bar(
         _custom_range("baseline", view.baseline, zone, _baseline_chosen, "Compare from", "to")
 
 
-def _latency(view: View) -> None:
+def _latency(page: Page, view: View) -> None:
     st.session_state["latency"] = view.latency
     st.selectbox(
         "Latency",
-        list(LATENCY_NAMES),
+        [name for name in LATENCY_NAMES if page.by_content or name != LATENCIES[CONTENT]],
         key="latency",
         format_func=LATENCY_NAMES.__getitem__,
         label_visibility="collapsed",

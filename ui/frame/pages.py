@@ -21,6 +21,8 @@ class Page:
     """Seconds between refreshes of a live page, by the length of the range."""
     by_latency: bool = False
     """True if the reader can choose a latency."""
+    by_content: bool = False
+    """True if the reader can also choose the time to the first content."""
     filters: bool = True
     """True if the page has request filters."""
     compares: bool = False
@@ -49,7 +51,13 @@ GROUPS: Final = (
         Page("slos", "SLOs", _READ_S, filters=False, needs_data=False),
     ),
     (
-        Page("root-cause", "Root cause", _READ_S, by_latency=True, compares=True, decides=True),
+        Page(
+            *("root-cause", "Root cause", _READ_S),
+            by_latency=True,
+            by_content=True,
+            compares=True,
+            decides=True,
+        ),
         Page("requests", "Requests", _WATCHED_S, by_latency=True),
         Page("request", "Request", _READ_S, of_a_range=False, needs_data=False),
     ),

@@ -20,7 +20,11 @@ LATENCIES: Final = {
     "tpot": "tpot_s",
     "e2e": "e2e_s",
     "queue": "queue_s",
+    "first_content": "first_content_s",
 }
+"""The latencies by their names in addresses."""
+CONTENT: Final = "first_content"
+"""The latency that only some pages show, because rollups and replays do not have it."""
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
 """The lengths of a step in the compliance history."""

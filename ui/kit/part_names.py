@@ -72,5 +72,5 @@ def part_name(part: str) -> tuple[str, str, str]:
         return _PHASES[part]
     phase, _, inside = part.partition("_")
     name, colour, meaning = _INSIDE[inside]
-    own = {"prefill": colours.PREFILL, "decode": colours.DECODE}[phase]
+    own = {"prefill": colours.PREFILL}.get(phase, colours.DECODE)
     return f"{phase}: {name}", colour or own, meaning

@@ -15,6 +15,7 @@ from ui.kit.terms import LATENCY_NAMES, TERMS
 
 ROWS: Final = 25
 DAY_S: Final = 86_400
+_CONTENT: Final = "first_content_s"
 
 
 def slowest(table: pa.Table, latency: str, rows: int = ROWS) -> list[int]:
@@ -69,7 +70,6 @@ def shown_rows(
                 "when": wording.clock(int(at[place]), zone, date=length_s > DAY_S),
                 "outcome": row["outcome"],
                 **{column: wording.seconds(row[column]) for column in LATENCY_NAMES},
-                "content": wording.seconds(row["first_content_s"]),
                 "tokens": (
                     f"{wording.count(row['prompt_tokens'])} → {wording.count(row['output_tokens'])}"
                 ),
@@ -98,29 +98,14 @@ def shown_columns(latency: str) -> list[dict[str, Any]]:
         {"name": "id", "title": "Request", "help": "The server's id of the request.", "rank": 1},
         {"name": "when", "title": "Received", "help": "When the request was received.", "rank": 2},
         {"name": "outcome", "title": "Outcome", "help": "How the request ended.", "rank": 3},
-        *(
-            {
-                "name": column,
-                "title": LATENCY_NAMES[column],
-                "help": TERMS[column],
-                "number": True,
-                "rank": 1 if column == latency else 3,
-            }
-            for column in latencies
-        ),
+        *(_latency_column(column, 1 if column == latency else 3) for column in latencies),
         {
             "name": "phases",
             "title": "Time by phase",
             "help": "The request's phases. All rows have the scale of the longest request.",
             "rank": 1,
         },
-        {
-            "name": "content",
-            "title": "First content",
-            "help": TERMS["first_content_s"],
-            "number": True,
-            "rank": 4,
-        },
+        *([] if latency == _CONTENT else [_latency_column(_CONTENT, 4)]),
         {
             "name": "tokens",
             "title": "Tokens in → out",
@@ -148,3 +133,13 @@ def shown_columns(latency: str) -> list[dict[str, Any]]:
             "rank": 4,
         },
     ]
+
+
+def _latency_column(column: str, rank: int) -> dict[str, Any]:
+    return {
+        "name": column,
+        "title": LATENCY_NAMES[column],
+        "help": TERMS[column],
+        "number": True,
+        "rank": rank,
+    }

@@ -58,6 +58,7 @@ LATENCY_NAMES: Final[dict[str, str]] = {
     "tpot_s": "TPOT",
     "e2e_s": "E2E",
     "queue_s": "Queue",
+    "first_content_s": "First content",
 }
 """The latencies that a reader can choose, in the order shown."""
 

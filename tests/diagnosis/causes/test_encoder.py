@@ -4,11 +4,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.requests import FloatArray, Requests
+from diagnosis.question import Metric
 from tests.diagnosis.making import asked, evidence, first_cause, fleet, later, quiet, shares
 
 
-def encoding(requests: Requests, encoder_s: float) -> Requests:
+def encoding(requests: Requests, encoder_s: float | FloatArray) -> Requests:
     """Add the encoder's time to the own prefill of the window's requests."""
     none = {"encoder_s": np.zeros(len(requests))}
     known = replace(requests, numbers={**requests.numbers, **none})
@@ -37,3 +38,13 @@ def test_an_unknown_time_of_the_encoder_before_is_not_zero() -> None:
 def test_a_slow_prefill_without_encoder_time_is_not_the_encoder() -> None:
     found = asked(later(encoding(quiet(), 0.0), prefill_own_s=lambda own_s: own_s + 0.8))
     assert "encoder" not in shares(found)
+
+
+def test_others_wait_for_the_images_of_a_few_requests() -> None:
+    """A tenth of the requests bring images. The steps of the others take longer."""
+    requests = quiet()
+    seen = np.random.default_rng(2).random(len(requests)) < 0.1
+    with_images = encoding(requests, np.where(seen, 1.0, 0.0))
+    waiting = later(with_images, decode_others_prefill_s=lambda old_s: old_s + 0.5)
+    found = asked(waiting, Metric.ITL_MAX)
+    first_cause(found, "encoder", 0.8)

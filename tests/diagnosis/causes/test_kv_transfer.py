@@ -3,9 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.inputs.servers import Servers
 from tests.diagnosis.making import (
+    WINDOW,
     asked,
     asking_for_adapters,
     evidence,
@@ -14,6 +15,7 @@ from tests.diagnosis.making import (
     later,
     quiet,
     shares,
+    summed,
     working,
 )
 
@@ -82,3 +84,20 @@ def test_longer_prompts_share_the_price_of_a_slower_link() -> None:
 def test_a_slower_link_alone_has_the_whole_share() -> None:
     found = shares(asked(over_the_link(1.0, 4.0), servers=connectors(3.0)))
     assert found["kv_transfer"] > 0.9
+
+
+def test_the_time_of_a_grammar_makes_the_link_no_slower() -> None:
+    """A request with fetched tokens can also wait for a grammar. Rows say which wait was which."""
+    requests = over_the_link(4.0, 1.0)
+    late = requests.received_unix_ns >= WINDOW.from_unix_ns
+    loading_s = requests.numbers["queue_held_s"]
+    grammar_s = np.where(late, 3.0, 0.0)
+    held = {"queue_held_s": loading_s + grammar_s, "grammar_s": grammar_s}
+
+    def transfer_share(kv_load_s: FloatArray) -> float:
+        numbers = {**requests.numbers, **held, "kv_load_s": kv_load_s}
+        known = summed(replace(requests, numbers=numbers))
+        return shares(asked(known, servers=connectors(3.0))).get("kv_transfer", 0.0)
+
+    assert transfer_share(loading_s) < 0.1
+    assert transfer_share(np.full(len(requests), np.nan)) > 0.3

@@ -97,19 +97,20 @@ def test_a_threshold_that_usual_traffic_misses_is_ignored() -> None:
     assert answer.verdict is Verdict.INCIDENT
 
 
-def test_an_abort_after_the_threshold_counts_as_slow() -> None:
-    """The request has no first token, but counts as slow."""
+@pytest.mark.parametrize("metric", [Metric.TTFT, Metric.FIRST_CONTENT])
+def test_an_abort_after_the_threshold_counts_as_slow(metric: Metric) -> None:
+    """The request has no first token or no content, but counts as slow."""
     requests = quiet()
     late = requests.received_unix_ns >= 900 * S
     left = late & (np.random.default_rng(3).random(len(requests)) < 0.2)
     outcome = labels(np.where(left, "abort", "stop").tolist())
     numbers = {
         **requests.numbers,
-        "ttft_s": np.where(left, np.nan, requests.numbers["ttft_s"]),
+        f"{metric.value}_s": np.where(left, np.nan, requests.numbers["ttft_s"]),
         "e2e_s": np.where(left, 3.0, requests.numbers["e2e_s"]),
     }
     gone = Requests(requests.received_unix_ns, numbers, {**requests.labels, "outcome": outcome})
-    (one,) = judged(gone, seconds=1.0).attainments
+    (one,) = asked(gone, metric, thresholds=chat(1.0)).attainments
     assert one.fell
     assert one.attained_ratio == pytest.approx(0.8, abs=0.02)
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.inputs.requests import Requests
-from diagnosis.latency.parts import PART_INDEX, latency_s, split_s
+from diagnosis.latency.parts import PART_INDEX, REASONING, gaps, latency_s, split_s
 from diagnosis.question import Metric
 from tests.diagnosis.making import labels, quiet
 
@@ -66,3 +66,44 @@ def test_an_answer_sent_whole_has_no_ttft_to_explain() -> None:
     requests = quiet(1)
     whole = Requests(requests.received_unix_ns, {**requests.numbers, "streamed": np.zeros(1)})
     assert np.isnan(latency_s(whole, Metric.TTFT)).all()
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_reasoning_is_divided_like_the_decode(counted: bool) -> None:
+    """TTFT and the reasoning sum to the time to the first content."""
+    requests = quiet(200)
+    numbers = dict(requests.numbers)
+    if not counted:
+        numbers["reasoning_tokens"] = np.full(200, np.nan)
+    requests = Requests(requests.received_unix_ns, numbers, requests.labels)
+    parts, before = (split_s(requests, each) for each in (Metric.FIRST_CONTENT, Metric.TTFT))
+    decode = [PART_INDEX[name] for name in REASONING]
+    waited = numbers["first_content_s"] - numbers["ttft_s"]
+    assert np.allclose(parts[:, decode].sum(axis=1), waited)
+    rest = [place for place in range(parts.shape[1]) if place not in decode]
+    assert np.allclose(parts[:, rest], before[:, rest])
+    own, others = (PART_INDEX[f"decode_{name}"] for name in ("own", "others_decode"))
+    assert np.allclose(
+        parts[:, own] * numbers["decode_others_decode_s"],
+        parts[:, others] * numbers["decode_own_s"],
+    )
+    assert np.allclose(
+        gaps(requests, Metric.FIRST_CONTENT), quiet(200).numbers["reasoning_tokens"], atol=1e-6
+    )
+
+
+def test_reasoning_without_a_known_decode_is_not_divided() -> None:
+    columns = {"queue_s": [0.2], "ttft_s": [0.7], "first_content_s": [3.7]}
+    requests = Requests(
+        np.zeros(1, dtype=np.int64), {name: np.array(each) for name, each in columns.items()}
+    )
+    (parts,) = split_s(requests, Metric.FIRST_CONTENT)
+    assert parts[PART_INDEX["decode_unsplit"]] == pytest.approx(3.0)
+    assert parts.sum() == pytest.approx(3.7)
+
+
+def test_a_response_that_is_not_streamed_has_no_first_content() -> None:
+    requests = quiet(2)
+    numbers = {**requests.numbers, "streamed": np.array([0.0, 1.0])}
+    whole = Requests(requests.received_unix_ns, numbers, requests.labels)
+    assert np.isnan(latency_s(whole, Metric.FIRST_CONTENT)).tolist() == [True, False]

@@ -10,7 +10,17 @@ from store.queries import Window
 from store.requests.lookup import LONGEST
 from ui.frame import address
 from ui.frame.pages import BY_KEY
-from ui.frame.view import BUDGETS, DECIDERS, LABELS, LATENCIES, PAYERS, RANGES_S, STEPS, View
+from ui.frame.view import (
+    BUDGETS,
+    CONTENT,
+    DECIDERS,
+    LABELS,
+    LATENCIES,
+    PAYERS,
+    RANGES_S,
+    STEPS,
+    View,
+)
 from ui.kit.replica_measures import MEASURES
 from ui.kit.request_key import RequestKey
 from ui.kit.time_bins import SECOND_NS
@@ -31,11 +41,15 @@ Baselines = st.builds(
 @st.composite
 def the_views(draw: Any) -> View:
     equals = draw(st.dictionaries(st.sampled_from(LABELS[:-1]), st.text(min_size=1), max_size=4))
+    page = BY_KEY[draw(st.sampled_from(list(BY_KEY)))]
+    shown = [
+        each for each in LATENCIES if each != CONTENT or page.by_content or not page.by_latency
+    ]
     view = View(
-        latency=draw(st.sampled_from(list(LATENCIES.values()))),
+        latency=LATENCIES[draw(st.sampled_from(shown))],
         equals=equals,
         request=draw(st.none() | Keys),
-        page=draw(st.sampled_from(list(BY_KEY))),
+        page=page.key,
         baseline=draw(st.none() | Baselines | st.sampled_from(["24h", "7d", "90m"])),
         decide=draw(st.sampled_from(DECIDERS)),
         by=draw(st.sampled_from(STEPS)),
@@ -191,3 +205,14 @@ def test_a_link_opens_the_view_and_omits_long_values() -> None:
     path, _, query = link.partition("?")
     reached, notices = address.parse(dict(parse_qsl(query)), path)
     assert (reached, notices) == (replace(view, equals={"tenant": "a&b"}), [])
+
+
+@pytest.mark.parametrize("page", ["requests", "compare", "what-if"])
+def test_a_page_without_the_first_content_shows_ttft(page: str) -> None:
+    """A link to such a page omits this latency. A typed address gets a notice."""
+    chosen = View(latency=LATENCIES[CONTENT], page="root-cause")
+    assert address.parse(address.parameters(chosen), "root-cause") == (chosen, [])
+    assert "latency" not in address.parameters(replace(chosen, page=page))
+    view, (notice,) = address.parse({"last": "15m", "latency": CONTENT}, page)
+    assert view.latency == "ttft_s"
+    assert "allowed: ttft, itl_max, tpot, e2e, queue. Now showing ttft" in notice
