@@ -12,10 +12,14 @@ from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP
 
 import psycopg
+from sqlalchemy import select
 
 from benchmarks._collector_traffic import Traffic
 from benchmarks._collectors import Collectors, running
 from rig.answering import HttpServer, answering
+from store.connections import reading
+from store.database import open_database
+from store.schema import REQUESTS
 
 
 class LeaseWatch:
@@ -136,13 +140,23 @@ def disturb(
     return failures
 
 
-def run(folder: Path, dsn: str, url: str, *, seed: int, seconds: float, burns: int = 6) -> Outcome:
+def run(
+    folder: Path,
+    dsn: str,
+    url: str,
+    state_url: str | None = None,
+    *,
+    seed: int,
+    seconds: float,
+    burns: int = 6,
+) -> Outcome:
     """Run three collectors, let objectives burn, and kill and stop collectors for some seconds.
 
     Args:
         folder: an empty folder for the collectors' files.
-        dsn: the database's address in the format of the driver.
-        url: the same for Tailspan.
+        dsn: the address of the database with the leases, in the format of the driver.
+        url: the database, for Tailspan.
+        state_url: the database of the state if it is a separate one.
         seed: determines the failures.
         seconds: the duration of the failures. The run takes up to two minutes longer.
         burns: the number of objectives that burn.
@@ -150,7 +164,8 @@ def run(folder: Path, dsn: str, url: str, *, seed: int, seconds: float, burns: i
     models = [f"m{number}" for number in range(burns)]
     with ExitStack() as stack:
         webhook = stack.enter_context(answering())
-        collectors = stack.enter_context(running(folder, url, models, f"{webhook.url}/hook", 3))
+        hook = f"{webhook.url}/hook"
+        collectors = stack.enter_context(running(folder, url, models, hook, 3, state_url))
         watch = stack.enter_context(LeaseWatch(dsn))
         traffic = stack.enter_context(Traffic(collectors, models))
         time.sleep(2)
@@ -161,8 +176,10 @@ def run(folder: Path, dsn: str, url: str, *, seed: int, seconds: float, burns: i
         time.sleep(20)  # a further message would come with the next evaluation
         traffic.__exit__()
         messages = Counter(key for key, _ in _messages(webhook))
-        with psycopg.connect(dsn) as connection:
-            stored = [row[0] for row in connection.execute("SELECT trace_id FROM requests")]
+        engine = open_database(url, state_url, create=False)
+        with reading(engine) as connection:
+            stored = connection.scalars(select(REQUESTS.c.trace_id)).all()
+        engine.dispose()
         return Outcome(
             burns,
             messages,

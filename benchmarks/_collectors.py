@@ -1,4 +1,4 @@
-"""Several collectors on one PostgreSQL, in separate processes.
+"""Several collectors on one database, in separate processes.
 
 They evaluate an objective for each model, and all of them notify a webhook.
 """
@@ -88,7 +88,12 @@ class Collectors:
 
 @contextmanager
 def running(
-    folder: Path, url: str, models: Sequence[str], webhook: str, number: int
+    folder: Path,
+    url: str,
+    models: Sequence[str],
+    webhook: str,
+    number: int,
+    state_url: str | None = None,
 ) -> Iterator[Collectors]:
     """Run collectors that evaluate an objective for each model, and that all notify a webhook."""
     objectives = folder / "objectives"
@@ -97,7 +102,8 @@ def running(
         (objectives / f"{model}.yaml").write_text(OBJECTIVE.replace("MODEL", model))
     notify = folder / "notify.yaml"
     notify.write_text(f"channels:\n  - {{name: hook, type: webhook, url: '{webhook}'}}\n")
-    words = (f"--objectives={objectives}", f"--notify={notify}")
+    apart = [f"--state-url={state_url}"] if state_url else []
+    words = (f"--objectives={objectives}", f"--notify={notify}", *apart)
     collectors = Collectors(folder, url, words)
     with collectors._running:
         collectors.start(number)

@@ -1,6 +1,6 @@
-"""Measures several collectors on one PostgreSQL: failures, and the CPU time per span.
+"""Measures several collectors on one database: failures, and the CPU time per span.
 
-    python benchmarks/collectors.py [--seed 1] [--seconds 100]
+    python benchmarks/collectors.py [--seed 1] [--seconds 100] [--telemetry clickhouse]
 
 Three collectors receive requests while six objectives burn. Every 6 to 12 s one of them is killed
 (SIGKILL, and started again) or stopped for 25 s (SIGSTOP, SIGCONT); half of the failures hit the
@@ -11,6 +11,10 @@ another collector has taken the leases of the failed one.
 Then one, two and three collectors receive the same 4,096 spans per second. The CPU time is that of
 all collectors, their child processes and PostgreSQL. An incident ends 15 s after its last alert
 instead of 300 s, so that the benchmark takes less than five minutes.
+
+By default, one PostgreSQL database has the telemetry and the state. With --telemetry, the state is
+in a separate PostgreSQL database. With ClickHouse, only the failures are measured, because its
+engine (`rig/clickhouse_server.py`) runs one statement at a time.
 """
 
 import argparse
@@ -31,6 +35,7 @@ from benchmarks._collectors import running
 from benchmarks._ingest_sender import SPANS, Batch, by_http
 from benchmarks.ingest import cpu_s, spent_s
 from rig.answering import answering
+from rig.clickhouse_server import clickhouse_server
 from rig.postgresql import PostgreSQL
 
 SPANS_PER_S = 4_096
@@ -47,18 +52,30 @@ def main() -> None:
         default=100,
         help="duration of the failures; 0 measures only the CPU time",
     )
+    parser.add_argument(
+        "--telemetry",
+        choices=["postgresql", "clickhouse"],
+        help="the database of the telemetry, with the state in a separate database",
+    )
     given = parser.parse_args()
-    with PostgreSQL() as server, tempfile.TemporaryDirectory() as folder:
+    with PostgreSQL() as server, tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
         if given.seconds:
             dsn, url = _schema(server, "failures")
+            urls = [url] if given.telemetry is None else [_schema(server, "rows")[1], url]
+            if given.telemetry == "clickhouse":
+                urls[0] = servers.enter_context(clickhouse_server(_folder(folder, "clickhouse")))
             at = _folder(folder, "failures")
-            out = run(at, dsn, url, seed=given.seed, seconds=given.seconds)
+            out = run(at, dsn, *urls, seed=given.seed, seconds=given.seconds)
             _show_failures(out, given.seed)
+        if given.telemetry == "clickhouse":
+            return
         print(f"\n{'collectors':<12}{'spans/s':>10}{'µs CPU/span':>13}{'of PostgreSQL':>15}")
         first_us = 0.0
         for number in (1, 2, 3):
-            dsn, url = _schema(server, f"cpu{number}")
-            rate, own_us, database_us = _cpu(server, url, _folder(folder, f"cpu{number}"), number)
+            url = _schema(server, f"cpu{number}")[1]
+            state_url = _schema(server, f"state{number}")[1] if given.telemetry else None
+            at = _folder(folder, f"cpu{number}")
+            rate, own_us, database_us = _cpu(server, url, state_url, at, number)
             first_us = first_us or own_us + database_us
             share = (own_us + database_us) / first_us
             print(
@@ -92,11 +109,14 @@ def _show_failures(out: Outcome, seed: int) -> None:
         print(f"{name:<38}{value:>10}{bar:>6}", flush=True)
 
 
-def _cpu(server: PostgreSQL, url: str, folder: Path, number: int) -> tuple[float, float, float]:
+def _cpu(
+    server: PostgreSQL, url: str, state_url: str | None, folder: Path, number: int
+) -> tuple[float, float, float]:
     """Return the spans per second, and the µs of CPU time per span of collectors and database."""
     with ExitStack() as stack:
         webhook = stack.enter_context(answering())
-        fleet = stack.enter_context(running(folder, url, ["chat"], f"{webhook.url}/hook", number))
+        hook = f"{webhook.url}/hook"
+        fleet = stack.enter_context(running(folder, url, ["chat"], hook, number, state_url))
         sent, stop = [0], threading.Event()
         thread = threading.Thread(target=_send, args=(fleet.ports, sent, stop))
         thread.start()

@@ -22,17 +22,24 @@ class PostgreSQL:
 
     The server runs as an unprivileged user, because PostgreSQL refuses to run as root.
 
+    Args:
+        base: a folder that `backup` wrote. The server then begins with a copy of it, and recovers
+            up to the time in its configuration.
+
     Raises:
         NotHereError: PostgreSQL is not installed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, base: Path | None = None) -> None:
         self._programs = _programs()
         self._user = _unprivileged()
         self._folder = Path(tempfile.mkdtemp(prefix="tailspan-postgresql-", dir="/tmp"))
         self.port = free_port()
         if self._user:
             shutil.chown(self._folder, self._user)
+        if base is not None:
+            self._copy(base)
+            return
         secret = self._folder / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
@@ -77,9 +84,39 @@ class PostgreSQL:
         """Stop the server: "immediate" simulates a crash, "fast" ends its connections first."""
         self._run("pg_ctl", "stop", "-w", f"-D{self._data}", f"-m{mode}")
 
+    def configure(self, *lines: str) -> None:
+        """Append lines to postgresql.conf, before the start."""
+        with (self._data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def backup(self, name: str) -> Path:
+        """Write a base backup of the running server with pg_basebackup, and return its folder."""
+        target = self._folder / name
+        where = f"--dbname={self.dsn}", f"--pgdata={target}"
+        # By default, it waits until PostgreSQL has written everything at a slow pace.
+        self._run("pg_basebackup", *where, "--checkpoint=fast")
+        return target
+
+    def client(self, program: str, *arguments: str) -> None:
+        """Run one of PostgreSQL's programs, such as pg_dump, in the server's folder."""
+        self._run(program, *arguments)
+
+    @property
+    def folder(self) -> Path:
+        """The server's folder, in which its user may write."""
+        return self._folder
+
     @property
     def _data(self) -> Path:
         return self._folder / "data"
+
+    def _copy(self, base: Path) -> None:
+        shutil.copytree(base, self._data)
+        (self._data / "recovery.signal").touch()
+        if self._user:
+            for path in (self._data, *self._data.rglob("*")):
+                shutil.chown(path, self._user)
+        self._data.chmod(0o700)
 
     @property
     def _as_user(self) -> tuple[str, ...]:

@@ -53,6 +53,8 @@ class Evaluating:
         self._printed: set[tuple[str, str, int, bool]] = set()
         self._present_seen = False
         self._due = asyncio.Event()
+        self.evaluated_unix_s: float | None = None
+        """The time of the last complete evaluation by this process, or None before the first."""
 
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
@@ -112,6 +114,7 @@ class Evaluating:
             except LeaseLost as error:
                 _log.info("the evaluation was abandoned: %s", error)
                 return
+            self.evaluated_unix_s = time.time()
         for incident in incidents:
             over = incident.ended_s is not None
             key = (incident.slo, incident.severity, incident.fired_s, over)

@@ -12,7 +12,7 @@ from analysis.sign_in_file import SIGN_IN_KEY
 from collector.listen.host_check import ENVIRONMENT_KEY as HOSTS_KEY
 from collector.listen.host_check import names_in
 from cost.pricefile import ENVIRONMENT_KEY as PRICES_KEY
-from store.database import ENVIRONMENT_KEY
+from store.database import ENVIRONMENT_KEY, STATE_ENVIRONMENT_KEY
 from telemetry import child_process
 
 if TYPE_CHECKING:  # its library is required only for sign-in
@@ -35,6 +35,7 @@ def launch(
     port: int = DEFAULT_PORT,
     base_path: str = "",
     database_url: str | None = None,
+    state_url: str | None = None,
     objectives: Sequence[Path] = (),
     prices: Path | None = None,
     sign_in: tuple[Path, "SignIn"] | None = None,
@@ -49,6 +50,8 @@ def launch(
         base_path: the URL path under which a proxy serves the explorer, without slashes at start
             and end.
         database_url: a SQLAlchemy URL, or None for the URL in the environment or the default.
+        state_url: the URL of the separate state database, or None for the URL in the environment,
+            if there is one.
         objectives: files and folders of objectives, or an empty list for the built-in objectives.
         prices: the price file, or None for the file in the environment or the list prices.
         sign_in: the file of `--sign-in` and its content, or None for no sign-in. The explorer's
@@ -90,7 +93,7 @@ def launch(
         "theme.light.primaryColor": "#275fb8",
         "theme.dark.primaryColor": "#6ea3f0",
     }
-    environment = reading_environment(database_url, objectives, prices)
+    environment = reading_environment(database_url, objectives, prices, state_url)
     if sign_in is not None:
         environment[SIGN_IN_KEY] = str(sign_in[0].resolve())
     if allowed_hosts:
@@ -107,12 +110,17 @@ def launch(
 
 
 def reading_environment(
-    database_url: str | None, objectives: Sequence[Path], prices: Path | None
+    database_url: str | None,
+    objectives: Sequence[Path],
+    prices: Path | None,
+    state_url: str | None = None,
 ) -> dict[str, str]:
-    """Return the variables for a child process that reads the database: its database, objectives
+    """Return the variables for a child process that reads the database: its databases, objectives
     and prices. See `launch` for the arguments.
     """
     environment = {} if database_url is None else {ENVIRONMENT_KEY: database_url}
+    if state_url is not None:
+        environment[STATE_ENVIRONMENT_KEY] = state_url
     if objectives:
         environment[OBJECTIVES_KEY] = os.pathsep.join(str(path.resolve()) for path in objectives)
     if prices is not None:

@@ -36,6 +36,8 @@ class LeaseKeeper:
         self._taken = taken
         self._say = say
         self._held: frozenset[str] = frozenset()
+        self._problem = ""
+        """Why the last renewal failed, or empty if it succeeded."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
         self.task = Task("leases", quiet_s=QUIET_S, alive=self._thread.is_alive)
@@ -73,12 +75,14 @@ class LeaseKeeper:
         try:
             self._leases.beat()
         except StoreError as error:
+            self._problem = str(error)
             self.task.failed(error)
             _log.warning("the leases could not be renewed: %s", error)
         except Exception as error:  # a defect
             self.task.failed(error)
             _log.exception("the leases could not be renewed")
         else:
+            self._problem = ""
             self.task.succeeded(time.time())
         self._report()
 
@@ -89,7 +93,9 @@ class LeaseKeeper:
             self._say(f"This collector now does the {_listed(new)} for all collectors.", False)
             self._taken()
         if lost := before - held:
-            self._say(f"This collector has lost the lease on {_listed(lost)}.", True)
+            why = f", because {self._problem}" if self._problem else ""
+            until = " These tasks pause until it is available." if self._problem else ""
+            self._say(f"This collector has lost the lease on {_listed(lost)}{why}.{until}", True)
 
 
 def _listed(names: frozenset[str]) -> str:

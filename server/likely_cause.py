@@ -29,7 +29,7 @@ from analysis.incident_answer import VERSION, StoredAnswer, keep_verdict, stored
 from analysis.thresholds import metrics_of
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, read_overlapping
-from store.errors import StoreError
+from store.errors import StoreError, StoreUnavailable
 from telemetry import child_process
 from telemetry.tasks import Task
 
@@ -46,7 +46,8 @@ NICE: Final = 10
 before it takes about a second."""
 
 Ask = Callable[[Objective, IncidentRow, int], IncidentVerdict]
-"""A slow function that returns the verdict on an incident at an instant. Raises AskError."""
+"""A slow function that returns the verdict on an incident at an instant. Raises AskError,
+and StoreError if the database cannot be read."""
 Key = tuple[str, str, int]
 
 _log = logging.getLogger(__name__)
@@ -254,7 +255,11 @@ def ask_in_child(engine: Engine) -> Ask:
     """Return a function that finds the verdict in a separate process, on the same database."""
 
     def ask(objective: Objective, incident: IncidentRow, at_s: int) -> IncidentVerdict:
-        found, problem = answer_in_child(engine, partial(verdicts, objective, incident, at_s))
+        found, problem, unavailable = answer_in_child(
+            engine, partial(verdicts, objective, incident, at_s)
+        )
+        if unavailable:
+            raise StoreUnavailable(problem)  # the answer may be found later
         if found is None:
             raise AskError(problem)
         verdict: IncidentVerdict = found

@@ -114,6 +114,19 @@ class Notifying:
             for result, count in sender.counts.items()
         }
 
+    def oldest_pending_s(self) -> dict[str, float]:
+        """Return the age of the oldest undelivered message of each channel, 0 without one.
+
+        Empty if another process sends the notifications.
+        """
+        if self._leases.term(NOTIFICATION) is None:
+            return {}
+        now_s = self._clock_unix_ns() / 1e9
+        return {
+            sender.channel.name: max(0.0, now_s - (sender.oldest_pending_unix_s or now_s))
+            for sender in self._senders
+        }
+
     def _start(self, name: str, run: Callable[[], None]) -> None:
         thread = threading.Thread(target=run, name=f"notify-{name}", daemon=True)
         self._threads.append(thread)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import click
 from sqlalchemy import Engine
 
+from store.alerting.incident_answers import delete_old_answers
 from store.alerting.notifications import delete_old_notifications
 from store.errors import LeaseLost, StoreError
 from store.leases import RETENTION, Leases
@@ -25,7 +26,7 @@ from store.retention import (
     keep_deleted_until,
     newest_unix_ns,
 )
-from store.rollups.building import settle
+from store.rollups.building import Failed, settle_some
 from telemetry import time_text
 from telemetry.corroborated_time import CorroboratedClock
 
@@ -138,6 +139,9 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
     with _raised_later(failures):
         await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_TOLD_S)
+    if keep.hours_ns is not None:
+        # An answer still explains an incident whose requests are deleted, as rollups do.
+        await asyncio.to_thread(delete_old_answers, engine, (now - keep.hours_ns) // 10**9)
     await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_TOLD_S * 10**9)
     await asyncio.to_thread(keep_deleted_until, engine, now)
     if failures:
@@ -160,20 +164,24 @@ async def _settle(engine: Engine, now_s: int) -> Exception | None:
     """Compute the marked rollups in slices, so that a request to stop waits for at most one slice.
 
     Returns:
-        The error that stopped the computation, so that data is deleted nevertheless.
+        The first error, so that data is deleted nevertheless. A rollup that cannot be computed
+        does not prevent the computation of the others.
     """
     made, told_at = 0, TOLD_EVERY
+    failed: Failed = set()
+    defect: Exception | None = None
     deadline_s = time.monotonic() + SETTLE_S
     while True:
         try:
-            done = await asyncio.to_thread(settle, engine, now_s, AT_ONCE)
+            done = await asyncio.to_thread(settle_some, engine, now_s, AT_ONCE, failed)
         except LeaseLost:
             raise
         except Exception as error:
             return error
         made += done.made
+        defect = defect or done.defect
         if made >= told_at:
             told_at += TOLD_EVERY
             _say(f"Computing rollups of stored data: {made:,} minutes done, {done.left:,} left.")
         if not done.left or time.monotonic() > deadline_s:
-            return None
+            return defect

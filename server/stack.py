@@ -38,11 +38,13 @@ from exporters.format.text import Families
 from exporters.forwarding.forwarder import Forwarder
 from exporters.metrics_app import metrics_app
 from exporters.prometheus import PrometheusExporter
+from exporters.self_metrics.alerting import AlertingMetrics
 from exporters.self_metrics.clocks import ClockMetrics
 from exporters.self_metrics.gpu_readers import GpuReaderMetrics
 from exporters.self_metrics.leases import LeaseMetrics
 from exporters.self_metrics.scrapes import ScrapeMetrics
 from exporters.self_metrics.tasks import TaskMetrics
+from exporters.totals.latest_starts import LatestStarts
 from exporters.totals.rooflines import RooflineMetrics
 from server.api.app import api_app, beside
 from server.api.limits import PREFIX, ApiLimits
@@ -62,10 +64,11 @@ from server.retaining import Keep, Retaining, begin
 from server.scrape_setup import ScrapeSetup
 from server.supervision import Supervisor
 from store import dialects
-from store.database import folder, shown
+from store.database import folder, shown, urls
 from store.leases import EVALUATION, NOTIFICATION, RETENTION, Leases
 from store.replicas.engine_starts import in_force
 from store.simulation_removal import delete_simulation
+from store.state import separate_state
 from store.writer import GATHER_S, Writer
 from telemetry.addresses import authority
 from telemetry.corroborated_time import CorroboratedClock
@@ -88,7 +91,8 @@ PROBES = ("/healthz", "/readyz")
 allow any Host header."""
 UNLEASED = (
     "ClickHouse has no transactions, so collectors cannot agree which of them evaluates objectives,"
-    " sends notifications and computes rollups. Run only one `tailspan up` on this database."
+    " sends notifications and computes rollups. Run only one `tailspan up` on this database, or set"
+    " --state-url to a PostgreSQL database."
 )
 NAMELESS = "a server without a name (service.instance.id)"
 
@@ -189,7 +193,9 @@ class Stack:
         api: ApiLimits | None = ApiLimits(),  # noqa: B008 - frozen
         clock: CorroboratedClock | None = None,
     ) -> None:
+        state = separate_state(engine)
         self.database = shown(engine)
+        self.state = None if state is None else shown(state)
         self.host = host
         self.access = access
         self.simulate = simulate
@@ -242,6 +248,7 @@ class Stack:
                 likely_cause=self._answers.sentence,
             )
         self._evaluating = Evaluating(self._evaluator, self.clock, self._leases, self._evaluated)
+        starts = LatestStarts(lambda replicas: in_force(engine, replicas=replicas), self.clock).of
         self._exporter = exporter = PrometheusExporter(
             counters.report,
             clock_unix_ns=self.clock,
@@ -250,10 +257,9 @@ class Stack:
             placed=self._evaluator.places.placed,
             notifications=self._notifying.counts if self._notifying else None,
             usd_per_s=self._pricing.usd_per_s,
+            starts=starts,
         )
-        rooflines = RooflineMetrics(
-            lambda replicas: in_force(engine, replicas=replicas), self.clock, peaks
-        )
+        rooflines = RooflineMetrics(starts, self.clock, peaks)
         self._keep = keep
         self._loop: asyncio.AbstractEventLoop | None = None
         self.supervisor = Supervisor()
@@ -275,6 +281,10 @@ class Stack:
         families: list[Families] = [
             *(exporter, rooflines, TaskMetrics(self.supervisor.report)),
             LeaseMetrics(self._keeper.held),
+            AlertingMetrics(
+                lambda: self._evaluating.evaluated_unix_s,
+                self._notifying.oldest_pending_s if self._notifying else dict,
+            ),
             *([forward] if forward else []),
         ]
         if scrape.places:
@@ -325,7 +335,9 @@ class Stack:
         )
         self._api: WorkerPool | None = None
         if api is not None:
-            environment = reading_environment(database_url, objective_paths, price_file)
+            environment = reading_environment(
+                database_url, objective_paths, price_file, urls(engine)[1]
+            )
             self._api = WorkerPool(environment, api)
             scraped = beside(scraped, api_app(self._api))
         if access.tokens is not None:
@@ -459,6 +471,7 @@ class Stack:
             host=self._explorer_host,
             port=self._explorer_port,
             database_url=self._database_url,
+            state_url=urls(self._engine)[1],
             objectives=self._objective_paths,
             prices=self._price_file,
             sign_in=self._sign_in,

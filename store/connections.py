@@ -1,9 +1,9 @@
 """Open connections for reading and writing. They raise the store's own errors."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, Protocol
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -11,10 +11,27 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from store import dialects
 from store.errors import StoreUnavailable
+from store.state import is_separate_state
 
-FENCE: Final[ContextVar[Callable[[Connection], None] | None]] = ContextVar("fence", default=None)
-"""Called at the end of each transaction of `writing`, before the commit. It raises an exception if
-the transaction must not be committed (`store.leases`)."""
+
+class Fence(Protocol):
+    """Checks that the caller may still write (`store.leases`)."""
+
+    def before(self, engine: Engine) -> None:
+        """Check before the first statement of a transaction.
+
+        Raises: LeaseLost: the caller must not write.
+        """
+
+    def until_commit(self, connection: Connection) -> AbstractContextManager[None]:
+        """Check before the commit. The check holds until the end of the `with` block.
+
+        Raises: LeaseLost: the transaction must not be committed.
+        """
+
+
+FENCE: Final[ContextVar[Fence | None]] = ContextVar("fence", default=None)
+"""The check of each transaction of `writing`."""
 
 
 @contextmanager
@@ -39,11 +56,17 @@ def writing(engine: Engine, *, fenced: bool = True) -> Iterator[Connection]:
         LeaseLost: the caller acts as the holder of a lease, and the lease was lost.
         StoreUnavailable: the database cannot be written.
     """
-    with store_errors(engine, "written"), engine.begin() as connection:
+    fence = FENCE.get() if fenced else None
+    if fence is not None:
+        fence.before(engine)
+    with (
+        ExitStack() as until_commit,
+        store_errors(engine, "written"),
+        engine.begin() as connection,
+    ):
         yield connection
-        check = FENCE.get()
-        if fenced and check is not None:
-            check(connection)
+        if fence is not None:
+            until_commit.enter_context(fence.until_commit(connection))
 
 
 @contextmanager
@@ -54,4 +77,5 @@ def store_errors(engine: Engine, what: str) -> Iterator[None]:
         yield
     except (DBAPIError, PoolTimeout, engine.dialect.loaded_dbapi.Error) as error:
         why = dialects.of(engine).reason(error)
-        raise StoreUnavailable(f"the database cannot be {what}: {why}") from error
+        which = "state database" if is_separate_state(engine) else "database"
+        raise StoreUnavailable(f"the {which} cannot be {what}: {why}") from error

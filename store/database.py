@@ -2,22 +2,30 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from sqlalchemy import URL, Engine, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 
 from store import dialects, migrations
 from store.dialects import FORMS, Dialect
 from store.errors import DatabaseMissing, StoreError
+from store.migrations import STATE, TELEMETRY, Schema
+from store.state import attach, separate_state, state_of
+from store.state_copy import link_state
+from store.state_link import check_not_linked, check_reader, read_link
 
 ENVIRONMENT_KEY = "TAILSPAN_DATABASE_URL"
+STATE_ENVIRONMENT_KEY = "TAILSPAN_STATE_URL"
 DEFAULT_URL = "sqlite:///var/tailspan.db"
 """The default URL, relative to the working directory."""
 
 BUSY_TIMEOUT_S = 5.0
 """Maximum time that a connection waits for another process to finish a write."""
+_URL: Final = "tailspan_url"
 
 
 def default_url(environ: Mapping[str, str] = os.environ) -> str:
@@ -25,54 +33,162 @@ def default_url(environ: Mapping[str, str] = os.environ) -> str:
     return environ.get(ENVIRONMENT_KEY) or DEFAULT_URL
 
 
+def default_state_url(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return `TAILSPAN_STATE_URL`, or None if the state has no separate database."""
+    return environ.get(STATE_ENVIRONMENT_KEY) or None
+
+
 def _ignore(_message: str) -> None: ...
 
 
 def open_database(
     url: str | None = None,
+    state_url: str | None = None,
     *,
     create: bool = True,
     busy_timeout_s: float = BUSY_TIMEOUT_S,
     report: Callable[[str], None] = _ignore,
 ) -> Engine:
-    """Open a database, and create or upgrade its schema.
+    """Open a database and the database of its state, and create or upgrade their schemas.
 
     Args:
         url: a SQLAlchemy URL, or None for `default_url()`.
+        state_url: the URL of a separate database for the state (`store.state`), or None for
+            `default_state_url()`.
         create: whether to create a missing folder, file or schema, and to upgrade an older schema.
             If false, the database is opened for reading, and a missing file or an older schema is
             an error.
         busy_timeout_s: maximum time to wait for the lock of another process.
-        report: called with a message at the start and at the end of an upgrade, which may take
-            minutes.
+        report: called with a message at the start and at the end of an upgrade or of a copy of the
+            state, which may take minutes.
+
+    Returns: the database. If the state database does not respond and `create` is false, functions
+        that read the state raise StoreUnavailable.
 
     Raises:
         DatabaseMissing: there is no database, and `create` is false.
         StoreError: the URL is not supported, or the database was not created by this or an older
-            version of Tailspan, or it needs an upgrade and `create` is false.
+            version of Tailspan, or it needs an upgrade and `create` is false, or its state is in
+            another database than `state_url`.
     """
-    parsed, dialect = _parse(url if url is not None else default_url())
-    name = dialect.name(parsed)
-    try:
-        engine = dialect.connect(parsed, create=create, timeout_s=busy_timeout_s)
-    except DatabaseMissing as error:
-        raise _missing(error) from error
-    try:
-        if create:
-            migrations.bring_up_to_date(engine, name, report)
-            dialect.settle(engine, busy_timeout_s)
-        else:
-            migrations.check(engine, name)
-    except DatabaseMissing as error:
-        engine.dispose()
-        raise _missing(error) from error
-    except DatabaseError as error:
-        engine.dispose()
-        raise StoreError(f"cannot open the database {name}: {dialect.reason(error)}") from error
-    except StoreError:
-        engine.dispose()
-        raise
+    state_url = state_url or default_state_url()
+    telemetry = _Opening(TELEMETRY_USE, create, busy_timeout_s, report)
+    separate = telemetry._replace(use=STATE_USE)
+    engine = telemetry.connect(default_url() if url is None else url)
+    state = separate.connect(state_url) if state_url else engine
+    if state is not engine:
+        attach(engine, state)
+    with telemetry.errors(engine):
+        telemetry.bring(engine, TELEMETRY)
+        if state is engine:
+            check_not_linked(engine, name_of(engine))
+            telemetry.bring(engine, STATE)
+            return engine
+    with separate.errors(engine):
+        separate.bring_state(engine, state)
     return engine
+
+
+class Use(NamedTuple):
+    """What a database is for."""
+
+    what: str
+    options: str
+    forms: tuple[str, ...]
+    """The supported forms of its URL."""
+    example: str
+    prefix: str
+    """The start of messages about its URL."""
+
+    def can_use(self, dialect: Dialect) -> bool:
+        """Return whether the database is suitable. The state needs transactions."""
+        return self is TELEMETRY_USE or not dialect.ADDITIVE
+
+
+TELEMETRY_USE: Final = Use("database", f"--database or {ENVIRONMENT_KEY}", FORMS, DEFAULT_URL, "")
+STATE_USE: Final = Use(
+    *("state database", f"--state-url or {STATE_ENVIRONMENT_KEY}", FORMS[:2]),
+    *("sqlite:///var/state.db", "--state-url "),
+)
+
+
+class _Opening(NamedTuple):
+    """Opens one database. The fields are the arguments of `open_database`."""
+
+    use: Use
+    create: bool
+    timeout_s: float
+    report: Callable[[str], None]
+
+    def connect(self, url: str) -> Engine:
+        """Return an engine, without a connection."""
+        parsed, dialect = _parse(url, self.use)
+        try:
+            engine = dialect.connect(parsed, create=self.create, timeout_s=self.timeout_s)
+        except DatabaseMissing as error:
+            raise self._missing(error) from error
+        engine.update_execution_options(**{_URL: url})
+        return engine
+
+    @contextmanager
+    def errors(self, engine: Engine) -> Iterator[None]:
+        """On an error, dispose of the database, and raise an error of the store."""
+        try:
+            yield
+        except DatabaseMissing as error:
+            engine.dispose()
+            raise self._missing(error) from error
+        except DatabaseError as error:
+            engine.dispose()
+            opened = engine if self.use is TELEMETRY_USE else state_of(engine)
+            why = dialects.of(opened).reason(error)
+            raise StoreError(f"cannot open the {self.use.what} {name_of(opened)}: {why}") from error
+        except StoreError:
+            engine.dispose()
+            raise
+
+    def bring(self, engine: Engine, schema: Schema) -> None:
+        """Create, upgrade or check a schema."""
+        if self.create:
+            migrations.bring_up_to_date(engine, name_of(engine), self.report, schema)
+            dialects.of(engine).settle(engine, self.timeout_s)
+        else:
+            migrations.check(engine, name_of(engine), schema)
+
+    def bring_state(self, engine: Engine, state: Engine) -> None:
+        """Create, upgrade or check a separate state database, and its link to the telemetry."""
+        name, state_name = name_of(engine), name_of(state)
+        try:
+            migrations.refuse_telemetry(state, state_name)
+        except OperationalError:
+            if self.create:
+                raise
+            return  # a reader can show telemetry while the state database does not respond
+        self.bring(state, STATE)
+        if not self.create:
+            check_reader(engine, state, name, state_name)
+            return
+        link = read_link(engine)
+        if (link is None or not link.complete) and migrations.has(engine, STATE):
+            self.bring(engine, STATE)  # before its tables are copied
+        link_state(engine, state, name, state_name, self.report)
+
+    def _missing(self, error: DatabaseMissing) -> DatabaseMissing:
+        return DatabaseMissing(
+            f"{error}; `tailspan up` creates a database; to use another database, set"
+            f" {self.use.options}"
+        )
+
+
+def urls(engine: Engine) -> tuple[str, str | None]:
+    """Return the URLs from which a database was opened, for a process that opens it too.
+
+    Returns: the URL of the database, and the URL of its separate state database, or None without
+        one. They may contain passwords.
+    """
+    state = separate_state(engine)
+    own: str = engine.get_execution_options()[_URL]
+    return own, None if state is None else state.get_execution_options()[_URL]
 
 
 def shown(engine: Engine) -> str:
@@ -85,42 +201,40 @@ def folder(engine: Engine) -> Path:
     return dialects.of(engine).folder(engine.url)
 
 
-def database_file(url: str) -> Path | None:
+def database_file(url: str, use: Use = TELEMETRY_USE) -> Path | None:
     """Return the path of a SQLite database, or None for a database on a server.
 
     Raises:
         StoreError: the URL is not supported.
     """
-    parsed, dialect = _parse(url)
+    parsed, dialect = _parse(url, use)
     return dialect.file(parsed)
 
 
-def _missing(error: DatabaseMissing) -> DatabaseMissing:
-    return DatabaseMissing(
-        f"{error}; `tailspan up` creates a database; to use another database, set --database or"
-        f" {ENVIRONMENT_KEY}"
-    )
+def name_of(engine: Engine) -> str:
+    """Return the name of a database in messages, without a password."""
+    return dialects.of(engine).name(engine.url)
 
 
-def _parse(url: str) -> tuple[URL, Dialect]:
-    allowed = f"allowed: {' or '.join(FORMS)}, for instance {DEFAULT_URL}"
+def _parse(url: str, use: Use) -> tuple[URL, Dialect]:
+    allowed = f"allowed: {' or '.join(use.forms)}, for instance {use.example}"
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
         # A malformed URL can contain a password too, so hide all text before an @.
         shown = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
-        raise StoreError(f"{shown!r} is not a database URL; {allowed}") from error
+        raise StoreError(f"{use.prefix}{shown!r} is not a database URL; {allowed}") from error
     if parsed.username is not None and url.count("@") > 1:
         # With several @, the end of the password is ambiguous, so do not print the URL.
         raise StoreError(
-            "the database URL contains more than one @; write %40 for an @ in the password"
+            f"the {use.what} URL contains more than one @; write %40 for an @ in the password"
         )
     shown = _without_secrets(parsed)
     dialect = dialects.named(parsed.get_backend_name())
-    if dialect is None or parsed.drivername not in dialect.DRIVERS:
-        raise StoreError(f"{shown!r}: {parsed.drivername} is not supported; {allowed}")
+    if dialect is None or parsed.drivername not in dialect.DRIVERS or not use.can_use(dialect):
+        raise StoreError(f"{use.prefix}{shown!r}: {parsed.drivername} is not supported; {allowed}")
     if why := dialect.refusal(parsed):
-        raise StoreError(f"{shown!r}: {why}; {allowed}")
+        raise StoreError(f"{use.prefix}{shown!r}: {why}; {allowed}")
     return parsed, dialect
 
 

@@ -10,8 +10,13 @@ transaction inside `acting` ends with a check of the lease (`connections.FENCE`)
 the row until the commit. So a collector that has lost the lease commits nothing, and a new holder
 sees everything that the previous holder committed.
 
-SQLite has one writing process, which always holds every lease. ClickHouse has no transactions, so
-leases cannot work there, and each collector acts as if it were alone.
+Leases are part of the state (`store.state`). If the telemetry is in another database, the check
+runs in a transaction of its own, which locks the row until the telemetry is committed. ClickHouse
+has no transactions, so there the lease is also checked before each write
+(docs/decisions/095-the-state-has-its-own-database.md).
+
+SQLite has one writing process, which always holds every lease. If ClickHouse holds the state too,
+leases cannot work, and each collector acts as if it were alone.
 """
 
 import os
@@ -41,9 +46,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from store import dialects
-from store.connections import FENCE, store_errors
+from store.connections import FENCE, reading, store_errors
 from store.errors import LeaseLost
-from store.schema import METADATA
+from store.schema import STATE_METADATA
+from store.state import state_of
 
 EVALUATION: Final = "evaluation"
 NOTIFICATION: Final = "notification"
@@ -59,7 +65,7 @@ _LOCK_WAIT: Final = "2s"
 
 LEASES: Final = Table(
     "leases",
-    METADATA,
+    STATE_METADATA,
     Column("name", Text, primary_key=True),
     Column("holder", Text, nullable=False),
     Column("token", BigInteger, nullable=False),
@@ -101,11 +107,12 @@ class Leases:
     ) -> None:
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{token_hex(4)}"
         self.names = tuple(sorted(names))
-        self.exclusive = dialects.of(engine).ONE_WRITER or dialects.of(engine).LEASES
+        state = state_of(engine)
+        self.exclusive = dialects.of(state).ONE_WRITER or dialects.of(state).LEASES
         """Whether at most one process at a time holds a lease."""
-        self.shared = dialects.of(engine).LEASES
+        self.shared = dialects.of(state).LEASES
         """Whether several processes can share the database by leases."""
-        self._engine = engine
+        self._engine = state
         self._elapsed_s = elapsed_s
         self._expires_s = expires_s
         self._held: Mapping[str, tuple[Term, float]] = {}
@@ -131,7 +138,7 @@ class Leases:
         if term is None or not self.shared:
             yield term
             return
-        token = FENCE.set(lambda connection: self._check(connection, term))
+        token = FENCE.set(_TermFence(self._engine, self._check, term))
         try:
             yield term
         finally:
@@ -173,7 +180,7 @@ class Leases:
             self._disconnect()
 
     def _take(self, connection: Connection) -> dict[str, int]:
-        now = _now_unix_ms()
+        now = now_unix_ms()
         free = LEASES.c.expires_unix_ms <= now
         known = {
             row.name: row.holder == self.holder or row.free
@@ -231,5 +238,32 @@ class Leases:
             connection.close()
 
 
-def _now_unix_ms() -> ColumnElement[int]:
+@dataclass(frozen=True, slots=True)
+class _TermFence:
+    """Checks that a term has not ended (`connections.Fence`)."""
+
+    state: Engine
+    check: Callable[[Connection, Term], None]
+    term: Term
+
+    def before(self, engine: Engine) -> None:
+        if dialects.of(
+            engine
+        ).ADDITIVE:  # without transactions, each statement takes effect at once
+            with reading(self.state) as connection:
+                self.check(connection, self.term)
+
+    @contextmanager
+    def until_commit(self, connection: Connection) -> Iterator[None]:
+        if connection.engine is self.state:
+            self.check(connection, self.term)
+            yield
+            return
+        with store_errors(self.state, "read"), self.state.begin() as own:
+            self.check(own, self.term)
+            yield
+
+
+def now_unix_ms() -> ColumnElement[int]:
+    """Return the time of the database in unix milliseconds."""
     return cast(func.extract("epoch", func.clock_timestamp()) * 1_000, BigInteger)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from store.database import DEFAULT_URL, database_file
+from store.database import DEFAULT_URL, STATE_USE, TELEMETRY_USE, Use, database_file
 from store.errors import StoreError
 from store.private_files import FILE_MODE, FOLDER_MODE, tighten
 
@@ -29,7 +29,9 @@ _LONGEST: Final = 4_096
 
 
 @contextmanager
-def sole_writer(url: str, report: Callable[[str], None]) -> Iterator[None]:
+def sole_writer(
+    url: str, report: Callable[[str], None], use: Use = TELEMETRY_USE
+) -> Iterator[None]:
     """Lock a database for writing until the end of the `with` block.
 
     Also remove other users' rights to the database's files.
@@ -38,17 +40,18 @@ def sole_writer(url: str, report: Callable[[str], None]) -> Iterator[None]:
         url: a SQLAlchemy URL.
         report: called with a message if other users could read a file, or if the database cannot be
             locked.
+        use: what the database is for.
 
     Raises:
         StoreError: another process has the lock (the message contains the process id), or the
             folder cannot be used.
     """
-    file = database_file(url)
+    file = database_file(url, use)
     if file is None:
         yield
         return
     real = Path(os.path.realpath(file))
-    _check_format(real, file)
+    _check_format(real, file, use)
     try:
         real.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         lock = os.open(
@@ -60,7 +63,7 @@ def sole_writer(url: str, report: Callable[[str], None]) -> Iterator[None]:
             " this user can write to"
         ) from error
     try:
-        _lock(lock, file, report)
+        _lock(lock, file, report, use)
         # Only the default folder belongs to Tailspan. Any other folder may contain other files.
         ours = [file.parent] if file == database_file(DEFAULT_URL) else []
         beside = [real.with_name(real.name + end) for end in ("", "-wal", "-shm", "-journal")]
@@ -70,7 +73,21 @@ def sole_writer(url: str, report: Callable[[str], None]) -> Iterator[None]:
         os.close(lock)
 
 
-def _check_format(real: Path, file: Path) -> None:
+def check_two_files(url: str, state_url: str) -> None:
+    """Check that a database and its separate state database are not the same file.
+
+    Raises:
+        StoreError: they are, or a URL is not supported.
+    """
+    file, state = database_file(url), database_file(state_url, STATE_USE)
+    if file is not None and state is not None and file.resolve() == state.resolve():
+        raise StoreError(
+            f"{file} is both the database and the state database; leave --state-url out to keep the"
+            " state in the database, or set another file"
+        )
+
+
+def _check_format(real: Path, file: Path, use: Use) -> None:
     """Raise StoreError if a file is not a SQLite database."""
     try:
         with real.open("rb") as opened:
@@ -78,7 +95,7 @@ def _check_format(real: Path, file: Path) -> None:
     except OSError:
         return  # a missing file is created later; SQLite reports why a file cannot be read
     if start not in (b"", _SQLITE):
-        raise StoreError(f"{file} is not a SQLite database; set another file with --database")
+        raise StoreError(f"{file} is not a SQLite database; set another file with {use.options}")
 
 
 def lock_file(database: Path) -> Path:
@@ -86,13 +103,13 @@ def lock_file(database: Path) -> Path:
     return database.with_name(database.name + ".lock")
 
 
-def _lock(lock: int, file: Path, report: Callable[[str], None]) -> None:
+def _lock(lock: int, file: Path, report: Callable[[str], None], use: Use) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise StoreError(
             f"another process writes the database {file}: {_holder(lock)}. Stop that process, or"
-            " set another database with --database or TAILSPAN_DATABASE_URL"
+            f" set another database with {use.options}"
         ) from error
     except OSError as error:
         # Some network file systems have no locks.

@@ -12,7 +12,8 @@ from sqlalchemy import BigInteger, Boolean, Column, Engine, Table, Text, func, s
 
 from store import dialects
 from store.connections import reading, writing
-from store.schema import METADATA
+from store.schema import STATE_METADATA
+from store.state import state_of
 
 MOST_KEPT: Final = 1_000
 """Maximum number of predictions after a deletion. The newest are kept."""
@@ -35,7 +36,7 @@ class Prediction:
 
 PREDICTIONS = Table(
     "predictions",
-    METADATA,
+    STATE_METADATA,
     Column("asked_unix_ns", BigInteger, primary_key=True, autoincrement=False),
     Column("change", Text, primary_key=True),
     Column("from_unix_ns", BigInteger, nullable=False),
@@ -50,22 +51,22 @@ def keep_prediction(engine: Engine, row: Prediction) -> None:
 
     Raises: StoreUnavailable: the database cannot be written.
     """
-    with writing(engine) as connection:
-        dialects.of(engine).put(connection, PREDICTIONS, [asdict(row)])
+    with writing(state_of(engine)) as connection:
+        dialects.of(connection.engine).put(connection, PREDICTIONS, [asdict(row)])
 
 
 def predictions(engine: Engine) -> Sequence[Prediction]:
     """Return the newest `MOST_KEPT` predictions, the newest first."""
     newest = PREDICTIONS.c.asked_unix_ns.desc()
     statement = select(PREDICTIONS).order_by(newest, PREDICTIONS.c.change).limit(MOST_KEPT)
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         return [Prediction(**row._mapping) for row in connection.execute(statement)]
 
 
 def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
     """Return when a change was predicted last, or None if it never was."""
     newest = select(func.max(PREDICTIONS.c.asked_unix_ns)).where(PREDICTIONS.c.change == change)
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         # ClickHouse returns 0 instead of NULL.
         return connection.scalar(newest) or None
 
@@ -74,10 +75,11 @@ def delete_old_predictions(engine: Engine, before_unix_ns: int) -> None:
     """Delete the predictions that were asked before a time, and all but the newest `MOST_KEPT`."""
     newest = PREDICTIONS.c.asked_unix_ns.desc()
     beyond = select(PREDICTIONS.c.asked_unix_ns).order_by(newest).offset(MOST_KEPT).limit(1)
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         last = connection.scalar(beyond)
         oldest = connection.scalar(select(func.min(PREDICTIONS.c.asked_unix_ns)))
     ends = before_unix_ns if last is None else max(before_unix_ns, last + 1)
     if oldest is not None and oldest < ends:
-        with writing(engine) as connection:
-            dialects.of(engine).remove(connection, PREDICTIONS, PREDICTIONS.c.asked_unix_ns < ends)
+        with writing(state_of(engine)) as connection:
+            old = PREDICTIONS.c.asked_unix_ns < ends
+            dialects.of(connection.engine).remove(connection, PREDICTIONS, old)

@@ -2,6 +2,7 @@
 
 Rows are deleted in small batches. Each batch is a separate transaction, with a pause after it, so
 that a writer waits for one batch at most. ClickHouse is configured to delete old rows itself.
+PostgreSQL drops whole days; if rows are kept for less than a week, it also deletes in batches.
 Before rows are deleted, their rollups are built; rollups have a longer retention. If a rollup
 cannot be built, its rows are kept for a limited time, and then deleted with a warning. Counts
 per objective and incidents are few, so they are never deleted.
@@ -19,7 +20,7 @@ from sqlalchemy import Column, Engine, Table, and_, func, select
 
 from store import dialects
 from store.connections import reading, writing
-from store.rollups.building import LAG_S, settle
+from store.rollups.building import LAG_S, Failed, settle_some
 from store.rollups.label_sets import ALIVE_S
 from store.rollups.marks import (
     REQUESTED,
@@ -126,7 +127,8 @@ def delete_older(
             can be larger.
         pause: called after each batch, while no transaction is open.
 
-    Returns: the number of deleted rows, or 0 if the database deletes old rows itself.
+    Returns: the number of deleted rows, or 0 if the database deletes old rows itself. PostgreSQL
+        estimates the number of rows in a dropped day.
 
     Raises:
         StoreUnavailable: the database cannot be written. Earlier batches stay deleted.
@@ -149,6 +151,12 @@ def delete_older(
                 continue
         rolled_up = _ROLLED.get(table)
         delete_before_ns = before_ns if rolled_up is None else min(before_ns, until_ns[rolled_up])
+        if (days := dialects.of(engine).drop_days(engine, table, delete_before_ns)) is not None:
+            dropped, divided_from_ns = days
+            forgotten += dropped
+            # The rest of the oldest day is deleted with the day, at most a day later.
+            if keep_ns >= OVERDUE_SHARE * DAY_S * SECOND_NS:
+                delete_before_ns = min(delete_before_ns, divided_from_ns)
         while removed := _one_batch(engine, table, instant, delete_before_ns, batch_rows):
             forgotten += removed
             pause()
@@ -201,16 +209,20 @@ def delete_older_rollups(
 def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
     """Build the buckets that end before a time, for up to `ROLL_UP_S`.
 
-    Returns: the error that stopped the building, so that data is deleted nevertheless.
+    Returns: the first error, so that data is deleted nevertheless. A bucket that cannot be built
+    does not prevent the building of the others.
     """
     deadline_s = time.monotonic() + ROLL_UP_S
+    failed: Failed = set()
+    defect: Exception | None = None
     try:
-        while settle(engine, until_unix_s + LAG_S, _BUCKETS_AT_ONCE).left:
-            if time.monotonic() > deadline_s:
-                break
+        while True:
+            done = settle_some(engine, until_unix_s + LAG_S, _BUCKETS_AT_ONCE, failed)
+            defect = defect or done.defect
+            if not done.left or time.monotonic() > deadline_s:
+                return defect
     except Exception as error:
         return error
-    return None
 
 
 def _deletable_until_s(

@@ -35,6 +35,9 @@ from telemetry.starts import EngineStart
 
 KEPT_FIRST = "kept_first"
 """Key in a table's `info`: the first row with a primary key is kept, and later rows are ignored."""
+BY_DAY = "by_day"
+"""Key in a table's `info`: the time column of a table with many rows, which PostgreSQL divides into
+days."""
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
 """The key of a request. The time comes first, because ids are random and would scatter new rows
@@ -103,7 +106,9 @@ def _field(name: str, hint: Any) -> Field:
     raise TypeError(f"{name}: no column type for {hint}; allowed: {allowed}, each or None")
 
 
-def _table(name: str, row_type: type, key: tuple[str, ...], instant: str) -> Table:
+def _table(
+    name: str, row_type: type, key: tuple[str, ...], instant: str, *, by_day: bool = False
+) -> Table:
     return Table(
         name,
         METADATA,
@@ -111,7 +116,8 @@ def _table(name: str, row_type: type, key: tuple[str, ...], instant: str) -> Tab
         PrimaryKeyConstraint(*key),
         # Every query has a time window.
         Index(f"{name}_{instant}", instant),
-        info={KEPT_FIRST: True},
+        info={KEPT_FIRST: True, **({BY_DAY: instant} if by_day else {})},
+        postgresql_partition_by=f"RANGE ({instant})" if by_day else None,
     )
 
 
@@ -123,13 +129,16 @@ def _columns(row_type: type) -> list[Column[Any]]:
 
 
 METADATA = MetaData()
-"""All tables. Other modules of the store add more tables; `migrations/all_tables.py` imports
-them."""
+"""The tables of telemetry. Other modules of the store add more tables; `migrations/all_tables.py`
+imports them."""
+STATE_METADATA = MetaData()
+"""The tables of the state: what Tailspan has decided and sent. They can be in a separate database
+(`store.state`)."""
 
-REQUESTS = _table("requests", RequestTimeline, REQUEST_KEY, "received_unix_ns")
-SAMPLES = _table("engine_samples", EngineSample, SAMPLE_KEY, "at_unix_ns")
+REQUESTS = _table("requests", RequestTimeline, REQUEST_KEY, "received_unix_ns", by_day=True)
+SAMPLES = _table("engine_samples", EngineSample, SAMPLE_KEY, "at_unix_ns", by_day=True)
 STARTS = _table("engine_starts", EngineStart, START_KEY, "at_unix_ns")
-GPUS = _table("gpu_samples", GpuSample, GPU_KEY, "at_unix_ns")
+GPUS = _table("gpu_samples", GpuSample, GPU_KEY, "at_unix_ns", by_day=True)
 PROBES = _table("probes", Probe, PROBE_KEY, "at_unix_ns")
 OPERATIONS = _table("application_operations", ApplicationOperation, OPERATION_KEY, "at_unix_ns")
 LOOKUPS = _table("cache_lookups", CacheLookup, LOOKUP_KEY, "at_unix_ns")

@@ -4,7 +4,7 @@ A simulation also covers the time before its start, so two simulations in one da
 the same time twice. Once a real server sends data, an old simulation is useless.
 """
 
-from sqlalchemy import Engine, true
+from sqlalchemy import Connection, Engine, true
 
 from store import dialects
 from store.alerting.incident_answers import remove_answers
@@ -16,12 +16,14 @@ from store.predictions import PREDICTIONS
 from store.rollups.sample_tables import KINDS
 from store.rollups.tables import BINS, ROLLUPS
 from store.schema import COLD_STARTS, GPUS, IN_FLIGHT, OPERATIONS, REQUESTS, SAMPLES, STARTS
+from store.state import state_of
 from telemetry.requests import Source
 
 
 def delete_simulation(engine: Engine) -> int:
     """Delete all simulated rows, and the rollups, counts, incidents and predictions
-    computed from them.
+    computed from them. If the state is in a separate database and the process is killed between the
+    two databases, the next call deletes the rest.
 
     The rows are requests, requests in flight, operations of applications, engine samples, GPU
     samples, engine starts and their parts. Marks are kept, so that the affected steps are counted
@@ -32,6 +34,7 @@ def delete_simulation(engine: Engine) -> int:
     Raises: StoreUnavailable: the database cannot be written.
     """
     remove = dialects.of(engine).remove
+    state = state_of(engine)
     with writing(engine) as connection:
         requests = remove(connection, REQUESTS, REQUESTS.c.source == Source.SIMULATOR.value)
         requests += remove(connection, IN_FLIGHT, IN_FLIGHT.c.source == Source.SIMULATOR.value)
@@ -40,10 +43,20 @@ def delete_simulation(engine: Engine) -> int:
         starts = remove(connection, STARTS, STARTS.c.simulated == true())
         starts += remove(connection, COLD_STARTS, COLD_STARTS.c.simulated == true())
         gpus = remove(connection, GPUS, GPUS.c.simulated == true())
-        for table in (ROLLUPS, BINS, PREDICTIONS, *(kind.kept for kind in KINDS)):
+        for table in (ROLLUPS, BINS, *(kind.kept for kind in KINDS)):
             remove(connection, table, table.c.simulated == true())
-        remove_simulated_counts(connection)
-        for incident in remove_simulated(connection):
-            remove_notifications(connection, incident)
-            remove_answers(connection, incident)
+        if state is engine:
+            _delete_state(connection)
+    if state is not engine:
+        with writing(state) as connection:
+            _delete_state(connection)
     return requests + operations + samples + starts + gpus
+
+
+def _delete_state(connection: Connection) -> None:
+    simulated = PREDICTIONS.c.simulated == true()
+    dialects.of(connection.engine).remove(connection, PREDICTIONS, simulated)
+    remove_simulated_counts(connection)
+    for incident in remove_simulated(connection):
+        remove_notifications(connection, incident)
+        remove_answers(connection, incident)

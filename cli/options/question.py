@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from analysis.staleness import silence_s
 from cli.options import time_range
 from cli.options.settings import config_option
-from cli.options.shared import database_option, format_option, time_options
+from cli.options.shared import database_option, format_option, state_url, time_options
 from cli.render import text
 from store import queries
 from store.database import open_database
@@ -82,7 +82,7 @@ def ask(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     equals = equals_of(where, labels)
-    engine = open_database(database, create=False)
+    engine = open_database(database, state_url(), create=False)
     click.get_current_context().call_on_close(engine.dispose)
     return Question(engine, window, equals)
 

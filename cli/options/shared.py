@@ -10,11 +10,35 @@ from cli.options.formats import FORMATS as FORMATS
 from cli.options.formats import format_option as format_option
 from cli.options.settings import setting
 from cli.options.time_range import DEFAULT_LAST
-from store.database import DEFAULT_URL, ENVIRONMENT_KEY
+from store.database import DEFAULT_URL, ENVIRONMENT_KEY, STATE_ENVIRONMENT_KEY
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-database_option = setting(
+_STATE_URL = "tailspan.state_url"
+"""Key in the metadata of click's context, for the value of `--state-url`."""
+
+
+def _keep_state_url(context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    context.meta[_STATE_URL] = value
+
+
+def state_url() -> str | None:
+    """Return the value of the command's `--state-url`, or None if it is not set."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_STATE_URL)
+
+
+_state_url_option = setting(
+    "--state-url",
+    group="Storage",
+    variable=STATE_ENVIRONMENT_KEY,
+    metavar="URL",
+    show_default="in the database",
+    expose_value=False,
+    callback=_keep_state_url,
+    help="A separate database for incidents, notifications and leases: SQLite or PostgreSQL.",
+)
+_telemetry_option = setting(
     "--database",
     group="Storage",
     variable=ENVIRONMENT_KEY,
@@ -22,6 +46,12 @@ database_option = setting(
     show_default=DEFAULT_URL,
     help="The database, as a SQLAlchemy URL: SQLite, PostgreSQL or ClickHouse.",
 )
+
+
+def database_option(command: _Command) -> _Command:
+    """Add `--database` (as `database`), and `--state-url` for `state_url`."""
+    return _telemetry_option(_state_url_option(command))
+
 
 objectives_option = setting(
     "--objectives",

@@ -1,7 +1,8 @@
 """Store the explanation of each incident, so that every page and command shows the same one.
 
 An incident has at most one answer while it is open, and one more after its end. Only the process
-that evaluates the objectives writes them. They are deleted with their incident.
+that evaluates the objectives writes them. They are deleted with a simulated
+incident, and when their incident has ended long ago.
 """
 
 from collections.abc import Sequence
@@ -21,9 +22,10 @@ from sqlalchemy import (
 )
 
 from store import dialects
-from store.alerting.incidents import IncidentRow
+from store.alerting.incidents import INCIDENTS, IncidentRow
 from store.connections import reading, writing
-from store.schema import METADATA
+from store.schema import STATE_METADATA
+from store.state import state_of
 
 
 class Phase(StrEnum):
@@ -55,7 +57,7 @@ class AnswerRow:
 
 ANSWERS = Table(
     "incident_answers",
-    METADATA,
+    STATE_METADATA,
     Column("slo", Text, primary_key=True),
     Column("severity", Text, primary_key=True),
     Column("fired_unix_s", BigInteger, primary_key=True, autoincrement=False),
@@ -73,8 +75,8 @@ def keep_answer(engine: Engine, row: AnswerRow) -> None:
     Raises:
         StoreUnavailable: the database cannot be written.
     """
-    with writing(engine) as connection:
-        dialects.of(engine).put(connection, ANSWERS, [asdict(row)])
+    with writing(state_of(engine)) as connection:
+        dialects.of(connection.engine).put(connection, ANSWERS, [asdict(row)])
 
 
 def read_answers(engine: Engine, slo: str, from_fired_unix_s: int = 0) -> list[AnswerRow]:
@@ -93,6 +95,29 @@ def remove_answers(connection: Connection, incident: tuple[str, str, int]) -> No
     dialects.of(connection.engine).remove(connection, ANSWERS, _of(*incident))
 
 
+def delete_old_answers(engine: Engine, before_unix_s: int) -> int:
+    """Delete the answers of incidents that ended before a time.
+
+    Returns:
+        The number of answers that were deleted.
+    """
+    columns = ANSWERS.c
+    over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
+        INCIDENTS.c.ended_unix_s < before_unix_s
+    )
+    old = select(columns.slo, columns.severity, columns.fired_unix_s, columns.phase).where(
+        columns.computed_unix_s < before_unix_s
+    )
+    with reading(state_of(engine)) as connection:
+        ended = {tuple(row) for row in connection.execute(over)}
+        found = [tuple(row[:3]) for row in connection.execute(old)]
+    removable = [incident for incident in found if incident in ended]
+    for incident in sorted(set(removable)):
+        with writing(state_of(engine)) as connection:
+            remove_answers(connection, incident)
+    return len(removable)
+
+
 def _of(slo: str, severity: str, fired_unix_s: int) -> ColumnElement[bool]:
     return and_(
         ANSWERS.c.slo == slo,
@@ -103,6 +128,6 @@ def _of(slo: str, severity: str, fired_unix_s: int) -> ColumnElement[bool]:
 
 def _read(engine: Engine, which: ColumnElement[bool]) -> list[AnswerRow]:
     newest = ANSWERS.c.computed_unix_s.desc()
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         rows = connection.execute(select(ANSWERS).where(which).order_by(newest, ANSWERS.c.phase))
         return [AnswerRow(**row._mapping) for row in rows]

@@ -22,7 +22,8 @@ from sqlalchemy import (
 
 from store import dialects
 from store.connections import reading, writing
-from store.schema import METADATA
+from store.schema import STATE_METADATA
+from store.state import state_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class IncidentRow:
 
 INCIDENTS = Table(
     "slo_incidents",
-    METADATA,
+    STATE_METADATA,
     Column("slo", Text, primary_key=True),
     Column("severity", Text, primary_key=True),
     Column("fired_unix_s", BigInteger, primary_key=True, autoincrement=False),
@@ -61,7 +62,7 @@ INCIDENTS = Table(
 )
 EVALUATIONS = Table(
     "slo_evaluations",
-    METADATA,
+    STATE_METADATA,
     Column("slo", Text, primary_key=True),
     Column("until_unix_s", BigInteger, nullable=False),
 )
@@ -72,7 +73,7 @@ def read_incidents(engine: Engine, slo: str, *, open_only: bool = False) -> list
     statement = select(INCIDENTS).where(INCIDENTS.c.slo == slo)
     if open_only:
         statement = statement.where(INCIDENTS.c.ended_unix_s.is_(None))
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         rows = connection.execute(statement.order_by(INCIDENTS.c.fired_unix_s.desc()))
         return [IncidentRow(**row._mapping) for row in rows]
 
@@ -85,13 +86,13 @@ def read_overlapping(engine: Engine, from_s: int, to_s: int) -> list[IncidentRow
         .where(INCIDENTS.c.began_unix_s < to_s, or_(over.is_(None), over > from_s))
         .order_by(INCIDENTS.c.began_unix_s)
     )
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         return [IncidentRow(**row._mapping) for row in connection.execute(statement)]
 
 
 def evaluated_until(engine: Engine, slo: str) -> int | None:
     """Return the time until which an objective was evaluated, or None if it never was."""
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         until: int | None = connection.scalar(
             select(EVALUATIONS.c.until_unix_s).where(EVALUATIONS.c.slo == slo)
         )
@@ -100,8 +101,8 @@ def evaluated_until(engine: Engine, slo: str) -> int | None:
 
 def keep_evaluation(engine: Engine, slo: str, until_s: int, changed: Sequence[IncidentRow]) -> None:
     """Store the time until which an objective was evaluated, and the incidents that changed."""
-    put = dialects.of(engine).put
-    with writing(engine) as connection:
+    put = dialects.of(state_of(engine)).put
+    with writing(state_of(engine)) as connection:
         if changed:
             put(connection, INCIDENTS, [asdict(row) for row in changed])
         put(connection, EVALUATIONS, [{"slo": slo, "until_unix_s": until_s}])

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Engine, and_, or_, update
 from store import dialects
 from store.alerting.notifications import NOTIFICATIONS, Notification, plain_values
 from store.connections import writing
+from store.state import state_of
 
 
 def claim(engine: Engine, row: Notification, term: int) -> bool:
@@ -52,6 +53,32 @@ def keep_result(engine: Engine, row: Notification, term: int) -> bool:
     )
 
 
+def update_message(engine: Engine, row: Notification, message: str, next_unix_s: int) -> bool:
+    """Replace the message of a row, and send it again.
+
+    Args:
+        engine: from `open_database`.
+        row: the row as it was read.
+        message: the new message.
+        next_unix_s: when to send it.
+
+    Returns: whether the message was replaced. It was not if the row was claimed or sent since it
+        was read.
+
+    Raises:
+        LeaseLost: the caller's lease was lost.
+    """
+    columns = NOTIFICATIONS.c
+    unchanged = and_(
+        columns.state == str(row.state),
+        columns.failures == row.failures,
+        columns.next_unix_s.is_not_distinct_from(row.next_unix_s),
+        columns.claimed_term.is_not_distinct_from(row.claimed_term),
+    )
+    values = {"message": message, "next_unix_s": next_unix_s}
+    return _change(engine, row, unchanged, values, fenced=True)
+
+
 def _change(
     engine: Engine,
     row: Notification,
@@ -60,12 +87,13 @@ def _change(
     *,
     fenced: bool,
 ) -> bool:
-    dialect = dialects.of(engine)
+    state = state_of(engine)
+    dialect = dialects.of(state)
     if dialect.ADDITIVE:  # ClickHouse has no conditional updates
-        with writing(engine) as connection:
+        with writing(state) as connection:
             dialect.put(connection, NOTIFICATIONS, [{**plain_values(row), **values}])
         return True
     key = and_(*(column == getattr(row, column.name) for column in NOTIFICATIONS.primary_key))
-    with writing(engine, fenced=fenced) as connection:
+    with writing(state, fenced=fenced) as connection:
         changed = connection.execute(update(NOTIFICATIONS).where(key, condition).values(**values))
         return bool(changed.rowcount)

@@ -25,6 +25,7 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    func,
     or_,
     select,
 )
@@ -32,7 +33,8 @@ from sqlalchemy import (
 from store import dialects
 from store.alerting.incidents import INCIDENTS
 from store.connections import reading, writing
-from store.schema import METADATA
+from store.schema import STATE_METADATA
+from store.state import state_of
 
 AHEAD_S: Final = 60
 """A row created more than this many seconds in the future is sent immediately: the clock was wrong
@@ -87,7 +89,7 @@ class Notification:
 
 NOTIFICATIONS = Table(
     "slo_notifications",
-    METADATA,
+    STATE_METADATA,
     Column("slo", Text, primary_key=True),
     Column("severity", Text, primary_key=True),
     Column("fired_unix_s", BigInteger, primary_key=True, autoincrement=False),
@@ -107,8 +109,23 @@ NOTIFICATIONS = Table(
 def keep_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
     """Add rows, or replace rows with the same key."""
     if rows:
-        with writing(engine) as connection:
-            dialects.of(engine).put(connection, NOTIFICATIONS, [plain_values(row) for row in rows])
+        with writing(state_of(engine)) as connection:
+            put = dialects.of(connection.engine).put
+            put(connection, NOTIFICATIONS, [plain_values(row) for row in rows])
+
+
+def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
+    """Add rows. A row with a stored key is ignored, because another collector may have claimed
+    it."""
+    state = state_of(engine)
+    if dialects.of(state).ADDITIVE:  # ClickHouse cannot ignore a stored key
+        keep_notifications(engine, rows)
+    elif rows:
+        add = dialects.of(state).inserting(state, NOTIFICATIONS)
+        names = NOTIFICATIONS.columns.keys()
+        values = [plain_values(row) for row in rows]
+        with writing(state) as connection:
+            add(connection, [tuple(each[name] for name in names) for each in values])
 
 
 def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[str]) -> None:
@@ -165,6 +182,19 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     return sorted(ready, key=lambda row: (row.created_unix_s, row.fired_unix_s, row.transition))
 
 
+def oldest_pending_unix_s(engine: Engine, channel: str) -> int | None:
+    """Return when the oldest undelivered message of a channel was created, None without one."""
+    rows = NOTIFICATIONS.c
+    waiting = select(func.min(rows.created_unix_s)).where(
+        rows.channel == channel,
+        rows.state == Delivery.PENDING.value,
+        rows.next_unix_s.is_not(None),
+    )
+    with reading(engine) as connection:
+        created_unix_s: int | None = connection.scalar(waiting)
+    return created_unix_s
+
+
 def read_notifications(engine: Engine, slo: str) -> list[Notification]:
     """Return all notifications about an objective, the newest first."""
     rows = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.slo == slo))
@@ -191,7 +221,7 @@ def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s
     )
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         ended = {tuple(row) for row in connection.execute(over)}
     rows = _read(
         engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.created_unix_s < before_unix_s)
@@ -203,7 +233,7 @@ def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
         row.incident for row in rows if row.next_unix_s is not None
     }
     for incident in sorted(removable):
-        with writing(engine) as connection:
+        with writing(state_of(engine)) as connection:
             remove_notifications(connection, incident)
     return len(removable)
 
@@ -224,5 +254,5 @@ def plain_values(row: Notification) -> dict[str, Any]:
 
 
 def _read(engine: Engine, statement: Select[Any]) -> list[Notification]:
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         return [Notification(**row._mapping) for row in connection.execute(statement)]

@@ -30,7 +30,8 @@ from sqlalchemy import (
 from store import dialects
 from store.alerting.slo_marks import STEP_S, Mark, remove_marks
 from store.connections import reading, writing
-from store.schema import METADATA, REQUESTS
+from store.schema import REQUESTS, STATE_METADATA
+from store.state import state_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Counted:
 def _counts_table(name: str) -> Table:
     return Table(
         name,
-        METADATA,
+        STATE_METADATA,
         Column("definition", Text, primary_key=True),
         Column("until_unix_s", BigInteger, primary_key=True, autoincrement=False),
         *(Column(number, BigInteger, nullable=False, autoincrement=False) for number in NUMBERS),
@@ -77,7 +78,7 @@ SIMULATED_COUNTS = _counts_table("slo_simulated_counts")
 _TABLES: Final = ((COUNTS, False), (SIMULATED_COUNTS, True))
 STRETCHES = Table(
     "slo_counted",
-    METADATA,
+    STATE_METADATA,
     Column("definition", Text, primary_key=True),
     Column("from_unix_s", BigInteger, nullable=False),
     Column("until_unix_s", BigInteger, nullable=False),
@@ -86,7 +87,7 @@ STRETCHES = Table(
 
 def counted(engine: Engine, definition: str) -> Counted | None:
     """Return the time range that was counted, or None if nothing was counted yet."""
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         return _stretch(connection, definition, locked=False)
 
 
@@ -96,7 +97,7 @@ def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list
     Simulated requests have separate counts.
     """
     found = []
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         for table, simulated in _TABLES:
             columns = [table.c[name] for name in _COLUMNS]
             statement = select(*columns).where(_within(table, definition, from_s, to_s))
@@ -118,7 +119,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
         Simulated requests have separate counts.
     """
     found = []
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         for table, simulated in _TABLES:
             total = [func.sum(table.c[name]) for name in NUMBERS]
             for start, end in pairwise(instants):
@@ -134,7 +135,7 @@ def stepped_counts(
 ) -> list[SloCount]:
     """Return the stored counts in (from, to], summed over steps of `step_s`."""
     found = []
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         for table, simulated in _TABLES:
             place = table.c.until_unix_s - literal(from_s + 1)
             first = (table.c.until_unix_s - place % literal(step_s)).label("first")
@@ -169,8 +170,9 @@ def keep_counts(
         Whether the counts were stored. If another process has changed the stored time range, the
         counts may be incomplete and are not stored.
     """
-    remove, put = dialects.of(engine).remove, dialects.of(engine).put
-    with writing(engine) as connection:
+    state = state_of(engine)
+    remove, put = dialects.of(state).remove, dialects.of(state).put
+    with writing(state) as connection:
         stretches = [stretch]
         if since is not None:
             known = _stretch(connection, definition + groups[0], locked=True)
@@ -215,9 +217,10 @@ def count_again(
 ) -> None:
     """Record that all counts after a time are incomplete, and remove these marks.
 
-    Both changes are in one transaction, so that a crash cannot lose a mark. Removed objectives are
-    included, because they may be configured again. Requests do not change the counts of probes, nor
-    the instant at which these counts begin.
+    Both changes are in one transaction, so that a crash cannot lose a mark. If the state is in a
+    separate database, the marks are removed after its commit; after a crash between the two, the
+    steps are counted again. Removed objectives are included, because they may be configured again.
+    Requests do not change the counts of probes, nor the instant at which these counts begin.
 
     Args:
         engine: from `open_database`.
@@ -226,7 +229,8 @@ def count_again(
         probes_from_s: the same for new probes.
     """
     of_probes = STRETCHES.c.definition.startswith(PROBE_DEFINITIONS)
-    with writing(engine) as connection:
+    state = state_of(engine)
+    with writing(state) as connection:
         rows = [
             {
                 "definition": row.definition,
@@ -236,12 +240,16 @@ def count_again(
             for at_s, kind in ((from_s, ~of_probes), (probes_from_s, of_probes))
             if at_s is not None
             for row in connection.execute(
-                _locked(engine, select(STRETCHES).where(kind, STRETCHES.c.until_unix_s > at_s))
+                _locked(state, select(STRETCHES).where(kind, STRETCHES.c.until_unix_s > at_s))
             )
         ]
         if rows:
-            dialects.of(engine).put(connection, STRETCHES, rows)
-        remove_marks(connection, marks)
+            dialects.of(state).put(connection, STRETCHES, rows)
+        if state is engine:
+            remove_marks(connection, marks)
+    if state is not engine:
+        with writing(engine) as connection:
+            remove_marks(connection, marks)
 
 
 def remove_simulated_counts(connection: Connection) -> None:

@@ -20,6 +20,7 @@ from store.alerting.slo_counts import (
     Counted,
 )
 from store.connections import reading, writing
+from store.state import state_of
 
 HOUR_S: Final = 3600
 
@@ -27,7 +28,7 @@ HOUR_S: Final = 3600
 def placed_groups(engine: Engine, definition: str) -> dict[str, Counted]:
     """Return the time range for which each group is counted, by the group's key."""
     own = STRETCHES.c.definition.startswith(f"{definition}.")
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         rows = connection.execute(select(STRETCHES).where(own)).all()
     return {
         row.definition.removeprefix(definition): Counted(row.from_unix_s, row.until_unix_s)
@@ -38,8 +39,8 @@ def placed_groups(engine: Engine, definition: str) -> dict[str, Counted]:
 def place_groups(engine: Engine, definition: str, groups: Mapping[str, Counted]) -> None:
     """Count these groups separately from now on."""
     rows = [{"definition": definition + key, **asdict(each)} for key, each in groups.items()]
-    with writing(engine) as connection:
-        dialects.of(engine).put(connection, STRETCHES, rows)
+    with writing(state_of(engine)) as connection:
+        dialects.of(connection.engine).put(connection, STRETCHES, rows)
 
 
 def active_hours(
@@ -47,7 +48,7 @@ def active_hours(
 ) -> dict[str, int]:
     """Return, for each group, the number of hours with requests since a time."""
     found = dict.fromkeys(groups, 0)
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):
             until = table.c.until_unix_s - 1
             hours = func.count(distinct(until - until % HOUR_S))
@@ -60,8 +61,9 @@ def active_hours(
 
 def merge_group(engine: Engine, definition: str, group: str, into: str) -> None:
     """Stop counting a group separately, and add its counts to another group."""
-    put, remove = dialects.of(engine).put, dialects.of(engine).remove
-    with writing(engine) as connection:
+    state = state_of(engine)
+    put, remove = dialects.of(state).put, dialects.of(state).remove
+    with writing(state) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):
             own = table.c.definition == definition + group
             rows = connection.execute(select(table).where(own)).mappings().all()

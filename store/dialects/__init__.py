@@ -84,6 +84,15 @@ class Dialect(Protocol):
     def forgets(self, connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
         """Configure the database to delete old rows itself; return False if it cannot."""
 
+    def drop_days(
+        self, engine: Engine, table: Table, before_unix_ns: int
+    ) -> tuple[int, int] | None:
+        """Delete whole days of rows that are older than a time, without reading them.
+
+        Returns: the estimated number of deleted rows, and the time since which the table is divided
+            into days; rows before this time must be deleted singly. None if it is not divided.
+        """
+
     def reason(self, error: BaseException) -> str:
         """Return the driver's message for an error, without the statement and without values."""
 

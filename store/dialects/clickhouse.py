@@ -186,7 +186,7 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
 
 
 def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """Set the table's TTL if it has changed. ClickHouse deletes old rows when it merges parts."""
+    """Set the table's TTL if it has changed. ClickHouse deletes old rows in the background."""
     cluster = connection.get_execution_options().get(_CLUSTER)
     there = connection.exec_driver_sql(
         "SELECT engine_full FROM system.tables WHERE database = currentDatabase()"
@@ -198,7 +198,16 @@ def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) ->
             f"ALTER TABLE {tables.local(table, cluster)} MODIFY TTL {ttl}"
             " SETTINGS materialize_ttl_after_modify = 0"
         )
+    whole = tables.whole_parts(keep_ns)
+    if whole not in str(there):
+        connection.exec_driver_sql(
+            f"ALTER TABLE {tables.local(table, cluster)} MODIFY SETTING {whole}"
+        )
     return True
+
+
+def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> None:
+    """Return None, because ClickHouse deletes old rows itself."""
 
 
 def reason(error: BaseException) -> str:

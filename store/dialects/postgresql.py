@@ -29,8 +29,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
+from store.dialects import postgresql_days as by_day
 from store.dialects.bulk import IN_BULK, Insert
 from store.errors import NotQuick
+from store.schema import BY_DAY
 from telemetry.tasks import Task
 
 DRIVERS: tuple[str, ...] = ("postgresql+psycopg", "postgresql")
@@ -160,14 +162,20 @@ def settle(engine: Engine, timeout_s: float) -> None:
 def grow(connection: Connection, metadata: MetaData) -> None:
     """Create all tables."""
     metadata.create_all(connection)
+    for table in metadata.sorted_tables:
+        if BY_DAY in table.info:
+            by_day.add_earlier(connection, table)
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
     """Return a function that adds rows through a temporary table.
 
     COPY has no ON CONFLICT clause, so a temporary table is needed. Rows are inserted in the order
-    of the key, so that two collectors with the same rows do not deadlock.
+    of the key, so that two collectors with the same rows do not deadlock. The partition of a new
+    day is added first.
     """
+    at = table.columns.keys().index(table.info[BY_DAY]) if BY_DAY in table.info else None
+    known: set[Any] = set()
     prepare = engine.dialect.identifier_preparer
     new, columns = f"new_{table.name}", ", ".join(prepare.quote(each.name) for each in table.c)
     key = ", ".join(prepare.quote(each.name) for each in table.primary_key)
@@ -180,12 +188,21 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
         driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+        days = set() if at is None else {cast(int, row[at]) // by_day.DAY_NS for row in rows}
         with driver.cursor() as cursor:
+            if not days <= known:
+                by_day.add_days(cursor, table, days - known)
+                known.update(days)
             cursor.execute(make)
             with cursor.copy(copy) as copying:
                 for row in rows:
                     copying.write_row(row)
-            cursor.execute(move)
+            try:
+                cursor.execute(move)
+            except psycopg.errors.CheckViolation as error:
+                # The partition was dropped, or its addition was rolled back. A retry adds it.
+                known.clear()
+                raise psycopg.OperationalError(f"{table.name}: a day is missing") from error
 
     return add
 
@@ -255,6 +272,14 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
 def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
     """Return False, because PostgreSQL does not delete old rows itself."""
     return False
+
+
+def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, int] | None:
+    """Drop the partitions of days before a time. Divide the table first if it is undivided."""
+    if BY_DAY not in table.info:
+        return None
+    by_day.divide(engine, table)
+    return by_day.drop_days(engine, table, before_unix_ns)
 
 
 def reason(error: BaseException) -> str:

@@ -222,6 +222,10 @@ def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) ->
     return False
 
 
+def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> None:
+    """Return None, because SQLite has no partitions."""
+
+
 def reason(error: BaseException) -> str:
     """Return SQLite's message, which contains no values of rows."""
     return str(getattr(error, "orig", None) or error)

@@ -4,12 +4,15 @@ In a new database, the whole schema is created and the newest revision is record
 database, Alembic runs the missing revisions (`versions/`) in one transaction, so a failed upgrade
 does not change the database. Only a writer upgrades a database; a reader raises an error instead.
 Revisions are numbered, so they can be compared without Alembic.
+
+The tables of telemetry and of the state (`store.state`) are separate schemas with separate
+revisions, because the state can be in another database. By default one database has both schemas.
 """
 
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import (
     Column,
@@ -27,119 +30,179 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from store import dialects
 from store.errors import DatabaseMissing, StoreError
-from store.migrations.all_tables import METADATA
+from store.migrations.all_tables import METADATA, STATE_METADATA
 
 FOLDER: Final = Path(__file__).parent
-REVISION: Final = Table(
-    "tailspan_revision", MetaData(), Column("version_num", String(32), primary_key=True)
-)
-"""Alembic's version table. Its name identifies a database of Tailspan."""
+
+
+def _revision_table(name: str) -> Table:
+    return Table(name, MetaData(), Column("version_num", String(32), primary_key=True))
+
+
+class Schema(NamedTuple):
+    """Tables that have their own revisions."""
+
+    title: str
+    """The word before "schema" in messages."""
+    metadata: MetaData
+    folder: str
+    """The folder of the revisions, in `FOLDER`."""
+    revision: Table
+    """Alembic's version table. Its name identifies a database of Tailspan."""
+    first: str
+    """The oldest revision that can be upgraded."""
+
+    def head(self) -> str:
+        """Return the newest revision."""
+        return max(path.name[:4] for path in FOLDER.glob(f"{self.folder}/[0-9]*.py"))
+
 
 FIRST: Final = "0016"
-"""The oldest revision that can be upgraded: the revision of the first release."""
+"""The revision of the first release."""
+TELEMETRY: Final = Schema("", METADATA, "versions", _revision_table("tailspan_revision"), FIRST)
+STATE: Final = Schema(
+    "state ", STATE_METADATA, "state_versions", _revision_table("tailspan_state_revision"), "0001"
+)
+REVISION: Final = TELEMETRY.revision
 
 
 def head() -> str:
-    """Return the newest revision."""
-    return max(path.name[:4] for path in FOLDER.glob("versions/[0-9]*.py"))
+    """Return the newest revision of telemetry."""
+    return TELEMETRY.head()
 
 
-def check(engine: Engine, name: str) -> None:
+def refuse_telemetry(engine: Engine, name: str) -> None:
+    """Check that a database is not the one of the telemetry, before it is used for the state only.
+
+    Raises:
+        StoreError: the database has the tables of telemetry.
+    """
+    if has(engine, TELEMETRY):
+        raise StoreError(
+            f"{name} contains telemetry, so it cannot be a separate state database; set an empty"
+            " database with --state-url, or leave --state-url out to keep the state with the"
+            " telemetry"
+        )
+
+
+def has(engine: Engine, schema: Schema) -> bool:
+    """Return whether a database has the tables of a schema."""
+    with engine.connect() as connection:
+        return schema.revision.name in inspect(connection).get_table_names()
+
+
+def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
     """Check that a database has the newest revision. Never write.
 
     Args:
         engine: the database.
         name: the name of the database in messages.
+        schema: the schema to check.
 
     Raises:
         StoreError: the database has another revision, or was not created by Tailspan.
         DatabaseMissing: the database is empty.
     """
     with engine.connect() as connection:
-        found = _revision(connection, name)
+        found = _revision(connection, name, schema)
     if found is None:
         raise DatabaseMissing(f"{name} is empty")
-    if found != head():
+    if found != schema.head():
         raise StoreError(
-            f"{name} has schema {found} of an older Tailspan; this version needs {head()}."
-            " `tailspan up` upgrades the database and keeps all data"
+            f"{name} has {schema.title}schema {found} of an older Tailspan; this version needs"
+            f" {schema.head()}. `tailspan up` upgrades the database and keeps all data"
         )
 
 
-def bring_up_to_date(engine: Engine, name: str, report: Callable[[str], None]) -> None:
-    """Create the schema, or run the missing revisions.
+def bring_up_to_date(
+    engine: Engine, name: str, report: Callable[[str], None], schema: Schema = TELEMETRY
+) -> None:
+    """Create a schema, or run its missing revisions.
 
     Args:
         engine: the database.
         name: the name of the database in messages.
         report: called with a message at the start and at the end of an upgrade.
+        schema: the schema to create or upgrade.
 
     Raises:
         StoreError: the database cannot be upgraded, or was not created by Tailspan.
     """
     with engine.connect() as connection:
-        if _revision(connection, name) == head():
+        if _revision(connection, name, schema) == schema.head():
             return
     dialect, begun_s = dialects.of(engine), None
     with dialect.exclusively(engine) as connection:
-        found = _revision(connection, name)  # another process may have upgraded the database
-        if found == head():
+        # Another process may have upgraded the database.
+        found = _revision(connection, name, schema)
+        if found == schema.head():
             return
         if found is None or dialect.ADDITIVE:
             # Create the revision table first. Even without transactions, other processes then
             # recognise the database as Tailspan's.
-            dialect.grow(connection, REVISION.metadata)
-            dialect.grow(connection, METADATA)
-            connection.execute(insert(REVISION).values(version_num=head()))
+            dialect.grow(connection, schema.revision.metadata)
+            dialect.grow(connection, schema.metadata)
+            connection.execute(insert(schema.revision).values(version_num=schema.head()))
         else:
             begun_s = time.monotonic()
             report(
-                f"Upgrading {name} from schema {found} to {head()}. The data is kept. A million"
-                " requests may take ten seconds. If the upgrade is stopped, the database does not"
-                " change."
+                f"Upgrading {name} from {schema.title}schema {found} to {schema.head()}. The data"
+                " is kept. A million requests may take ten seconds. If the upgrade is stopped, the"
+                " database does not change."
             )
-            _upgrade(connection, name, found)
+            _upgrade(connection, name, found, schema)
     if begun_s is not None:
         report(f"Upgraded in {time.monotonic() - begun_s:.0f} s.")
 
 
-def _revision(connection: Connection, name: str) -> str | None:
-    """Return the database's revision, or None if the database is empty or has no revision yet."""
+def _revision(connection: Connection, name: str, schema: Schema) -> str | None:
+    """Return the schema's revision, or None if the database is empty or has no revision yet."""
     tables = inspect(connection).get_table_names()
     if not tables:
         return None
-    if REVISION.name in tables:
+    found: str | None
+    if schema.revision.name in tables:
         # Without transactions, the revision table can exist without its row.
-        found: str | None = connection.scalar(select(func.max(REVISION.c.version_num)))
-    elif "tailspan_schema" in tables:
+        found = connection.scalar(select(func.max(schema.revision.c.version_num)))
+    elif schema is STATE and TELEMETRY.revision.name in tables:
+        found = None  # the state's tables are created after those of telemetry
+    elif schema is TELEMETRY and "tailspan_schema" in tables:
         found = ""  # the database is older than revisions
+    elif schema is TELEMETRY and STATE.revision.name in tables:
+        raise StoreError(
+            f"{name} is a state database (--state-url); set the database of the telemetry with"
+            " --database"
+        )
     else:
-        raise StoreError(f"{name} is not a Tailspan database; set another database with --database")
-    if found is not None and found < FIRST:
+        option = "--state-url" if schema is STATE else "--database"
+        raise StoreError(f"{name} is not a Tailspan database; set another database with {option}")
+    if found is not None and found < schema.first:
         raise StoreError(
             f"{name} has schema {found or 'version 2'}, from before the first release; this"
-            f" version can upgrade {FIRST} or newer. Set a new database (--database,"
+            f" version can upgrade {schema.first} or newer. Set a new database (--database,"
             " TAILSPAN_DATABASE_URL), or move this file away. To read the old data, use the"
             " version of Tailspan that wrote it"
         )
-    if found is not None and found > head():
+    if found is not None and found > schema.head():
         raise StoreError(
-            f"{name} was written by a newer Tailspan (schema {found}; this version has {head()});"
-            " use that version, or set another database with --database"
+            f"{name} was written by a newer Tailspan ({schema.title}schema {found}; this version"
+            f" has {schema.head()}); use that version, or set another database with"
+            f" {'--database or --state-url' if schema is STATE else '--database'}"
         )
     return found
 
 
-def _upgrade(connection: Connection, name: str, found: str) -> None:
+def _upgrade(connection: Connection, name: str, found: str, schema: Schema) -> None:
     from alembic import command  # imported here because the import takes time
     from alembic.util import CommandError
 
     from store.migrations.alembic_config import config
 
     try:
-        command.upgrade(config(connection), "head")
+        command.upgrade(config(connection, schema), "head")
     except (SQLAlchemyError, CommandError) as error:
         why = dialects.of(connection.engine).reason(error)
         raise StoreError(
-            f"{name} could not be upgraded from schema {found} to {head()}; it is unchanged: {why}"
+            f"{name} could not be upgraded from {schema.title}schema {found} to {schema.head()}; it"
+            f" is unchanged: {why}"
         ) from error

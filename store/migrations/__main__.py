@@ -1,6 +1,7 @@
 """Generate a new revision from the difference between the declared tables and all revisions.
 
 python -m store.migrations "Store when engines started"
+python -m store.migrations --state "Store who acknowledged an incident"
 """
 
 import sys
@@ -10,21 +11,25 @@ from tempfile import TemporaryDirectory
 from alembic import command
 from sqlalchemy import create_engine
 
-from store.migrations import head
+from store.migrations import STATE, TELEMETRY
 from store.migrations.alembic_config import config
 
 
 def main() -> None:
     """Write a revision with the differences between all revisions and the declared tables."""
-    if len(sys.argv) != 2:
-        sys.exit('usage: python -m store.migrations "Sentence that describes the change"')
+    words = sys.argv[1:]
+    schema = STATE if words[:1] == ["--state"] else TELEMETRY
+    if schema is STATE:
+        del words[0]
+    if len(words) != 1:
+        sys.exit('usage: python -m store.migrations [--state] "Sentence that describes the change"')
     with TemporaryDirectory() as folder:
         engine = create_engine(f"sqlite:///{Path(folder)}/empty.db")
         with engine.connect() as connection:
-            alembic = config(connection)
+            alembic = config(connection, schema)
             command.upgrade(alembic, "head")
             command.revision(
-                alembic, sys.argv[1], autogenerate=True, rev_id=f"{int(head()) + 1:04}"
+                alembic, words[0], autogenerate=True, rev_id=f"{int(schema.head()) + 1:04}"
             )
         engine.dispose()
 

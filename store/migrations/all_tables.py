@@ -4,13 +4,14 @@ If a module is missing here, new databases do not have its tables. `tests/store/
 the declared tables with the revisions.
 """
 
-from store import leases, predictions
+from store import leases, predictions, state_link
 from store.alerting import incident_answers, incidents, notifications, slo_counts, slo_marks
 from store.rollups import sample_tables, tables
-from store.schema import METADATA
+from store.schema import METADATA, STATE_METADATA
 
 __all__ = [
     "METADATA",
+    "STATE_METADATA",
     "incident_answers",
     "incidents",
     "leases",
@@ -19,5 +20,6 @@ __all__ = [
     "sample_tables",
     "slo_counts",
     "slo_marks",
+    "state_link",
     "tables",
 ]

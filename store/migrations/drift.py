@@ -1,16 +1,36 @@
 """Compare a database with the declared tables, for the tests."""
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection
+from sqlalchemy import Connection, MetaData
 
-from store.migrations import REVISION
-from store.migrations.all_tables import METADATA
+from store.migrations import STATE, TELEMETRY, Schema
+
+_PARTITION: Final = re.compile("_(earlier|[0-9]{8})$")
 
 
-def drift(connection: Connection) -> list[Any]:
-    """Return the changes that Alembic would make; empty without differences."""
-    context = MigrationContext.configure(connection, opts={"version_table": REVISION.name})
-    return list(compare_metadata(context, METADATA))
+def drift(connection: Connection, *schemas: Schema) -> list[Any]:
+    """Return the changes that Alembic would make; empty without differences.
+
+    Args:
+        connection: the database.
+        schemas: the schemas that the database has, or none for both.
+    """
+    found = schemas or (TELEMETRY, STATE)
+    revisions = {schema.revision.name for schema in found}
+    context = MigrationContext.configure(
+        connection,
+        opts={"include_name": lambda name, *_: name not in revisions and not _is_partition(name)},
+    )
+    declared = MetaData()
+    for schema in found:
+        for table in schema.metadata.sorted_tables:
+            table.to_metadata(declared)
+    return list(compare_metadata(context, declared))
+
+
+def _is_partition(name: str | None) -> bool:
+    return name is not None and _PARTITION.search(name) is not None

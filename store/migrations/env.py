@@ -5,8 +5,10 @@ from typing import Any, Literal
 from alembic import context
 from sqlalchemy import LargeBinary
 
-from store.migrations import REVISION
-from store.migrations.all_tables import METADATA
+from store.migrations import STATE, TELEMETRY, Schema
+
+_schema: Schema = context.config.attributes["schema"]
+_other = STATE if _schema is TELEMETRY else TELEMETRY
 
 
 def _without_variants(kind: str, item: Any, _: object) -> str | Literal[False]:
@@ -14,10 +16,16 @@ def _without_variants(kind: str, item: Any, _: object) -> str | Literal[False]:
     return "sa.LargeBinary()" if kind == "type" and isinstance(item, LargeBinary) else False
 
 
+def _of_schema(name: str | None, kind: str, _: object) -> bool:
+    """Return whether a table of the database does not belong to the other schema."""
+    return kind != "table" or name not in {_other.revision.name, *_other.metadata.tables}
+
+
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=METADATA,
-    version_table=REVISION.name,
+    target_metadata=_schema.metadata,
+    include_name=_of_schema,
+    version_table=_schema.revision.name,
     # SQLite can roll back a change of the schema, and `exclusively` has locked the database.
     transactional_ddl=True,
     render_as_batch=True,

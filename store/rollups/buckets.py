@@ -149,6 +149,20 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
     )
 
 
+def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
+    """Return some of the sketches.
+
+    The duration depends on the bins of the wanted sketches, not on all bins.
+    """
+    if wanted.all():
+        return several
+    sizes = several.sizes[wanted].astype(np.int64)
+    starts = (np.cumsum(several.sizes, dtype=np.int64) - several.sizes)[wanted]
+    before = np.cumsum(sizes) - sizes
+    place = np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
+    return Sketches(several.cells[wanted], sizes, several.bins[place], several.counts[place])
+
+
 @dataclass(frozen=True, slots=True)
 class Quantiles:
     """The number of durations of each cell, and the cell's quantiles (within 1 %)."""
@@ -228,6 +242,8 @@ def nothing(cells: int) -> FloatArray:
 
 
 def _joined(several: Sequence[IntArray]) -> IntArray:
+    if len(several) == 1:  # a long range has 100 MB of bins, so do not copy them
+        return several[0]
     return np.concatenate(several) if several else np.zeros(0, np.int64)
 
 

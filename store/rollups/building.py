@@ -5,8 +5,8 @@ numbers are never incremented. Therefore a repeated row counts once, a late row 
 be built again, and an interrupted run can be repeated.
 
 If two processes build the same bucket, only one result is stored: a process discards its result if
-another process has removed one of the marks. ClickHouse has no transactions, so only one process at
-a time may build its buckets.
+another process has removed one of the marks. ClickHouse has no transactions: there, the process
+marks the bucket again, because its result may be the older one.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,9 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection, Engine
 
+from store import dialects
 from store.connections import writing
-from store.errors import StoreError
+from store.errors import LeaseLost, StoreError
 from store.rollups.marks import Rolled, begin, mark, marked, unmark, whole_from_unix_s
 from store.rollups.request_rollups import RequestRollups
 from store.rollups.sample_rollups import SampleRollups
@@ -46,25 +47,47 @@ class Maker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The number of buckets that were built, and of ended buckets that are not built yet."""
+    """The number of buckets that were built, and of ended buckets that are not built yet.
+
+    `defect` is the first error of a bucket that cannot be built, or None. Such buckets count in
+    neither number.
+    """
 
     made: int
     left: int
+    defect: Exception | None = None
+
+
+Failed = set[tuple[Rolled, int, int]]
+"""Buckets that cannot be built: the kind of rows, the width and the start in seconds."""
 
 
 def settle(engine: Engine, now_unix_s: int, most: int | None = None) -> Settled:
-    """Build the marked buckets that have ended, the oldest first, and minutes before hours.
+    """Build the marked buckets that have ended, as `settle_some` does.
+
+    Raises:
+        StoreUnavailable: the database does not respond. Finished buckets stay stored.
+        Exception: the first defect, after the other buckets.
+    """
+    done = settle_some(engine, now_unix_s, most, set())
+    if done.defect is not None:
+        raise done.defect
+    return done
+
+
+def settle_some(engine: Engine, now_unix_s: int, most: int | None, failed: Failed) -> Settled:
+    """Build marked buckets that have ended, the oldest first, and minutes before hours.
+
+    A bucket that cannot be built, because of a defect, does not prevent the building of the others.
 
     Args:
         engine: from `open_database`. The first call marks all existing minutes.
         now_unix_s: the current time.
         most: the maximum number of buckets to build; None for no limit.
-
-    A bucket that cannot be built, because of a defect, does not prevent the building of the others.
+        failed: buckets to leave out, because they failed before. New ones are added.
 
     Raises:
         StoreUnavailable: the database does not respond. Finished buckets stay stored.
-        Exception: the first defect, after the other buckets.
     """
     begin(engine)
     made = left = 0
@@ -74,21 +97,22 @@ def settle(engine: Engine, now_unix_s: int, most: int | None = None) -> Settled:
         for width_s in WIDTHS_S:
             whole_from = whole_from_unix_s(engine, width_s, maker.of) or 0
             for start, marks in marked(engine, width_s, maker.of).items():
-                if start + width_s + LAG_S > now_unix_s:
+                key = maker.of, width_s, start
+                if start + width_s + LAG_S > now_unix_s or key in failed:
                     continue
                 if most is not None and made >= most:
                     left += 1
                     continue
-                made += 1
                 try:
                     _make(engine, maker, width_s, start, marks, whole=start >= whole_from)
                 except StoreError:
                     raise
                 except Exception as error:
                     defect = defect or error
-    if defect is not None:
-        raise defect
-    return Settled(made, left)
+                    failed.add(key)
+                else:
+                    made += 1
+    return Settled(made, left, defect)
 
 
 def _make(
@@ -103,6 +127,11 @@ def _make(
                     mark(connection, HOUR_S, [start // HOUR_S * HOUR_S], maker.of)
             if unmark(connection, width_s, start, marks, maker.of) != len(marks):
                 raise _Overtaken
-    except _Overtaken:
+    except (_Overtaken, LeaseLost) as error:
+        if dialects.of(engine).ADDITIVE and whole:
+            with writing(engine, fenced=False) as connection:
+                mark(connection, width_s, [start], maker.of)
+        if isinstance(error, LeaseLost):
+            raise
         return
     maker.kept()

@@ -23,6 +23,7 @@ from store.rollups.buckets import (
     add_sums,
     end_to_end_sketches,
     end_to_end_sums,
+    only_sketches,
     ranked,
     sketches_of,
     sums_of,
@@ -139,8 +140,7 @@ class Rollups:
             ranks: for example `buckets.nearest_ranks((0.5, 0.99))`.
         """
         grouping = self._grouping()
-        found: list[Sketches] = []
-        at: list[IntArray] = []
+        loaded: list[tuple[IntArray, Sketches]] = []
         with reading(self.engine) as connection:
             for width_s, stretches in self._made():
                 for stretch in stretches:
@@ -148,19 +148,21 @@ class Rollups:
                         connection, width_s, *stretch, latency, grouping
                     )
                     self.simulated |= simulated
-                    found.append(sketches)
-                    at.append(starts)
-        made = end_to_end_sketches(found)
-        cells = [self._cells(made.cells, _joined(at), self._meaning(grouping))]
-        several = [made]
+                    loaded.append((starts, sketches))
+        meaning = self._meaning(grouping)
+        several: list[Sketches] = []
+        cells: list[IntArray] = []
+        for starts, sketches in loaded:
+            cell = self._cells(sketches.cells, starts, meaning)
+            cells.append(cell[cell >= 0])
+            several.append(only_sketches(sketches, cell >= 0))
         for stretch in self.plan.requests:
             table = self._requests(*stretch, [latency])
-            several.append(sketches_of(table, self._cells_of_requests(table), latency))
-            cells.append(several[-1].cells)
-        where = _joined(cells)
+            of_rows = sketches_of(table, self._cells_of_requests(table), latency)
+            cells.append(of_rows.cells[of_rows.cells >= 0])
+            several.append(only_sketches(of_rows, of_rows.cells >= 0))
         number = len(self.groups) * self.steps.number
-        where = np.where(where < 0, number, where)
-        return ranked(end_to_end_sketches(several), where, number, ranks)
+        return ranked(end_to_end_sketches(several), _joined(cells), number, ranks)
 
     def _made(self) -> list[tuple[int, list[tuple[int, int]]]]:
         return [(HOUR_S, self.plan.hours), (MINUTE_S, self.plan.minutes)]

@@ -1,5 +1,6 @@
 """Real vLLM servers on the CPU, and Tailspan, each in a separate process."""
 
+import itertools
 import json
 import os
 import shutil
@@ -9,11 +10,17 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from signal import SIGTERM
 from typing import Any
 
 import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.resources import Resource
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from rig import install, serve
 from rig.load import Timed
@@ -22,6 +29,9 @@ from rig.program import Program, Tailspan, tailspan_command
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS, Source
 
 Row = dict[str, Any]
+Start = Callable[[], Tailspan]
+
+SPANS_A_MESSAGE = 20
 
 TARGETS = "targets.json"
 """The file of scrape targets in Tailspan's folder; empty unless a test writes it."""
@@ -276,3 +286,41 @@ def promtool() -> str:
     if found is None:
         pytest.skip("there is no promtool: apt-get install prometheus")
     return found
+
+
+@pytest.fixture
+def starting(tmp_path: Path) -> Iterator[Callable[[str], Start]]:
+    """Return a function that starts collectors on the same ports each time, for this database."""
+    with ExitStack() as running:
+
+        def make(database_url: str) -> Start:
+            ports = [f"--{name}-port={free_port()}" for name in ("grpc", "http", "metrics")]
+            environ = {"TAILSPAN_DATABASE_URL": database_url}
+            begin = partial(Tailspan, tmp_path, "up", "--no-explorer", *ports, environ=environ)
+            return lambda: running.enter_context(begin()).is_up()
+
+        yield make
+
+
+@pytest.fixture
+def message() -> Callable[[], ExportTraceServiceRequest]:
+    """Return messages about requests that just ended, as the instrumentation sends them."""
+    resource = Resource({"service.name": "vllm", "service.instance.id": "a"})
+    numbers = itertools.count()
+
+    def make() -> ExportTraceServiceRequest:
+        records = [
+            RequestRecord(
+                received=0.0,
+                arrived=0.0,
+                delivered=0.5,
+                wall_offset_ns=time.time_ns() - 500_000_000,
+                outcome="stop",
+                basis="edge",
+                request_id=f"chatcmpl-{next(numbers)}",
+            )
+            for _ in range(SPANS_A_MESSAGE)
+        ]
+        return encode_spans([span_of(record, resource) for record in records])
+
+    return make

@@ -1,14 +1,17 @@
-"""Tests of three collectors on one PostgreSQL, which are killed and stopped at random moments."""
+"""Tests of three collectors on one database, which are killed and stopped at random moments."""
 
 import random
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from benchmarks._collector_failures import run
+from rig.clickhouse_server import clickhouse_server
+from rig.install import NotHereError
 from rig.postgresql import PostgreSQL
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(420)]
@@ -17,15 +20,33 @@ TAKEOVER_S = 30.0
 """A collector that fails must be replaced within this time."""
 
 
+def schema(server: PostgreSQL) -> str:
+    """Return the URL of a new, empty schema."""
+    made = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(server.dsn) as connection:
+        connection.execute(f"CREATE SCHEMA {made}")
+    return server.url(schema=made)
+
+
+@pytest.mark.parametrize("telemetry", ["with the state", "clickhouse"])
 def test_each_burn_is_notified_once_and_no_row_is_lost(
-    postgresql: PostgreSQL, tmp_path: Path, record_property: Callable[[str, object], None]
+    postgresql: PostgreSQL,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+    telemetry: str,
 ) -> None:
-    schema = f"test_{uuid.uuid4().hex}"
-    with psycopg.connect(postgresql.dsn) as connection:
-        connection.execute(f"CREATE SCHEMA {schema}")
-    url = postgresql.url(schema=schema)
+    """The leases are in PostgreSQL. The telemetry is in the same database, or in ClickHouse."""
+    url = schema(postgresql)
     seed = random.randrange(10**6)
-    outcome = run(tmp_path, url.replace("+psycopg", ""), url, seed=seed, seconds=90, burns=3)
+    with ExitStack() as running:
+        urls = [url]
+        if telemetry == "clickhouse":
+            try:
+                server = clickhouse_server(tmp_path / "clickhouse")
+                urls.insert(0, running.enter_context(server))
+            except NotHereError as error:
+                pytest.skip(str(error))
+        outcome = run(tmp_path, url.replace("+psycopg", ""), *urls, seed=seed, seconds=90, burns=3)
     record_property("outcome", f"seed {seed}: {outcome}")
     assert outcome.kills + outcome.stops >= 4
     assert outcome.acknowledged > 1_000

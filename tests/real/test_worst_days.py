@@ -1,81 +1,31 @@
-import itertools
 import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
 import pytest
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.sdk.resources import Resource
 from sqlalchemy import func, select
-from tailspan_vllm.otlp.request_span import span_of
-from tailspan_vllm.request.record import RequestRecord
 
-from rig.ports import free_port
 from rig.postgresql import PostgreSQL
-from rig.program import Tailspan
 from rig.sender import Senders
 from store.database import open_database
 from store.queries import Window
 from store.rollups.building import settle
 from store.rollups.queries import rollups
 from store.schema import REQUESTS
+from tests.real.conftest import SPANS_A_MESSAGE, Start
 
 pytestmark = pytest.mark.real
 
-SPANS_A_MESSAGE = 20
 OUTAGE_S = float(os.environ.get("WORST_OUTAGE_S", "8"))
 KILLS = int(os.environ.get("WORST_KILLS", "8"))
 """Before a release, run `WORST_OUTAGE_S=20 WORST_KILLS=20 make test-real`."""
 
 _log = logging.getLogger(__name__)
-
-
-Start = Callable[[], Tailspan]
-
-
-@pytest.fixture
-def starting(tmp_path: Path) -> Iterator[Callable[[str], Start]]:
-    """Return a function that starts collectors on the same ports each time, for this database."""
-    with ExitStack() as running:
-
-        def make(database_url: str) -> Start:
-            ports = [f"--{name}-port={free_port()}" for name in ("grpc", "http", "metrics")]
-            environ = {"TAILSPAN_DATABASE_URL": database_url}
-            begin = partial(Tailspan, tmp_path, "up", "--no-explorer", *ports, environ=environ)
-            return lambda: running.enter_context(begin()).is_up()
-
-        yield make
-
-
-@pytest.fixture
-def message() -> Callable[[], ExportTraceServiceRequest]:
-    """Return messages about requests that just ended, as the instrumentation sends them."""
-    resource = Resource({"service.name": "vllm", "service.instance.id": "a"})
-    numbers = itertools.count()
-
-    def make() -> ExportTraceServiceRequest:
-        records = [
-            RequestRecord(
-                received=0.0,
-                arrived=0.0,
-                delivered=0.5,
-                wall_offset_ns=time.time_ns() - 500_000_000,
-                outcome="stop",
-                basis="edge",
-                request_id=f"chatcmpl-{next(numbers)}",
-            )
-            for _ in range(SPANS_A_MESSAGE)
-        ]
-        return encode_spans([span_of(record, resource) for record in records])
-
-    return make
 
 
 def kept(database_url: str) -> dict[str, int]:

@@ -89,6 +89,8 @@ def test_only_the_holder_of_the_lease_evaluates() -> None:
     for term in (None, Term(EVALUATION, 3), Term(EVALUATION, 3), None, Term(EVALUATION, 5)):
         held.term = term
         asyncio.run(evaluating.step())
+        # Only an evaluation by this process has a time.
+        assert (evaluating.evaluated_unix_s is None) == (evaluator.number == 0)
     assert (evaluator.number, evaluator.followed) == (3, 2)
     assert evaluator.taken_over == 2  # once per term
     assert len(evaluated) == 5  # the holder of another lease may send notifications

@@ -29,6 +29,10 @@ def test_a_password_is_not_on_the_command_line() -> None:
     started = launch(database_url=url)
     assert not any("secret" in argument for argument in started.command)
     assert started.environment == {"TAILSPAN_DATABASE_URL": url}
+    state = "postgresql://tailspan:secret@db/state"
+    started = launch(database_url=url, state_url=state)
+    assert not any("secret" in argument for argument in started.command)
+    assert started.environment == {"TAILSPAN_DATABASE_URL": url, "TAILSPAN_STATE_URL": state}
 
 
 def test_a_base_path_is_passed_without_its_slashes() -> None:

@@ -84,6 +84,23 @@ def test_a_failed_renewal_is_reported_and_tried_again(
     assert leases.released.is_set()
 
 
+def test_the_reason_of_a_lost_lease_is_printed(engine: Engine) -> None:
+    """If the state database does not respond, the work under the leases pauses."""
+    leases, said = Scripted(engine), []
+    leases.terms = {EVALUATION: Term(EVALUATION, 1)}
+    keeper = LeaseKeeper(leases, lambda: None, lambda text, wrong: said.append((text, wrong)))
+    keeper._beat()
+    leases.away, leases.terms = True, {}
+    keeper._beat()
+    assert said[1:] == [
+        (
+            "This collector has lost the lease on evaluation, because the database does not"
+            " respond. These tasks pause until it is available.",
+            True,
+        )
+    ]
+
+
 def test_with_sqlite_nothing_is_printed(engine: Engine) -> None:
     said: list[str] = []
     keeper = LeaseKeeper(Leases(engine), lambda: None, lambda text, wrong: said.append(text))

@@ -17,7 +17,7 @@ from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Method, Replay, Verdict
 from diagnosis.question import Metric, Question, Span
 from server import likely_cause
-from server.likely_cause import AskError, IncidentAnswers, ask_in_child, is_due
+from server.likely_cause import AskError, Due, IncidentAnswers, ask_in_child, is_due
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
@@ -459,3 +459,23 @@ def test_a_real_store_is_asked(
     told = stored.verdict.sentence
     assert told is not None
     assert told.startswith("Probably most of the growth of TTFT: the KV cache is full")
+
+
+def test_a_computation_without_the_database_is_tried_again(
+    engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for an incident that has ended, whose answer is otherwise computed once."""
+    problem = "the database cannot be read: locked"
+    monkeypatch.setattr(
+        likely_cause,
+        "answer_in_child",
+        lambda *_, **__: ChildAnswer(None, problem, unavailable=True),
+    )
+    ask = ask_in_child(engine)
+    with pytest.raises(StoreUnavailable, match=problem):
+        ask(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+    causes = IncidentAnswers(engine, [objective("ttft_s <= 0.5")], ask=ask)
+    due = Due(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+    with pytest.raises(StoreUnavailable, match=problem):
+        causes._compute(due)
+    assert causes._tried == {}

@@ -94,6 +94,7 @@ def test_a_slow_receiver_delays_no_other(engine: Engine, others: Others) -> None
     running.evaluated()
     assert running.counts()["quick", "delivered"] == 1
     assert running.counts()["slow", "delivered"] == 0
+    assert set(running.oldest_pending_s()) == {"quick", "slow"}
     others.let.set()
     assert soon(lambda: running.counts()["slow", "delivered"] == 1)
     running.stop()
@@ -172,5 +173,5 @@ def test_a_collector_without_the_lease_sends_nothing_until_it_takes_it(
     leases.held = Term(NOTIFICATION, 4)
     running.evaluated()
     assert soon(lambda: said == ["notified quick: the page of objective chat"])
-    assert {row.claimed_term for row in read_notifications(engine, "chat")} == {4}
+    assert soon(lambda: {row.claimed_term for row in read_notifications(engine, "chat")} == {4})
     running.stop()

@@ -52,23 +52,46 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]
     The tests that use this fixture or `engine` define the behaviour of every database. `make
     test-real` runs those that need a server.
     """
-    return _maker(request, tmp_path)
+    return _maker(request, tmp_path, request.param)
 
 
 @pytest.fixture(params=SQL)
 def new_sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
     """Return a function that makes the URL of a new database, for each kind with revisions."""
-    return _maker(request, tmp_path)
+    return _maker(request, tmp_path, request.param)
 
 
-def _maker(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+def _maker(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> Callable[[], str]:
     numbers = itertools.count()
-    if request.param == "sqlite":
+    if kind == "sqlite":
         return lambda: f"sqlite:///{tmp_path}/{next(numbers)}/tailspan.db"
-    if request.param == "clickhouse":
+    if kind == "clickhouse":
         clickhouses: ClickHouses = request.getfixturevalue("clickhouses")
         return clickhouses.new
     return partial(_postgresql, request.getfixturevalue("postgresql"))
+
+
+SEPARATE = [
+    pytest.param("sqlite/sqlite"),
+    pytest.param("postgresql/postgresql", marks=pytest.mark.real),
+    pytest.param("clickhouse/postgresql", marks=pytest.mark.real),
+    pytest.param("clickhouse/sqlite", marks=pytest.mark.real),
+]
+"""Kinds of a database of telemetry, each with the kind of its separate state database."""
+
+
+@pytest.fixture(params=SEPARATE)
+def separate_urls(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """Return the URLs of a new database and of a new state database, for each pair in turn."""
+    return _separate(request, tmp_path, request.param)
+
+
+def _separate(request: pytest.FixtureRequest, tmp_path: Path, kinds: str) -> tuple[str, str]:
+    telemetry, state = kinds.split("/")
+    return (
+        _maker(request, tmp_path / "telemetry", telemetry)(),
+        _maker(request, tmp_path / "state", state)(),
+    )
 
 
 def _postgresql(server: PostgreSQL) -> str:
@@ -82,6 +105,17 @@ def _postgresql(server: PostgreSQL) -> str:
 def engine(new_url: Callable[[], str]) -> Iterator[Engine]:
     """Return an empty database of each kind in turn."""
     engine = open_database(new_url())
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(params=[*ALL, *SEPARATE])
+def with_state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """Return an empty database of each kind, with its state inside or in a separate database."""
+    if "/" in request.param:
+        engine = open_database(*_separate(request, tmp_path, request.param))
+    else:
+        engine = open_database(_maker(request, tmp_path, request.param)())
     yield engine
     engine.dispose()
 

@@ -1,18 +1,26 @@
 """Tests of leases: one holder at a time, and no commit after a lease was lost."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from typing import Any, NamedTuple
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from store.alerting.incidents import evaluated_until, keep_evaluation
-from store.connections import writing
+from store.connections import reading, writing
 from store.database import open_database
 from store.errors import LeaseLost, StoreUnavailable
 from store.leases import EVALUATION, NOTIFICATION, RETENTION, Leases
+from store.retention import deleted_until_unix_ns, keep_deleted_until
+from store.rollups import request_rollups, storage
+from store.rollups.building import settle
+from store.rollups.storage import load_buckets
+from store.writer import Writer
+from telemetry.requests import RequestTimeline
 
 POSTGRESQL = [
     pytest.mark.real,
@@ -184,3 +192,115 @@ def test_an_unreachable_database_ends_the_terms(collector: Make) -> None:
     assert first.term(EVALUATION) is None
     with first.acting(EVALUATION) as term:
         assert term is None
+
+
+class Collector(NamedTuple):
+    """The leases of a collector, and its database."""
+
+    leases: Leases
+    engine: Engine
+
+
+@pytest.fixture
+def apart(separate_urls: tuple[str, str]) -> Iterator[Callable[[], Collector]]:
+    """Return a function that makes a further collector with a separate state database."""
+    with ExitStack() as opened:
+
+        def make() -> Collector:
+            engine = open_database(*separate_urls)
+            opened.callback(engine.dispose)
+            leases = Leases(engine, [RETENTION], expires_s=EXPIRES_S)
+            opened.callback(leases.release)
+            return Collector(leases, engine)
+
+        yield make
+
+
+on_separate_postgresql = pytest.mark.parametrize(
+    "separate_urls",
+    [
+        pytest.param("postgresql/postgresql", marks=pytest.mark.real),
+        pytest.param("clickhouse/postgresql", marks=pytest.mark.real),
+    ],
+    indirect=True,
+)
+
+
+@on_separate_postgresql
+def test_leases_in_a_separate_database_protect_the_telemetry(
+    apart: Callable[[], Collector],
+) -> None:
+    first, second = apart(), apart()
+    first.leases.beat()
+    assert first.leases.exclusive
+    assert first.leases.shared
+    with first.leases.acting(RETENTION) as term:
+        assert term is not None
+        keep_deleted_until(first.engine, 60 * 10**9)
+        time.sleep(EXPIRES_S * 1.2)
+        keep_deleted_until(first.engine, 75 * 10**9)  # nobody has taken the lease
+        second.leases.beat()
+        with pytest.raises(LeaseLost, match="'retention'"):
+            keep_deleted_until(first.engine, 90 * 10**9)
+    assert deleted_until_unix_ns(second.engine) == 75 * 10**9
+
+
+@on_separate_postgresql
+def test_a_collector_that_stops_between_the_check_and_the_commit_is_waited_for(
+    apart: Callable[[], Collector],
+) -> None:
+    """The check locks the lease until the telemetry is committed."""
+    first, second = apart(), apart()
+    first.leases.beat()
+
+    def take_during_the_commit(*_: object) -> None:
+        time.sleep(EXPIRES_S * 1.2)
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            second.leases.beat()
+
+    event.listen(first.engine, "commit", take_during_the_commit, once=True)
+    with first.leases.acting(RETENTION):
+        keep_deleted_until(first.engine, 60 * 10**9)
+    assert second.leases.term(RETENTION) is None
+    second.leases.beat()
+    assert second.leases.term(RETENTION) is not None
+
+
+@on_separate_postgresql
+def test_a_rollup_of_a_collector_that_was_stopped_is_built_again(
+    apart: Callable[[], Collector],
+    request_row: Callable[..., RequestTimeline],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first collector is stopped while it builds a minute, and then writes its older result.
+    Only ClickHouse stores this result, because it has no transactions."""
+    first, second = apart(), apart()
+    first.leases.beat()
+    minute_s = 1_763_634_000 // 60 * 60
+    number = itertools.count()
+
+    def send() -> None:
+        row = request_row(n := next(number), received_unix_ns=minute_s * 10**9 + n)
+        with Writer(second.engine) as writer:
+            writer.submit([row], []).result(10)
+
+    def stopped(*arguments: Any) -> None:
+        monkeypatch.undo()
+        time.sleep(EXPIRES_S * 1.2)
+        second.leases.beat()
+        send()
+        with second.leases.acting(RETENTION) as term:
+            assert term is not None
+            settle(second.engine, minute_s + 600)
+        keep(*arguments)
+
+    keep = storage.keep
+    monkeypatch.setattr(request_rollups, "keep", stopped)
+    send()
+    with first.leases.acting(RETENTION), suppress(LeaseLost):
+        settle(first.engine, minute_s + 600)
+    with second.leases.acting(RETENTION):
+        settle(second.engine, minute_s + 600)
+    with reading(second.engine) as connection:
+        (bucket,) = load_buckets(connection, 60, minute_s, minute_s + 60)[False]
+    assert sum(bucket.sums[0].requests) == 2

@@ -12,6 +12,11 @@ from store.simulation_removal import delete_simulation
 FIRST = Prediction(1_000, "replicas=2", 10, 20, '{"ttft": {}}', simulated=False)
 
 
+@pytest.fixture
+def engine(with_state: Engine) -> Engine:
+    return with_state
+
+
 def test_predictions_are_read_the_newest_first(engine: Engine) -> None:
     later = replace(FIRST, asked_unix_ns=2_000, change="max_num_seqs=64")
     assert predictions(engine) == []

@@ -1,3 +1,4 @@
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from store.database import open_database
 from store.errors import StoreUnavailable
 from store.queries import Window, gpu_table, request_table, sample_table
 from store.retention import delete_older
+from store.rollups.building import Failed, Settled, settle_some
 from store.rollups.request_rollups import RequestRollups
 from store.writer import Writer
 from telemetry.engines import EngineSample
@@ -106,6 +108,7 @@ def test_clickhouse_uses_its_ttl(clickhouses: ClickHouses, request_row: Requests
     with engine.connect() as connection:
         made = connection.exec_driver_sql("SHOW CREATE TABLE requests").scalar()
         assert "toIntervalSecond(259200)" in str(made)
+        assert "ttl_only_drop_parts = 0" in str(made)
         connection.exec_driver_sql("OPTIMIZE TABLE requests FINAL")
     assert request_table(engine, EVER)["request_id"].to_pylist() == ["chatcmpl-2"]
     engine.dispose()
@@ -186,3 +189,34 @@ def test_a_backlog_of_rollups_does_not_delay_deletion_for_ever(
     assert left[0] == 35
     assert left == sorted(left, reverse=True)
     assert left[-1] == 0
+
+
+@BY_SQL
+def test_rollups_that_cannot_be_built_do_not_delay_the_others(
+    engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of the oldest minutes fail, and each slice builds at most two."""
+    write(*(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(12)))
+    whole, tried = RequestRollups.made, Counter[int]()
+    first_s = START_NS // S // 60 * 60
+
+    def made(self: RequestRollups, width_s: int, start_unix_s: int) -> Any:
+        if width_s == 60:
+            tried[(start_unix_s - first_s) // 60] += 1
+            if start_unix_s < first_s + 180:
+                raise ValueError("a defect")
+        return whole(self, width_s, start_unix_s)
+
+    monkeypatch.setattr(RequestRollups, "made", made)
+    monkeypatch.setattr(retention, "_BUCKETS_AT_ONCE", 2)
+    with pytest.raises(ValueError, match="a defect"):
+        delete_older(engine, SOON_NS, FAR_S * S, pause=pauses()[1])
+    assert tried == Counter(range(6))  # the minutes that this deletion needs
+    failed: Failed = set()
+    first = settle_some(engine, FAR_S, 2, failed)
+    assert (first.made, first.left > 0, len(failed)) == (2, True, 3)
+    assert isinstance(first.defect, ValueError)
+    while settle_some(engine, FAR_S, 2, failed).left:
+        assert len(failed) == 3
+    assert settle_some(engine, FAR_S, 2, failed) == Settled(0, 0)
+    assert tried == Counter({**dict.fromkeys(range(12), 1), **dict.fromkeys(range(3), 2)})

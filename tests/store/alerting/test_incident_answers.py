@@ -6,6 +6,7 @@ from store.alerting.incident_answers import (
     AnswerRow,
     Phase,
     answers_of,
+    delete_old_answers,
     keep_answer,
     read_answers,
 )
@@ -40,3 +41,18 @@ def test_the_end_of_a_simulation_deletes_the_answers_of_its_incidents(engine: En
     keep_answer(engine, replace(ROW, fired_unix_s=900))
     delete_simulation(engine)
     assert read_answers(engine, "chat") == [ROW]
+
+
+def test_the_answers_of_an_incident_that_ended_long_ago_are_deleted(engine: Engine) -> None:
+    """An open incident keeps its answer, however old it is."""
+    ended = replace(PAGE, fired_unix_s=900, ended_unix_s=1_000)
+    recent = replace(PAGE, fired_unix_s=950, ended_unix_s=5_000)
+    keep_evaluation(engine, "chat", 6_000, [PAGE, ended, recent])
+    kept = [ROW, replace(ROW, fired_unix_s=950)]
+    for each in (Phase.OPEN, Phase.ENDED):
+        keep_answer(engine, replace(ROW, fired_unix_s=900, phase=each, computed_unix_s=1_001))
+    for row in kept:
+        keep_answer(engine, row)
+    assert delete_old_answers(engine, 1_000) == 0
+    assert delete_old_answers(engine, 2_000) == 2
+    assert sorted(read_answers(engine, "chat"), key=lambda row: row.fired_unix_s) == kept

@@ -3,7 +3,7 @@ from sqlalchemy import create_engine
 
 from rig.clickhouse import ClickHouses
 from store.alerting.slo_counts import COUNTS
-from store.dialects.clickhouse_tables import local, order, statements
+from store.dialects.clickhouse_tables import local, order, statements, whole_parts
 from store.migrations.all_tables import METADATA
 from store.schema import REQUESTS, SAMPLES
 
@@ -21,8 +21,21 @@ def test_the_first_request_and_the_last_count_win() -> None:
     assert "row_version UInt64 MATERIALIZED toUInt64(" in statements(COUNTS, None)[0]
 
 
+def test_every_column_is_compressed_and_the_time_as_differences() -> None:
+    made = statements(REQUESTS, None)[0]
+    assert "`received_unix_ns` Int64 CODEC(Delta, ZSTD(1))" in made
+    assert "`tenant` Nullable(String) CODEC(ZSTD(1))" in made
+    assert "Delta" not in statements(COUNTS, None)[0]
+
+
+def test_days_expire_as_a_whole_if_a_day_is_at_most_a_seventh_of_the_retention() -> None:
+    day_ns = 86_400 * 10**9
+    assert whole_parts(7 * day_ns) == "ttl_only_drop_parts = 1"
+    assert whole_parts(7 * day_ns - 1) == "ttl_only_drop_parts = 0"
+
+
 def test_a_cluster_name_replicates_and_distributes_the_tables() -> None:
-    made, over, added, added_over = statements(REQUESTS, "fleet")
+    made, over, added, added_over, compressed = statements(REQUESTS, "fleet")
     assert made.startswith("CREATE TABLE IF NOT EXISTS requests_local ON CLUSTER fleet (")
     assert (
         "ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/{database}/requests_local'"
@@ -33,6 +46,8 @@ def test_a_cluster_name_replicates_and_distributes_the_tables() -> None:
     )
     assert added.startswith("ALTER TABLE requests_local ON CLUSTER fleet ADD COLUMN IF NOT EXISTS")
     assert added_over.startswith("ALTER TABLE requests ON CLUSTER fleet ADD COLUMN IF NOT EXISTS")
+    assert "CODEC" not in over + added_over  # a distributed table stores no rows
+    assert compressed.startswith("ALTER TABLE requests_local ON CLUSTER fleet MODIFY COLUMN")
     assert local(REQUESTS, "fleet") == "requests_local ON CLUSTER fleet"
 
 

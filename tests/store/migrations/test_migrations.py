@@ -14,12 +14,14 @@ from sqlalchemy import create_engine, inspect, text
 from rig.clickhouse import ClickHouses
 from store import migrations
 from store.alerting.slo_counts import read_counts
+from store.alerting.slo_marks import read_marks
 from store.database import folder, open_database
 from store.errors import DatabaseMissing, StoreError
-from store.migrations import alembic_config
-from store.migrations.all_tables import METADATA
+from store.migrations import STATE, TELEMETRY, Schema, alembic_config
+from store.migrations.all_tables import METADATA, STATE_METADATA
 from store.migrations.drift import drift
 from store.queries import Window, request_table
+from store.state import state_of
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 
@@ -86,12 +88,15 @@ def test_new_databases_equal_migrated_ones(new_sql_url: Callable[[], str]) -> No
     folder(grown).mkdir(parents=True, exist_ok=True)
     with grown.begin() as connection:
         command.upgrade(alembic_config.config(connection), "head")
+    with grown.begin() as connection:
+        command.upgrade(alembic_config.config(connection, STATE), "head")
+    tables = {**METADATA.tables, **STATE_METADATA.tables}
     for each in (made, grown):
         with each.connect() as connection:
             assert drift(connection) == []
-        for table in METADATA.tables:  # Alembic does not compare keys
-            key = inspect(each).get_pk_constraint(table)["constrained_columns"]
-            assert key == [column.name for column in METADATA.tables[table].primary_key], table
+        for name, table in tables.items():  # Alembic does not compare keys
+            key = inspect(each).get_pk_constraint(name)["constrained_columns"]
+            assert key == [column.name for column in table.primary_key], name
         # Random ids would spread the rows over all pages.
         assert inspect(each).get_pk_constraint("requests")["constrained_columns"] == [
             *("received_unix_ns", "trace_id", "span_id")
@@ -99,14 +104,31 @@ def test_new_databases_equal_migrated_ones(new_sql_url: Callable[[], str]) -> No
         each.dispose()
 
 
-def test_the_revisions_form_one_line_of_whole_numbers() -> None:
+def test_a_separate_state_database_equals_a_migrated_one(new_sql_url: Callable[[], str]) -> None:
+    """If this test fails, run python -m store.migrations --state "What you changed"."""
+    made = open_database(new_sql_url(), new_sql_url())
+    grown = create_engine(new_sql_url())
+    folder(grown).mkdir(parents=True, exist_ok=True)
+    with grown.begin() as connection:
+        command.upgrade(alembic_config.config(connection, STATE), "head")
+    for each in (state_of(made), grown):
+        with each.connect() as connection:
+            assert drift(connection, STATE) == []
+    with made.connect() as connection:
+        assert drift(connection, TELEMETRY) == []
+    made.dispose()
+    grown.dispose()
+
+
+@pytest.mark.parametrize("schema", [TELEMETRY, STATE])
+def test_the_revisions_form_one_line_of_whole_numbers(schema: Schema) -> None:
     """If two revisions were written in parallel, renumber one."""
     with create_engine("sqlite://").connect() as connection:
-        script = ScriptDirectory.from_config(alembic_config.config(connection))
+        script = ScriptDirectory.from_config(alembic_config.config(connection, schema))
         line = [each.revision for each in script.walk_revisions()]
-    first = int(migrations.FIRST)
+    first = int(schema.first)
     assert line == [f"{number:04}" for number in range(first + len(line) - 1, first - 1, -1)]
-    assert line[0] == migrations.head()
+    assert line[0] == schema.head()
 
 
 def test_only_an_upgrade_is_reported(file: Path, newer: Callable[[str], Path]) -> None:
@@ -255,7 +277,8 @@ def test_clickhouse_gets_missing_columns_and_keeps_its_rows(
         writer.submit([request_row(1)], []).result(10)
     with engine.connect() as connection:
         connection.exec_driver_sql("ALTER TABLE requests DROP COLUMN cost_usd")
-        connection.exec_driver_sql("DROP TABLE slo_counts")
+        connection.exec_driver_sql("ALTER TABLE requests MODIFY COLUMN tenant REMOVE CODEC")
+        connection.exec_driver_sql("DROP TABLE slo_marks")
     newer("pass")
     with pytest.raises(StoreError, match="older Tailspan"):
         open_database(url, create=False)
@@ -264,19 +287,31 @@ def test_clickhouse_gets_missing_columns_and_keeps_its_rows(
     assert request_table(engine, EVER, columns=["request_id", "cost_usd"]).to_pylist() == [
         {"request_id": "chatcmpl-1", "cost_usd": None}
     ]
-    assert read_counts(engine, "a", 0, 60) == []
+    assert read_marks(engine, 1) == []
+    with engine.connect() as connection:
+        codec = connection.exec_driver_sql(
+            "SELECT compression_codec FROM system.columns WHERE name = 'tenant'"
+            " AND table = 'requests' AND database = currentDatabase()"
+        )
+        assert codec.scalar() == "CODEC(ZSTD(1))"
     engine.dispose()
 
 
 @pytest.mark.real
-def test_an_interrupted_creation_in_clickhouse_is_completed(clickhouses: ClickHouses) -> None:
+@pytest.mark.parametrize(
+    "revisions", [("tailspan_revision", "tailspan_state_revision"), ("tailspan_state_revision",)]
+)
+def test_an_interrupted_creation_in_clickhouse_is_completed(
+    clickhouses: ClickHouses, revisions: tuple[str, ...]
+) -> None:
     """ClickHouse has no transactions, so the revision number is written last."""
     url = clickhouses.new()
     open_database(url).dispose()
     engine = create_engine(url)
     with engine.connect() as connection:
         connection.exec_driver_sql("DROP TABLE slo_counts")
-        connection.exec_driver_sql("TRUNCATE TABLE tailspan_revision")
+        for each in revisions:
+            connection.exec_driver_sql(f"TRUNCATE TABLE {each}")
     engine.dispose()
     with pytest.raises(DatabaseMissing):
         open_database(url, create=False)

@@ -1,0 +1,238 @@
+"""Measures how fast questions about a day of a large fleet are answered from rollups.
+
+    python benchmarks/fleet_questions.py [--database PostgreSQL|ClickHouse|SQLite] [--most-gb 5]
+
+The fleet has 1,000 GPUs, 500 engines and 2,000 requests per second: 172.8 million requests a day.
+The requests of a few minutes are drawn as columns and pass through Tailspan's rollup code. Each
+minute of the day is a copy of one of them, with its own time, because the duration of a query
+depends on the number and the size of rollups, not on which requests they contain. The rollups of
+the engines' and GPUs' samples are made as columns too. No rows are written: a day of them would
+take 90 GB.
+
+Prints each figure beside its limit. Exits with 1 if a figure is above its limit.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from sqlalchemy import Engine
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import query  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+import stores  # type: ignore[import-not-found]  # noqa: E402
+
+from analysis.stats import StatsQuestion, answer_stats  # noqa: E402
+from cost.pricefile import load_prices  # noqa: E402
+from store.connections import writing  # noqa: E402
+from store.database import open_database  # noqa: E402
+from store.queries import Window  # noqa: E402
+from store.rollups.buckets import Bucket, nearest_ranks  # noqa: E402
+from store.rollups.building import settle  # noqa: E402
+from store.rollups.counter_spans import Stretches  # noqa: E402
+from store.rollups.label_sets import LabelSets  # noqa: E402
+from store.rollups.marks import SAMPLED, begin, mark  # noqa: E402
+from store.rollups.queries import rollups  # noqa: E402
+from store.rollups.request_rollups import buckets_of  # noqa: E402
+from store.rollups.sample_rollups import SampleRollups  # noqa: E402
+from store.rollups.sample_tables import DEVICES, ENGINES, Kind  # noqa: E402
+from store.rollups.storage import keep, keep_label_sets  # noqa: E402
+from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S  # noqa: E402
+from ui.kit import rollup_reads  # noqa: E402
+from ui.views.cost.read import read_spending  # noqa: E402
+from ui.views.overview import trends  # noqa: E402
+
+ENGINES_NUMBER, GPUS_EACH = 500, 2
+TENANTS, REGIONS = 40, 4
+REQUESTS_PER_MINUTE = 2_000 * MINUTE_S
+DRAWN_MINUTES = 6
+P99_MOST_S, PAGE_MOST_S = 0.5, 2.0
+ROUNDS = 3
+SECOND_NS = 10**9
+DAY = Window(query.FROM_S * SECOND_NS, (query.FROM_S + DAY_S) * SECOND_NS)
+SIZE: Mapping[str, str] = {
+    **stores.SIZE,
+    "postgresql": "SELECT pg_database_size(current_database())",
+    "clickhousedb": "SELECT sum(bytes_on_disk) FROM system.parts"
+    " WHERE active AND database = currentDatabase()",
+}
+"""Queries for the bytes of the whole database."""
+
+
+def minute(rng: np.random.Generator) -> pa.Table:
+    """Return the requests of one minute. Each replica has one model, region and main tenant."""
+    table = query.minute(rng, REQUESTS_PER_MINUTE)
+    replica = rng.integers(0, ENGINES_NUMBER, REQUESTS_PER_MINUTE)
+    others = rng.random(REQUESTS_PER_MINUTE) < 0.1
+    tenant = np.where(others, rng.integers(0, TENANTS, REQUESTS_PER_MINUTE), replica % TENANTS)
+    labels = {
+        "model": query.names("model", query.MODELS)[replica % query.MODELS],
+        "replica": query.names("replica", ENGINES_NUMBER)[replica],
+        "region": query.names("region", REGIONS)[replica % REGIONS],
+        "tenant": query.names("tenant", TENANTS)[tenant],
+    }
+    for name, values in labels.items():
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+    return table
+
+
+def fill(engine: Engine, most_bytes: float) -> float:
+    """Write the rollups of the day. Return their bytes.
+
+    Raises:
+        SystemExit: the rollups take more than `most_bytes`.
+    """
+    rng = np.random.default_rng(11)
+    label_sets = LabelSets()
+    drawn = [buckets_of(minute(rng), label_sets, query.FROM_S)[0] for _ in range(DRAWN_MINUTES)]
+    with writing(engine) as connection:
+        keep_label_sets(connection, label_sets)
+    samples = SampleRollups(engine)
+    for number, start in enumerate(range(query.FROM_S, query.FROM_S + DAY_S, MINUTE_S)):
+        buckets: dict[bool, Bucket] = drawn[number % DRAWN_MINUTES]
+        with writing(engine) as connection:
+            keep(connection, MINUTE_S, start, buckets)
+            samples.keep(connection, MINUTE_S, start, [(k, spans(k, start)) for k in KINDS])
+        if start % HOUR_S == 0:
+            with writing(engine) as connection:
+                mark(connection, HOUR_S, [start])
+                mark(connection, HOUR_S, [start], SAMPLED)
+            if (used := size(engine)) > most_bytes:
+                raise SystemExit(f"{used / 1e9:.1f} GB are more than --most-gb allows")
+    settle(engine, query.FROM_S + 2 * DAY_S)
+    return size(engine)
+
+
+KINDS = (ENGINES, DEVICES)
+
+
+def spans(kind: Kind, start_unix_s: int) -> Stretches:
+    """Return the counters of a minute of every engine or GPU, each 70 % busy."""
+    number = ENGINES_NUMBER * (GPUS_EACH if kind is DEVICES else 1)
+    things = THINGS[kind.kept.name]
+    ones = np.ones(number)
+    second = start_unix_s - query.FROM_S
+    return Stretches(
+        things,
+        [ABOUT[kind.kept.name]] * number,
+        np.arange(number),
+        np.zeros(number, bool),
+        np.full(number, start_unix_s),
+        np.full(number, start_unix_s * SECOND_NS),
+        np.full(number, (start_unix_s + MINUTE_S - 1) * SECOND_NS),
+        dict.fromkeys(kind.totals, 0.7 * second * ones),
+        dict.fromkeys(kind.totals, 0.7 * (second + MINUTE_S - 1) * ones),
+        dict.fromkeys(kind.means, 0.001 * ones),
+    )
+
+
+def _thing(kind: Kind, number: int) -> tuple[object, ...]:
+    replica = number // (GPUS_EACH if kind is DEVICES else 1)
+    known = {
+        "replica": f"replica-{replica}",
+        "gpu": f"GPU-{number}",
+        "engine": 0,
+        "process": replica,
+        "model": f"model-{replica % query.MODELS}",
+        "started_unix_ns": query.FROM_S * SECOND_NS,
+    }
+    return tuple(known.get(name) for name in kind.key)
+
+
+THINGS = {
+    kind.kept.name: [
+        _thing(kind, number)
+        for number in range(ENGINES_NUMBER * (GPUS_EACH if kind is DEVICES else 1))
+    ]
+    for kind in KINDS
+}
+ABOUT = {ENGINES.kept.name: "region-0", DEVICES.kept.name: "NVIDIA H100 80GB HBM3"}
+
+
+def size(engine: Engine) -> float:
+    """Return the bytes of the database."""
+    with engine.connect() as connection:
+        return float(connection.exec_driver_sql(SIZE[engine.dialect.name]).scalar_one())
+
+
+def p99(engine: Engine, by: tuple[str, ...], equals: Mapping[str, str]) -> None:
+    """Ask for P99 of TTFT by minute."""
+    asked = rollups(engine, DAY, by=by, equals=equals, step_s=MINUTE_S)
+    assert asked is not None
+    found = asked.quantiles("ttft_s", nearest_ranks((0.99,)))
+    assert found.number.size >= DAY_S // MINUTE_S
+
+
+def questions(engine: Engine) -> dict[str, tuple[Callable[[], object], float]]:
+    """Return each question with its limit in seconds."""
+    prices = load_prices()
+    stats = [
+        (by, StatsQuestion(DAY, by=by, precision="sketch")) for by in (("tenant",), ("replica",))
+    ]
+    return {
+        "P99 of TTFT by minute": (partial(p99, engine, (), {}), P99_MOST_S),
+        "P99 of TTFT by minute and model": (partial(p99, engine, ("model",), {}), P99_MOST_S),
+        "P99 of TTFT by minute, of one tenant": (
+            partial(p99, engine, (), {"tenant": "tenant-3"}),
+            P99_MOST_S,
+        ),
+        "Overview: latencies and traffic": (lambda: trends.read(engine, DAY, {}), PAGE_MOST_S),
+        "Overview of one tenant": (
+            lambda: trends.read(engine, DAY, {"tenant": "tenant-3"}),
+            PAGE_MOST_S,
+        ),
+        "Requests: percentiles and phases": (
+            lambda: rollup_reads.read_rolled(engine, DAY, {}, "ttft_s", ("ttft_s",)),
+            PAGE_MOST_S,
+        ),
+        "Cost": (lambda: read_spending(engine, DAY, {}, prices), PAGE_MOST_S),
+        **{
+            f"statistics by {by[0]}": (partial(answer_stats, engine, asked), PAGE_MOST_S)
+            for by, asked in stats
+        },
+    }
+
+
+def main() -> int:
+    """Fill the database, ask, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--database", choices=stores_of(), default="ClickHouse")
+    parser.add_argument("--most-gb", type=float, default=5.0)
+    given = parser.parse_args()
+    missed = 0
+    with stores.urls(given.database) as url:
+        engine = open_database(url)
+        begin(engine)
+        began = time.perf_counter()
+        used = fill(engine, given.most_gb * 1e9)
+        print(
+            f"{given.database}: {DAY_S // MINUTE_S * REQUESTS_PER_MINUTE:,} requests in"
+            f" {used / 1e9:.2f} GB of rollups, written in {time.perf_counter() - began:.0f} s",
+            flush=True,
+        )
+        for name, (ask, most_s) in questions(engine).items():
+            took_s, least_s = query.best(ask, ROUNDS)
+            missed += took_s > most_s
+            print(
+                f"{name:<38} {took_s:>6.2f} s (least {least_s:.2f})   limit {most_s:.1f} s"
+                f"{'   MISSED' if took_s > most_s else ''}",
+                flush=True,
+            )
+        engine.dispose()
+    return 1 if missed else 0
+
+
+def stores_of() -> tuple[str, ...]:
+    """Return the databases to choose from."""
+    return ("PostgreSQL", "ClickHouse", "SQLite")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Serves ClickHouse's engine (chdb) over HTTP, so that several processes can use one database.
+
+The engine is the real one. The HTTP interface is only the part that Tailspan's driver uses: queries
+and inserts with a database, settings and an output format. The engine runs one statement at a time.
+
+python -m rig.clickhouse_server FOLDER prints its port, and runs until its input ends.
+"""
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from rig.answering import Asked, Reply, answering
+from rig.install import NotHereError
+
+DATABASE: Final = "tailspan"
+_OWN: Final = ("database", "query", "query_id", "session_id", "wait_end_of_query")
+"""Parameters of the HTTP interface. All others are settings, or values of the query."""
+_NOT_SETTINGS: Final = re.compile(r"client_protocol_version|.*http.*|.*compress.*")
+_FORMAT: Final = re.compile(r"\bFORMAT\s+(\w+)\s*;?\s*$", re.IGNORECASE)
+_PLAIN: Final = "TabSeparated"
+
+
+@contextmanager
+def clickhouse_server(folder: Path) -> Iterator[str]:
+    """Run a server with an empty database in its own process.
+
+    Yields: the URL of the database for Tailspan.
+
+    Raises: NotHereError: chdb is not installed.
+    """
+    if find_spec("chdb") is None:
+        raise NotHereError("there is no chdb; install it with: pip install '.[chdb]'")
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # each client that is killed would cause a traceback
+        text=True,
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield f"clickhousedb://localhost:{int(process.stdout.readline())}/{DATABASE}"
+        finally:
+            process.stdin.close()
+            process.wait(30)
+
+
+def replies(engine: Any) -> Callable[[Asked], Reply]:
+    """Return a function that answers the requests of ClickHouse's HTTP interface.
+
+    Args:
+        engine: a connection of chdb.
+    """
+    lock = threading.Lock()
+    known: dict[str, str] = {}
+
+    def prepare(parameters: dict[str, str]) -> None:
+        if parameters.get("database", known.get("")) != known.get(""):
+            engine.query(f"USE `{parameters['database']}`")
+            known[""] = parameters["database"]
+        for name, value in parameters.items():
+            wanted = name not in _OWN and not name.startswith("param_")
+            if wanted and not _NOT_SETTINGS.fullmatch(name) and known.get(name) != value:
+                engine.query(f"SET {name} = '{value}'")
+                known[name] = value
+
+    def run(asked: Asked, parameters: dict[str, str]) -> Reply:
+        zipped = asked.headers.get("content-encoding") == "gzip"
+        body = gzip.decompress(asked.body) if zipped else asked.body
+        values = {name[6:]: each for name, each in parameters.items() if name.startswith("param_")}
+        with lock:
+            prepare(parameters)
+            if "query" in parameters and body:
+                return _insert(engine, parameters["query"], body)
+            sql = parameters.get("query") or body.decode()
+            wanted = _FORMAT.search(sql)
+            if wanted:
+                answer = engine.query(sql, _PLAIN, params=values).bytes() or b""
+                return Reply(200, answer, {"X-ClickHouse-Format": wanted[1]})
+            # Only a statement with a result prints the names of columns.
+            answer = engine.query(sql, f"{_PLAIN}WithNames", params=values).bytes() or b""
+            headers = {"X-ClickHouse-Format": _PLAIN} if answer else {}
+            return Reply(200, answer.partition(b"\n")[2], headers)
+
+    def reply(asked: Asked) -> Reply:
+        parts = urlsplit(asked.path)
+        if parts.path == "/ping":
+            return Reply(200, b"Ok.\n")
+        try:
+            found = run(asked, dict(parse_qsl(parts.query, keep_blank_values=True)))
+        except Exception as error:
+            code = re.search(r"Code: (\d+)", str(error))
+            headers = {"X-ClickHouse-Exception-Code": code[1] if code else "1"}
+            return Reply(500, str(error).encode(), headers)
+        return found._replace(headers={**found.headers, "X-ClickHouse-Timezone": "UTC"})
+
+    return reply
+
+
+def _insert(engine: Any, statement: str, rows: bytes) -> Reply:
+    """Insert the rows of a request's body."""
+    into, _, kind = statement.rpartition("FORMAT")
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(rows)
+        file.flush()
+        engine.query(f"{into} FROM INFILE '{file.name}' FORMAT {kind}")
+    return Reply()
+
+
+def main() -> None:
+    """Serve a folder until the standard input ends."""
+    chdb: Any = import_module("chdb")
+    engine = chdb.connect(sys.argv[1])
+    engine.query(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+    with answering(replies(engine), "HTTP/1.1") as server:
+        print(server.port, flush=True)
+        sys.stdin.read()
+    os._exit(0)  # chdb's threads can delay the end of the process
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""Divide tables of rows in PostgreSQL into one partition per day.
+
+Dropping a day takes milliseconds. Deleting its rows takes minutes, and leaves dead rows for vacuum.
+
+A table `requests` has the partition `requests_earlier`, and one partition such as
+`requests_20261124` for each later day. The writer adds a day when its first row arrives. There is
+no default partition, because PostgreSQL would search it each time a day is added.
+
+A table of an older version is divided while collectors write (`divide`). The old table becomes
+`requests_earlier`.
+"""
+
+import logging
+import re
+from collections.abc import Iterable
+from datetime import date, timedelta
+from typing import Any, Final, NamedTuple, cast
+
+import psycopg
+from sqlalchemy import Connection, Engine, Table
+
+from store.connections import reading, writing
+from store.errors import StoreUnavailable
+from store.schema import BY_DAY
+
+DAY_NS: Final = 86_400 * 10**9
+EARLIER_DAYS: Final = 30
+"""In a new database, older rows are in a single partition. Rows are kept for a week by default."""
+AHEAD_DAYS: Final = 3
+"""A table of an older version becomes the partition for rows up to this many days after its newest
+row. Its rows must be checked before that day."""
+_LOCK_MS: Final = 2_000
+"""Maximum time that other statements wait behind a change of a table that is in use."""
+_LOCK: Final = 0x64617973
+"""The number of the advisory lock for adding days: "days" in ASCII."""
+_END: Final = 2**63
+"""The end of the last day that an instant can have."""
+_UNTIL: Final = re.compile(r"TO \((?:'(-?\d+)'|MAXVALUE)\)")
+_PROMISED: Final = re.compile(r"< '?(\d+)")
+
+_log = logging.getLogger(__name__)
+
+
+class Partition(NamedTuple):
+    """A partition with the end of its time range."""
+
+    name: str
+    until_unix_ns: int
+    rows: int
+    """The estimate of PostgreSQL's statistics."""
+
+
+def earlier(table: Table) -> str:
+    """Return the name of the partition that is older than all days."""
+    return f"{table.name}_earlier"
+
+
+def partitions(cursor: Any, table: Table) -> dict[str, Partition] | None:
+    """Return the partitions of a table by name, or None if it is not divided."""
+    cursor.execute(
+        "SELECT c.relname, pg_get_expr(c.relpartbound, c.oid), c.reltuples"
+        " FROM pg_class p LEFT JOIN pg_inherits i ON i.inhparent = p.oid"
+        " LEFT JOIN pg_class c ON c.oid = i.inhrelid"
+        f" WHERE p.oid = to_regclass('{table.name}') AND p.relkind = 'p'"
+    )
+    rows = cursor.fetchall()
+    if not rows:
+        return None
+    found = [
+        Partition(name, int(end[1] or _END), max(0, int(number)))
+        for name, bound, number in rows
+        if name is not None and (end := _UNTIL.search(bound))
+    ]
+    return {each.name: each for each in found}
+
+
+def add_earlier(connection: Connection, table: Table) -> None:
+    """Add the partition for old rows to a new table."""
+    with _cursor(connection) as cursor:
+        if partitions(cursor, table) == {}:
+            _attach(cursor, table, earlier(table), "MINVALUE", _today(cursor) - EARLIER_DAYS)
+
+
+def add_days(cursor: Any, table: Table, days: Iterable[int]) -> None:
+    """Add the missing partitions of days, which are numbered from 1970, if a table is divided.
+
+    Other connections continue to read and write the table, because adding an empty partition locks
+    the table only against other changes of its schema.
+    """
+    cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+    known = partitions(cursor, table)
+    if known is None:
+        _withdraw_promise(cursor, table, max(days))
+        return
+    for day in sorted(days):
+        name = f"{table.name}_{date(1970, 1, 1) + timedelta(day):%Y%m%d}"
+        if name in known or (day + 1) * DAY_NS <= known[earlier(table)].until_unix_ns:
+            continue
+        _attach(cursor, table, name, str(day * DAY_NS), day + 1)
+
+
+def _attach(cursor: Any, table: Table, name: str, from_unix_ns: str, until_day: int) -> None:
+    until = until_day * DAY_NS
+    cursor.execute(f"CREATE TABLE {name} (LIKE {table.name} INCLUDING ALL)")
+    cursor.execute(
+        f"ALTER TABLE {table.name} ATTACH PARTITION {name} FOR VALUES"
+        f" FROM ({from_unix_ns}) TO ({until if until < _END else 'MAXVALUE'})"
+    )
+
+
+def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, int] | None:
+    """Delete the partitions whose rows are all older than a time.
+
+    Dropping a partition waits for the statements that use the table, and later statements wait
+    behind it. After `_LOCK_MS` it gives up, and the next deletion tries again.
+
+    Returns:
+        The estimated number of deleted rows, and the time since which the table has one partition
+        per day. None if the table is not divided.
+    """
+    with reading(engine) as connection, _cursor(connection) as cursor:
+        known = partitions(cursor, table)
+    if known is None:
+        return None
+    deleted = 0
+    for each in known.values():
+        if each.until_unix_ns <= before_unix_ns:
+            try:
+                with writing(engine) as connection, _cursor(connection) as cursor:
+                    deleted += _delete(cursor, table, each)
+            except StoreUnavailable as error:
+                _log_if_in_use(error, each.name)
+    return deleted, known[earlier(table)].until_unix_ns
+
+
+def _delete(cursor: Any, table: Table, partition: Partition) -> int:
+    cursor.execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
+    if partition.name != earlier(table):
+        cursor.execute(f"DROP TABLE IF EXISTS {partition.name}")
+        return max(1, partition.rows)
+    cursor.execute(f"SELECT EXISTS (SELECT FROM {partition.name})")
+    if not cursor.fetchone()[0]:
+        return 0
+    cursor.execute(f"TRUNCATE {partition.name}")
+    return max(1, partition.rows)
+
+
+def divide(engine: Engine, table: Table) -> None:
+    """Divide a table of an older version, while collectors write.
+
+    First, a constraint promises that the table gets no row of a later day than `AHEAD_DAYS`. Then
+    PostgreSQL checks the constraint for the stored rows. This reads the whole table, but blocks
+    neither readers nor writers. Then the table becomes a partition of a new table with its name,
+    which takes milliseconds, because the constraint is known to hold. The next deletion continues
+    after an interruption. A table that is divided already is not changed.
+    """
+    with reading(engine) as connection, _cursor(connection) as cursor:
+        if partitions(cursor, table) is not None:
+            return
+        cursor.execute(
+            "SELECT pg_relation_size(to_regclass(%s)), EXISTS (SELECT FROM pg_depend"
+            " WHERE classid = 'pg_rewrite'::regclass AND refobjid = to_regclass(%s))",
+            [table.name, table.name],
+        )
+        size, viewed = cast("tuple[int, bool]", cursor.fetchone())
+    if viewed:
+        _log.warning("%s is not divided into days, because a view reads it", table.name)
+        return
+    try:
+        with writing(engine) as connection, _cursor(connection) as cursor:
+            promised = _promise(cursor, table)
+        if promised:
+            _log.info("%s: checking %.1f GB before it is divided", table.name, size / 1e9)
+            with writing(engine) as connection:
+                connection.exec_driver_sql(
+                    f"ALTER TABLE {table.name} VALIDATE CONSTRAINT {_promise_of(table)}"
+                )
+        with writing(engine) as connection, _cursor(connection) as cursor:
+            _become_partition(cursor, table)
+    except StoreUnavailable as error:
+        _log_if_in_use(error, table.name)
+    else:
+        _log.info("%s has one partition per day from now on", table.name)
+
+
+def _promise_of(table: Table) -> str:
+    return f"{earlier(table)}_until"
+
+
+def _promised(cursor: Any, table: Table) -> tuple[int, bool] | None:
+    """Return the time before which all rows must be, and whether the stored rows are checked."""
+    cursor.execute(
+        "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"
+        " WHERE conrelid = to_regclass(%s) AND conname = %s",
+        [table.name, _promise_of(table)],
+    )
+    row = cursor.fetchone()
+    found = None if row is None else _PROMISED.search(row[0])
+    return None if found is None else (int(found[1]), row[1])
+
+
+def _promise(cursor: Any, table: Table) -> bool:
+    """Add the constraint. Return False if it exists already and the stored rows are checked."""
+    known = _promised(cursor, table)
+    if known is not None and known[1]:
+        return False
+    instant = table.info[BY_DAY]
+    cursor.execute(f"SELECT max({instant}) FROM {table.name}")
+    newest = (cursor.fetchone()[0] or 0) // DAY_NS
+    until = (max(newest, _today(cursor)) + 1 + AHEAD_DAYS) * DAY_NS
+    cursor.execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
+    cursor.execute(
+        f"ALTER TABLE {table.name} DROP CONSTRAINT IF EXISTS {_promise_of(table)},"
+        f" ADD CONSTRAINT {_promise_of(table)} CHECK ({instant} < {until}) NOT VALID"
+    )
+    return True
+
+
+def _withdraw_promise(cursor: Any, table: Table, day: int) -> None:
+    """Remove the constraint if it would refuse a day, so that rows are stored in any case."""
+    known = _promised(cursor, table)
+    if known is not None and day * DAY_NS >= known[0]:
+        cursor.execute(f"ALTER TABLE {table.name} DROP CONSTRAINT {_promise_of(table)}")
+
+
+def _become_partition(cursor: Any, table: Table) -> None:
+    cursor.execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
+    cursor.execute(f"LOCK TABLE {table.name} IN ACCESS EXCLUSIVE MODE")
+    known = _promised(cursor, table)
+    if known is None:  # withdrawn
+        return
+    old, instant = earlier(table), table.info[BY_DAY]
+    names = [f"{table.name}_pkey", *(str(index.name) for index in table.indexes)]
+    cursor.execute(f"ALTER TABLE {table.name} RENAME TO {old}")
+    for name in names:
+        cursor.execute(f"ALTER INDEX {name} RENAME TO {name.replace(table.name, old, 1)}")
+    key = ", ".join(column.name for column in table.primary_key)
+    cursor.execute(
+        f"CREATE TABLE {table.name} (LIKE {old}, PRIMARY KEY ({key}))"
+        f" PARTITION BY RANGE ({instant})"
+    )
+    cursor.execute(f"CREATE INDEX {names[1]} ON {table.name} ({instant})")
+    cursor.execute(
+        f"ALTER TABLE {table.name} ATTACH PARTITION {old}"
+        f" FOR VALUES FROM (MINVALUE) TO ({known[0]})"
+    )
+    cursor.execute(f"ALTER TABLE {old} DROP CONSTRAINT {_promise_of(table)}")
+    cursor.execute(
+        "SELECT format('GRANT %%s ON %%s TO %%s', privilege_type, %s::text,"
+        " CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END)"
+        " FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass(%s)",
+        [table.name, old],
+    )
+    for (grant,) in cursor.fetchall():
+        cursor.execute(grant)
+
+
+def _today(cursor: Any) -> int:
+    cursor.execute("SELECT floor(extract(epoch FROM now()) / 86400)::bigint")
+    return int(cursor.fetchone()[0])
+
+
+def _cursor(connection: Connection) -> "psycopg.Cursor[Any]":
+    driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+    return driver.cursor()
+
+
+def _log_if_in_use(error: StoreUnavailable, name: str) -> None:
+    if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+        raise error
+    _log.info("%s is in use; the next deletion tries again", name)

@@ -1,0 +1,42 @@
+"""Find the database that holds the state.
+
+The state is what Tailspan has decided and sent: incidents, counts per objective, the outbox,
+leases, answers of incidents and predictions (`schema.STATE_METADATA`). Telemetry is what servers
+have sent: rows and samples, and their rollups and marks (`schema.METADATA`). By default, one
+database holds both. The state can be in a separate database, because leases need transactions,
+which ClickHouse lacks.
+
+`open_database` attaches the state to the database of the telemetry. So all functions of the store
+take the same engine, and the functions of state call `state_of`.
+"""
+
+from typing import Final
+
+from sqlalchemy import Engine, event
+
+_ATTACHED: Final = "tailspan_state"
+_SEPARATE: Final = "tailspan_is_state"
+
+
+def state_of(engine: Engine) -> Engine:
+    """Return the database that holds the state: a separate one, or the same one."""
+    state: Engine = engine.get_execution_options().get(_ATTACHED, engine)
+    return state
+
+
+def separate_state(engine: Engine) -> Engine | None:
+    """Return the separate database of the state, or None without one."""
+    state = state_of(engine)
+    return None if state is engine else state
+
+
+def is_separate_state(engine: Engine) -> bool:
+    """Return whether this engine is a separate database of the state."""
+    return bool(engine.get_execution_options().get(_SEPARATE))
+
+
+def attach(engine: Engine, state: Engine) -> None:
+    """Use a separate database for the state. It is disposed of together with `engine`."""
+    state.update_execution_options(**{_SEPARATE: True})
+    engine.update_execution_options(**{_ATTACHED: state})
+    event.listen(engine, "engine_disposed", lambda _engine: state.dispose())

@@ -1,0 +1,107 @@
+"""Copy the state from the database of the telemetry to a separate database, once.
+
+The copy is one transaction. After an interruption, it starts again from the beginning. The tables
+of the state in the database of the telemetry stay unchanged, and are not read again.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlalchemy import Connection, Engine, Table, inspect, select
+
+from store import dialects
+from store.alerting.notifications import NOTIFICATIONS
+from store.connections import reading, store_errors
+from store.errors import StoreError
+from store.leases import LEASES, now_unix_ms
+from store.schema import STATE_METADATA
+from store.state_link import (
+    IDENTITY,
+    check_linked,
+    identity,
+    keep_identity,
+    keep_link,
+    new_link,
+    read_link,
+)
+
+_AT_ONCE: Final = 10_000
+"""Number of rows in memory at a time."""
+
+
+def link_state(
+    engine: Engine, state: Engine, name: str, state_name: str, report: Callable[[str], None]
+) -> None:
+    """Link two databases, and copy the state if this is not done yet.
+
+    Args:
+        engine: the database of the telemetry. Its tables of the state are up to date if it has any.
+        state: the separate database of the state. Its schema is up to date.
+        name: the name of the database of the telemetry.
+        state_name: the name of the database of the state.
+        report: called with a message before and after a copy.
+
+    Raises:
+        StoreError: one of them belongs to another database, or another collector still uses the
+            state in the database of the telemetry.
+    """
+    with store_errors(state, "written"), dialects.of(state).exclusively(state) as connection:
+        link = read_link(engine)
+        found = identity(connection)
+        if check_linked(link, found, name, state_name):
+            return
+        if found is None:
+            link = new_link(state_name)
+            _refuse_users(engine, name)
+            # First, so that after an interruption only this database can be used.
+            keep_link(engine, link)
+            _copy(engine, connection, name, state_name, report)
+            keep_identity(connection, link.state_id)
+    assert link is not None  # otherwise the state database has no id
+    keep_link(engine, link._replace(complete=True))
+
+
+def _refuse_users(engine: Engine, name: str) -> None:
+    """Raise StoreError if a collector holds a lease in the database of the telemetry."""
+    if not dialects.of(engine).LEASES or not inspect(engine).has_table(LEASES.name):
+        return
+    current = select(LEASES.c.holder).where(LEASES.c.expires_unix_ms > now_unix_ms())
+    with reading(engine) as connection:
+        holder = connection.scalar(current)
+    if holder is not None:
+        raise StoreError(
+            f"the collector {holder} still uses the state in {name}: stop all collectors, wait"
+            " 15 s, and start them with --state-url"
+        )
+
+
+def _copy(
+    engine: Engine, to: Connection, name: str, state_name: str, report: Callable[[str], None]
+) -> None:
+    tables = [
+        table
+        for table in STATE_METADATA.sorted_tables
+        if table not in (LEASES, IDENTITY) and inspect(engine).has_table(table.name)
+    ]
+    if not tables:
+        return
+    copied = 0
+    report(f"Copying the state from {name} to {state_name}.")
+    with reading(engine) as connection:
+        for table in tables:
+            copied += _copy_table(connection, to, table)
+    report(f"Copied {copied:,} rows. The tables of the state in {name} are no longer used.")
+
+
+def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
+    put = dialects.of(to.engine).put
+    copied = 0
+    rows = connection.execution_options(yield_per=_AT_ONCE).execute(select(table)).mappings()
+    for some in rows.partitions():
+        values = [dict(row) for row in some]
+        if table is NOTIFICATIONS:
+            # The terms of the leases begin again at 1 in the new database, and no sender runs.
+            values = [{**row, "claimed_term": None} for row in values]
+        put(to, table, values)
+        copied += len(values)
+    return copied

@@ -1,0 +1,135 @@
+"""Link the database of the telemetry to the separate database of its state.
+
+Both databases store the same random id. Without this check, a wrong URL would combine the telemetry
+of one installation with the incidents and the counts of another one, and a collector without the
+URL would notify a second time.
+"""
+
+from secrets import token_hex
+from typing import NamedTuple
+
+from sqlalchemy import Boolean, Column, Connection, Engine, Table, Text, insert, select
+
+from store import dialects
+from store.connections import reading, writing
+from store.errors import StoreError
+from store.schema import METADATA, STATE_METADATA
+
+LINK = Table(
+    "state_link",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("state_id", Text, nullable=False),
+    Column("shown", Text, nullable=False),
+    Column("complete", Boolean, nullable=False),
+)
+"""At most one row: the separate database of the state, its URL without secrets, and whether the
+state has been copied."""
+IDENTITY = Table("state_identity", STATE_METADATA, Column("state_id", Text, primary_key=True))
+"""At most one row: the id of this database, if it is a separate database."""
+_NAME = "state"
+
+
+class Link(NamedTuple):
+    """The separate database of the state, as the database of the telemetry records it."""
+
+    state_id: str
+    shown: str
+    complete: bool
+
+
+def read_link(engine: Engine) -> Link | None:
+    """Return the separate database of the state, or None if there is none."""
+    with reading(engine) as connection:
+        row = connection.execute(select(LINK.c.state_id, LINK.c.shown, LINK.c.complete)).first()
+    return None if row is None else Link(*row)
+
+
+def keep_link(engine: Engine, link: Link) -> None:
+    """Store the link."""
+    with writing(engine, fenced=False) as connection:
+        dialects.of(engine).put(connection, LINK, [{"name": _NAME, **link._asdict()}])
+
+
+def new_link(shown: str) -> Link:
+    """Return a link to a database whose state is not copied yet."""
+    return Link(token_hex(16), shown, complete=False)
+
+
+def identity(connection: Connection) -> str | None:
+    """Return the id of a database of the state, or None if it is new."""
+    found: str | None = connection.scalar(select(IDENTITY.c.state_id))
+    return found
+
+
+def keep_identity(connection: Connection, state_id: str) -> None:
+    """Store the id of a new database of the state."""
+    connection.execute(insert(IDENTITY).values(state_id=state_id))
+
+
+def check_not_linked(engine: Engine, name: str) -> None:
+    """Check that the state is not in another database.
+
+    Raises:
+        StoreError: it is. The message names that database.
+    """
+    link = read_link(engine)
+    if link is not None:
+        raise StoreError(
+            f"the state of {name} is in {link.shown}: set --state-url or TAILSPAN_STATE_URL to this"
+            " database"
+        )
+
+
+def check_reader(engine: Engine, state: Engine, name: str, state_name: str) -> None:
+    """Check that two databases belong together, and that the state has been copied.
+
+    Args:
+        engine: the database of the telemetry.
+        state: the separate database of the state.
+        name: the name of the database of the telemetry.
+        state_name: the name of the database of the state.
+
+    Raises:
+        StoreError: they do not, or it has not.
+    """
+    with reading(state) as connection:
+        found = identity(connection)
+    if not check_linked(read_link(engine), found, name, state_name):
+        raise StoreError(
+            f"the state of {name} has not been copied to {state_name} yet; start `tailspan up` with"
+            " this --state-url"
+        )
+
+
+def check_linked(link: Link | None, found: str | None, name: str, state_name: str) -> bool:
+    """Check that two databases belong together.
+
+    Args:
+        link: the link in the database of the telemetry.
+        found: the id in the database of the state.
+        name: the name of the database of the telemetry.
+        state_name: the name of the database of the state.
+
+    Returns: True if they do, or False if both are not linked yet, or if a copy was interrupted.
+
+    Raises:
+        StoreError: one of them belongs to a third database.
+    """
+    if link is None:
+        if found is None:
+            return False
+        raise StoreError(
+            f"{state_name} is the state database of another database than {name}; set an empty"
+            " database with --state-url"
+        )
+    if found == link.state_id:
+        return link.complete
+    if found is None and not link.complete:
+        return False
+    what = "is empty" if found is None else "belongs to another database"
+    raise StoreError(
+        f"the state of {name} is in {link.shown}, but {state_name} {what}; set --state-url or"
+        " TAILSPAN_STATE_URL to the database with this state. If that database is lost: stop all"
+        f" collectors, empty the table {LINK.name} in {name}, and set an empty database"
+    )

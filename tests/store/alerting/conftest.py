@@ -1,0 +1,10 @@
+"""The tests of alerting run with the state inside the database, and in a separate database."""
+
+import pytest
+from sqlalchemy import Engine
+
+
+@pytest.fixture
+def engine(with_state: Engine) -> Engine:
+    """Return an empty database of each kind, with and without a separate state database."""
+    return with_state
