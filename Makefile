@@ -41,8 +41,10 @@ test: $(STAMP) ## Run all tests that need only pip, in minutes
 test-real: $(STAMP) ## Run the tests against real servers: vLLM, Prometheus, PostgreSQL, ClickHouse, Chromium
 	@echo "What the tests use beside pip's:"
 	@bash rig/debian.sh
-	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[chdb]' \
-		&& echo "  chdb                     present" || echo "  chdb                     skipped by pip"
+	@for each in chdb rotel helm; do \
+		$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e ".[$$each]" \
+			&& echo "  $$each present" || echo "  $$each skipped by pip"; \
+	done
 	@status=0; \
 	$(PYTEST) -m "real and alone" $(SECOND_TRY) $(or $(ARGS),tests/real) || [ $$? -eq 5 ] || status=1; \
 	$(PYTEST) -m "real and not alone" $(SECOND_TRY) $(FILE_BY_FILE) $(ARGS) || [ $$? -eq 5 ] || status=1; \
@@ -62,8 +64,8 @@ generate: $(STAMP) ## Write the generated files that are committed
 	@$(BIN)/python -m cli.settings_page docs/configuration.md
 	@$(BIN)/tailspan slo rules alerts/objectives --output alerts/rules/tailspan.yaml
 	@$(BIN)/tailspan slo rules alerts/vllm --for vllm --output alerts/rules/vllm.yaml
+	@$(BIN)/tailspan slo rules alerts/operating --output alerts/rules/operating.yaml
 	@$(BIN)/tailspan dashboards build dashboards/generated
-	@$(BIN)/python -m rig.rule_resource alerts/rules/tailspan.yaml deploy/kubernetes/rules.yaml
 
 bench: $(STAMP) ## Print the benchmarks' figures
 	@for b in benchmarks/[a-z]*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done

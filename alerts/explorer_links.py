@@ -19,6 +19,7 @@ LATENCIES: Final = {
     "itl_max_s": "itl_max",
     "e2e_s": "e2e",
     "queue_s": "queue",
+    "first_content_s": "first_content",
 }
 """For each latency field, its name in the URLs of the explorer."""
 FILTERS: Final = ("model", "replica", "tenant", "route")

@@ -14,7 +14,7 @@ from typing import IO, Any, Final, NamedTuple
 
 from sqlalchemy import Engine
 
-from store.database import open_database
+from store.database import open_database, urls
 from store.errors import StoreError
 from telemetry import child_process
 
@@ -30,7 +30,7 @@ machine, a replay takes at most 36 s, and its first compilation about 15 s
 MOST_AT_A_TIME: Final = 2
 """Maximum number of these processes that one process starts at a time. Other questions wait."""
 
-_STEP, _COMPILING, _FOUND, _FAILED = b".", b"c", b"=", b"!"
+_STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
 """The first byte of each message of the child. A step and the beginning of a compilation have no
 content. In the other messages, the content follows its length, which takes `_LENGTH` bytes."""
 _LENGTH: Final = 8
@@ -47,10 +47,14 @@ step, and its third argument if it compiles the replay first."""
 
 
 class ChildAnswer(NamedTuple):
-    """The newest answer, or None without one, and the reason why there is no better answer."""
+    """The newest answer, or None without one, and the reason why there is no better answer.
+
+    `unavailable` is true if the reason is that the database could not be read.
+    """
 
     answer: Any = None
     problem: str | None = None
+    unavailable: bool = False
 
 
 def nothing() -> None:
@@ -73,8 +77,8 @@ def answer_in_child(
         compiling: called if the replay is compiled first, which takes about 15 s.
         nice: by how much to lower the priority of the child.
     """
-    # The database URL may contain a password, so it is sent on standard input, not as an argument.
-    url = engine.url.render_as_string(hide_password=False)
+    # The URLs may contain a password, so they are sent on standard input, not as arguments.
+    opened = urls(engine)
     with _turns:
         try:
             child = child_process.start(__name__, answers=True)
@@ -92,7 +96,7 @@ def answer_in_child(
         timer.start()
         try:
             with suppress(BrokenPipeError):  # it ended before it had read the question
-                child.stdin.write(pickle.dumps((url, compute, nice)))
+                child.stdin.write(pickle.dumps((opened, compute, nice)))
                 child.stdin.flush()
             found = _read(child.stdout, progress, compiling)
             status = child.wait()
@@ -117,10 +121,10 @@ def _read(messages: IO[bytes], progress: Step, compiling: Step) -> ChildAnswer:
         length = messages.read(_LENGTH)
         size = int.from_bytes(length)
         content = messages.read(min(size, _LONGEST))
-        if kind not in (_FOUND, _FAILED) or len(length) < _LENGTH or len(content) < size:
+        if kind not in (_FOUND, _FAILED, _NO_STORE) or len(length) < _LENGTH or len(content) < size:
             break  # the child ended while it wrote
-        if kind == _FAILED:
-            return ChildAnswer(newest, content.decode())
+        if kind != _FOUND:
+            return ChildAnswer(newest, content.decode(), kind == _NO_STORE)
         newest = pickle.loads(content)
     return ChildAnswer(newest)
 
@@ -131,7 +135,7 @@ def main() -> None:
     # What a library prints must not become a part of an answer.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as messages:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        url, compute, nice = pickle.load(sys.stdin.buffer)
+        opened, compute, nice = pickle.load(sys.stdin.buffer)
         child_process.give_way(nice)
         child_process.end_with_parent()
 
@@ -142,7 +146,7 @@ def main() -> None:
             messages.flush()
 
         try:
-            engine = open_database(url, create=False)
+            engine = open_database(*opened, create=False)
             try:
                 for answer in compute(engine, lambda: send(_STEP), lambda: send(_COMPILING)):
                     send(_FOUND, pickle.dumps(answer))
@@ -152,7 +156,7 @@ def main() -> None:
             most = f"{MOST_BYTES / 2**30:g}"
             send(_FAILED, f"it needs more than {most} GiB of memory".encode())
         except StoreError as error:
-            send(_FAILED, str(error).encode())
+            send(_NO_STORE, str(error).encode())
 
 
 if __name__ == "__main__":

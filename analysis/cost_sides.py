@@ -17,12 +17,11 @@ Pure.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import numpy as np
 
-from analysis.joined.roles import ARGUMENT
 from cost.bill import Bill
 from cost.uptime import Hour
 from roofline.errors import UnknownShapeError
@@ -31,10 +30,14 @@ from roofline.peaks import Device, device_named
 from roofline.shape import ModelShape
 from roofline.shape_from_config import read_shape
 from roofline.work import work_of
+from store.joined.roles import ARGUMENT
 from telemetry.starts import EngineStart, read
 
 SideName = Literal["prefill", "decode"]
 SIDES: Final[tuple[SideName, SideName]] = ("prefill", "decode")
+
+MOST_SHAPES: Final = 256
+"""Maximum number of model shapes that are kept in memory. A sender chooses their texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,7 @@ def _peaks(shape: ModelShape, device: Device | None) -> tuple[float | None, floa
     )
 
 
-@cache
+@lru_cache(maxsize=MOST_SHAPES)
 def _shape(text: str | None) -> ModelShape | None:
     if text is None:
         return None

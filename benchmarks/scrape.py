@@ -187,7 +187,8 @@ def measure(fleet: int, number: int, gpus_each: int) -> None:
         usd_per_s=lambda replica, engine: USD_PER_S,
     )
     starts = [start(replica) for replica in range(fleet)]
-    rooflines = RooflineMetrics(lambda _: starts, lambda: now_unix_ns)
+    latest = {(each.replica, each.engine): each for each in starts}
+    rooflines = RooflineMetrics(lambda _: latest, lambda: now_unix_ns)
     recent = RecentLatencies()
     adding_s = counting_s = 0.0
     batches: list[RequestRows] = []

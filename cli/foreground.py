@@ -120,6 +120,8 @@ async def _announce(stack: Stack, vllm: str | None) -> None:
         f"  OTLP       {stack.grpc_endpoint} (gRPC), {stack.http_endpoint} (HTTP)",
         f"  Database   {stack.database}",
     ]
+    if stack.state is not None:
+        lines.append(f"  State      {stack.state}")
     if stack.explorer is not None:
         say("Starting …")
         lines.insert(0, f"  Explorer   {await _explorer(stack, stack.explorer)}")

@@ -13,8 +13,8 @@ The rest of the energy belongs to the requests and is divided in proportion to t
 energy of unbilled busy time is not assigned to any request.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -24,7 +24,7 @@ from cost.bill import Bill
 from cost.prices import PriceList
 from cost.uptime import Uptime
 from telemetry.accounts import GAP_S, Accounts, GpuStretches
-from telemetry.counter_series import CounterSeries
+from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 
 MINUTE_S: Final = 60
 LEAST_BUCKETS: Final = 10
@@ -63,27 +63,23 @@ def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, E
     Empty if the range is shorter than a minute."""
     drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
     busy = _busy(accounts, uptime)
+    gpus_of = Counter(replica for replica, _ in accounts.gpus.gpus)
     found = {}
-    for replica, buckets in drawn.items():
-        joules = sum(j for j, _ in buckets.values())
-        seen_s = sum(s for _, s in buckets.values())
-        gpus = sum(1 for name, _ in accounts.gpus.gpus if name == replica)
-        if seen_s < MINUTE_S * gpus or gpus == 0:
+    for replica, (at, joules, seconds) in drawn.items():
+        gpus = gpus_of[replica]
+        if seconds.sum() < MINUTE_S * gpus:
             continue
-        share = {at: min(1.0, busy[replica].get(at, 0.0)) for at in buckets}
-        idle_w, fitted = _idle_w(
-            [(j, s, share[at]) for at, (j, s) in buckets.items() if s > 0.5 * MINUTE_S * gpus]
-        )
-        idle_j = sum(
-            min(j, (idle_w if idle_w is not None else j / s) * s * (1 - share[at]))
-            for at, (j, s) in buckets.items()
-            if s > 0
-        )
+        share = np.minimum(1.0, _values_at(busy.get(replica), at))
+        whole = seconds > 0.5 * MINUTE_S * gpus
+        idle_w, fitted = _idle_w(joules[whole], seconds[whole], share[whole])
+        # Without a fit, a GPU draws the same power whether it is idle or busy.
+        power_w = joules / seconds if idle_w is None else idle_w
+        idle_j = float(np.minimum(joules, power_w * seconds * (1 - share)).sum())
         found[replica] = Energy(
-            joules=joules,
+            joules=float(joules.sum()),
             idle_j=idle_j,
-            seen_s=seen_s,
-            co2_g=co2_g(joules, prices, _region(replica, accounts, uptime)),
+            seen_s=float(seconds.sum()),
+            co2_g=co2_g(float(joules.sum()), prices, _region(replica, accounts, uptime)),
             fitted=fitted,
         )
     return found
@@ -165,69 +161,108 @@ def _region(replica: str, accounts: Accounts, uptime: Uptime) -> str | None:
     return told[-1] if told else uptime.regions.get(replica)
 
 
-def _by_bucket(
-    gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int
-) -> dict[str, dict[int, tuple[float, float]]]:
+class _Drawn(NamedTuple):
+    """The energy of a replica's GPUs by minute or hour."""
+
+    at_unix_s: IntArray
+    joules: FloatArray
+    seconds: FloatArray
+
+
+def _by_bucket(gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
     """Return the joules and seconds of each replica's GPUs, by minute or hour.
 
     A span belongs to the bucket in which it begins."""
-    found: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
     ).intervals()
-    for place, start, end, joules in zip(
-        intervals.begun_by().tolist(),
-        intervals.start_unix_ns.tolist(),
-        intervals.end_unix_ns.tolist(),
-        intervals.differences(gpus.first_j, gpus.last_j).tolist(),
-        strict=True,
-    ):
-        inside = max(0, min(end, to_unix_ns) - max(start, from_unix_ns))
-        seconds = (end - start) / _NS
-        if not inside or not 0 <= joules <= MOST_W * seconds:
-            continue
-        buckets = found[gpus.gpus[gpus.which[place]][0]]
-        bucket = int(gpus.bucket_unix_s[place])
-        known_j, known_s = buckets.get(bucket, (0.0, 0.0))
-        share = inside / (end - start)
-        buckets[bucket] = (known_j + joules * share, known_s + seconds * share)
-    return found
+    start, end = intervals.start_unix_ns, intervals.end_unix_ns
+    joules = intervals.differences(gpus.first_j, gpus.last_j)
+    inside = np.minimum(end, to_unix_ns) - np.maximum(start, from_unix_ns)
+    seconds = (end - start) / _NS
+    good = (inside > 0) & (joules >= 0) & (joules <= MOST_W * seconds)
+    share = inside[good] / (end - start)[good]
+    place = intervals.begun_by()[good]
+    replicas = list(dict.fromkeys(replica for replica, _ in gpus.gpus))
+    number = {replica: i for i, replica in enumerate(replicas)}
+    replica_of = np.array([number[replica] for replica, _ in gpus.gpus], np.int64)
+    of, at, (joules_at, seconds_at) = _sums(
+        replica_of[gpus.which[place]],
+        gpus.bucket_unix_s[place],
+        (joules[good] * share, seconds[good] * share),
+    )
+    return {
+        replicas[each]: _Drawn(at[rows], joules_at[rows], seconds_at[rows])
+        for each, rows in _runs(of)
+    }
 
 
-def _busy(accounts: Accounts, uptime: Uptime) -> Mapping[str, dict[int, float]]:
-    """Return the busy share of the covered time by replica and bucket: the mean over its
-    engines.
+def _busy(accounts: Accounts, uptime: Uptime) -> Mapping[str, tuple[IntArray, FloatArray]]:
+    """Return the busy share of the covered time by replica: the buckets, and for each the mean over
+    the replica's engines.
     """
     told = accounts.engines
     grown = told.last["busy_s_total"] - told.first["busy_s_total"]
-    engines = defaultdict(set)
-    for (replica, number), _ in uptime.hours:
-        engines[replica].add(number)
-    sums: dict[tuple[str, int, int], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
-    for place, which in enumerate(told.which.tolist()):
-        count = told.counts[which]
-        seconds = (int(told.last_unix_ns[place]) - int(told.first_unix_ns[place])) / _NS
-        if seconds <= 0 or np.isnan(grown[place]):
-            continue
-        key = count.replica, count.engine, int(told.bucket_unix_s[place])
-        busy_s, seen_s = sums[key]
-        sums[key] = busy_s + float(grown[place]), seen_s + seconds
-    found: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    for (replica, _, at), (busy_s, seen_s) in sums.items():
-        if engines[replica]:
-            found[replica][at] += busy_s / seen_s / len(engines[replica])
-    return found
+    seconds = (told.last_unix_ns - told.first_unix_ns) / _NS
+    engines = Counter(replica for replica, _ in {each for each, _ in uptime.hours})
+    replicas = list(engines)
+    of_replica = {replica: i for i, replica in enumerate(replicas)}
+    names = [(each.replica, each.engine) for each in told.counts]
+    keys = list(dict.fromkeys(names))
+    of_key = {key: i for i, key in enumerate(keys)}
+    key_of = np.array([of_key[name] for name in names], np.int64)
+    billed = np.array([name[0] in engines for name in names], bool)
+    good = (seconds > 0) & ~np.isnan(grown)
+    good &= billed[told.which] if billed.size else False
+    of, at, (busy_s, seen_s) = _sums(
+        key_of[told.which[good]], told.bucket_unix_s[good], (grown[good], seconds[good])
+    )
+    replica_of = np.array([of_replica.get(replica, -1) for replica, _ in keys], np.int64)
+    several, at, (share,) = _sums(replica_of[of], at, (busy_s / seen_s,))
+    return {
+        replicas[each]: (at[rows], share[rows] / engines[replicas[each]])
+        for each, rows in _runs(several)
+    }
 
 
-def _idle_w(buckets: list[tuple[float, float, float]]) -> tuple[float | None, bool]:
+def _sums(
+    of: IntArray, at: IntArray, values: Sequence[FloatArray]
+) -> tuple[IntArray, IntArray, list[FloatArray]]:
+    """Sum values by pair of number and time. Return the distinct pairs, sorted, and their sums."""
+    times, place = np.unique(at, return_inverse=True)
+    pairs, where = np.unique(of * max(1, times.size) + place, return_inverse=True)
+    summed = [np.bincount(where, each, minlength=pairs.size).astype(np.float64) for each in values]
+    number, when = np.divmod(pairs.astype(np.int64), max(1, times.size))
+    return number, times[when], summed
+
+
+def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:
+    """Yield each value of a sorted array, with the slice of its places."""
+    found, first = np.unique(of, return_index=True)
+    ends = np.append(first, of.size)[1:]
+    for each, start, end in zip(found.tolist(), first.tolist(), ends.tolist(), strict=True):
+        yield each, slice(start, end)
+
+
+def _values_at(known: tuple[IntArray, FloatArray] | None, at: IntArray) -> FloatArray:
+    """Return the value at each time, 0 if it is unknown. Both lists of times are sorted."""
+    if known is None:
+        return np.zeros(at.size)
+    times, values = known
+    place = np.minimum(np.searchsorted(times, at), times.size - 1)
+    return np.where(times[place] == at, values[place], 0.0)
+
+
+def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[float | None, bool]:
     """Return the idle power of one GPU in watts (None if unknown), and whether it was fitted.
 
     Args:
-        buckets: joules, seconds and busy share of each minute or hour.
+        joules: of each minute or hour.
+        seconds: of each minute or hour.
+        busy: the busy share of each minute or hour.
     """
-    if len(buckets) < LEAST_BUCKETS:
+    if joules.size < LEAST_BUCKETS:
         return None, False
-    joules, seconds, busy = (np.array(column) for column in zip(*buckets, strict=True))
     if busy.max() - busy.min() < LEAST_SPREAD:
         return None, False
     # An hour has the same weight in the fit as sixty minutes.

@@ -134,8 +134,15 @@ def _summaries(
         yield Scalars(of, "summary", values)
 
 
-def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Family]:
-    """Yield gauges of engines that currently send samples, and totals of all engines."""
+def engine_families(
+    by_labels: Mapping[_Labels, EngineView], versions: Mapping[tuple[str, ...], str]
+) -> Iterator[Family]:
+    """Yield gauges of engines that currently send samples, and totals of all engines.
+
+    Args:
+        by_labels: the last values of each engine.
+        versions: vLLM's version of each engine, if known.
+    """
     for name, of in ENGINE_GAUGES.items():
         gauges = {
             labels: view.gauges[name] for labels, view in by_labels.items() if name in view.gauges
@@ -153,7 +160,10 @@ def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Family]
             LAST_SAMPLE,
             {labels: view.last_sample_unix_ns / 1e9 for labels, view in by_labels.items()},
         )
-        yield gauge(ENGINE_INFO, {(*labels, *view.info): 1 for labels, view in by_labels.items()})
+        infos = {
+            (*labels, *view.info, versions.get(labels, "")): 1 for labels, view in by_labels.items()
+        }
+        yield gauge(ENGINE_INFO, infos)
 
 
 def slo_families(

@@ -8,7 +8,7 @@ replica, and then writes the copy without the lock.
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -30,7 +30,7 @@ from exporters.families import (
 from exporters.format.text import Families, Family
 from exporters.self_metrics.health import CollectorReport
 from exporters.totals.engine_bills import EngineBills
-from exporters.totals.engines import EngineTotals
+from exporters.totals.engines import EngineKey, EngineTotals
 from exporters.totals.gpus import GpuTotals, gpu_families
 from exporters.totals.label_limits import Labels
 from exporters.totals.probes import ProbeTotals
@@ -46,6 +46,7 @@ from telemetry.in_flight import InFlightRequest
 from telemetry.probes import PROBE_TENANT, Probe
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
+from telemetry.starts import EngineStart
 
 BULK: Final = 4_096
 """Number of requests to count together, which takes about 20 ms."""
@@ -67,6 +68,7 @@ class PrometheusExporter(Families):
         notifications: returns the attempts by channel and result. If None, their series are
             omitted.
         usd_per_s: returns the price per second of a replica's engine; None if unknown.
+        starts: returns the latest start of each engine of the given replicas (`LatestStarts.of`).
     """
 
     def __init__(
@@ -81,8 +83,10 @@ class PrometheusExporter(Families):
         placed: Callable[[GoodEvents], tuple[Group, ...]] = lambda goodput: goodput.reserved,
         notifications: Callable[[], Mapping[tuple[str, str], int]] | None = None,
         usd_per_s: Callable[[str | None, int | None], float | None] = lambda replica, engine: None,
+        starts: Callable[[Collection[str]], Mapping[EngineKey, EngineStart]] = lambda replicas: {},
     ) -> None:
         self._report = report
+        self._starts = starts
         self._notifications = notifications
         self._clock_unix_ns = clock_unix_ns
         self._created_unix_s = clock_unix_ns() / 1e9
@@ -109,6 +113,7 @@ class PrometheusExporter(Families):
         self._waiting: list[RequestRows] = []
         self._waiting_since_unix_ns = 0
         self._repeated_requests = 0
+        self._late_requests = 0
         self._simulated = False
         self._lock = threading.Lock()
         self._build = (_version(), platform.python_version())
@@ -181,10 +186,11 @@ class PrometheusExporter(Families):
             probes = self._probes.families(self._clock_unix_ns())
             overflows, use = self._labels.overflows(), self._labels.use()
             repeated, simulated = self._repeated_requests, self._simulated
+            late = self._late_requests
         yield from request_families(requests, self._histograms, self._created_unix_s)
         yield from tenant_families(tenants)
         yield from recent_families(recent)
-        yield from engine_families(engines)
+        yield from engine_families(engines, self._versions(engines))
         yield from cost_families(costs, tenant_costs, bills)
         yield from gpu_families(gpus)
         yield from slo_families(slos, self._objectives, self._targets)
@@ -195,6 +201,7 @@ class PrometheusExporter(Families):
         yield gauge(series.LABEL_VALUES, {(label,): held for label, (held, _) in use.items()})
         yield gauge(series.LABEL_VALUES_LIMIT, {(label,): cap for label, (_, cap) in use.items()})
         yield counter(series.REPEATED_REQUESTS, {(): repeated})
+        yield counter(series.LATE_REQUESTS, {(): late})
         yield gauge(series.SIMULATED, {(): int(simulated)})
         yield gauge(series.BUILD, {self._build: 1})
         if self._notifications is not None:
@@ -212,6 +219,7 @@ class PrometheusExporter(Families):
             return
         self._simulated |= Source.SIMULATOR in rows.column("source")
         bulk = RequestBatch.under(rows, self._labels, now_unix_ns)
+        self._late_requests += int((bulk.ended_unix_ns < now_unix_ns - series.LATE_S * 10**9).sum())
         self._requests.add(bulk)
         self._tenants.add(bulk)
         self._latencies.add(bulk)
@@ -246,6 +254,13 @@ class PrometheusExporter(Families):
             self._requests.expect(pair)
             if self._usd_per_s(sample.replica, sample.engine) is not None:
                 self._costs.expect(pair)
+
+    def _versions(self, engines: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+        """Return vLLM's version of each engine, if known. Only samples show that an engine exists,
+        because any sender can invent starts."""
+        starts = self._starts({replica for _, replica, _ in engines})
+        found = {labels: starts.get((labels[1], int(labels[2]))) for labels in engines}
+        return {labels: start.version for labels, start in found.items() if start and start.version}
 
     def _forget_removed_labels(self) -> None:
         for totals in (self._requests, self._costs):

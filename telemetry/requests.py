@@ -103,7 +103,10 @@ DECODE_PARTS = tuple(f"decode_{part}" for part in PARTS)
 """The parts of decode, which sum to `decode_s`."""
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
-"""The latencies for which percentiles are computed."""
+"""The latencies of which rollups have percentiles."""
+
+STORED_LATENCIES = (*LATENCIES, "first_content_s")
+"""The latencies of which the stored requests have percentiles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -526,6 +529,16 @@ class RequestTimeline:
             "Prompt tokens found in a prefix cache.",
             STATE,
             rolled_up=True,
+        ),
+    ] = None
+    cache_write_tokens: Annotated[
+        int | None,
+        attribute(
+            names.CACHE_WRITE_INPUT_TOKENS,
+            "{token}",
+            "Prompt tokens that the request computed and wrote to the engine's prefix cache: full"
+            " blocks only. Absent before vLLM 0.26, and if no token was generated.",
+            STATE,
         ),
     ] = None
     external_cached_tokens: Annotated[

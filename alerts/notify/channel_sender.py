@@ -23,7 +23,12 @@ from alerts.notify.http_post import Answer, Verdict
 from alerts.notify.message import Message, loads
 from alerts.notify.retry import GIVE_UP_S, delay_s
 from store.alerting.notification_claims import claim, keep_result
-from store.alerting.notifications import Delivery, Notification, due_notifications
+from store.alerting.notifications import (
+    Delivery,
+    Notification,
+    due_notifications,
+    oldest_pending_unix_s,
+)
 
 RENDER: Final[Mapping[Kind, Callable[[Channel, Message, int], Post]]] = {
     Kind.ALERTMANAGER: alertmanager.render,
@@ -82,6 +87,9 @@ class ChannelSender:
         self._chance = chance
         self._counts = Counter(dict.fromkeys(Result, 0))
         self._lock = threading.Lock()
+        self.oldest_pending_unix_s: int | None = None
+        """Creation of the oldest message that was not delivered, at the end of the last call of
+        `deliver`. None without one."""
 
     @property
     def counts(self) -> dict[Result, int]:
@@ -107,6 +115,7 @@ class ChannelSender:
                 break
             if claim(self._engine, row, term):
                 attempts.append(self._one(row, term))
+        self.oldest_pending_unix_s = oldest_pending_unix_s(self._engine, self.channel.name)
         return attempts
 
     def _one(self, row: Notification, term: int) -> Attempt:

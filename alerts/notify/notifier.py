@@ -9,7 +9,6 @@ again as an update to each channel that received it without the cause.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Engine
@@ -23,11 +22,12 @@ from alerts.notify.hangs import Hangs, open_hangs
 from alerts.notify.message import Transition, dumps, loads
 from alerts.objectives import GoodEvents, Objective
 from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.notification_claims import update_message
 from store.alerting.notifications import (
     Delivery,
     Notification,
     abandon_others,
-    keep_notifications,
+    add_notifications,
     read_notifications,
 )
 
@@ -147,13 +147,12 @@ class Notifier:
             return
         message = self._message(objective, goodput, incident, incident.last_unix_s, cause)
         self._newest[incident.slo, incident.severity, incident.fired_unix_s] = message
-        keep_notifications(
+        add_notifications(
             self._engine,
-            [
-                *(_row(incident, Transition.FIRING, name, message, now_s) for name in new),
-                *(replace(row, message=message, next_unix_s=now_s) for row in updates),
-            ],
+            [_row(incident, Transition.FIRING, name, message, now_s) for name in new],
         )
+        for row in updates:
+            update_message(self._engine, row, message, now_s)
 
     def _ended(
         self,
@@ -175,7 +174,7 @@ class Notifier:
             cause = self._likely_cause(objective, incident, now_s)
             message = self._message(objective, goodput, incident, now_s, cause)
             rows = [_row(incident, Transition.RESOLVED, name, message, now_s) for name in new]
-            keep_notifications(self._engine, rows)
+            add_notifications(self._engine, rows)
 
     def _message(
         self,

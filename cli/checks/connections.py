@@ -5,10 +5,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from sqlalchemy import Engine
+
 from cli.checks.findings import Finding, length
 from cli.checks.newest import of_the_newest
 from cli.checks.own_metrics import TIMEOUT_S, own_series
 from cli.options.addresses import authority
+from cli.options.shared import state_url
 from cli.render.text import usd as usd_text
 from server import probes
 from server.client_access import OPEN, Access
@@ -36,9 +39,10 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
 
     engine = None
     try:
-        engine = open_database(url, create=False)
+        engine = open_database(url, state_url(), create=False)
         newest = newest_unix_ns(engine)
         slow = slow_because(engine)
+        state = _state(engine)
     except DatabaseMissing as error:
         yield Finding("database", False, str(error), "run `tailspan up`, or correct --database")
         return
@@ -49,6 +53,8 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
         if engine is not None:
             engine.dispose()
     yield Finding("database", True, f"{shown(engine)} opens and has the schema of this version")
+    if state is not None:
+        yield state
     if slow:
         yield Finding(
             "columns",
@@ -57,6 +63,23 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
             "install the missing library, or continue without it: the results are the same",
         )
     yield _freshness(newest, time.time_ns(), server_expected)
+
+
+def _state(engine: Engine) -> Finding | None:
+    """Return whether the separate state database responds, or None without one."""
+    from store.alerting.incidents import read_overlapping
+    from store.database import shown
+    from store.errors import StoreUnavailable
+    from store.state import separate_state
+
+    state = separate_state(engine)
+    if state is None:
+        return None
+    try:
+        read_overlapping(engine, 0, 1)
+    except StoreUnavailable as error:
+        return Finding("state database", False, f"{shown(state)}: {error}")
+    return Finding("state database", True, f"{shown(state)} belongs to this database")
 
 
 def prices(url: str | None, path: Path | None) -> Iterator[Finding]:

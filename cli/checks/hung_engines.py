@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from cli.checks.findings import Finding
+from cli.options.shared import state_url
 from store.replicas.hung_replicas import Hung, progress
 from telemetry.engines import MEND_HUNG
 from telemetry.printable import printable
@@ -33,7 +34,7 @@ def steps(url: str | None) -> Iterator[Finding]:
 
     engine = None
     try:
-        engine = open_database(url, create=False)
+        engine = open_database(url, state_url(), create=False)
         found = progress(engine, time.time_ns())
     except StoreError:
         return  # another check reports this error

@@ -5,6 +5,8 @@ from typing import TypeVar
 
 from sqlalchemy import Engine
 
+from cli.options.shared import state_url
+
 _Found = TypeVar("_Found")
 
 
@@ -25,7 +27,7 @@ def of_the_newest(url: str | None, ask: Callable[[Engine, int], _Found]) -> _Fou
 
     engine = None
     try:
-        engine = open_database(url, create=False)
+        engine = open_database(url, state_url(), create=False)
         newest = newest_unix_ns(engine)
         return None if newest is None else ask(engine, newest)
     except StoreError:

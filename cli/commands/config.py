@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from cli.options.settings import config_option
-from cli.options.shared import database_option, format_option
+from cli.options.shared import database_option, format_option, state_url
 from cli.render import text
 from store.database import open_database
 from store.replicas import engine_starts
@@ -40,7 +40,7 @@ def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> Non
         )
     if len(fingerprint) > 2:
         raise click.UsageError(f"{len(fingerprint)} fingerprints; allowed: none, one or two")
-    engine = open_database(database, create=False)
+    engine = open_database(database, state_url(), create=False)
     click.get_current_context().call_on_close(engine.dispose)
     if not fingerprint:
         _show_engines(engine_starts.in_force(engine), form)

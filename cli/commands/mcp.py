@@ -13,7 +13,7 @@ from cli.options.api import timeout_option
 from cli.options.endpoints import access_control_options, endpoint_access_of
 from cli.options.extras import check_extra
 from cli.options.settings import SettingsCommand, config_option
-from cli.options.shared import database_option, objectives_option, prices_option
+from cli.options.shared import database_option, objectives_option, prices_option, state_url
 
 if TYPE_CHECKING:  # imports libraries that would delay each command
     from server.api.worker_pool import WorkerPool
@@ -91,7 +91,9 @@ def mcp(
     from store.database import default_url
 
     check_extra("mcp", "mcp", "tailspan mcp")
-    environment = reading_environment(database or default_url(os.environ), objectives, prices)
+    environment = reading_environment(
+        database or default_url(os.environ), objectives, prices, state_url()
+    )
     if explorer_url:
         environment["TAILSPAN_EXPLORER_URL"] = explorer_url
     pool = WorkerPool(environment, ApiLimits(seconds=api_timeout / 1e9))

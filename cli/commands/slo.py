@@ -27,7 +27,7 @@ from cli.commands.slo_notify import notify
 from cli.options import time_range
 from cli.options.question import silence
 from cli.options.settings import config_option
-from cli.options.shared import database_option, format_option
+from cli.options.shared import database_option, format_option, state_url
 from cli.render import text
 from cli.render.notifications import as_json as notification_json
 from cli.render.notifications import of_incidents, print_undelivered
@@ -220,7 +220,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         objectives = _reading(load, paths).objectives
     except AlertsError as error:
         raise click.UsageError(str(error)) from error
-    engine = open_database(database, create=False)
+    engine = open_database(database, state_url(), create=False)
     click.get_current_context().call_on_close(engine.dispose)
     newest, now = newest_unix_ns(engine), time.time_ns()
     silent = silence_s(newest, now if at is None else at_s * 10**9, now)

@@ -11,7 +11,7 @@ from cli.options.endpoints import allowed_host_option, insecure_bind_option
 from cli.options.extras import check_extra
 from cli.options.price_files import own_peaks, prices_of
 from cli.options.settings import SettingsCommand, announce_file, config_option, setting
-from cli.options.shared import database_option, objectives_option, prices_option
+from cli.options.shared import database_option, objectives_option, prices_option, state_url
 from cli.options.sign_in import sign_in_of, sign_in_options
 from server.explorer_launch import DEFAULT_PORT, launch
 from store.database import default_url
@@ -94,6 +94,7 @@ def ui(
         port=port,
         base_path=base_path,
         database_url=database or default_url(os.environ),
+        state_url=state_url(),
         objectives=objectives,
         prices=prices,
         sign_in=asked,

@@ -26,7 +26,7 @@ from cli.options.gpus import gpu_options, gpu_setup_of
 from cli.options.price_files import own_peaks, prices_of
 from cli.options.scraping import scrape_options, scrape_setup_of
 from cli.options.settings import SettingsCommand, announce_file, config_option, setting
-from cli.options.shared import database_option, objectives_option, prices_option
+from cli.options.shared import database_option, objectives_option, prices_option, state_url
 from cli.options.sign_in import sign_in_of, sign_in_options
 from server import probes
 from telemetry import time_text
@@ -46,6 +46,7 @@ Examples:
   tailspan up --scrape https://gpu-host:8000 --scrape-token-file token --scrape-ca ca.pem
   tailspan up --dcgm http://gpu-host:9400 --gpu-replica 0=chat-0
   tailspan up --database sqlite:////var/lib/tailspan/tailspan.db --no-explorer
+  tailspan up --database clickhousedb://tailspan@db/tailspan --state-url postgresql://db/state
   tailspan up --keep-rows 30d
   tailspan up --config /etc/tailspan/tailspan.toml
   tailspan up --prices prices.yaml
@@ -215,8 +216,8 @@ def up(
     from server.memory import keep_little
     from server.retaining import Keep
     from server.stack import Ports, Stack
-    from store.database import default_url, open_database
-    from store.one_writer import sole_writer
+    from store.database import STATE_USE, default_state_url, default_url, open_database
+    from store.one_writer import check_two_files, sole_writer
 
     announce_file()
     if not no_explorer:
@@ -268,11 +269,16 @@ def up(
         insecure_credentials=insecure_credentials,
     )
     url = database or default_url(os.environ)
+    separate_state = state_url() or default_state_url(os.environ)
     sent_on = _forwarder(forward, http_port, insecure_credentials) if forward else None
     # Lock the database first, so that this process does not upgrade a database that another process
     # writes.
     click.get_current_context().with_resource(sole_writer(url, click.echo))
-    engine = open_database(url, report=click.echo)
+    if separate_state is not None:
+        check_two_files(url, separate_state)
+        own_state = sole_writer(separate_state, click.echo, STATE_USE)
+        click.get_current_context().with_resource(own_state)
+    engine = open_database(url, separate_state, report=click.echo)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
 
     keep_little()

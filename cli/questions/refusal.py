@@ -17,7 +17,7 @@ _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
 """An option in a list, without a parameter of its name."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
-_NOT_OPTIONS: Final = ("database", "objectives", "prices")
+_NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server: an error about one of them is not the reader's."""
 
 

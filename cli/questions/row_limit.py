@@ -9,6 +9,7 @@ import click
 
 from cli.options import time_range
 from cli.options.question import equals_of
+from cli.options.shared import state_url
 from cli.questions.declared import MOST_LINES
 from cli.questions.refusal import Refused
 from store.database import open_database
@@ -33,7 +34,7 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
     windows = list(_windows(name, chosen))
     if not windows:
         return
-    engine = open_database(chosen.get("database"), create=False)
+    engine = open_database(chosen.get("database"), state_url(), create=False)
     try:
         number = sum(request_count(engine, each) for each in windows)
     finally:

@@ -1,6 +1,6 @@
 """Format values and tables as plain text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import floor, log10
 from typing import TYPE_CHECKING
 
@@ -77,6 +77,19 @@ def label(value: str | int | bool | None) -> str:
     if value is None:
         return UNKNOWN
     return printable(str(value), WIDEST)
+
+
+def interval(percentiles: Mapping[str, float | None]) -> str:
+    """Format the 95 % interval of the 99th percentile.
+
+    Args:
+        percentiles: with the keys `p99`, `p99_low` and `p99_high`.
+    """
+    if percentiles["p99"] is None:
+        return UNKNOWN
+    if percentiles["p99_low"] is None:
+        return "too few requests"
+    return f"{seconds(percentiles['p99_low'])} to {seconds(percentiles['p99_high'])}"
 
 
 def table(

@@ -339,8 +339,8 @@ COMMON_TOTALS: Final = frozenset(
 
 ENGINE_INFO: Final = Series(
     "tailspan_engine_info",
-    "Always 1. The labels have the engine's region, its sample source, and config, the fingerprint"
-    " of the engine's arguments, which `tailspan config` prints. Join it with other series on"
-    " model, replica and engine.",
-    (*ENGINE_LABELS, "region", "config", "source"),
+    "Always 1. The labels have the engine's region, its sample source, vLLM's version, and config,"
+    " the fingerprint of the engine's arguments, which `tailspan config` prints. Join it with other"
+    " series on model, replica and engine.",
+    (*ENGINE_LABELS, "region", "config", "source", "version"),
 )

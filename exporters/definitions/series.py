@@ -264,6 +264,15 @@ TENANT_COSTS: Final = {
 }
 """Counters of costs and engine time of tenants, by field of `RequestTimeline`."""
 
+LATE_S: Final = 60
+"""A request that is stored more than this many seconds after its end is late. The plugin sends
+every 5 s, and waits at most 30 s between two attempts (`instrumentation`, export/transport.py), so
+a request is late if more than one attempt failed."""
+LATE_REQUESTS: Final = Series(
+    "tailspan_late_requests_total",
+    f"Requests of tailspan_requests_total that were stored more than {LATE_S} s after their end.",
+)
+
 PHASE_SECONDS: Final = Series(
     "tailspan_phase_seconds_total",
     "Time that ended requests spent in each phase, in seconds. The phases of a request sum to its"
@@ -399,6 +408,7 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     *RECENT_BY_MODEL.values(),
     *RECENT_BY_TENANT.values(),
     REQUESTS,
+    LATE_REQUESTS,
     *TOKENS.values(),
     *COSTS.values(),
     TENANT_REQUESTS,

@@ -34,8 +34,6 @@ from telemetry.starts import EngineStart
 SPAN_NS: Final = 60 * 10**9
 _APART_NS: Final = 2 * SPAN_NS + 10**9
 SWEEP_NS: Final = 10**9
-STARTS_KEPT_NS: Final = 30 * 10**9
-"""Time for which engine starts from the store are cached."""
 MOST_ENGINES: Final = 1000
 MOST_ROWS: Final = 4_096
 """Maximum number of stored samples per engine: one minute of 64 processes with a sample every
@@ -103,23 +101,21 @@ class RooflineMetrics(Families):
     """Stores the last minute of samples of every engine, and computes the utilisation of its GPUs.
 
     Args:
-        starts: returns the latest start of each engine of the given replicas.
+        starts: returns the latest start of each engine of the given replicas (`LatestStarts.of`).
         clock_unix_ns: returns the current time.
         peaks: configured peaks of devices (`roofline.peaks.device_named`).
     """
 
     def __init__(
         self,
-        starts: Callable[[Collection[str]], Sequence[EngineStart]],
+        starts: Callable[[Collection[str]], Mapping[EngineKey, EngineStart]],
         clock_unix_ns: Callable[[], int],
         peaks: Mapping[str, Any] | None = None,
     ) -> None:
-        self._ask = starts
+        self._starts = starts
         self._clock_unix_ns = clock_unix_ns
         self._peaks = peaks
         self._engines: dict[EngineKey, _Engine] = {}
-        self._starts: dict[EngineKey, EngineStart] = {}
-        self._asked_unix_ns: int | None = None
         self._swept_ns = 0
         self._overflows = {"engine": 0, "sample": 0}
         self._lock = threading.Lock()
@@ -138,8 +134,7 @@ class RooflineMetrics(Families):
         with self._lock:
             self._forget(now_unix_ns - SPAN_NS)
             engines = {key: each.copy() for key, each in self._engines.items()}
-        # Read starts only for engines with samples, because any sender can invent engine starts.
-        starts = self._in_force(now_unix_ns, {replica for replica, _ in engines})
+        starts = self._starts({replica for replica, _ in engines})
         alike: dict[_Kind, dict[EngineKey, _Engine]] = {}
         for key, each in engines.items():
             if key in starts and len(each.rows) > 1:
@@ -185,22 +180,6 @@ class RooflineMetrics(Families):
             engine.forget(before_unix_ns)
             if not engine.rows:
                 del self._engines[key]
-
-    def _in_force(
-        self, now_unix_ns: int, replicas: Collection[str]
-    ) -> Mapping[EngineKey, EngineStart]:
-        if not replicas:
-            return {}
-        asked = self._asked_unix_ns
-        if asked is None or not 0 <= now_unix_ns - asked < STARTS_KEPT_NS:
-            self._asked_unix_ns = now_unix_ns
-            try:
-                self._starts = {
-                    (start.replica, start.engine): start for start in self._ask(replicas)
-                }
-            except Exception:  # the scrape continues with the earlier starts
-                _log.warning("the engine starts could not be read", exc_info=True)
-        return self._starts
 
 
 def _windows(

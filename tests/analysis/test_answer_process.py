@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine
 
 from analysis import answer_process
 from analysis.answer_process import ChildAnswer, Step, answer_in_child
 from store.database import open_database
+from store.errors import StoreUnavailable
 from telemetry import child_process
 
 Child = Callable[[str], None]
@@ -49,6 +50,11 @@ def counted(number: int, engine: Engine, progress: Step, compiling: Step) -> Ite
     for each in range(number):
         progress()
         yield f"{engine.dialect.name} {each}"
+
+
+def unreadable(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[str]:
+    yield "first"
+    raise StoreUnavailable("the database cannot be read: locked")
 
 
 def failing(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[str]:
@@ -94,7 +100,8 @@ def test_too_much_memory_is_a_reason(engine: Engine) -> None:
 
 
 def test_a_missing_database_is_a_reason(tmp_path: Path) -> None:
-    engine = create_engine(f"sqlite:///{tmp_path}/missing.db")
+    engine = open_database(f"sqlite:///{tmp_path}/missing.db")
+    (tmp_path / "missing.db").unlink()
     problem = answer_in_child(engine, printing).problem
     assert str(problem).startswith("there is no database at ")
 
@@ -138,3 +145,10 @@ def test_a_child_that_cannot_start_is_a_reason(
     monkeypatch.setattr(child_process, "command", lambda _: ["/no/such/program"])
     wanted = "its process cannot be started: No such file or directory"
     assert answer_in_child(engine, printing) == ChildAnswer(None, wanted)
+
+
+def test_a_database_that_cannot_be_read_is_told_from_other_reasons(engine: Engine) -> None:
+    """The same question may be answered later."""
+    found = answer_in_child(engine, unreadable)
+    assert found == ChildAnswer("first", "the database cannot be read: locked", unavailable=True)
+    assert not answer_in_child(engine, failing).unavailable

@@ -65,3 +65,8 @@ def test_only_requests_that_the_objective_selects_are_counted(
 def test_an_objective_on_an_unread_column_has_no_threshold(tmp_path: Path) -> None:
     """A threshold on the other columns would count the wrong requests."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1", "engine == 1")], Metric.TTFT)
+
+
+def test_the_first_content_has_a_threshold(tmp_path: Path) -> None:
+    (found,) = thresholds([objective(tmp_path, "first_content_s <= 5")], Metric.FIRST_CONTENT)
+    assert found.seconds == 5.0

@@ -1,5 +1,5 @@
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,12 @@ from exporters.definitions.engine_series import ENGINE_GAUGES, ROOFLINES
 from exporters.definitions.gpu_series import GPU_GAUGES
 from exporters.definitions.series import ALL, COSTS, METRIC_SERIES, SCRAPE_BYTES, SCRAPE_SECONDS
 from exporters.prometheus import PrometheusExporter
+from exporters.totals.engines import EngineKey
 from exporters.totals.label_limits import Labels
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import QUEUE_PARTS, Outcome, PricedBy, RequestTimeline, Source
+from telemetry.starts import EngineStart
 from tests.probe.results import EXAMPLE
 
 Row = Callable[..., RequestTimeline]
@@ -70,6 +72,18 @@ def test_a_repeated_batch_is_not_counted_twice(
         "tailspan_exporter_repeated_requests_total 0.0",
         "tailspan_exporter_repeated_requests_total 2.0",
     }
+
+
+def test_a_request_that_is_stored_a_minute_after_its_end_is_late(
+    exporter: PrometheusExporter, request_row: Row, clock: Any
+) -> None:
+    """The rows of `request_row` end 1.5 s after the clock's start."""
+    clock.advance(61)
+    exporter.on_stored([request_row()], [])
+    assert _value(exporter, "tailspan_late_requests_total") == 0
+    clock.advance(1)
+    exporter.on_stored([request_row(), request_row()], [])
+    assert _value(exporter, "tailspan_late_requests_total") == 2
 
 
 def test_gauges_of_a_silent_engine_end(
@@ -129,8 +143,32 @@ def test_each_tenant_has_separate_counts(exporter: PrometheusExporter, request_r
 
 def test_an_engine_has_an_info_series(exporter: PrometheusExporter, sample_row: Sample) -> None:
     exporter.on_stored([], [sample_row(region="eu", config="c0ffee", source=Source.SCRAPE)])
-    told = {**ENGINE, "region": "eu", "config": "c0ffee", "source": "scrape"}
+    told = {**ENGINE, "region": "eu", "config": "c0ffee", "source": "scrape", "version": ""}
     assert _value(exporter, "tailspan_engine_info", **told) == 1
+
+
+def test_the_info_series_has_the_version_of_the_latest_start(sample_row: Sample) -> None:
+    sample = sample_row()
+    start = EngineStart(
+        replica=sample.replica,
+        engine=sample.engine,
+        process=1,
+        at_unix_ns=1,
+        config="c0ffee",
+        arguments="{}",
+        version="0.33.0",
+    )
+    asked: list[set[str]] = []
+
+    def starts(replicas: Collection[str]) -> dict[EngineKey, EngineStart]:
+        asked.append(set(replicas))
+        return {(start.replica, start.engine): start, ("invented", 0): start}
+
+    exporter = PrometheusExporter(starts=starts, clock_unix_ns=lambda: sample.at_unix_ns)
+    exporter.on_stored([], [sample])
+    info = next(each for each in exporter.collect() if each.name == "tailspan_engine_info")
+    assert [each.labels["version"] for each in info.samples] == ["0.33.0"]
+    assert set(map(frozenset, asked)) == {frozenset({sample.replica})}
 
 
 def test_a_removed_replica_has_no_series(clock: Any, request_row: Row, sample_row: Sample) -> None:

@@ -32,6 +32,7 @@ from exporters.metrics_app import metrics_app
 from exporters.prometheus import PrometheusExporter
 from exporters.self_metrics.clocks import ClockMetrics
 from exporters.totals.label_limits import COMBINED_LIMIT, LIMIT
+from exporters.totals.latest_starts import LatestStarts
 from exporters.totals.rooflines import MOST_ENGINES, RooflineMetrics
 from store.database import open_database
 from store.queries import Window, request_table, sample_table
@@ -63,6 +64,7 @@ class Tailspan:
     collector: Collector
     exporter: PrometheusExporter
     rooflines: RooflineMetrics
+    starts: LatestStarts
     scraped: TestClient
 
     def series(self, name: str) -> dict[tuple[str, ...], float]:
@@ -85,8 +87,9 @@ class Tailspan:
 def tailspan(tmp_path: Path) -> Iterator[Tailspan]:
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     clock = CorroboratedClock(lambda: NOW_NS, lambda: NOW_NS)
-    exporter = PrometheusExporter(clock_unix_ns=clock)
-    rooflines = RooflineMetrics(lambda replicas: in_force(engine, replicas=replicas), clock)
+    starts = LatestStarts(lambda replicas: in_force(engine, replicas=replicas), clock)
+    exporter = PrometheusExporter(clock_unix_ns=clock, starts=starts.of)
+    rooflines = RooflineMetrics(starts.of, clock)
     with Writer(engine) as writer:
         made = Collector(
             writer,
@@ -101,7 +104,7 @@ def tailspan(tmp_path: Path) -> Iterator[Tailspan]:
         clocks = ClockMetrics(made.clocks.report, clock, lambda: made.clocks.overflows)
         app = metrics_app(Exposition([exporter, rooflines, clocks]), lambda: True)
         with running(made) as collector, TestClient(app) as scraped:
-            yield Tailspan(engine, collector, exporter, rooflines, scraped)
+            yield Tailspan(engine, collector, exporter, rooflines, starts, scraped)
     engine.dispose()
 
 
@@ -135,7 +138,7 @@ def test_invented_engine_starts_are_limited_expire_and_hide_no_real_engine(
         assert connection.scalar(select(func.count()).select_from(STARTS)) == ALL_BURST
     assert [each.replica for each in in_force(tailspan.engine, replicas={"real"})] == ["real"]
     tailspan.series("tailspan_engine_info")
-    assert {replica for replica, _ in tailspan.rooflines._starts} == {"real"}
+    assert {replica for replica, _ in tailspan.starts.of({"real"})} == {"real"}
     # After an hour, engines without samples are removed.
     delete_starts(tailspan.engine, 7 * DAY_NS, 400 * DAY_NS, NOW_NS)
     assert [each.replica for each in in_force(tailspan.engine)] == ["real"]

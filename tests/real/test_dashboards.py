@@ -188,5 +188,5 @@ def test_a_deploy_is_marked_on_every_dashboard(fleet: Watched) -> None:
     wait_for("a mark of the deploy", everywhere, 90)
     for board in BOARDS:
         found = marked(fleet, board, shown="20s")
-        assert all(each.keys() == {"replica", "config"} for each in found["Deploys"])
+        assert all(each.keys() == {"replica", "config", "version"} for each in found["Deploys"])
         assert all(each.keys() == {"slo", "severity"} for each in found["Incidents"])

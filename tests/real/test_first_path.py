@@ -130,6 +130,11 @@ def test_ladders_show_common_prefixes(vllm: Any, tailspan: Any) -> None:
     before, after = (0, *POSITIONS)[shared_rungs - 1 : shared_rungs + 1]
     assert before <= other["cached_tokens"] / found.block_tokens[1] < after
     assert before > 0
+    for row, block_tokens in zip((one, other, third), found.block_tokens, strict=True):
+        # Every full block of a prompt was in the cache, or was written to it.
+        lacking = row["prompt_tokens"] - row["cached_tokens"] - row["cache_write_tokens"]
+        assert 0 <= lacking < block_tokens
+    assert other["cache_write_tokens"] < one["cache_write_tokens"]
     assert rungs[2][0] == rungs[0][0]
     assert rungs[2][1] != rungs[0][1]
     assert not any("merchants" in str(value) for value in one.values())

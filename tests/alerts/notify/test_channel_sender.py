@@ -101,6 +101,29 @@ def test_a_failure_is_tried_again_later_and_later(scene: MakeScene) -> None:
     assert len({post.body for post in on.sent}) == 1
 
 
+def test_the_oldest_undelivered_message_is_known_until_it_is_delivered(scene: MakeScene) -> None:
+    on = scene()
+
+    def oldest() -> int | None:
+        return on.sender.oldest_pending_unix_s
+
+    assert oldest() is None
+    on.add()
+    on.answers = [BUSY]
+    on.deliver()
+    assert oldest() == NOW_S
+    on.deliver(after_s=5)
+    assert oldest() is None
+
+
+def test_a_message_that_was_given_up_does_not_wait(scene: MakeScene) -> None:
+    on = scene()
+    on.add()
+    on.answers = [Answer(400, "no", final=True)]
+    assert on.deliver() == [("firing", Result.DEAD)]
+    assert on.sender.oldest_pending_unix_s is None
+
+
 def test_retry_after_is_respected(scene: MakeScene) -> None:
     on = scene()
     on.add()

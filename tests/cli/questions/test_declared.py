@@ -14,7 +14,10 @@ def test_the_parameters_are_the_options_without_the_settings_and_files() -> None
         assert each.words[0] in COMMANDS
         options = {name for param in each.command.params for name in param.opts}
         assert {f"--{name}" for name in each.parameters} <= options
-        left_out = {"--format", "--database", "--config", "--objectives", "--prices", "--trace"}
+        left_out = {
+            *("--format", "--database", "--state-url", "--config"),
+            *("--objectives", "--prices", "--trace"),
+        }
         assert not left_out & {f"--{name}" for name in each.parameters}
         rest = {name for name in options if name.startswith("--")} - left_out
         assert rest - {"--block-size"} == {f"--{name}" for name in each.parameters}
@@ -34,7 +37,7 @@ def test_the_openapi_document_is_valid_and_has_each_parameter() -> None:
         for one in whole["paths"]["/api/v1/explain"]["get"]["parameters"]
         if one["name"] == "metric"
     )
-    assert metric["schema"]["enum"] == ["ttft", "tpot", "itl_max", "e2e", "queue"]
+    assert metric["schema"]["enum"] == ["ttft", "tpot", "itl_max", "e2e", "queue", "first_content"]
 
 
 def test_a_choice_of_a_command_is_a_choice_of_its_parameter() -> None:

@@ -7,6 +7,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from exporters.definitions.engine_series import ROOFLINES
 from exporters.totals import rooflines
+from exporters.totals.latest_starts import LatestStarts
 from exporters.totals.rooflines import RooflineMetrics
 from telemetry.engines import EngineSample
 from telemetry.starts import EngineStart
@@ -47,7 +48,7 @@ def steps_of(second: int) -> dict[str, Any]:
 
 
 def metrics(clock: Any, *starts: EngineStart) -> RooflineMetrics:
-    return RooflineMetrics(lambda _: starts, clock)
+    return RooflineMetrics(LatestStarts(lambda _: starts, clock).of, clock)
 
 
 def work(told: RooflineMetrics, clock: Any, sample_row: Factory, seconds: int = 10) -> None:
@@ -123,7 +124,7 @@ def test_starts_are_asked_for_now_and_then(clock: Any, sample_row: Factory) -> N
             raise OSError("away")
         return [a_start()]
 
-    told = RooflineMetrics(starts, clock)
+    told = RooflineMetrics(LatestStarts(starts, clock).of, clock)
     work(told, clock, sample_row)
     assert read(told, "mbu") is not None
     list(told.families())

@@ -32,7 +32,8 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         (
             "Prompt",
             _tokens(row),
-            "Number of prompt tokens, and how many of these were found in the prefix cache.",
+            "Number of prompt tokens, and how many of these were found in the prefix cache, or were"
+            " computed and written to it.",
         ),
         (
             "Answer",
@@ -126,4 +127,6 @@ def _answer(row: Mapping[str, Any]) -> str:
 def _tokens(row: Mapping[str, Any]) -> str:
     cached = row["cached_tokens"]
     held = "" if cached is None else f", {wording.count(cached)} cached"
+    written = row.get("cache_write_tokens")
+    held += f", {wording.count(written)} written to the cache" if written else ""
     return f"{_counted(row['prompt_tokens'])}{held}" if row["prompt_tokens"] is not None else ""

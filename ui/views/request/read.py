@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from sqlalchemy import Engine
 
-from analysis.joined.joined_request import JoinedRequest
-from analysis.joined.read import joined_request_of
 from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
 from diagnosis.one_request.account import Account, account
+from store.joined.joined_request import JoinedRequest
+from store.joined.read import joined_request_of
 from store.queries import Window, gpu_table, newest_request_unix_ns, sample_table, simulated
 from store.requests.latency_rank import LATENCIES, LatencyRank, latency_ranks
 from store.requests.lookup import find_requests, oldest_request_unix_ns

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from analysis.joined.read import JoinedAnswer, read_joined
+from store.joined.read import JoinedAnswer, read_joined
 from store.queries import (
     Window,
     newest_unix_ns,

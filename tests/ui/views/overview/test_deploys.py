@@ -47,7 +47,9 @@ def decided(
         *(1.0, 800.0),
         reasons=reasons,
     )
-    return Decided(CompareQuestion(Side(BEFORE), Side(AFTER), metric, "p99"), found, 3_000, after)
+    return Decided(
+        CompareQuestion(Side(BEFORE), Side(AFTER), metric, "p99"), found, 3_000, after, None
+    )
 
 
 def said(*found: Decided, view: View | None = None) -> str:

@@ -23,6 +23,12 @@ def test_only_known_facts_are_listed(request_rows: Rows, one_request: Request) -
     assert "On arrival" not in known
 
 
+def test_tokens_written_to_the_cache_are_named(request_rows: Rows, one_request: Request) -> None:
+    wrote = one_request(cache_write_tokens=256)
+    known = {what: value for what, value, _ in facts(row_of(request_rows, wrote))}
+    assert known["Prompt"] == "400 tokens, 128 cached, 256 written to the cache"
+
+
 def test_an_error_has_status_and_type(request_rows: Rows, one_request: Request) -> None:
     failed = one_request(outcome="error", http_status=500, error_type="EngineDeadError")
     known = {what: value for what, value, _ in facts(row_of(request_rows, failed))}
