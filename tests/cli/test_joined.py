@@ -309,6 +309,6 @@ def test_explain_begins_with_the_users_latency(run: Run, put: Callable[..., None
     assert slow["causes"][0]["where"]["pool"] == "decode"
     shown = run(*ask, window=False).stdout
     assert "joined requests (prefill and decode on different servers)" in shown
-    assert "Decode pool (d): TTFT of its slowest" in shown
+    assert "Decode pool (d), growth of its phases +2.00 s: TTFT of its slowest" in shown
     one = json.loads(run(*ask, "--where", "replica=d", "--format", "json", window=False).stdout)
     assert "joined" not in one

@@ -40,7 +40,7 @@ CASES = {
 }
 BY_THE_CHART = {
     *("host", "grpc-port", "http-port", "metrics-port", "explorer-port", "no-explorer", "sign-in"),
-    *("base-path", "database", "token-file", "tls-cert", "tls-key", "insecure-bind"),
+    *("base-path", "database", "state-url", "token-file", "tls-cert", "tls-key", "insecure-bind"),
 }
 UNSUPPORTED = {"tls-client-ca"}
 """With mutual TLS, the kubelet's probes have no certificate."""
@@ -207,6 +207,23 @@ def test_several_collectors_share_postgresql_and_have_one_explorer(render: Any) 
 
 
 @needs_helm
+def test_several_collectors_share_clickhouse_with_a_separate_state_database(render: Any) -> None:
+    manifests = render(
+        "{collectors: 2, database: {type: clickhouse, existingSecret: rows},"
+        " stateDatabase: {existingSecret: state}}"
+    )
+    assert _of_kind(manifests, "StatefulSet")["spec"]["replicas"] == 2
+    for pod in _pods(manifests):
+        [container] = pod["spec"]["containers"]
+        secrets = {
+            each["name"]: each["valueFrom"]["secretKeyRef"]["name"]
+            for each in container["env"]
+            if "valueFrom" in each
+        }
+        assert secrets == {"TAILSPAN_DATABASE_URL": "rows", "TAILSPAN_STATE_URL": "state"}
+
+
+@needs_helm
 def test_the_explorers_path_reaches_its_probe_and_its_settings(render: Any) -> None:
     manifests = render(CASES["fleet"])
     explorer = _of_kind(manifests, "Deployment", "tailspan-explorer")["spec"]["template"]["spec"]
@@ -279,7 +296,12 @@ def test_every_dashboard_is_delivered(render: Any) -> None:
         ),
         (
             "{collectors: 2, database: {type: clickhouse, existingSecret: a}}",
-            "collectors is 2, but database.type is clickhouse, which allows one collector",
+            "collectors is 2, but without stateDatabase.existingSecret, database.type clickhouse"
+            " allows one collector",
+        ),
+        (
+            "{stateDatabase: {existingSecret: a}}",
+            'stateDatabase.existingSecret is "a", but database.type is sqlite',
         ),
         ("{database: {type: postgresql}}", 'Set it to the name of a Secret whose key "url"'),
         ("{database: {existingSecret: a}}", 'database.existingSecret is "a", but database.type is'),

@@ -35,8 +35,14 @@ http://127.0.0.1:8501
 {{- /* Combinations of values that cannot work. */ -}}
 {{- define "tailspan.check" -}}
 {{- with .Values }}
-{{- if and (gt (int .collectors) 1) (ne .database.type "postgresql") }}
-{{- fail (printf "collectors is %d, but database.type is %s, which allows one collector. Set collectors: 1, or database.type: postgresql with database.existingSecret." (int .collectors) .database.type) }}
+{{- if and (gt (int .collectors) 1) (eq .database.type "sqlite") }}
+{{- fail (printf "collectors is %d, but database.type is sqlite, which allows one collector. Set collectors: 1, or database.type: postgresql with database.existingSecret." (int .collectors)) }}
+{{- end }}
+{{- if and (gt (int .collectors) 1) (eq .database.type "clickhouse") (not .stateDatabase.existingSecret) }}
+{{- fail (printf "collectors is %d, but without stateDatabase.existingSecret, database.type clickhouse allows one collector. Set collectors: 1, or stateDatabase.existingSecret to the name of a Secret with the URL of PostgreSQL." (int .collectors)) }}
+{{- end }}
+{{- if and .stateDatabase.existingSecret (eq .database.type "sqlite") }}
+{{- fail (printf "stateDatabase.existingSecret is %q, but database.type is sqlite, whose file also has the state. Remove stateDatabase.existingSecret, or set database.type: postgresql or clickhouse." .stateDatabase.existingSecret) }}
 {{- end }}
 {{- if and (ne .database.type "sqlite") (not .database.existingSecret) }}
 {{- fail (printf "database.type is %s, but database.existingSecret is empty. Set it to the name of a Secret whose key %q holds the database URL." .database.type .database.key) }}
@@ -103,6 +109,12 @@ env:
   {{- with .Values.database }}
   {{- if .existingSecret }}
   - name: TAILSPAN_DATABASE_URL
+    valueFrom: {secretKeyRef: {name: {{ .existingSecret }}, key: {{ .key }}}}
+  {{- end }}
+  {{- end }}
+  {{- with .Values.stateDatabase }}
+  {{- if .existingSecret }}
+  - name: TAILSPAN_STATE_URL
     valueFrom: {secretKeyRef: {name: {{ .existingSecret }}, key: {{ .key }}}}
   {{- end }}
   {{- end }}

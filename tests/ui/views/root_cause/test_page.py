@@ -393,6 +393,7 @@ def test_joined_requests_have_phases_and_pools(
     said = markup(page(url, **LINK))
     assert "joined requests" in said
     assert "decode queue" in said
-    assert "<b>Decode pool</b> (decodes): TTFT of its slowest requests rose: 2." in said
+    assert "<b>Decode pool</b> (decodes), growth of its phases" in said
+    assert "TTFT of its slowest requests rose: 2." in said
     assert "<b>Prefill pool</b>" in said
     assert "<script>" not in said
