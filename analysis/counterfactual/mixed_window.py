@@ -30,6 +30,9 @@ NEIGHBOURS: Final = 10
 """The cached share of a request is drawn from this number of the baseline's requests of similar
 length."""
 
+_LONGER: Final = {Kind.LONG_PROMPTS: Kind.PROMPTS, Kind.LONG_OUTPUTS: Kind.OUTPUTS}
+"""The factor by which all requests become longer, for each factor of added long requests."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
@@ -47,6 +50,8 @@ class Requests:
     delivery_s: FloatArray
     """Seconds from the last token to the last byte, as recorded."""
     streamed: BoolArray
+    loaded: BoolArray
+    """Whether a connector loaded KV cache for the request."""
     acceptance: FloatArray
     tenant: NDArray[np.object_]
     engine: IntArray
@@ -183,6 +188,7 @@ class MixedWindow:
                     held_s=arrivals.held_s,
                     delivery_s=np.nan_to_num(recorded.column("delivery_s")[rows]),
                     streamed=arrivals.streamed,
+                    loaded=recorded.column("external_cached_tokens")[rows] > 0,
                     acceptance=np.zeros(n) if acceptance is None else acceptance,
                     tenant=names[arrivals.tenant],
                     engine=np.full(n, self._names.index((engine.replica, engine.engine))),
@@ -198,29 +204,51 @@ class MixedWindow:
         If no long requests were added, a factor of long requests has no requests. But it has all
         requests if the rate of the ordinary ones grew and no other factor changes it, because more
         ordinary requests also fill the steps.
+
+        The requests of tenants whose rate is a factor of its own are not counted.
         """
         if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):
             return 0.0
         of_now, of_usual = (
-            _lengths(each, factor)[_of_tenant(each, factor.tenant) & (each.at_s >= 0)]
+            _lengths(each, factor)[self._may_have(each, factor) & (each.at_s >= 0)]
             for each in (now, usual)
         )
         if min(of_now.size, of_usual.size) < LEAST_REQUESTS:
             return inf
+        if self._has(_LONGER[factor.kind], factor.tenant):
+            # All requests became longer, too. Added ones are longer than that.
+            of_usual = of_usual * self._longer_ratio(factor, now, usual)
         bound = added_above(of_now, of_usual, 1.0)
         if factor.kind is Kind.LONG_PROMPTS:
             # A few very long prompts may be too few to change the number of requests.
             bound = min(bound, float(of_usual.max()))
-        if self._has_rate(factor.tenant):
+        if self._has(Kind.RATE, factor.tenant):
             return bound
         ordinary = [(each <= bound).sum() for each in (of_now, of_usual)]
         more = (ordinary[0] - ordinary[1]) / max(sum(ordinary), 1) ** 0.5
         return 0.0 if more > LEAST_EXCESS else bound
 
-    def _has_rate(self, tenant: str | None) -> bool:
-        return any(
-            each.kind is Kind.RATE and each.tenant in (None, tenant) for each in self.factors
-        )
+    def _has(self, kind: Kind, tenant: str | None) -> bool:
+        """Return whether a factor of this kind applies to all requests of a tenant."""
+        return any(each.kind is kind and each.tenant in (None, tenant) for each in self.factors)
+
+    def _longer_ratio(self, factor: Factor, now: Requests, usual: Requests) -> float:
+        """Return the ratio by which the median length grew: that of the other tenants, or that of
+        all if the factor has no tenant or too few requests are from others."""
+        medians = []
+        for each in (now, usual):
+            lengths = _lengths(each, factor)
+            others = ~_of_tenant(each, factor.tenant)
+            some = lengths[others] if others.sum() >= LEAST_REQUESTS else lengths
+            medians.append(float(np.median(some)))
+        return max(medians[0] / medians[1], 1.0) if medians[1] > 0 else 1.0
+
+    def _may_have(self, requests: Requests, factor: Factor) -> BoolArray:
+        """Return which requests a factor of long requests may have."""
+        if factor.tenant is not None:
+            return _of_tenant(requests, factor.tenant)
+        others = [each.tenant for each in self.factors if each.kind is Kind.RATE and each.tenant]
+        return ~np.isin(requests.tenant, others)
 
     def _grouped(self, requests: Requests, longer_than: Sequence[float]) -> Requests:
         """Return the requests with their groups.
@@ -228,10 +256,10 @@ class MixedWindow:
         A request belongs to a factor if it is longer than the factor's bound in `longer_than`.
 
         If several factors apply to a request, a factor of long requests has priority over a factor
-        of all requests, and then a factor of one tenant over a factor of all tenants.
+        of all requests (the bound 0), and then a factor of one tenant over a factor of all tenants.
         """
         places = [place for place, each in enumerate(self.factors) if each.kind in RATES]
-        places.sort(key=lambda n: (self.factors[n].kind is Kind.RATE, not self.factors[n].tenant))
+        places.sort(key=lambda n: (not longer_than[n], not self.factors[n].tenant))
         group = np.full(len(requests.at_s), -1)
         for place in reversed(places):
             factor = self.factors[place]
@@ -293,7 +321,12 @@ class MixedWindow:
 
     def _with_baseline_lengths(self, mixed: Requests, factor: Factor) -> Requests:
         if factor.kind is Kind.PROMPTS:
-            return self._ranked(mixed, factor, "prompt_tokens")
+            before = mixed.prompt_tokens
+            mixed = self._ranked(mixed, factor, "prompt_tokens")
+            # The KV cache that a connector loads has a part for each token.
+            ratio = np.where(mixed.loaded, mixed.prompt_tokens / before, 1.0)
+            cached = np.rint(mixed.cached_tokens * ratio).astype(np.int64)
+            return replace(mixed, held_s=mixed.held_s * ratio, cached_tokens=cached)
         if factor.kind is Kind.DELIVERY:
             return self._ranked(mixed, factor, "delivery_s")
         before = mixed.output_tokens
@@ -335,11 +368,20 @@ class MixedWindow:
 
     def _cached_as_in_baseline(self, mixed: Requests, to_reset: Collection[int]) -> Requests:
         """Give each request the share of cached prompt tokens that a baseline request of the same
-        tenant and a similar length has, less what the window's cache evicts."""
+        tenant and a similar length has, less what the window's cache evicts.
+
+        If prompts became longer and stay so, a request gets the cached tokens of a baseline request
+        of the same rank, because the additional tokens of a prompt are not shared.
+        """
         kept = 1.0
         if self._evictions is not None and self._evictions.factor not in to_reset:
             kept = self._evictions.kept
-        usual = self._baseline_requests.take(self._can_change_length(self._baseline_requests))
+        longer = [place for place, each in enumerate(self.factors) if each.kind is Kind.PROMPTS]
+        stay = [self.factors[place] for place in longer if place not in to_reset]
+        now, usual = (
+            each.take(self._can_change_length(each))
+            for each in (self._window_requests, self._baseline_requests)
+        )
         cached = mixed.cached_tokens.copy()
         for tenant in np.unique(mixed.tenant):
             source = usual.take(usual.tenant == tenant)
@@ -347,11 +389,19 @@ class MixedWindow:
             if len(source.at_s) < LEAST_REQUESTS:
                 continue
             source = source.take(np.argsort(source.prompt_tokens, kind="stable"))
-            place = np.searchsorted(source.prompt_tokens, mixed.prompt_tokens[its])
+            lengths = mixed.prompt_tokens[its]
+            same_rank = any(each.tenant in (None, tenant) for each in stay)
+            if same_rank:
+                of_now = np.sort(now.prompt_tokens[now.tenant == tenant])
+                rank = np.searchsorted(of_now, lengths) / max(of_now.size, 1)
+                place = (rank * len(source.at_s)).astype(np.int64)
+            else:
+                place = np.searchsorted(source.prompt_tokens, lengths)
             place += self._chance.integers(-NEIGHBOURS // 2, NEIGHBOURS // 2, its.size)
             place = np.clip(place, 0, len(source.at_s) - 1)
+            whole = source.prompt_tokens[place] if same_rank else lengths
             ratio = kept * source.cached_tokens[place] / source.prompt_tokens[place]
-            cached[its] = np.rint(ratio * mixed.prompt_tokens[its])
+            cached[its] = np.rint(ratio * whole)
         return replace(mixed, cached_tokens=cached)
 
     def _without_evictions(self, mixed: Requests, found: Evictions) -> Requests:

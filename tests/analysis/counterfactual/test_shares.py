@@ -180,6 +180,39 @@ def test_longer_outputs_are_not_added_outputs() -> None:
     assert batch.value < 0.1
 
 
+@pytest.mark.parametrize("other", ["load_exceeds_capacity", "tenant_flood"])
+def test_prompts_that_became_longer_are_no_added_long_prompts(other: str) -> None:
+    where = {"tenant": "acme"} if other == "tenant_flood" else {}
+    causes = [
+        proposed("longer_prompts"),
+        proposed(other, **where),
+        proposed("prefill_interference", **where),
+    ]
+    longer, more, added = decided(["longer_prompts", other], causes, Metric.QUEUE).shares
+    assert added.value < 0.1
+    assert longer.value > 0.15
+    assert more.value > 0.15
+
+
+def test_transfers_of_longer_prompts_take_longer() -> None:
+    causes = [proposed("kv_transfer"), proposed("longer_prompts")]
+    _, longer = decided(["kv_transfer", "longer_prompts"], causes, Metric.QUEUE).shares
+    assert longer.value > 0.15
+
+
+def test_the_additional_tokens_of_longer_prompts_are_not_cached_without_a_miss() -> None:
+    window, baseline = (
+        RangeTraffic(each, traffic_of(each))
+        for each in ranges("longer_prompts", "prefix_cache_miss")
+    )
+    factors = [Factor(Kind.PROMPTS), Factor(Kind.CACHE_HITS)]
+    mixed = MixedWindow(window, baseline, factors, np.random.default_rng(0))
+    without_misses = mixed._mixed([1])
+    usual = baseline.recorded.column("cached_tokens")[baseline.recorded.counted].mean()
+    counted = without_misses.at_s >= 0
+    assert without_misses.cached_tokens[counted].mean() == pytest.approx(usual, rel=0.1)
+
+
 def test_lost_kv_blocks_are_found() -> None:
     found = decided(["kv_cache_exhausted"], [proposed("kv_cache_exhausted")], Metric.TTFT)
     assert found.shares[0].value > 0.9
