@@ -35,6 +35,8 @@ class Kind(Enum):
     """The time from the last token to the last byte, which is long for slow clients."""
     TRANSFERS = "KV transfers"
     """The seconds that the transfer of a token's KV cache takes."""
+    GRAMMAR = "grammar"
+    """The time that a request waits for the grammar of its structured output."""
     BLOCKS = "KV blocks"
     """Blocks that the window has lost."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
@@ -45,6 +47,7 @@ class Kind(Enum):
 RATES: Final = (Kind.RATE, Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
 LENGTHS: Final = (
     *(Kind.PROMPTS, Kind.OUTPUTS, Kind.OUTGROWN_BLOCKS, Kind.CACHE_HITS, Kind.DELIVERY),
+    Kind.GRAMMAR,
 )
 """For these factors, each request gets a different value of one column."""
 
@@ -67,6 +70,7 @@ KIND_OF_CAUSE: Final[Mapping[str, Kind]] = {
     "network_or_client": Kind.DELIVERY,
     "kv_cache_exhausted": Kind.BLOCKS,
     "kv_transfer": Kind.TRANSFERS,
+    "grammar_compile": Kind.GRAMMAR,
     "preemption": Kind.OUTGROWN_BLOCKS,
     "config_change": Kind.CONFIG,
 }

@@ -7,19 +7,20 @@ model.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
-from math import ceil, inf
-from typing import Any, Final, Self
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analysis.corrected_prediction import values_at
 from analysis.counterfactual.evictions import Evictions
 from analysis.counterfactual.factors import LENGTHS, RATES, Factor, Kind
+from analysis.counterfactual.rate_groups import grouped_by_rate
+from analysis.counterfactual.window_requests import Requests
 from analysis.recorded_traffic import Recorded, RecordedEngine
 from analysis.window_replay import Traffic
-from diagnosis.evidence.added_requests import LEAST_EXCESS, LEAST_REQUESTS, added_above
+from diagnosis.evidence.added_requests import LEAST_REQUESTS
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
 from replay.conditions import Conditions, Shift
 from replay.loop import replay
@@ -29,49 +30,6 @@ _NS: Final = 10**9
 NEIGHBOURS: Final = 10
 """The cached share of a request is drawn from this number of the baseline's requests of similar
 length."""
-
-_LONGER: Final = {Kind.LONG_PROMPTS: Kind.PROMPTS, Kind.LONG_OUTPUTS: Kind.OUTPUTS}
-"""The factor by which all requests become longer, for each factor of added long requests."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Requests:
-    """Requests as columns of equal length, in order of time."""
-
-    at_s: FloatArray
-    """Seconds since the start of the counted range; negative before it."""
-    prompt_tokens: IntArray
-    output_tokens: IntArray
-    cached_tokens: IntArray
-    frontend_s: FloatArray
-    """If it is NaN, the front end's model computes it."""
-    held_s: FloatArray
-    """Seconds of waiting for a KV transfer or a grammar."""
-    delivery_s: FloatArray
-    """Seconds from the last token to the last byte, as recorded."""
-    streamed: BoolArray
-    loaded: BoolArray
-    """Whether a connector loaded KV cache for the request."""
-    acceptance: FloatArray
-    tenant: NDArray[np.object_]
-    engine: IntArray
-    row: IntArray
-    """The recorded row that this request copies. For row r of the baseline, it is −1 − r."""
-    group: IntArray
-    """The factor that changes the rate of such requests; −1 for none."""
-
-    def take(self, rows: IntArray | BoolArray) -> Self:
-        """Return the selected requests."""
-        return type(self)(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
-
-    @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the requests of all parts, in order of time."""
-        columns: dict[str, Any] = {
-            each.name: np.concatenate([getattr(part, each.name) for part in parts])
-            for each in fields(cls)
-        }
-        return cls(**columns).take(np.argsort(columns["at_s"], kind="stable"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,10 +90,8 @@ class MixedWindow:
         self._baseline_conditions = [each.shifted(shifts) for each in baseline.traffic.conditions]
         now, usual = self._requests(window), self._requests(baseline)
         usual = _repeated(usual.take(usual.at_s >= 0), baseline.seconds, window.seconds)
-        longer_than = [self._lower_bound(each, now, usual) for each in factors]
         self._quicker_link = _link_ratio(window.recorded, baseline.recorded)
-        self._window_requests = self._grouped(now, longer_than)
-        self._baseline_requests = self._grouped(usual, longer_than)
+        self._window_requests, self._baseline_requests = grouped_by_rate(factors, now, usual)
 
     def latencies(self, to_reset: Collection[int], metric: str, seed: str) -> Latencies:
         """Replay the window with some factors reset to the baseline.
@@ -186,6 +142,7 @@ class MixedWindow:
                     cached_tokens=np.zeros(n, np.int64) if cached is None else cached,
                     frontend_s=arrivals.frontend_s * (np.nan if self._models_front_end else 1.0),
                     held_s=arrivals.held_s,
+                    grammar_s=np.nan_to_num(recorded.column("grammar_s")[rows]),
                     delivery_s=np.nan_to_num(recorded.column("delivery_s")[rows]),
                     streamed=arrivals.streamed,
                     loaded=recorded.column("external_cached_tokens")[rows] > 0,
@@ -197,76 +154,6 @@ class MixedWindow:
                 )
             )
         return Requests.joined(parts)
-
-    def _lower_bound(self, factor: Factor, now: Requests, usual: Requests) -> float:
-        """Return the length above which a request belongs to a factor; 0 if all requests do.
-
-        If no long requests were added, a factor of long requests has no requests. But it has all
-        requests if the rate of the ordinary ones grew and no other factor changes it, because more
-        ordinary requests also fill the steps.
-
-        The requests of tenants whose rate is a factor of its own are not counted.
-        """
-        if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):
-            return 0.0
-        of_now, of_usual = (
-            _lengths(each, factor)[self._may_have(each, factor) & (each.at_s >= 0)]
-            for each in (now, usual)
-        )
-        if min(of_now.size, of_usual.size) < LEAST_REQUESTS:
-            return inf
-        if self._has(_LONGER[factor.kind], factor.tenant):
-            # All requests became longer, too. Added ones are longer than that.
-            of_usual = of_usual * self._longer_ratio(factor, now, usual)
-        bound = added_above(of_now, of_usual, 1.0)
-        if factor.kind is Kind.LONG_PROMPTS:
-            # A few very long prompts may be too few to change the number of requests.
-            bound = min(bound, float(of_usual.max()))
-        if self._has(Kind.RATE, factor.tenant):
-            return bound
-        ordinary = [(each <= bound).sum() for each in (of_now, of_usual)]
-        more = (ordinary[0] - ordinary[1]) / max(sum(ordinary), 1) ** 0.5
-        return 0.0 if more > LEAST_EXCESS else bound
-
-    def _has(self, kind: Kind, tenant: str | None) -> bool:
-        """Return whether a factor of this kind applies to all requests of a tenant."""
-        return any(each.kind is kind and each.tenant in (None, tenant) for each in self.factors)
-
-    def _longer_ratio(self, factor: Factor, now: Requests, usual: Requests) -> float:
-        """Return the ratio by which the median length grew: that of the other tenants, or that of
-        all if the factor has no tenant or too few requests are from others."""
-        medians = []
-        for each in (now, usual):
-            lengths = _lengths(each, factor)
-            others = ~_of_tenant(each, factor.tenant)
-            some = lengths[others] if others.sum() >= LEAST_REQUESTS else lengths
-            medians.append(float(np.median(some)))
-        return max(medians[0] / medians[1], 1.0) if medians[1] > 0 else 1.0
-
-    def _may_have(self, requests: Requests, factor: Factor) -> BoolArray:
-        """Return which requests a factor of long requests may have."""
-        if factor.tenant is not None:
-            return _of_tenant(requests, factor.tenant)
-        others = [each.tenant for each in self.factors if each.kind is Kind.RATE and each.tenant]
-        return ~np.isin(requests.tenant, others)
-
-    def _grouped(self, requests: Requests, longer_than: Sequence[float]) -> Requests:
-        """Return the requests with their groups.
-
-        A request belongs to a factor if it is longer than the factor's bound in `longer_than`.
-
-        If several factors apply to a request, a factor of long requests has priority over a factor
-        of all requests (the bound 0), and then a factor of one tenant over a factor of all tenants.
-        """
-        places = [place for place, each in enumerate(self.factors) if each.kind in RATES]
-        places.sort(key=lambda n: (not longer_than[n], not self.factors[n].tenant))
-        group = np.full(len(requests.at_s), -1)
-        for place in reversed(places):
-            factor = self.factors[place]
-            longer = _lengths(requests, factor) > longer_than[place]
-            group[longer & _of_tenant(requests, factor.tenant)] = place
-        group[requests.at_s < 0] = -1
-        return replace(requests, group=group)
 
     def _mixed(self, to_reset: Collection[int]) -> Requests:
         parts = [self._window_requests.take(~np.isin(self._window_requests.group, list(to_reset)))]
@@ -329,6 +216,10 @@ class MixedWindow:
             return replace(mixed, held_s=mixed.held_s * ratio, cached_tokens=cached)
         if factor.kind is Kind.DELIVERY:
             return self._ranked(mixed, factor, "delivery_s")
+        if factor.kind is Kind.GRAMMAR:
+            waited_s = mixed.grammar_s
+            mixed = self._ranked(mixed, factor, "grammar_s")
+            return replace(mixed, held_s=mixed.held_s - waited_s + mixed.grammar_s)
         before = mixed.output_tokens
         mixed = self._ranked(mixed, factor, "output_tokens")
         # A slow client needs time for each token.
@@ -490,13 +381,6 @@ class MixedWindow:
         )
 
 
-def _lengths(requests: Requests, factor: Factor) -> IntArray:
-    """Return the lengths by which a factor selects requests."""
-    if factor.kind is Kind.LONG_OUTPUTS:
-        return requests.output_tokens
-    return requests.prompt_tokens - requests.cached_tokens  # cached tokens need no prefill
-
-
 def _link_ratio(window: Recorded, baseline: Recorded) -> float:
     """Return the baseline's seconds of KV transfer per token, divided by the window's. It is the
     ratio of medians over the requests with transfers; 1 if either range has none."""
@@ -508,12 +392,6 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
             return 1.0
         each_s.append(float(np.median(recorded.column("queue_held_s")[some] / tokens[some])))
     return each_s[1] / each_s[0] if each_s[0] > 0 else 1.0
-
-
-def _of_tenant(requests: Requests, tenant: str | None) -> BoolArray:
-    if tenant is None:
-        return np.ones(len(requests.at_s), dtype=bool)
-    return np.asarray(requests.tenant == tenant, dtype=bool)
 
 
 def _repeated(requests: Requests, seconds: float, wanted_s: float) -> Requests:

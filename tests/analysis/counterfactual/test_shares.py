@@ -122,6 +122,7 @@ def test_preemption_by_lost_blocks_alone_has_the_factor_of_the_exhausted_cache()
         ("frontend_cpu", Metric.TTFT),
         ("network_or_client", Metric.E2E),
         ("kv_transfer", Metric.QUEUE),
+        ("grammar_compile", Metric.QUEUE),
     ],
 )
 def test_a_single_cause_gets_the_whole_growth(cause: str, metric: Metric) -> None:

@@ -1,0 +1,109 @@
+"""Divide requests into groups by the factor that changes the rate of such requests.
+
+Pure. A factor of added long requests has the requests above a length. If all requests became longer
+and this is a factor, too, the added ones are longer than that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from analysis.counterfactual.factors import RATES, Factor, Kind
+from analysis.counterfactual.window_requests import Requests, lengths_of, of_tenant
+from diagnosis.evidence.added_requests import LEAST_EXCESS, LEAST_REQUESTS, added_above
+from replay.arrivals import BoolArray
+
+_LONGER: Final = {Kind.LONG_PROMPTS: Kind.PROMPTS, Kind.LONG_OUTPUTS: Kind.OUTPUTS}
+"""The factor by which all requests become longer, for each factor of added long requests."""
+
+
+def grouped_by_rate(
+    factors: Sequence[Factor], now: Requests, usual: Requests
+) -> tuple[Requests, Requests]:
+    """Return the window's and the baseline's requests with their groups."""
+    longer_than = [_lower_bound(factors, each, now, usual) for each in factors]
+    return _grouped(factors, now, longer_than), _grouped(factors, usual, longer_than)
+
+
+def _lower_bound(
+    factors: Sequence[Factor], factor: Factor, now: Requests, usual: Requests
+) -> float:
+    """Return the length above which a request belongs to a factor; 0 if all requests do.
+
+    If no long requests were added, a factor of long requests has no requests. But it has all
+    requests if the rate of the ordinary ones grew and no other factor changes it, because more
+    ordinary requests also fill the steps.
+
+    The requests of tenants whose rate is a factor of its own are not counted.
+    """
+    if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):
+        return 0.0
+    of_now, of_usual = (
+        lengths_of(each, factor).astype(np.float64)[
+            _may_have(each, factor, factors) & (each.at_s >= 0)
+        ]
+        for each in (now, usual)
+    )
+    if min(of_now.size, of_usual.size) < LEAST_REQUESTS:
+        return inf
+    if _has(factors, _LONGER[factor.kind], factor.tenant):
+        # All requests became longer, too. Added ones are longer than that.
+        of_usual = of_usual * _longer_ratio(factor, now, usual)
+    bound = added_above(of_now, of_usual, 1.0)
+    if factor.kind is Kind.LONG_PROMPTS:
+        # A few very long prompts may be too few to change the number of requests.
+        bound = min(bound, float(of_usual.max()))
+    if _has(factors, Kind.RATE, factor.tenant):
+        return bound
+    ordinary = [(each <= bound).sum() for each in (of_now, of_usual)]
+    more = (ordinary[0] - ordinary[1]) / max(sum(ordinary), 1) ** 0.5
+    return 0.0 if more > LEAST_EXCESS else bound
+
+
+def _grouped(
+    factors: Sequence[Factor], requests: Requests, longer_than: Sequence[float]
+) -> Requests:
+    """Return the requests with their groups.
+
+    A request belongs to a factor if it is longer than the factor's bound in `longer_than`.
+
+    If several factors apply to a request, a factor of long requests has priority over a factor
+    of all requests (the bound 0), and then a factor of one tenant over a factor of all tenants.
+    """
+    places = [place for place, each in enumerate(factors) if each.kind in RATES]
+    places.sort(key=lambda n: (not longer_than[n], not factors[n].tenant))
+    group = np.full(len(requests.at_s), -1)
+    for place in reversed(places):
+        factor = factors[place]
+        longer = lengths_of(requests, factor) > longer_than[place]
+        group[longer & of_tenant(requests, factor.tenant)] = place
+    group[requests.at_s < 0] = -1
+    return replace(requests, group=group)
+
+
+def _longer_ratio(factor: Factor, now: Requests, usual: Requests) -> float:
+    """Return the ratio by which the median length grew: that of the other tenants, or that of
+    all if the factor has no tenant or too few requests are from others."""
+    medians = []
+    for each in (now, usual):
+        lengths = lengths_of(each, factor)
+        others = ~of_tenant(each, factor.tenant)
+        some = lengths[others] if others.sum() >= LEAST_REQUESTS else lengths
+        medians.append(float(np.median(some)))
+    return max(medians[0] / medians[1], 1.0) if medians[1] > 0 else 1.0
+
+
+def _may_have(requests: Requests, factor: Factor, factors: Sequence[Factor]) -> BoolArray:
+    """Return which requests a factor of long requests may have."""
+    if factor.tenant is not None:
+        return of_tenant(requests, factor.tenant)
+    others = [each.tenant for each in factors if each.kind is Kind.RATE and each.tenant]
+    return ~np.isin(requests.tenant, others)
+
+
+def _has(factors: Sequence[Factor], kind: Kind, tenant: str | None) -> bool:
+    """Return whether a factor of this kind applies to all requests of a tenant."""
+    return any(each.kind is kind and each.tenant in (None, tenant) for each in factors)

@@ -1,0 +1,70 @@
+"""The requests of a window or of a baseline as columns, and their lengths.
+
+Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.counterfactual.factors import Factor, Kind
+from replay.arrivals import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """Requests as columns of equal length, in order of time."""
+
+    at_s: FloatArray
+    """Seconds since the start of the counted range; negative before it."""
+    prompt_tokens: IntArray
+    output_tokens: IntArray
+    cached_tokens: IntArray
+    frontend_s: FloatArray
+    """If it is NaN, the front end's model computes it."""
+    held_s: FloatArray
+    """Seconds of waiting for a KV transfer or a grammar."""
+    grammar_s: FloatArray
+    """The part of `held_s` for a grammar."""
+    delivery_s: FloatArray
+    """Seconds from the last token to the last byte, as recorded."""
+    streamed: BoolArray
+    loaded: BoolArray
+    """Whether a connector loaded KV cache for the request."""
+    acceptance: FloatArray
+    tenant: NDArray[np.object_]
+    engine: IntArray
+    row: IntArray
+    """The recorded row that this request copies. For row r of the baseline, it is −1 − r."""
+    group: IntArray
+    """The factor that changes the rate of such requests; −1 for none."""
+
+    def take(self, rows: IntArray | BoolArray) -> Self:
+        """Return the selected requests."""
+        return type(self)(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the requests of all parts, in order of time."""
+        columns: dict[str, Any] = {
+            each.name: np.concatenate([getattr(part, each.name) for part in parts])
+            for each in fields(cls)
+        }
+        return cls(**columns).take(np.argsort(columns["at_s"], kind="stable"))
+
+
+def lengths_of(requests: Requests, factor: Factor) -> IntArray:
+    """Return the lengths by which a factor selects requests."""
+    if factor.kind is Kind.LONG_OUTPUTS:
+        return requests.output_tokens
+    return requests.prompt_tokens - requests.cached_tokens  # cached tokens need no prefill
+
+
+def of_tenant(requests: Requests, tenant: str | None) -> BoolArray:
+    """Return which requests belong to a tenant; all of them for None."""
+    if tenant is None:
+        return np.ones(len(requests.at_s), dtype=bool)
+    return np.asarray(requests.tenant == tenant, dtype=bool)
