@@ -3,6 +3,7 @@ diagnosers.
 
     python benchmarks/diagnosis.py                            360 cases, two at a time
     python benchmarks/diagnosis.py --seed 7 --cause lora_swap --cases 20
+    python benchmarks/diagnosis.py --pairs                    only the 72 cases with two faults
     python benchmarks/diagnosis.py --results FILE             continues where it stopped
     python benchmarks/diagnosis.py --foreign                  servers unlike the fitted model
     python benchmarks/diagnosis.py --ask everyone --cases 66  one question for every tenant, model,
@@ -42,7 +43,7 @@ from benchmarks._diagnosis_by_group import (
     compared,
 )
 from benchmarks._diagnosis_by_group import table as everyone_table
-from benchmarks._diagnosis_draws import SINGLE, Drawn, drawn, kinds_of
+from benchmarks._diagnosis_draws import PAIR, SINGLE, Drawn, drawn, kinds_of
 from benchmarks._diagnosis_results import Result, passed, read
 from benchmarks._diagnosis_table import line, table
 from diagnosis.explain import explain
@@ -209,7 +210,9 @@ def main() -> int:
     )
     parser.add_argument("--cases", type=int, default=360)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3)))
-    parser.add_argument("--cause", choices=CAUSES, help="only single faults of this cause")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--cause", choices=CAUSES, help="only single faults of this cause")
+    only.add_argument("--pairs", action="store_true", help="only the cases with two faults")
     parser.add_argument(
         "--ask",
         choices=("alert", "symptom", "everyone"),
@@ -248,13 +251,14 @@ def main() -> int:
     plan = [
         (number, asked.seed, kind, causes, asked.ask == "symptom", asked.fast, asked.foreign)
         for number, (kind, causes) in enumerate(kinds_of(asked.cases, asked.seed, asked.cause))
-        if number not in have
+        if number not in have and (kind == PAIR or not asked.pairs)
     ]
+    cases = len(plan) + len(have)
     print(f"{len(plan)} cases of seed {asked.seed}, {asked.jobs} at a time", flush=True)
     try:
         for result in run(plan, asked.jobs, asked.limit):
             results.append(result)
-            print(line(result, len(results), asked.cases), flush=True)
+            print(line(result, len(results), cases), flush=True)
             if asked.results:
                 with asked.results.open("a") as kept:
                     kept.write(json.dumps(asdict(result)) + "\n")
