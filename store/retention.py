@@ -19,6 +19,7 @@ from typing import Final
 from sqlalchemy import Column, Engine, Table, and_, func, select
 
 from store import dialects
+from store.clock_corrections import CORRECTIONS
 from store.connections import reading, writing
 from store.rollups.building import LAG_S, Failed, settle_some
 from store.rollups.label_sets import ALIVE_S
@@ -145,7 +146,7 @@ def delete_older(
         )
         no_longer_whole(engine, MINUTE_S, until_ns[rolled] // SECOND_NS, rolled)
     forgotten = 0
-    for table, instant in _BY:
+    for table, instant in (*_BY, (CORRECTIONS, CORRECTIONS.c.sent_unix_ns)):
         with writing(engine) as connection:
             if dialects.of(engine).forgets(connection, table, instant.name, keep_ns):
                 continue

@@ -20,6 +20,7 @@ from sqlalchemy import Engine
 
 from store import dialects
 from store.alerting.slo_marks import PROBE_SOURCE, mark_instants, mark_steps
+from store.clock_corrections import corrected_alike
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
 from store.probes import LONGEST_S
 from store.requests.in_flight import keep_reports, remove_ended
@@ -274,6 +275,13 @@ class Writer:
             lookups = [checked_values(row) for each in group for row in each.lookups]
             cold_starts = [checked_values(row) for each in group for row in each.cold_starts]
             with self._engine.begin() as connection:
+                requests, probes, operations, lookups, cold_starts = corrected_alike(
+                    connection,
+                    [
+                        *((REQUESTS, requests), (PROBES, probes), (OPERATIONS, operations)),
+                        *((LOOKUPS, lookups), (COLD_STARTS, cold_starts)),
+                    ],
+                )
                 if requests:
                     self._add_requests(connection, requests)
                     mark_minutes(connection, REQUESTED, requests)

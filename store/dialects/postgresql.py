@@ -71,7 +71,9 @@ _SESSION: Final = {
 _LOCK: Final = 0x7461696C
 """The number of Tailspan's advisory lock: "tail" in ASCII. Other applications must not use it."""
 
-_VERSION: Final = "hashtextextended(concat_ws(' ', 'tailspan', current_schema(), %s::text, %s::text), 0)"
+_VERSION: Final = (
+    "hashtextextended(concat_ws(' ', 'tailspan', current_schema(), %s::text, %s::text), 0)"
+)
 """The number of the advisory lock of a version of Tailspan. Advisory locks belong to the whole
 database, so the number depends on the schema in the search path too."""
 
