@@ -45,6 +45,7 @@ from store.schema import (
     SAMPLES,
     STARTS,
 )
+from store.sender_clocks import equally_corrected
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
 from telemetry.cold_starts import ColdStart
@@ -281,6 +282,9 @@ class Writer:
                         *((REQUESTS, requests), (PROBES, probes), (OPERATIONS, operations)),
                         *((LOOKUPS, lookups), (COLD_STARTS, cold_starts)),
                     ],
+                )
+                samples, starts, gpus = equally_corrected(
+                    connection, [(SAMPLES, samples), (STARTS, starts), (GPUS, gpus)]
                 )
                 if requests:
                     self._add_requests(connection, requests)

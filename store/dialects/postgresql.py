@@ -220,7 +220,9 @@ def inserting(engine: Engine, table: Table) -> Insert:
     prepare = engine.dialect.identifier_preparer
     new, columns = f"new_{table.name}", ", ".join(prepare.quote(each.name) for each in table.c)
     key = ", ".join(prepare.quote(each.name) for each in table.primary_key)
-    make = f"CREATE TEMP TABLE IF NOT EXISTS {new} (LIKE {table.name}) ON COMMIT DELETE ROWS"
+    # A newer version may have added columns with a default.
+    like = f"LIKE {table.name} INCLUDING DEFAULTS"
+    make = f"CREATE TEMP TABLE IF NOT EXISTS {new} ({like}) ON COMMIT DELETE ROWS"
     copy = f"COPY {new} ({columns}) FROM STDIN"
     move = (
         f"INSERT INTO {table.name} ({columns}) SELECT {columns} FROM {new} ORDER BY {key}"

@@ -57,8 +57,8 @@ class Schema(NamedTuple):
     """The oldest revision that can be upgraded."""
     oldest: str
     """The oldest revision whose code can use a database of the newest revision. Raise it if a
-    revision does more than add tables, nullable columns and indexes, or if this version relies on
-    data that older versions do not write."""
+    revision does more than add tables, indexes, and columns that are nullable or have a default,
+    or if this version relies on data that older versions do not write."""
 
     def head(self) -> str:
         """Return the newest revision."""
@@ -69,7 +69,7 @@ FIRST: Final = "0016"
 """The revision of the first release."""
 TELEMETRY: Final = Schema(
     *("", METADATA, "versions", _revision_table("tailspan_revision"), FIRST),
-    oldest="0031",  # the first revision whose code announces itself
+    oldest="0032",  # the first revision whose code announces itself
 )
 STATE: Final = Schema(
     *("state ", STATE_METADATA, "state_versions", _revision_table("tailspan_state_revision")),
@@ -170,7 +170,7 @@ def bring_up_to_date(
             dialect.grow(connection, schema.revision.metadata)
             dialect.grow(connection, schema.metadata)
             connection.execute(insert(schema.revision).values(version_num=schema.head()))
-        elif found.revision != schema.head():
+        elif found.revision < schema.head():
             begun_s = time.monotonic()
             report(
                 f"Upgrading {name} from {schema.title}schema {found.revision} to {schema.head()}."

@@ -266,8 +266,16 @@ def check(url: str, folder: Path, traffic: Traffic) -> None:
     assert billed
     roll_up_anew(url)
     assert rolled_up(url, traffic) == found
-    again = bill(url, folder, traffic)
-    assert [pytest.approx(each, rel=1e-9) for each in again] == billed
+    assert rounded(bill(url, folder, traffic)) == rounded(billed)
+
+
+def rounded(value: Any) -> Any:
+    """Round numbers, because sums over other spans of time differ in the last digits."""
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    return [rounded(each) for each in value] if isinstance(value, list) else value
 
 
 def test_collectors_are_replaced_one_after_another_and_back(

@@ -1,4 +1,4 @@
-"""Store the corrections of rows whose sender's clock was ahead.
+"""Store the corrections of senders whose clock is ahead, and of their rows.
 
 Older databases have none. A row that an older version corrected, and that is sent again after the
 upgrade, may be stored twice.
@@ -22,4 +22,11 @@ def upgrade() -> None:
         sa.Column("span_id", sa.Text(), nullable=False),
         sa.Column("ahead_ns", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("sent_unix_ns", "trace_id", "span_id"),
+    )
+    op.create_table(
+        "sender_clocks",
+        sa.Column("replica", sa.Text(), nullable=False),
+        sa.Column("ahead_ns", sa.BigInteger(), nullable=False),
+        sa.Column("at_unix_ns", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("replica"),
     )

@@ -29,6 +29,7 @@ revision, down_revision, branch_labels, depends_on = "9999", "{head}", None, Non
 def upgrade():
     with op.batch_alter_table("requests") as batch:
         batch.add_column(sa.Column("colour", sa.Text()))
+        batch.add_column(sa.Column("shade", sa.BigInteger(), server_default="7", nullable=False))
     op.create_table("colours", sa.Column("name", sa.Text(), primary_key=True))
 """
 
@@ -87,7 +88,8 @@ def test_an_older_version_writes_beside_and_after_a_newer_one(
     assert "upgraded to schema 9999 by a newer Tailspan. This version" in told[0]
     assert ids(opened(url, create=False)) == ["chatcmpl-1", "chatcmpl-2", "chatcmpl-3"]
     with restarted.connect() as connection:
-        assert connection.execute(text("SELECT colour FROM requests")).all() == [(None,)] * 3
+        added = connection.execute(text("SELECT colour, shade FROM requests")).all()
+    assert added == [(None, 7)] * 3
     newer()
     assert len(ids(opened(url))) == 3  # and the newer version continues
 
@@ -121,9 +123,8 @@ def test_revisions_since_the_oldest_version_only_add(
             assert (str(there["type"]), there["nullable"]) == (
                 *(str(column["type"]), column["nullable"]),
             ), (table, name)
-        assert all(
-            each["nullable"] for name, each in after[table][1].items() if name not in columns
-        ), table
+        added = [each for name, each in after[table][1].items() if name not in columns]
+        assert all(each["nullable"] or each["default"] for each in added), table
 
 
 @pytest.mark.real
