@@ -93,5 +93,7 @@ class _Places:
 
 
 def _stored(connection: Connection, replicas: Iterable[str]) -> dict[str, int]:
-    found = select(SENDERS.c.replica, SENDERS.c.ahead_ns).where(SENDERS.c.replica.in_(list(replicas)))
+    found = select(SENDERS.c.replica, SENDERS.c.ahead_ns).where(
+        SENDERS.c.replica.in_(list(replicas))
+    )
     return {row.replica: row.ahead_ns for row in connection.execute(found)}

@@ -1,6 +1,7 @@
 """Tests of senders whose clock is ahead, and whose samples arrive at several collectors."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, func, select
@@ -28,7 +29,7 @@ def submit(
 ) -> None:
     """Store the samples of a second, as a collector corrects them."""
     ahead_ns = round((ahead_s or 0.0) * 1e9)
-    at = {
+    at: dict[str, Any] = {
         "replica": replica,
         "at_unix_ns": SENT_NS + number * SECOND_NS - ahead_ns,
         "clock_ahead_s": ahead_s,
