@@ -38,6 +38,11 @@ J_PER_KWH: Final = 3.6e6
 _NS: Final = 10**9
 
 
+_DENSE: Final = 8
+"""Maximum size of a dense array of sums, as a multiple of the number of values. Sorting the values
+takes longer than a larger array."""
+
+
 @dataclass(frozen=True, slots=True)
 class Energy:
     """The energy of one or several replicas."""
@@ -229,11 +234,23 @@ def _sums(
     of: IntArray, at: IntArray, values: Sequence[FloatArray]
 ) -> tuple[IntArray, IntArray, list[FloatArray]]:
     """Sum values by pair of number and time. Return the distinct pairs, sorted, and their sums."""
-    times, place = np.unique(at, return_inverse=True)
-    pairs, where = np.unique(of * max(1, times.size) + place, return_inverse=True)
-    summed = [np.bincount(where, each, minlength=pairs.size).astype(np.float64) for each in values]
-    number, when = np.divmod(pairs.astype(np.int64), max(1, times.size))
-    return number, times[when], summed
+    if not at.size:
+        return of, at, list(values)
+    first = int(at.min())
+    steps = (at - first) // MINUTE_S
+    width = int(steps.max()) + 1
+    pairs, number = of * width + steps, (int(of.max()) + 1) * width
+    if number > _DENSE * at.size:  # most of a dense array would be empty
+        there, pairs = np.unique(pairs, return_inverse=True)
+        number = there.size
+    else:
+        there = np.arange(number)
+    found = np.flatnonzero(np.bincount(pairs, minlength=number))
+    summed = [
+        np.bincount(pairs, each, minlength=number)[found].astype(np.float64) for each in values
+    ]
+    of, steps = np.divmod(there[found], width)
+    return of, np.asarray(first + steps * MINUTE_S, np.int64), summed
 
 
 def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:

@@ -4,6 +4,7 @@ Pure. An engine has one price per hour: the price of its device at the end of th
 """
 
 from collections import defaultdict
+from functools import cache
 
 from cost.prices import PriceList, Rate
 from cost.uptime import HOUR_S, Engine, Uptime
@@ -21,12 +22,17 @@ class EngineRates:
     """
 
     def __init__(self, accounts: Accounts, prices: PriceList, uptime: Uptime) -> None:
-        self._prices = prices
         self._uptime = uptime
         self._starts: dict[Engine, list[EngineStart]] = defaultdict(list)
         for start in sorted(accounts.starts, key=lambda each: each.at_unix_ns):
             self._starts[start.replica, start.engine].append(start)
         self._gpus: dict[str, list[str | None]] = defaultdict(list)
+        # Each hour of an engine needs its price, and comparing patterns takes long.
+        self._rate = cache(
+            lambda replica, device, gpus, region: prices.rate(
+                replica=replica, device=device, gpus=gpus, region=region
+            )
+        )
         for (replica, _), model in zip(accounts.gpus.gpus, accounts.gpus.models, strict=True):
             self._gpus[replica].append(model)
         self._engines: dict[str, set[int]] = defaultdict(set)
@@ -54,7 +60,7 @@ class EngineRates:
         starts = self._starts.get(engine)
         region = starts[-1].region if starts else None
         region = region or self._uptime.regions.get(engine[0])
-        return self._prices.rate(replica=engine[0], device=device, gpus=gpus, region=region)
+        return self._rate(engine[0], device, gpus, region)
 
     def engines(self, replica: str | None) -> list[Engine]:
         """Return the engines of a replica."""

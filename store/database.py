@@ -76,7 +76,11 @@ def open_database(
     separate = telemetry._replace(use=STATE_USE)
     engine = telemetry.connect(default_url() if url is None else url)
     state = separate.connect(state_url) if state_url else engine
-    if state is not engine:
+    if state is engine:
+        telemetry.announce(engine, TELEMETRY, STATE)
+    else:
+        telemetry.announce(engine, TELEMETRY)
+        separate.announce(state, STATE)
         attach(engine, state)
     with telemetry.errors(engine):
         telemetry.bring(engine, TELEMETRY)
@@ -129,6 +133,12 @@ class _Opening(NamedTuple):
             raise self._missing(error) from error
         engine.update_execution_options(**{_URL: url})
         return engine
+
+    def announce(self, engine: Engine, *schemas: Schema) -> None:
+        """Announce a writer on each connection, so that no upgrade makes the schema too new."""
+        if self.create:
+            for schema in schemas:
+                migrations.announce_to(engine, schema)
 
     @contextmanager
     def errors(self, engine: Engine) -> Iterator[None]:

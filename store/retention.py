@@ -19,6 +19,7 @@ from typing import Final
 from sqlalchemy import Column, Engine, Table, and_, func, select
 
 from store import dialects
+from store.clock_corrections import CORRECTIONS
 from store.connections import reading, writing
 from store.rollups.building import LAG_S, Failed, settle_some
 from store.rollups.label_sets import ALIVE_S
@@ -43,6 +44,7 @@ from store.schema import (
     REQUESTS,
     SAMPLES,
 )
+from store.sender_clocks import SENDERS
 
 KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
 """Default retention of requests, engine samples and GPU samples."""
@@ -85,6 +87,11 @@ _BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (COLD_STARTS, COLD_STARTS.c.at_unix_ns),
     (IN_FLIGHT, IN_FLIGHT.c.seen_unix_ns),
 )
+_CORRECTIONS: Final[tuple[tuple[Table, Column[int]], ...]] = (
+    (CORRECTIONS, CORRECTIONS.c.sent_unix_ns),
+    (SENDERS, SENDERS.c.at_unix_ns),
+)
+"""Corrections of clocks. Their times can be in the future."""
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
@@ -145,7 +152,7 @@ def delete_older(
         )
         no_longer_whole(engine, MINUTE_S, until_ns[rolled] // SECOND_NS, rolled)
     forgotten = 0
-    for table, instant in _BY:
+    for table, instant in (*_BY, *_CORRECTIONS):
         with writing(engine) as connection:
             if dialects.of(engine).forgets(connection, table, instant.name, keep_ns):
                 continue

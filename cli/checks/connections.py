@@ -52,7 +52,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
     finally:
         if engine is not None:
             engine.dispose()
-    yield Finding("database", True, f"{shown(engine)} opens and has the schema of this version")
+    yield Finding("database", True, f"{shown(engine)} opens, and this version can use its schema")
     if state is not None:
         yield state
     if slow:

@@ -53,6 +53,18 @@ class Dialect(Protocol):
     def exclusively(self, engine: Engine) -> AbstractContextManager[Connection]:
         """Open a transaction that prevents other processes from changing the schema."""
 
+    def announce(self, engine: Engine, oldest: Table, revisions: str, head: str) -> None:
+        """Announce the code's revision `head` on each new connection (`migrations.older_versions`).
+
+        A connection then fails if `oldest` contains a newer revision for `revisions`.
+        """
+
+    def exclude(self, connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
+        """Delay new announcements of older revisions until the commit.
+
+        Returns: the older revisions that are announced by an open connection.
+        """
+
     def settle(self, engine: Engine, timeout_s: float) -> None:
         """Prepare a database for concurrent reading and writing. Its schema exists."""
 

@@ -113,6 +113,15 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
+def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
+    """Do nothing, because ClickHouse has no locks."""
+
+
+def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
+    """Return an empty list: ClickHouse cannot report which collectors use it."""
+    return []
+
+
 def settle(engine: Engine, timeout_s: float) -> None:
     """Do nothing."""
 

@@ -71,6 +71,12 @@ _SESSION: Final = {
 _LOCK: Final = 0x7461696C
 """The number of Tailspan's advisory lock: "tail" in ASCII. Other applications must not use it."""
 
+_VERSION: Final = (
+    "hashtextextended(concat_ws(' ', 'tailspan', current_schema(), %s::text, %s::text), 0)"
+)
+"""The number of the advisory lock of a version of Tailspan. Advisory locks belong to the whole
+database, so the number depends on the schema in the search path too."""
+
 
 class _Text(Dumper):
     """Replaces NUL in text by U+FFFD.
@@ -155,6 +161,41 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
+def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
+    """Take a shared advisory lock on each connection, until the connection ends.
+
+    The lock comes before the check, so that an upgrade which `exclude`s this revision either sees
+    the lock, or commits before the check.
+    """
+
+    @event.listens_for(engine, "connect")
+    def _announce(connection: psycopg.Connection[Any], _record: object) -> None:
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
+            cursor.execute(f"SELECT pg_advisory_lock_shared({_VERSION})", (revisions, head))
+            cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (oldest.name,))
+            if cursor.fetchone() == (True,):
+                cursor.execute(
+                    f"SELECT oldest FROM {oldest.name} WHERE revisions = %s AND oldest > %s",
+                    (revisions, head),
+                )
+                if (needed := cursor.fetchone()) is not None:
+                    raise psycopg.OperationalError(
+                        f"it was upgraded to a schema that this version ({head}) cannot use;"
+                        f" {needed[0]} or newer can"
+                    )
+
+
+def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
+    """Take the locks of older revisions exclusively. Return those that others hold."""
+    free = f"SELECT pg_try_advisory_xact_lock({_VERSION})"
+    return [
+        version
+        for version in older
+        if not connection.exec_driver_sql(free, (revisions, version)).scalar_one()
+    ]
+
+
 def settle(engine: Engine, timeout_s: float) -> None:
     """Do nothing, because the server has its own configuration."""
 
@@ -179,7 +220,9 @@ def inserting(engine: Engine, table: Table) -> Insert:
     prepare = engine.dialect.identifier_preparer
     new, columns = f"new_{table.name}", ", ".join(prepare.quote(each.name) for each in table.c)
     key = ", ".join(prepare.quote(each.name) for each in table.primary_key)
-    make = f"CREATE TEMP TABLE IF NOT EXISTS {new} (LIKE {table.name}) ON COMMIT DELETE ROWS"
+    # A newer version may have added columns with a default.
+    like = f"LIKE {table.name} INCLUDING DEFAULTS"
+    make = f"CREATE TEMP TABLE IF NOT EXISTS {new} ({like}) ON COMMIT DELETE ROWS"
     copy = f"COPY {new} ({columns}) FROM STDIN"
     move = (
         f"INSERT INTO {table.name} ({columns}) SELECT {columns} FROM {new} ORDER BY {key}"

@@ -130,6 +130,15 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
         connection.commit()
 
 
+def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
+    """Do nothing, because only one process writes (`store.one_writer`)."""
+
+
+def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
+    """Return an empty list, because only one process writes."""
+    return []
+
+
 def settle(engine: Engine, timeout_s: float) -> None:
     """Switch the file permanently to write-ahead mode.
 

@@ -7,6 +7,9 @@ Revisions are numbered, so they can be compared without Alembic.
 
 The tables of telemetry and of the state (`store.state`) are separate schemas with separate
 revisions, because the state can be in another database. By default one database has both schemas.
+
+An older version can use a database that newer versions have only added to
+(docs/decisions/099-collectors-are-upgraded-one-after-another.md).
 """
 
 import time
@@ -31,6 +34,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from store import dialects
 from store.errors import DatabaseMissing, StoreError
 from store.migrations.all_tables import METADATA, STATE_METADATA
+from store.migrations.older_versions import announce, exclude, keep_oldest, read_oldest
 
 FOLDER: Final = Path(__file__).parent
 
@@ -51,6 +55,10 @@ class Schema(NamedTuple):
     """Alembic's version table. Its name identifies a database of Tailspan."""
     first: str
     """The oldest revision that can be upgraded."""
+    oldest: str
+    """The oldest revision whose code can use a database of the newest revision. Raise it if a
+    revision does more than add tables, indexes, and columns that are nullable or have a default,
+    or if this version relies on data that older versions do not write."""
 
     def head(self) -> str:
         """Return the newest revision."""
@@ -59,9 +67,13 @@ class Schema(NamedTuple):
 
 FIRST: Final = "0016"
 """The revision of the first release."""
-TELEMETRY: Final = Schema("", METADATA, "versions", _revision_table("tailspan_revision"), FIRST)
+TELEMETRY: Final = Schema(
+    *("", METADATA, "versions", _revision_table("tailspan_revision"), FIRST),
+    oldest="0032",  # the first revision whose code announces itself
+)
 STATE: Final = Schema(
-    "state ", STATE_METADATA, "state_versions", _revision_table("tailspan_state_revision"), "0001"
+    *("state ", STATE_METADATA, "state_versions", _revision_table("tailspan_state_revision")),
+    *("0001", "0001"),
 )
 REVISION: Final = TELEMETRY.revision
 
@@ -92,7 +104,7 @@ def has(engine: Engine, schema: Schema) -> bool:
 
 
 def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
-    """Check that a database has the newest revision. Never write.
+    """Check that a database has the newest revision, or a compatible newer one. Never write.
 
     Args:
         engine: the database.
@@ -104,14 +116,19 @@ def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
         DatabaseMissing: the database is empty.
     """
     with engine.connect() as connection:
-        found = _revision(connection, name, schema)
+        found = _read(connection, name, schema).revision
     if found is None:
         raise DatabaseMissing(f"{name} is empty")
-    if found != schema.head():
+    if found < schema.head():
         raise StoreError(
             f"{name} has {schema.title}schema {found} of an older Tailspan; this version needs"
             f" {schema.head()}. `tailspan up` upgrades the database and keeps all data"
         )
+
+
+def announce_to(engine: Engine, schema: Schema) -> None:
+    """Announce on each new connection that this version writes the tables of a schema."""
+    announce(engine, schema.revision.name, schema.head())
 
 
 def bring_up_to_date(
@@ -122,44 +139,87 @@ def bring_up_to_date(
     Args:
         engine: the database.
         name: the name of the database in messages.
-        report: called with a message at the start and at the end of an upgrade.
+        report: called with a message at the start and at the end of an upgrade, and if the
+            database was upgraded by a newer version that this version can work with.
         schema: the schema to create or upgrade.
 
     Raises:
-        StoreError: the database cannot be upgraded, or was not created by Tailspan.
+        StoreError: the database cannot be upgraded, or was not created by Tailspan, or older
+            versions use it that cannot work with the new schema.
     """
     with engine.connect() as connection:
-        if _revision(connection, name, schema) == schema.head():
-            return
+        found = _read(connection, name, schema)
+    if found.serves(schema):
+        if found.revision != schema.head():
+            report(
+                f"{name} was upgraded to {schema.title}schema {found.revision} by a newer Tailspan."
+                f" This version ({schema.head()}) can use it."
+            )
+        return
     dialect, begun_s = dialects.of(engine), None
     with dialect.exclusively(engine) as connection:
         # Another process may have upgraded the database.
-        found = _revision(connection, name, schema)
-        if found == schema.head():
+        found = _read(connection, name, schema)
+        if found.serves(schema):
             return
-        if found is None or dialect.ADDITIVE:
+        if found.oldest is not None and found.oldest < schema.oldest:
+            _exclude_older(connection, name, found, schema)
+        if found.revision is None or dialect.ADDITIVE:
             # Create the revision table first. Even without transactions, other processes then
             # recognise the database as Tailspan's.
             dialect.grow(connection, schema.revision.metadata)
             dialect.grow(connection, schema.metadata)
             connection.execute(insert(schema.revision).values(version_num=schema.head()))
-        else:
+        elif found.revision < schema.head():
             begun_s = time.monotonic()
             report(
-                f"Upgrading {name} from {schema.title}schema {found} to {schema.head()}. The data"
-                " is kept. A million requests may take ten seconds. If the upgrade is stopped, the"
-                " database does not change."
+                f"Upgrading {name} from {schema.title}schema {found.revision} to {schema.head()}."
+                " The data is kept. A million requests may take ten seconds. If the upgrade is"
+                " stopped, the database does not change."
             )
-            _upgrade(connection, name, found, schema)
+            _upgrade(connection, name, found.revision, schema)
+        keep_oldest(connection, schema.revision.name, schema.oldest)
     if begun_s is not None:
         report(f"Upgraded in {time.monotonic() - begun_s:.0f} s.")
 
 
-def _revision(connection: Connection, name: str, schema: Schema) -> str | None:
-    """Return the schema's revision, or None if the database is empty or has no revision yet."""
+class _Found(NamedTuple):
+    """The versions that a database records."""
+
+    revision: str | None
+    """None if the schema does not exist yet."""
+    oldest: str | None
+    """The oldest revision whose code can use the schema, or None before it is recorded."""
+
+    def serves(self, schema: Schema) -> bool:
+        """Return whether this version can use the database as it is."""
+        return (self.revision or "") >= schema.head() and (self.oldest or "") >= schema.oldest
+
+
+def _exclude_older(connection: Connection, name: str, found: _Found, schema: Schema) -> None:
+    """Keep versions away that cannot work with the new schema, until the commit.
+
+    Raises:
+        StoreError: such a version uses the database.
+    """
+    older = exclude(connection, schema.revision.name, schema.first, schema.oldest)
+    if older:
+        raise StoreError(
+            f"collectors of an older Tailspan ({schema.title}schema {', '.join(older)}) use {name}"
+            f" and cannot work with {schema.title}schema {schema.head()}; it is unchanged. Stop"
+            " all of them, and then start this version"
+        )
+
+
+def _read(connection: Connection, name: str, schema: Schema) -> _Found:
+    """Return the versions that a database records.
+
+    Raises:
+        StoreError: this version cannot use the database, and cannot upgrade it.
+    """
     tables = inspect(connection).get_table_names()
     if not tables:
-        return None
+        return _Found(None, None)
     found: str | None
     if schema.revision.name in tables:
         # Without transactions, the revision table can exist without its row.
@@ -183,13 +243,15 @@ def _revision(connection: Connection, name: str, schema: Schema) -> str | None:
             " TAILSPAN_DATABASE_URL), or move this file away. To read the old data, use the"
             " version of Tailspan that wrote it"
         )
-    if found is not None and found > schema.head():
+    oldest = read_oldest(connection, tables, schema.revision.name)
+    if found is not None and found > schema.head() and (oldest or found) > schema.head():
         raise StoreError(
             f"{name} was written by a newer Tailspan ({schema.title}schema {found}; this version"
-            f" has {schema.head()}); use that version, or set another database with"
+            f" has {schema.head()}, and {oldest or found} or newer can use it); use that version,"
+            " or set another database with"
             f" {'--database or --state-url' if schema is STATE else '--database'}"
         )
-    return found
+    return _Found(found, oldest)
 
 
 def _upgrade(connection: Connection, name: str, found: str, schema: Schema) -> None:

@@ -8,6 +8,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, MetaData
 
 from store.migrations import STATE, TELEMETRY, Schema
+from store.migrations.older_versions import OLDEST
 
 _PARTITION: Final = re.compile("_(earlier|[0-9]{8})$")
 
@@ -20,10 +21,10 @@ def drift(connection: Connection, *schemas: Schema) -> list[Any]:
         schemas: the schemas that the database has, or none for both.
     """
     found = schemas or (TELEMETRY, STATE)
-    revisions = {schema.revision.name for schema in found}
+    own = {OLDEST.name, *(schema.revision.name for schema in found)}
     context = MigrationContext.configure(
         connection,
-        opts={"include_name": lambda name, *_: name not in revisions and not _is_partition(name)},
+        opts={"include_name": lambda name, *_: name not in own and not _is_partition(name)},
     )
     declared = MetaData()
     for schema in found:

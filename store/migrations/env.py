@@ -6,6 +6,7 @@ from alembic import context
 from sqlalchemy import LargeBinary
 
 from store.migrations import STATE, TELEMETRY, Schema
+from store.migrations.older_versions import OLDEST
 
 _schema: Schema = context.config.attributes["schema"]
 _other = STATE if _schema is TELEMETRY else TELEMETRY
@@ -17,8 +18,9 @@ def _without_variants(kind: str, item: Any, _: object) -> str | Literal[False]:
 
 
 def _of_schema(name: str | None, kind: str, _: object) -> bool:
-    """Return whether a table of the database does not belong to the other schema."""
-    return kind != "table" or name not in {_other.revision.name, *_other.metadata.tables}
+    """Return whether a table of the database is one that this schema's revisions manage."""
+    others = {OLDEST.name, _other.revision.name, *_other.metadata.tables}
+    return kind != "table" or name not in others
 
 
 context.configure(

@@ -89,7 +89,7 @@ class Rollups:
         with reading(self.engine) as connection:
             for width_s, stretches in self._made():
                 for start, end in stretches:
-                    found: int | None = connection.scalar(
+                    found = connection.scalar(
                         select(func.sum(column)).where(
                             ROLLUPS.c.grouping == len(GROUPINGS) - 1,
                             ROLLUPS.c.width_s == width_s,
@@ -97,7 +97,7 @@ class Rollups:
                             ROLLUPS.c.from_unix_s < end,
                         )
                     )
-                    total += found or 0
+                    total += int(found or 0)  # PostgreSQL returns a Decimal
         return total
 
     def sums(self, quantities: Sequence[str]) -> Sums:

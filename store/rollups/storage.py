@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, Table, and_, select
 
 from store import dialects
 from store.connections import reading
+from store.dialects.bulk import IN_BULK
 from store.rollups.buckets import Bucket, FloatArray, Sketches, Sums, nothing
 from store.rollups.label_sets import LabelSet, LabelSets, number_of
 from store.rollups.tables import (
@@ -114,7 +115,8 @@ def load_sums(
         ROLLUPS.c.grouping == grouping, _between(ROLLUPS, width_s, from_unix_s, to_unix_s)
     )
     found = []
-    for start, simulated, sets, requests, *facts in connection.execute(statement):
+    rows = connection.execute(statement, execution_options={IN_BULK: True})
+    for start, simulated, sets, requests, *facts in rows:
         cells = np.frombuffer(sets, LABEL_SET)
         known = {name: _facts(fact, cells.size) for name, fact in zip(names, facts, strict=True)}
         found.append((start, bool(simulated), Sums(cells, np.frombuffer(requests, NUMBER), known)))
@@ -138,7 +140,7 @@ def load_sketches(
         BINS.c.grouping == grouping,
         _between(BINS, width_s, from_unix_s, to_unix_s),
     )
-    rows = connection.execute(statement).all()
+    rows = connection.execute(statement, execution_options={IN_BULK: True}).all()
     sketches = _sketches([row[2:] for row in rows])
     number = [len(row.label_sets) // LABEL_SET.itemsize for row in rows]
     at = np.repeat(np.array([row.from_unix_s for row in rows], np.int64), number)

@@ -15,6 +15,7 @@ from cli.main import tailspan
 from store.columns import adbc_client
 from store.database import open_database
 from store.migrations import REVISION
+from store.migrations.older_versions import OLDEST
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -173,6 +174,7 @@ def test_a_database_of_a_newer_tailspan_is_not_read(
     engine = open_database(url)
     with engine.begin() as connection:
         connection.execute(update(REVISION).values(version_num="9999"))
+        connection.execute(update(OLDEST).values(oldest="9999"))
     engine.dispose()
     (finding,) = findings(doctor(*nowhere, "--format=json"))["database"]
     assert finding["ok"] is False

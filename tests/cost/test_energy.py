@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cost.bill import bill
-from cost.energy import energy, energy_by_group, total_energy
+from cost.energy import _sums, energy, energy_by_group, total_energy
 from cost.pricefile import parse_prices
 from cost.uptime import uptime_of
 from telemetry.accounts import Accounts, GpuStretches
@@ -115,3 +115,15 @@ def test_busy_energy_is_split_by_cost_with_an_unbilled_rest() -> None:
     assert found.total is not None
     unbilled = found.total.unbilled_usd / (found.total.bill_usd - (found.total.idle_usd or 0.0))
     assert one.joules + other.joules == pytest.approx(at_work_j * (1 - unbilled), rel=1e-9)
+
+
+@pytest.mark.parametrize("days", [0, 400])
+def test_sums_by_pair_of_number_and_minute(days: int) -> None:
+    """With few values in a long time, no array over the whole time is made."""
+    of = np.array([1, 0, 1, 1, 0])
+    at = 60 * np.array([5, 7, 5, 6, 7 + days * 1_440])
+    number, when, (summed,) = _sums(of, at, (np.array([1.0, 2.0, 3.0, 4.0, 5.0]),))
+    found = dict(zip(zip(number.tolist(), when.tolist(), strict=True), summed, strict=True))
+    later = {(0, 420): 7.0} if not days else {(0, 420): 2.0, (0, int(at[4])): 5.0}
+    assert found == {(1, 300): 4.0, (1, 360): 4.0, **later}
+    assert list(found) == sorted(found)

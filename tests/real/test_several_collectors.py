@@ -4,20 +4,34 @@ import random
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from signal import SIGTERM
 
 import psycopg
 import pytest
+import requests
+from opentelemetry.sdk.resources import Resource
+from sqlalchemy import select
+from tailspan_vllm import names
+from tailspan_vllm.otlp.encoder import encode
+from tailspan_vllm.otlp.request_span import span_of
 
 from benchmarks._collector_failures import run
+from benchmarks._collector_traffic import record
 from rig.clickhouse_server import clickhouse_server
 from rig.install import NotHereError
 from rig.postgresql import PostgreSQL
+from rig.program import Tailspan
+from store.database import open_database
+from store.schema import REQUESTS
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(420)]
 
 TAKEOVER_S = 30.0
 """A collector that fails must be replaced within this time."""
+AHEAD_NS = 60 * 10**9
+"""How far the clock of a sender is ahead."""
 
 
 def schema(server: PostgreSQL) -> str:
@@ -58,3 +72,38 @@ def test_each_burn_is_notified_once_and_no_row_is_lost(
         assert len(keys) == outcome.burns, outcome.messages
     # A failure during a delivery may repeat a message, but with the same key.
     assert sum(outcome.messages.values()) <= len(outcome.messages) + 1
+
+
+def test_a_sender_with_a_fast_clock_may_send_again_through_another_collector(
+    postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    """Each collector measures another lead of the clock, and the timestamp is part of the key."""
+    url = schema(postgresql)
+    resource = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "vllm-0"})
+    chance = random.Random(1)
+    with ExitStack() as running:
+        words = ("up", "--no-explorer", "--gpus=off", f"--database={url}")
+        collectors = [running.enter_context(Tailspan(tmp_path, *words)) for _ in range(3)]
+        addresses = [each.is_up().address("http") for each in collectors]
+        for _ in range(10):
+            records = [record(chance, "chat", 0.1) for _ in range(10)]
+            fast = [
+                replace(each, wall_offset_ns=each.wall_offset_ns + AHEAD_NS) for each in records
+            ]
+            body = bytes(encode([span_of(each, resource) for each in fast]))
+            for address in addresses:
+                answer = requests.post(
+                    f"{address}/v1/traces",
+                    body,
+                    headers={"Content-Type": "application/x-protobuf"},
+                    timeout=10,
+                )
+                assert answer.status_code == 200, answer.text
+        for collector in collectors:
+            assert collector.ends(SIGTERM) == 0, collector.said
+    engine = open_database(url, create=False)
+    with engine.connect() as connection:
+        ahead_s = list(connection.scalars(select(REQUESTS.c.clock_ahead_s)))
+    engine.dispose()
+    assert len(ahead_s) == 100
+    assert None not in ahead_s

@@ -235,6 +235,7 @@ def test_a_newer_state_database_is_refused(
     connection = sqlite3.connect(tmp_path / "state.db")
     with connection:
         connection.execute("UPDATE tailspan_state_revision SET version_num = '9999'")
+        connection.execute("UPDATE tailspan_oldest_version SET oldest = '9999'")
     connection.close()
     with pytest.raises(StoreError, match=r"newer Tailspan \(state schema 9999; this version has 0"):
         open_database(*files, create=create)

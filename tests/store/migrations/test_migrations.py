@@ -51,10 +51,16 @@ def file(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Path:
     return path
 
 
-def set_revision(path: Path, revision: str) -> None:
+def set_revision(path: Path, revision: str, oldest: str | None = None) -> None:
+    """Change the recorded revision, and the oldest revision whose code can use the database."""
     connection = sqlite3.connect(path)
     with connection:
         connection.execute("UPDATE tailspan_revision SET version_num = ?", [revision])
+        if oldest is not None:
+            connection.execute(
+                "UPDATE tailspan_oldest_version SET oldest = ? WHERE revisions = ?",
+                [oldest, "tailspan_revision"],
+            )
     connection.close()
 
 
@@ -164,7 +170,7 @@ def test_an_empty_file_is_no_database_to_a_reader(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("create", [True, False])
 def test_a_newer_database_is_refused_and_not_changed(file: Path, create: bool) -> None:
-    set_revision(file, "9999")
+    set_revision(file, "9999", "9999")
     before = contents(file)
     with pytest.raises(StoreError, match=r"newer Tailspan \(schema 9999; this version has"):
         open_database(f"sqlite:///{file}", create=create)

@@ -1,0 +1,104 @@
+"""Store how rows with corrected timestamps were corrected, so that all collectors correct equally.
+
+A sender's clock can be ahead. The collector then subtracts the lead that it measured, and the
+timestamp is part of the row's key. If the sender gets no answer, it sends the row again, maybe to
+another collector or after a restart, which measures another lead. Therefore the first correction of
+each row is stored in the transaction that stores the row, and a repeated row gets this correction.
+If another transaction is storing the same row, PostgreSQL waits for its commit.
+
+A row is stored twice only if two collectors receive it within the same milliseconds, and only one
+of them corrects it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Column, Connection, Table, Text, select
+
+from store import dialects
+from store.schema import KEPT_FIRST, METADATA
+
+CORRECTIONS: Final = Table(
+    "clock_corrections",
+    METADATA,
+    Column("sent_unix_ns", BigInteger, primary_key=True, autoincrement=False),
+    Column("trace_id", Text, primary_key=True),
+    Column("span_id", Text, primary_key=True),
+    Column("ahead_ns", BigInteger, nullable=False),
+    info={KEPT_FIRST: True},
+)
+"""The correction of each corrected row, by the timestamp that the sender sent and the row's ids."""
+_AT_ONCE: Final = 500
+"""Number of timestamps in one statement."""
+
+Row = tuple[Any, ...]
+Sent = tuple[int, str, str]
+"""The timestamp that the sender sent, the trace id and the span id."""
+
+
+def corrected_alike(
+    connection: Connection, tables: Sequence[tuple[Table, list[Row]]]
+) -> list[list[Row]]:
+    """Store the corrections of new rows, and correct repeated rows as they were corrected before.
+
+    Args:
+        connection: in the transaction that stores the rows.
+        tables: tables whose key is a timestamp and the ids of a span, each with rows to store.
+
+    Returns: the rows of each table.
+    """
+    several = [(_Places(table), rows) for table, rows in tables]
+    own = {
+        places.sent(row): places.ahead_ns(row)
+        for places, rows in several
+        for row in rows
+        if row[places.ahead] is not None
+    }
+    if own:
+        uncorrected = {
+            key for table, _ in tables for key in _stored(connection, list(table.primary_key), own)
+        }
+        new = [(*key, 0 if key in uncorrected else ahead_ns) for key, ahead_ns in own.items()]
+        dialects.of(connection.engine).inserting(connection.engine, CORRECTIONS)(connection, new)
+    elif connection.execute(select(CORRECTIONS.c.ahead_ns).limit(1)).first() is None:
+        return [rows for _, rows in tables]
+    sent = {places.sent(row) for places, rows in several for row in rows}
+    known = {row[:3]: row[3] for row in _stored(connection, list(CORRECTIONS.c), sent)}
+    return [[places.corrected(row, known) for row in rows] for places, rows in several]
+
+
+class _Places:
+    """The places of a table's timestamp, ids and correction in its rows."""
+
+    def __init__(self, table: Table) -> None:
+        names = table.columns.keys()
+        self.at, self.trace, self.span = (names.index(key.name) for key in table.primary_key)
+        self.ahead = names.index("clock_ahead_s")
+
+    def ahead_ns(self, row: Row) -> int:
+        return round((row[self.ahead] or 0.0) * 1e9)
+
+    def sent(self, row: Row) -> Sent:
+        return row[self.at] + self.ahead_ns(row), row[self.trace], row[self.span]
+
+    def corrected(self, row: Row, known: Mapping[Sent, int]) -> Row:
+        sent, own_ns = self.sent(row), self.ahead_ns(row)
+        ahead_ns = known.get(sent, own_ns)
+        if ahead_ns == own_ns:
+            return row
+        values = list(row)
+        values[self.at], values[self.ahead] = sent[0] - ahead_ns, ahead_ns / 1e9 or None
+        return tuple(values)
+
+
+def _stored(
+    connection: Connection, columns: Sequence[Column[Any]], sent: Iterable[Sent]
+) -> Iterator[Row]:
+    """Return columns of the stored rows with these keys. The first columns are the key."""
+    wanted = set(sent)
+    instants = sorted({each[0] for each in wanted})
+    for first in range(0, len(instants), _AT_ONCE):
+        some = columns[0].in_(instants[first : first + _AT_ONCE])
+        for row in connection.execute(select(*columns).where(some)):
+            if row[:3] in wanted:
+                yield tuple(row)

@@ -1,0 +1,67 @@
+"""Which older versions of Tailspan can use a database, and which of them are using it.
+
+A database stores the oldest revision whose code can still use it. A version of Tailspan therefore
+opens a newer database if the newer version has only added to it: collectors can be upgraded one
+after another, and an upgrade can be undone. A revision that older versions cannot work with raises
+this number. It must not run while such a version writes the database.
+
+Each collector announces its own revision on each of its connections (`Dialect.announce`). In
+PostgreSQL, the announcement is a lock of the connection, so a stopped collector keeps it, and a
+dead collector loses it.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, Text, func, select
+
+from store import dialects
+
+OLDEST: Final = Table(
+    "tailspan_oldest_version",
+    MetaData(),
+    Column("revisions", Text, primary_key=True),
+    Column("oldest", String(32), nullable=False),
+)
+"""For each group of tables, which is named by its table of revisions: the oldest revision whose
+code can use the tables."""
+
+
+def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -> str | None:
+    """Return the oldest revision whose code can use the database, or None if it is not stored.
+
+    Args:
+        connection: the database.
+        tables: the names of the tables in the database.
+        revisions: the name of the table of revisions.
+    """
+    if OLDEST.name not in tables:
+        return None
+    which = OLDEST.c.revisions == revisions
+    # ClickHouse may contain replaced rows. The number never decreases.
+    found: str | None = connection.scalar(select(func.max(OLDEST.c.oldest)).where(which))
+    return found
+
+
+def keep_oldest(connection: Connection, revisions: str, oldest: str) -> None:
+    """Store the oldest revision whose code can use the database."""
+    dialect = dialects.of(connection.engine)
+    dialect.grow(connection, OLDEST.metadata)
+    dialect.put(connection, OLDEST, [{"revisions": revisions, "oldest": oldest}])
+
+
+def announce(engine: Engine, revisions: str, head: str) -> None:
+    """Announce on each new connection that code of the revision `head` uses the database.
+
+    A connection fails if the code has become too old for the database.
+    """
+    dialects.of(engine).announce(engine, OLDEST, revisions, head)
+
+
+def exclude(connection: Connection, revisions: str, first: str, oldest: str) -> list[str]:
+    """Prevent code of revisions from `first` to before `oldest` from connecting until the commit.
+
+    Returns: those of these revisions whose code is connected.
+    """
+    older = [f"{number:04}" for number in range(int(first), int(oldest))]
+    return dialects.of(connection.engine).exclude(connection, revisions, older)

@@ -1,0 +1,99 @@
+"""Store how far each sender's clock is ahead, so that all collectors correct its samples equally.
+
+Each collector measures the lead itself. The start of an engine's counters is corrected too, so
+collectors with different measurements would divide the counters of one engine into several series,
+and a bill would count each of them. Therefore the samples of a sender get the correction that is
+stored. It is replaced if a collector measures a lead that differs by more than `CHANGED_NS`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Column, Connection, Table, Text, select
+
+from store import dialects
+from store.schema import METADATA
+
+SENDERS: Final = Table(
+    "sender_clocks",
+    METADATA,
+    Column("replica", Text, primary_key=True),
+    Column("ahead_ns", BigInteger, nullable=False),
+    Column("at_unix_ns", BigInteger, nullable=False),
+)
+"""The correction of each sender whose clock is ahead, and the time of the first row with it."""
+CHANGED_NS: Final = 2 * 10**9
+"""A difference that shows a change of the sender's clock. Two collectors that measure the same lead
+can correct by values that differ by 2 s, because each keeps a correction that is within 1 s of its
+measurements (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
+_INSTANTS: Final = ("at_unix_ns", "started_unix_ns")
+
+Row = tuple[Any, ...]
+
+
+def equally_corrected(
+    connection: Connection, tables: Sequence[tuple[Table, list[Row]]]
+) -> list[list[Row]]:
+    """Correct the samples of each sender by the stored correction, and store new corrections.
+
+    Args:
+        connection: in the transaction that stores the rows.
+        tables: tables of rows of senders, each with rows to store.
+
+    Returns: the rows of each table.
+    """
+    several = [(_Places(table), rows) for table, rows in tables]
+    own = {
+        row[places.replica]: (row[places.replica], places.ahead_ns(row), row[places.at])
+        for places, rows in several
+        for row in rows
+        if row[places.ahead] is not None
+    }
+    if not own:
+        return [rows for _, rows in tables]
+    stored = _stored(connection, own)
+    if new := [row for replica, row in own.items() if replica not in stored]:
+        dialects.of(connection.engine).inserting(connection.engine, SENDERS)(connection, new)
+        stored = _stored(connection, own)  # another collector may have been faster
+    changed = [
+        dict(zip(SENDERS.columns.keys(), row, strict=True))
+        for replica, row in sorted(own.items())
+        if abs(row[1] - stored.get(replica, row[1])) > CHANGED_NS
+    ]
+    if changed:
+        dialects.of(connection.engine).put(connection, SENDERS, changed)
+        stored |= {row["replica"]: row["ahead_ns"] for row in changed}
+    return [[places.corrected(row, stored) for row in rows] for places, rows in several]
+
+
+class _Places:
+    """The places of the corrected columns in the rows of a table."""
+
+    def __init__(self, table: Table) -> None:
+        names = table.columns.keys()
+        self.instants = [names.index(name) for name in _INSTANTS if name in names]
+        self.at = self.instants[0]
+        self.replica, self.ahead = names.index("replica"), names.index("clock_ahead_s")
+
+    def ahead_ns(self, row: Row) -> int:
+        return round((row[self.ahead] or 0.0) * 1e9)
+
+    def corrected(self, row: Row, stored: dict[str, int]) -> Row:
+        if row[self.ahead] is None:
+            return row
+        own_ns = self.ahead_ns(row)
+        ahead_ns = stored.get(row[self.replica], own_ns)
+        if ahead_ns == own_ns:
+            return row
+        values = list(row)
+        for place in self.instants:
+            values[place] += own_ns - ahead_ns
+        values[self.ahead] = ahead_ns / 1e9
+        return tuple(values)
+
+
+def _stored(connection: Connection, replicas: Iterable[str]) -> dict[str, int]:
+    found = select(SENDERS.c.replica, SENDERS.c.ahead_ns).where(
+        SENDERS.c.replica.in_(list(replicas))
+    )
+    return {row.replica: row.ahead_ns for row in connection.execute(found)}

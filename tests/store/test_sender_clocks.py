@@ -1,0 +1,91 @@
+"""Tests of senders whose clock is ahead, and whose samples arrive at several collectors."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, func, select
+
+from store.retention import delete_older
+from store.schema import GPUS, SAMPLES, STARTS
+from store.sender_clocks import SENDERS
+from store.writer import Writer
+from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
+from telemetry.starts import EngineStart
+
+SECOND_NS = 10**9
+SENT_NS = 1_763_634_000 * SECOND_NS
+STARTED_NS = SENT_NS - 3_600 * SECOND_NS
+
+
+def submit(
+    engine: Engine,
+    sample_row: Callable[..., EngineSample],
+    gpu_row: Callable[..., GpuSample],
+    ahead_s: float | None,
+    number: int,
+    replica: str = "a",
+) -> None:
+    """Store the samples of a second, as a collector corrects them."""
+    ahead_ns = round((ahead_s or 0.0) * 1e9)
+    at: dict[str, Any] = {
+        "replica": replica,
+        "at_unix_ns": SENT_NS + number * SECOND_NS - ahead_ns,
+        "clock_ahead_s": ahead_s,
+    }
+    sample = sample_row(started_unix_ns=STARTED_NS - ahead_ns, **at)
+    start = EngineStart(engine=0, process=7, config="c", arguments="{}", **at)
+    with Writer(engine) as writer:
+        writer.submit([], [sample], [start], [gpu_row(**at)]).result(30)
+
+
+def test_several_collectors_give_one_series(
+    engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
+) -> None:
+    """The start of the counters is part of the series. A bill would count each series."""
+    for number, ahead_s in enumerate((5.25, 5.5, 4.75, 5.0)):
+        submit(engine, sample_row, gpu_row, ahead_s, number)
+    with engine.connect() as connection:
+        started = connection.scalars(select(SAMPLES.c.started_unix_ns).distinct()).all()
+        assert started == [STARTED_NS - 5_250_000_000]
+        for table in (SAMPLES, GPUS, STARTS):
+            columns = select(table.c.at_unix_ns, table.c.clock_ahead_s).order_by(table.c.at_unix_ns)
+            assert connection.execute(columns).all() == [
+                (SENT_NS + number * SECOND_NS - 5_250_000_000, 5.25) for number in range(4)
+            ], table.name
+
+
+def test_a_changed_clock_is_corrected_anew(
+    engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
+) -> None:
+    for number, ahead_s in enumerate((5.25, 60.5, 60.25)):
+        submit(engine, sample_row, gpu_row, ahead_s, number)
+    with engine.connect() as connection:
+        ahead = select(SAMPLES.c.clock_ahead_s).order_by(SAMPLES.c.clock_ahead_s)
+        assert connection.scalars(ahead).all() == [5.25, 60.5, 60.5]
+
+
+@pytest.mark.parametrize("ahead_s", [None, 7.0])
+def test_other_senders_keep_their_own_correction(
+    engine: Engine,
+    sample_row: Callable[..., EngineSample],
+    gpu_row: Callable[..., GpuSample],
+    ahead_s: float | None,
+) -> None:
+    submit(engine, sample_row, gpu_row, 5.25, 0)
+    submit(engine, sample_row, gpu_row, ahead_s, 1, "b")
+    with engine.connect() as connection:
+        of_b = select(SAMPLES.c.clock_ahead_s).where(SAMPLES.c.replica == "b")
+        assert connection.scalars(of_b).all() == [ahead_s]
+
+
+def test_corrections_of_senders_are_deleted_with_their_rows(
+    engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
+) -> None:
+    if engine.dialect.name == "clickhousedb":
+        return  # ClickHouse deletes old rows itself
+    submit(engine, sample_row, gpu_row, 5.25, 0)
+    delete_older(engine, 60 * SECOND_NS, SENT_NS + 120 * SECOND_NS)
+    with engine.connect() as connection:
+        assert connection.scalar(select(func.count()).select_from(SENDERS)) == 0
