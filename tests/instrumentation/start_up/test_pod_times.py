@@ -1,6 +1,5 @@
 from typing import Any
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
