@@ -8,10 +8,11 @@ sends as many requests to a proxy that passes the trace context, to a proxy that
 proxy that passes the context but no request id. It joins the requests twice: without and with
 the client's spans.
 
-The bar: every request is one joined request with both hops. With the client's span, the sum of its
-phases differs from the stopwatch by at most 5 ms plus its delivery phase. Without the client's
-span, the sum does not contain the time between the client and the proxy, which is small on an idle
-machine. The benchmark has the same requirements as `make vllm`, and takes about two minutes.
+The bar: every request is one joined request with both hops, and the sum of its phases differs from
+the stopwatch by at most 5 ms plus its delivery phase. Without the client's span, the sum does not
+contain the time between the client and the proxy. The client and the proxy run before other
+processes, because in a fleet they do not wait for the CPUs of the servers' machine. The benchmark
+has the same requirements as `make vllm`, and takes about two minutes.
 
 Before that, the program measures how long it takes to join as many rows as a question reads.
 """
@@ -213,16 +214,16 @@ def main(words: Sequence[str] | None = None) -> int:
                         _, proxy = servers.proxy(*options)
                         since_ns = time.time_ns()
                         seen = ask_all(proxy, calls(asked.requests, seed), asked.concurrency)
-                    basis = "engines" if "--drop-context" in options else "router"
-                    line, _ = line_of(title, seen, found_of(engine, seen, since_ns, basis))
+                    found = found_of(engine, seen, since_ns, "router")
+                    line, alone = line_of(title, seen, found)
                     print(line, flush=True)
                     report(port, seen)
                     found = found_of(engine, seen, since_ns, "client")
                     line, good = line_of(f"{title}, with the client's span", seen, found)
                     print(line, flush=True)
-                    met = met and good
+                    met = met and alone and good
             engine.dispose()
-    print(f"bar, with the client's span: {'met' if met else 'NOT met'}")
+    print(f"bar: {'met' if met else 'NOT met'}")
     return 0 if met else 1
 
 

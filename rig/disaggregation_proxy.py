@@ -30,6 +30,8 @@ MOST_BODY_BYTES: Final = 1_000_000
 TIMEOUT_S: Final = 120.0
 _PASSED: Final[tuple[str, ...]] = ("content-type", "authorization", "x-tenant-id")
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_ID: Final = re.compile(rb'"id": ?"([^"\\]{1,256})"')
+"""The id of a response, which vLLM writes into each chunk."""
 _UNAVAILABLE: Final = b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -50,6 +52,7 @@ class Answer(NamedTuple):
 
     first_s: float | None
     last_s: float
+    response_id: str | None = None
 
 
 class Proxy:
@@ -86,6 +89,7 @@ class Proxy:
                     begun_unix_ns,
                     round((answer.last_s - begun_s) * 1e9),
                     None if answer.first_s is None else answer.first_s - begun_s,
+                    answer.response_id,
                 )
             )
         except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError):
@@ -128,10 +132,17 @@ class Proxy:
 
 
 def _span(
-    ids: tuple[str, str, str], begun_unix_ns: int, length_ns: int, first_s: float | None
+    ids: tuple[str, str, str],
+    begun_unix_ns: int,
+    length_ns: int,
+    first_s: float | None,
+    response_id: str | None,
 ) -> Span:
+    texts = {"gen_ai.operation.name": "text_completion", "gen_ai.response.id": response_id}
     attributes = [
-        KeyValue(key="gen_ai.operation.name", value=AnyValue(string_value="text_completion"))
+        KeyValue(key=name, value=AnyValue(string_value=text))
+        for name, text in texts.items()
+        if text is not None
     ]
     if first_s is not None:
         name = "gen_ai.response.time_to_first_chunk"
@@ -186,14 +197,16 @@ async def _post(
             head = await reader.readuntil(b"\r\n\r\n")
             if client is not None:
                 client.write(head)
-            first_s, last_s = None, time.monotonic()
+            first_s, last_s, response_id = None, time.monotonic(), None
             while chunk := await reader.read(65_536):
+                if response_id is None and (found := _ID.search(chunk)):
+                    response_id = found[1].decode()
                 if client is not None:
                     client.write(chunk)
                     await client.drain()
                 last_s = time.monotonic()
                 first_s = first_s or last_s
-        return Answer(first_s, last_s)
+        return Answer(first_s, last_s, response_id)
     finally:
         writer.close()
 
