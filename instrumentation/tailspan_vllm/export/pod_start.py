@@ -2,7 +2,7 @@
 
 Only with `TAILSPAN_KUBERNETES=true`. A separate thread sends two GET requests, for this pod and for
 its events, with the token of the pod's service account. Exports never wait for this thread. If the
-API does not answer in time, or refuses, one log line says so, and the start has no such parts.
+API does not answer in time, or refuses, one log line states it, and the start has no such parts.
 """
 
 import json
