@@ -1,4 +1,7 @@
-"""Store the parts of a start before the server's first process."""
+"""Store the parts of a start before the server's first process, and a router's response id.
+
+Rows of older databases have none.
+"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -14,3 +17,5 @@ def upgrade() -> None:
     with op.batch_alter_table("cold_starts", schema=None) as batch_op:
         for name in ("scheduling_s", "image_pull_s", "init_containers_s", "container_s"):
             batch_op.add_column(sa.Column(name, sa.Double(), autoincrement=False, nullable=True))
+    with op.batch_alter_table("application_operations", schema=None) as batch_op:
+        batch_op.add_column(sa.Column("response_id", sa.Text(), autoincrement=False, nullable=True))
