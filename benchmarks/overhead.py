@@ -56,6 +56,9 @@ This time includes two exports, because the default interval is five seconds.
 ENDS_SOON: dict[str, Any] = {"logit_bias": {str(thinking.END_ID): 4}, "seed": 1}
 """Every token of the random model ends the reasoning with a probability of about a tenth."""
 
+BLOCKS = "512"
+"""KV blocks of each of several engines, which hold all requests of a turn: 65,536 tokens."""
+
 KINDS = ("plain", "native", "tailspan")
 
 
@@ -171,6 +174,7 @@ def block(
     endpoint: str,
     command: Sequence[str],
     extra: Sequence[str],
+    kinds: Sequence[str],
     calls: list[Call],
     rounds: int,
     concurrency: int,
@@ -179,7 +183,7 @@ def block(
     """Start the servers, run their turns, and stop them."""
     servers: list[Server] = []
     try:
-        for kind in KINDS:
+        for kind in kinds:
             servers.append(start(kind, endpoint, command, extra))
         for server in servers:
             load(server, calls, concurrency)  # warm up
@@ -223,6 +227,11 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--engines", type=int, default=1, help="engines per server")
     parser.add_argument(
+        "--without-native",
+        action="store_true",
+        help="start no server with native tracing, on a machine with little memory",
+    )
+    parser.add_argument(
         "--reasoning", action="store_true", help="responses begin with streamed reasoning"
     )
     parser.add_argument(
@@ -245,7 +254,11 @@ def main() -> int:
     prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(asked.requests)]
     body = ENDS_SOON if asked.reasoning else {}
     calls = [Call(prompt=prompt, max_tokens=asked.tokens, body=body) for prompt in prompts]
-    extra = ["--data-parallel-size", str(asked.engines)] if asked.engines > 1 else []
+    kinds = [kind for kind in KINDS if kind != "native" or not asked.without_native]
+    extra = []
+    if asked.engines > 1:
+        extra = ["--data-parallel-size", str(asked.engines)]
+        extra += ["--num-gpu-blocks-override", BLOCKS]  # a gigabyte per engine is too much
     folder = tempfile.TemporaryDirectory()
     if asked.reasoning:
         subprocess.run([install.PYTHON, thinking.__file__, folder.name], check=True)
@@ -256,6 +269,7 @@ def main() -> int:
                 f"http://127.0.0.1:{sink_port}",
                 asked.server,
                 extra,
+                kinds,
                 calls,
                 asked.rounds,
                 asked.concurrency,
@@ -272,46 +286,51 @@ def main() -> int:
 
 def report(blocks: list[dict[str, Turns]], requests: int, tokens: int) -> None:
     """Print the means of the differences within a round, with their intervals."""
+    kinds = list(blocks[0])
     cpu_ms = {
         kind: [1e3 * cpu for turns in blocks for cpu in turns[kind].cpu_per_request_s(requests)]
-        for kind in KINDS
+        for kind in kinds
     }
     rate = {
-        kind: [rate for turns in blocks for rate in turns[kind].requests_per_s] for kind in KINDS
+        kind: [rate for turns in blocks for rate in turns[kind].requests_per_s] for kind in kinds
     }
-    tpot_s = {kind: [tpot for turns in blocks for tpot in turns[kind].tpot_s] for kind in KINDS}
+    tpot_s = {kind: [tpot for turns in blocks for tpot in turns[kind].tpot_s] for kind in kinds}
     print(f"\nAPI-server CPU per request of {tokens} tokens, {len(cpu_ms['plain'])} rounds:")
     print(f"  plain              {statistics.mean(cpu_ms['plain']):6.2f} ms")
     added = {
         kind: [mine - base for mine, base in zip(cpu_ms[kind], cpu_ms["plain"], strict=True)]
-        for kind in KINDS[1:]
+        for kind in kinds[1:]
     }
-    for kind in KINDS[1:]:
+    for kind in kinds[1:]:
         low, high = interval([added[kind]], lambda sample: statistics.mean(sample[0]))
         mean = statistics.mean(added[kind])
         print(f"  added by {kind:9} {mean:6.2f} ms  [{low:.2f}, {high:.2f}]")
-    if interval([added["native"]], lambda sample: statistics.mean(sample[0]))[0] > 0:
-        mean = statistics.mean(added["tailspan"]) / statistics.mean(added["native"])
-        low, high = interval(
-            [added["tailspan"], added["native"]],
-            lambda sample: statistics.mean(sample[0]) / statistics.mean(sample[1]),
-        )
-        print(f"  ours / native      {mean:6.2f}     [{low:.2f}, {high:.2f}]")
-    else:
-        print("  ours / native      unknown: the cost of native tracing is within the noise")
+    if "native" in kinds:
+        print(compared(added["tailspan"], added["native"]))
     print(
         f"plain: {statistics.median(rate['plain']):.2f} requests/s, "
         f"TPOT {1e3 * statistics.median(tpot_s['plain']):.3f} ms"
     )
     for name, values in (("throughput", rate), ("TPOT", tpot_s)):
-        for kind in KINDS[1:]:
+        for kind in kinds[1:]:
             ratios = [mine / base for mine, base in zip(values[kind], values["plain"], strict=True)]
             low, high = interval([ratios], lambda sample: statistics.median(sample[0]))
             middle = statistics.median(ratios)
             print(f"{name}, {kind} / plain: {middle:.3f}  [{low:.3f}, {high:.3f}]")
-    for kind in KINDS:
+    for kind in kinds:
         idle = statistics.mean(turns[kind].idle_cpu_per_s for turns in blocks)
         print(f"idle, {kind}: {idle * 1e3:.2f} ms of CPU a second")
+
+
+def compared(ours: list[float], native: list[float]) -> str:
+    """Return a line with the ratio of the added CPU times, if native tracing adds any."""
+    if interval([native], lambda sample: statistics.mean(sample[0]))[0] <= 0:
+        return "  ours / native      unknown: the cost of native tracing is within the noise"
+    ratio = statistics.mean(ours) / statistics.mean(native)
+    low, high = interval(
+        [ours, native], lambda sample: statistics.mean(sample[0]) / statistics.mean(sample[1])
+    )
+    return f"  ours / native      {ratio:6.2f}     [{low:.2f}, {high:.2f}]"
 
 
 def interval(

@@ -15,7 +15,7 @@ WORDS: Final[Mapping[str, str]] = {
     "scheduling": "Kubernetes' scheduling",
     "image_pull": "the image pull",
     "init_containers": "the init containers",
-    "container": "the container before the server",
+    "container": "the start of the container",
     "imports": "Python's imports",
     "config": "the configuration",
     "engine_process": "the engine's process",
