@@ -27,6 +27,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 SEND_EVERY_S: Final = 0.5
 MOST_BODY_BYTES: Final = 1_000_000
+MOST_SPANS: Final = 10_000
 TIMEOUT_S: Final = 120.0
 _PASSED: Final[tuple[str, ...]] = ("content-type", "authorization", "x-tenant-id")
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
@@ -53,6 +54,7 @@ class Answer(NamedTuple):
     first_s: float | None
     last_s: float
     response_id: str | None = None
+    status: int = 502
 
 
 class Proxy:
@@ -117,7 +119,7 @@ class Proxy:
             return Answer(None, time.monotonic())
 
     async def send_spans(self, otlp_port: int) -> None:
-        """Send the finished spans as one message. A message that is refused is lost."""
+        """Send the finished spans as one message, and keep them if it was not accepted."""
         spans, self._spans = self._spans, []
         if not spans:
             return
@@ -127,8 +129,12 @@ class Proxy:
         group.resource.attributes.append(name)
         group.scope_spans.add(spans=spans).scope.name = "rig.disaggregation_proxy"
         body = message.SerializeToString()
+        accepted = False
         with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
-            await _post(otlp_port, "/v1/traces", {"content-type": "application/x-protobuf"}, body)
+            headers = {"content-type": "application/x-protobuf"}
+            accepted = (await _post(otlp_port, "/v1/traces", headers, body)).status == 200
+        if not accepted:
+            self._spans = [*spans, *self._spans][-MOST_SPANS:]
 
 
 def _span(
@@ -206,7 +212,7 @@ async def _post(
                     await client.drain()
                 last_s = time.monotonic()
                 first_s = first_s or last_s
-        return Answer(first_s, last_s, response_id)
+        return Answer(first_s, last_s, response_id, int(head.split(b" ", 2)[1]))
     finally:
         writer.close()
 
