@@ -150,6 +150,7 @@ def start(kind: str, endpoint: str, command: Sequence[str], extra: Sequence[str]
     )
     server = Server(kind, port, process)
     if not serve.wait_until_healthy(port, process):
+        serve.stop(process)
         raise SystemExit(f"the {kind} server did not start")
     server.front_ends = serve.front_ends(process)
     return server
