@@ -1,20 +1,24 @@
 """Measures the CPU cost of the plugin for a server, compared with vLLM's own tracing.
 
     python benchmarks/overhead.py [--blocks 2] [--rounds 15] [--requests 60] [--tokens 32]
+    python benchmarks/overhead.py --engines 2
+    python benchmarks/overhead.py --reasoning
     python benchmarks/overhead.py --server "vllm serve FOLDER --gpu-memory-utilization 0.29"
 
 Three real servers run on this machine's CPU: without tracing, with vLLM's native tracing, and with
-Tailspan's plugin. With --server, they run on a GPU, which must have memory for all three.
+Tailspan's plugin. With --server, they run on a GPU, which must have memory for all three. With
+--engines 2, each server has two engines (--data-parallel-size). With --reasoning, each response
+begins with streamed reasoning, in which the plugin searches for the first content.
 
 In each round, every server gets the same load for a short turn, so that other programs on the
 machine disturb all servers equally. The servers are restarted for each block, because the memory
 layout of a process affects its speed.
 
-The CPU time is the time of the API server process, with all its threads. It is measured from the
-start of a server's turn to the start of the server's next turn, so that exports after the turn are
-included. The CPU time of an idle server is measured first, subtracted and reported. Differences are
-computed between the servers of a round. The mean of the differences is printed with a 95 % interval
-(bootstrap over rounds).
+The CPU time is the time of the API server processes, with all their threads. It is measured from
+the start of a server's turn to the start of the server's next turn, so that exports after the turn
+are included. The CPU time of an idle server is measured first, subtracted and reported. Differences
+are computed between the servers of a round. The mean of the differences is printed with a 95 %
+interval (bootstrap over rounds).
 """
 
 import argparse
@@ -24,18 +28,21 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import grpc
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from rig import serve
+from rig import install, serve, thinking
 from rig.install import ensure
 from rig.load import Call, send_all
 from rig.ports import free_port
@@ -45,6 +52,12 @@ IDLE_S = 12.0
 
 This time includes two exports, because the default interval is five seconds.
 """
+
+ENDS_SOON: dict[str, Any] = {"logit_bias": {str(thinking.END_ID): 4}, "seed": 1}
+"""Every token of the random model ends the reasoning with a probability of about a tenth."""
+
+BLOCKS = "512"
+"""KV blocks of each of several engines, which hold all requests of a turn: 65,536 tokens."""
 
 KINDS = ("plain", "native", "tailspan")
 
@@ -56,15 +69,19 @@ class Server:
     kind: str
     port: int
     process: subprocess.Popen[bytes]
+    front_ends: list[int] = field(default_factory=list)
+    """The processes that run no engine."""
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds that all threads of the API server process have used.
+        """Return the CPU seconds that all threads of the API server processes have used.
 
         The resolution is one nanosecond.
         """
         total_ns = 0
-        for thread in Path(f"/proc/{self.process.pid}/task").iterdir():
-            total_ns += int((thread / "schedstat").read_text().split()[0])
+        for process in self.front_ends:
+            for thread in Path(f"/proc/{process}/task").iterdir():
+                with suppress(OSError):  # the thread has ended
+                    total_ns += int((thread / "schedstat").read_text().split()[0])
         return total_ns / 1e9
 
 
@@ -103,16 +120,17 @@ def sink(port: int) -> None:
     server.wait_for_termination()
 
 
-def start(kind: str, endpoint: str, command: Sequence[str]) -> Server:
+def start(kind: str, endpoint: str, command: Sequence[str], extra: Sequence[str]) -> Server:
     """Start a server of one kind, and wait until it serves requests.
 
     Args:
         kind: one of `KINDS`.
         endpoint: receives the telemetry.
         command: the command of another server; empty for the tiny model.
+        extra: further arguments of every server.
     """
     port = free_port()
-    arguments = ["--otlp-traces-endpoint", endpoint] if kind == "native" else []
+    arguments = [*extra, *(["--otlp-traces-endpoint", endpoint] if kind == "native" else [])]
     environ = {
         **os.environ,
         "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
@@ -132,7 +150,9 @@ def start(kind: str, endpoint: str, command: Sequence[str]) -> Server:
     )
     server = Server(kind, port, process)
     if not serve.wait_until_healthy(port, process):
+        serve.stop(process)
         raise SystemExit(f"the {kind} server did not start")
+    server.front_ends = serve.front_ends(process)
     return server
 
 
@@ -154,6 +174,8 @@ def load(server: Server, calls: list[Call], concurrency: int) -> tuple[float, fl
 def block(
     endpoint: str,
     command: Sequence[str],
+    extra: Sequence[str],
+    kinds: Sequence[str],
     calls: list[Call],
     rounds: int,
     concurrency: int,
@@ -162,8 +184,8 @@ def block(
     """Start the servers, run their turns, and stop them."""
     servers: list[Server] = []
     try:
-        for kind in KINDS:
-            servers.append(start(kind, endpoint, command))
+        for kind in kinds:
+            servers.append(start(kind, endpoint, command, extra))
         for server in servers:
             load(server, calls, concurrency)  # warm up
         time.sleep(IDLE_S / 2)
@@ -204,6 +226,15 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=60, help="requests per turn")
     parser.add_argument("--tokens", type=int, default=32, help="output tokens per request")
     parser.add_argument("--concurrency", type=int, default=8)
+    parser.add_argument("--engines", type=int, default=1, help="engines per server")
+    parser.add_argument(
+        "--without-native",
+        action="store_true",
+        help="start no server with native tracing, on a machine with little memory",
+    )
+    parser.add_argument(
+        "--reasoning", action="store_true", help="responses begin with streamed reasoning"
+    )
     parser.add_argument(
         "--server",
         type=shlex.split,
@@ -222,12 +253,24 @@ def main() -> int:
     taking = subprocess.Popen([sys.executable, __file__, "--sink", str(sink_port)])
     draw = random.Random(1)
     prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(asked.requests)]
-    calls = [Call(prompt=prompt, max_tokens=asked.tokens) for prompt in prompts]
+    body = ENDS_SOON if asked.reasoning else {}
+    calls = [Call(prompt=prompt, max_tokens=asked.tokens, body=body) for prompt in prompts]
+    kinds = [kind for kind in KINDS if kind != "native" or not asked.without_native]
+    extra = []
+    if asked.engines > 1:
+        extra = ["--data-parallel-size", str(asked.engines)]
+        extra += ["--num-gpu-blocks-override", BLOCKS]  # a gigabyte per engine is too much
+    folder = tempfile.TemporaryDirectory()
+    if asked.reasoning:
+        subprocess.run([install.PYTHON, thinking.__file__, folder.name], check=True)
+        extra += ["--tokenizer", folder.name, "--reasoning-parser", "deepseek_r1"]
     try:
         blocks = [
             block(
                 f"http://127.0.0.1:{sink_port}",
                 asked.server,
+                extra,
+                kinds,
                 calls,
                 asked.rounds,
                 asked.concurrency,
@@ -237,52 +280,58 @@ def main() -> int:
         ]
     finally:
         taking.terminate()
+        folder.cleanup()
     report(blocks, asked.requests, asked.tokens)
     return 0
 
 
 def report(blocks: list[dict[str, Turns]], requests: int, tokens: int) -> None:
     """Print the means of the differences within a round, with their intervals."""
+    kinds = list(blocks[0])
     cpu_ms = {
         kind: [1e3 * cpu for turns in blocks for cpu in turns[kind].cpu_per_request_s(requests)]
-        for kind in KINDS
+        for kind in kinds
     }
     rate = {
-        kind: [rate for turns in blocks for rate in turns[kind].requests_per_s] for kind in KINDS
+        kind: [rate for turns in blocks for rate in turns[kind].requests_per_s] for kind in kinds
     }
-    tpot_s = {kind: [tpot for turns in blocks for tpot in turns[kind].tpot_s] for kind in KINDS}
+    tpot_s = {kind: [tpot for turns in blocks for tpot in turns[kind].tpot_s] for kind in kinds}
     print(f"\nAPI-server CPU per request of {tokens} tokens, {len(cpu_ms['plain'])} rounds:")
     print(f"  plain              {statistics.mean(cpu_ms['plain']):6.2f} ms")
     added = {
         kind: [mine - base for mine, base in zip(cpu_ms[kind], cpu_ms["plain"], strict=True)]
-        for kind in KINDS[1:]
+        for kind in kinds[1:]
     }
-    for kind in KINDS[1:]:
+    for kind in kinds[1:]:
         low, high = interval([added[kind]], lambda sample: statistics.mean(sample[0]))
         mean = statistics.mean(added[kind])
         print(f"  added by {kind:9} {mean:6.2f} ms  [{low:.2f}, {high:.2f}]")
-    if interval([added["native"]], lambda sample: statistics.mean(sample[0]))[0] > 0:
-        mean = statistics.mean(added["tailspan"]) / statistics.mean(added["native"])
-        low, high = interval(
-            [added["tailspan"], added["native"]],
-            lambda sample: statistics.mean(sample[0]) / statistics.mean(sample[1]),
-        )
-        print(f"  ours / native      {mean:6.2f}     [{low:.2f}, {high:.2f}]")
-    else:
-        print("  ours / native      unknown: the cost of native tracing is within the noise")
+    if "native" in kinds:
+        print(compared(added["tailspan"], added["native"]))
     print(
         f"plain: {statistics.median(rate['plain']):.2f} requests/s, "
         f"TPOT {1e3 * statistics.median(tpot_s['plain']):.3f} ms"
     )
     for name, values in (("throughput", rate), ("TPOT", tpot_s)):
-        for kind in KINDS[1:]:
+        for kind in kinds[1:]:
             ratios = [mine / base for mine, base in zip(values[kind], values["plain"], strict=True)]
             low, high = interval([ratios], lambda sample: statistics.median(sample[0]))
             middle = statistics.median(ratios)
             print(f"{name}, {kind} / plain: {middle:.3f}  [{low:.3f}, {high:.3f}]")
-    for kind in KINDS:
+    for kind in kinds:
         idle = statistics.mean(turns[kind].idle_cpu_per_s for turns in blocks)
         print(f"idle, {kind}: {idle * 1e3:.2f} ms of CPU a second")
+
+
+def compared(ours: list[float], native: list[float]) -> str:
+    """Return a line with the ratio of the added CPU times, if native tracing adds any."""
+    if interval([native], lambda sample: statistics.mean(sample[0]))[0] <= 0:
+        return "  ours / native      unknown: the cost of native tracing is within the noise"
+    ratio = statistics.mean(ours) / statistics.mean(native)
+    low, high = interval(
+        [ours, native], lambda sample: statistics.mean(sample[0]) / statistics.mean(sample[1])
+    )
+    return f"  ours / native      {ratio:6.2f}     [{low:.2f}, {high:.2f}]"
 
 
 def interval(

@@ -27,9 +27,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 SEND_EVERY_S: Final = 0.5
 MOST_BODY_BYTES: Final = 1_000_000
+MOST_SPANS: Final = 10_000
 TIMEOUT_S: Final = 120.0
 _PASSED: Final[tuple[str, ...]] = ("content-type", "authorization", "x-tenant-id")
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_ID: Final = re.compile(rb'"id": ?"([^"\\]{1,256})"')
+"""The id of a response, which vLLM writes into each chunk."""
 _UNAVAILABLE: Final = b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -50,6 +53,8 @@ class Answer(NamedTuple):
 
     first_s: float | None
     last_s: float
+    response_id: str | None = None
+    status: int = 502
 
 
 class Proxy:
@@ -86,6 +91,7 @@ class Proxy:
                     begun_unix_ns,
                     round((answer.last_s - begun_s) * 1e9),
                     None if answer.first_s is None else answer.first_s - begun_s,
+                    answer.response_id,
                 )
             )
         except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError):
@@ -113,7 +119,7 @@ class Proxy:
             return Answer(None, time.monotonic())
 
     async def send_spans(self, otlp_port: int) -> None:
-        """Send the finished spans as one message. A message that is refused is lost."""
+        """Send the finished spans as one message, and keep them if it was not accepted."""
         spans, self._spans = self._spans, []
         if not spans:
             return
@@ -123,15 +129,26 @@ class Proxy:
         group.resource.attributes.append(name)
         group.scope_spans.add(spans=spans).scope.name = "rig.disaggregation_proxy"
         body = message.SerializeToString()
+        accepted = False
         with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
-            await _post(otlp_port, "/v1/traces", {"content-type": "application/x-protobuf"}, body)
+            headers = {"content-type": "application/x-protobuf"}
+            accepted = (await _post(otlp_port, "/v1/traces", headers, body)).status == 200
+        if not accepted:
+            self._spans = [*spans, *self._spans][-MOST_SPANS:]
 
 
 def _span(
-    ids: tuple[str, str, str], begun_unix_ns: int, length_ns: int, first_s: float | None
+    ids: tuple[str, str, str],
+    begun_unix_ns: int,
+    length_ns: int,
+    first_s: float | None,
+    response_id: str | None,
 ) -> Span:
+    texts = {"gen_ai.operation.name": "text_completion", "gen_ai.response.id": response_id}
     attributes = [
-        KeyValue(key="gen_ai.operation.name", value=AnyValue(string_value="text_completion"))
+        KeyValue(key=name, value=AnyValue(string_value=text))
+        for name, text in texts.items()
+        if text is not None
     ]
     if first_s is not None:
         name = "gen_ai.response.time_to_first_chunk"
@@ -186,14 +203,16 @@ async def _post(
             head = await reader.readuntil(b"\r\n\r\n")
             if client is not None:
                 client.write(head)
-            first_s, last_s = None, time.monotonic()
+            first_s, last_s, response_id = None, time.monotonic(), None
             while chunk := await reader.read(65_536):
+                if response_id is None and (found := _ID.search(chunk)):
+                    response_id = found[1].decode()
                 if client is not None:
                     client.write(chunk)
                     await client.drain()
                 last_s = time.monotonic()
                 first_s = first_s or last_s
-        return Answer(first_s, last_s)
+        return Answer(first_s, last_s, response_id, int(head.split(b" ", 2)[1]))
     finally:
         writer.close()
 

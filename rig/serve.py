@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rig.install import MODEL, PYTHON, NotHereError, ensure
@@ -87,16 +87,28 @@ def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
 
 def engine_cores(server: subprocess.Popen[bytes]) -> list[int]:
     """Return the ids of the processes in the server's session that run an engine core."""
-    found = []
+    return [process for process, line in _processes(server) if b"EngineCore" in line]
+
+
+def front_ends(server: subprocess.Popen[bytes]) -> list[int]:
+    """Return the ids of the processes in the server's session that run no engine: the first
+    process, API servers and the coordinator of several engines."""
+    engines = (b"EngineCore", b"Worker")
+    return [
+        process for process, line in _processes(server) if not any(each in line for each in engines)
+    ]
+
+
+def _processes(server: subprocess.Popen[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the processes in the server's session with their command lines."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command_line = (folder / "cmdline").read_bytes()
             group = os.getpgid(int(folder.name))
         except (OSError, ProcessLookupError):
             continue  # the process has ended
-        if b"EngineCore" in command_line and group == server.pid:
-            found.append(int(folder.name))
-    return found
+        if group == server.pid:
+            yield int(folder.name), command_line
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,7 +1,8 @@
 """What an application did around its calls to a model, as its own spans report it.
 
 A row is one operation of OpenTelemetry's GenAI conventions: its name from a closed list, its start
-and its length. It has no other attribute of the span, so it has no prompt and no name of a tool.
+and its length, and for a router the first byte and the response's id. It has no other attribute of
+the span, so it has no prompt and no name of a tool.
 The rows of a trace are stored apart from requests, and a budget reads them
 (`analysis/budget/`). Times of two rows are compared only if they have the same `process`.
 """
@@ -70,6 +71,8 @@ class ApplicationOperation:
     clock_ahead_s: float | None = None
     ttft_s: float | None = None
     """The time until the first byte of the response, if a router reports it."""
+    response_id: str | None = None
+    """The id of the response, if a router reports it. It joins a router that passes on no trace."""
 
     @property
     def sent_unix_ns(self) -> int:

@@ -105,7 +105,8 @@ def _lines() -> Iterator[str]:
     yield from _section(
         "Span: one start of an engine",
         f"The span has the kind INTERNAL and the name `{names.START}`. It begins when the server's"
-        " first process starts, and ends when the server is ready. The plugin sends the span after"
+        " first process starts, or with `TAILSPAN_KUBERNETES` when Kubernetes created the pod, and"
+        " ends when the server is ready. The plugin sends the span after"
         " the engine's first step. The parts sum to the duration of the span. If a server has"
         " several API servers, all of them send this span with the same ids, so it is stored once.",
         _STORED_COLUMNS,

@@ -13,6 +13,7 @@ from telemetry.fields import CONFIG, INSTANTS, SYSTEM, attribute, column
 from telemetry.starts import EngineStart
 
 _PLUGIN: Final = "plugin in vLLM"
+_KUBERNETES: Final = "Kubernetes API"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,12 @@ class ColdStart:
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
     span_id: Annotated[str, column("text", "The span's id, in hex.", "the span")]
     at_unix_ns: Annotated[
-        int, column("ns", "Start of the server's first process.", "the span's start")
+        int,
+        column(
+            "ns",
+            "Start of the server's first process, or the begin of the parts before it.",
+            "the span's start",
+        ),
     ]
     replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
     engine: Annotated[
@@ -41,6 +47,46 @@ class ColdStart:
             INSTANTS,
         ),
     ]
+    scheduling_s: Annotated[
+        float | None,
+        attribute(
+            names.START_SCHEDULING,
+            "s",
+            "From the creation of the pod until Kubernetes assigned it to a node. Absent without"
+            " `TAILSPAN_KUBERNETES`.",
+            _KUBERNETES,
+        ),
+    ] = None
+    image_pull_s: Annotated[
+        float | None,
+        attribute(
+            names.START_IMAGE_PULL,
+            "s",
+            "Pulling the images of the pod's containers. 0 if they were on the node; absent if"
+            " Kubernetes' events cannot be read or have expired.",
+            _KUBERNETES,
+        ),
+    ] = None
+    init_containers_s: Annotated[
+        float | None,
+        attribute(
+            names.START_INIT_CONTAINERS,
+            "s",
+            "The last run of each init container. Absent in pods without init containers.",
+            _KUBERNETES,
+        ),
+    ] = None
+    container_s: Annotated[
+        float | None,
+        attribute(
+            names.START_CONTAINER,
+            "s",
+            "The other time from the assignment to a node until the server's first process began:"
+            " volumes, network, start of the container, commands before the server. After a"
+            " restart of the container: since the container before ended.",
+            _KUBERNETES,
+        ),
+    ] = None
     imports_s: Annotated[
         float | None,
         attribute(
@@ -200,6 +246,7 @@ class ColdStart:
 
 
 PARTS: Final = (
+    *("scheduling", "image_pull", "init_containers", "container"),
     *("imports", "config", "engine_process", "workers", "device", "weights"),
     *("unsplit", "compile", "kv_cache", "warm_up", "server"),
 )

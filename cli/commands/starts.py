@@ -40,9 +40,10 @@ def starts(
 ) -> None:
     """Show how long each engine took to start, in parts that sum to the whole.
 
-    A start lasts from the start of the server's first process until the server was ready. The
-    plugin in vLLM measures the parts and sends them after the engine's first step. The command
-    names the largest part of the longest start, and an action that shortens it.
+    A start lasts from the start of the server's first process until the server was ready. In a
+    Kubernetes pod with TAILSPAN_KUBERNETES=true, it begins when the pod was created. The plugin in
+    vLLM measures the parts and sends them after the engine's first step. The command names the
+    largest part of the longest start, and an action that shortens it.
 
     A start that failed is listed with its parts until then, the part in which it failed, and the
     class of the exception. It is reported when the server ends. A server that is killed with

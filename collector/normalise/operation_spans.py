@@ -5,9 +5,9 @@ span is an operation if it has `gen_ai.operation.name`. Names that are not known
 that no text of a sender is stored.
 
 A server's span for a generation that is not an engine's own span is the request at a router. Its
-time to the first byte is read, too. The spans of llm-d's gateway and proxy have no operation name
-and are recognised by their own names. The attribute `llm_d.pd_proxy.true_ttft_ms` is not read,
-because it ends when the decode begins.
+time to the first byte and the response's id are read, too. The spans of llm-d's gateway and proxy
+have no operation name and are recognised by their own names. The attribute
+`llm_d.pd_proxy.true_ttft_ms` is not read, because it ends when the decode begins.
 
 Source of the names: llm-d-router, `pkg/epp/handlers/server.go` and the proxy's tracing.
 """
@@ -53,7 +53,7 @@ def operation_of_span(
         return None
     start_unix_ns, end_unix_ns = start_and_end(span, now_unix_ns)
     length_s = seconds((end_unix_ns - start_unix_ns) / 1e9)
-    ttft_s = _first_byte_s(span) if operation is Operation.ROUTER else None
+    ttft_s, response_id = _of_router(span) if operation is Operation.ROUTER else (None, None)
     if ttft_s is not None and ttft_s > length_s + TOLERANCE_S:
         raise RefusalError(Refusal.PARTS_DO_NOT_SUM)
     return ApplicationOperation(
@@ -65,6 +65,7 @@ def operation_of_span(
         process=origin.digest,
         simulated=origin.simulated,
         ttft_s=ttft_s,
+        response_id=response_id,
     )
 
 
@@ -85,8 +86,9 @@ def _named(span: Span, scope: str) -> Operation | None:
     return None
 
 
-def _first_byte_s(span: Span) -> float | None:
+def _of_router(span: Span) -> tuple[float | None, str | None]:
+    """Return the time until the first byte, and the id of the response."""
     attributes = attributes_of(span.attributes)
     reader = Reader(attributes)
     name = next((each for each in _FIRST_BYTE if each in attributes), None)
-    return None if name is None else reader.seconds(name)
+    return None if name is None else reader.seconds(name), reader.text(names.RESPONSE_ID)

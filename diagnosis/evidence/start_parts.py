@@ -1,7 +1,8 @@
 """The parts of a server's start in words, and the actions that shorten each part.
 
-Pure. Sources of the flags: vLLM's documentation of `--load-format`, `--kv-cache-memory-bytes`,
-`--cudagraph-capture-sizes` and `VLLM_CACHE_ROOT`.
+Pure. Sources: Kubernetes' documentation of pod priority and of container restarts; vLLM's
+documentation of `--load-format`, `--kv-cache-memory-bytes`, `--cudagraph-capture-sizes` and
+`VLLM_CACHE_ROOT`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,10 @@ from diagnosis.claim import Lever
 from telemetry.cold_starts import ColdStart
 
 WORDS: Final[Mapping[str, str]] = {
+    "scheduling": "Kubernetes' scheduling",
+    "image_pull": "the image pull",
+    "init_containers": "the init containers",
+    "container": "the start of the container",
     "imports": "Python's imports",
     "config": "the configuration",
     "engine_process": "the engine's process",
@@ -29,6 +34,19 @@ _DISK: Final = Lever("keep the image and Python's files on a local disk, and pul
 _SPARE: Final = Lever("keep a warm spare server, because this part cannot be skipped")
 
 LEVERS: Final[Mapping[str, Sequence[Lever]]] = {
+    "scheduling": (
+        Lever("keep a free GPU node, for example with placeholder pods of a low priority"),
+    ),
+    "image_pull": (Lever("pull the image to the nodes early, for example with a DaemonSet"),),
+    "init_containers": (
+        Lever("keep the model on a volume instead of downloading it in an init container"),
+    ),
+    "container": (
+        Lever(
+            "shorten the commands before the server and the mounting of volumes; after a restart,"
+            " Kubernetes' back-off is part of this time"
+        ),
+    ),
     "imports": (_DISK,),
     "config": (
         Lever("read the model from a local folder, without asking a model hub", "HF_HUB_OFFLINE=1"),

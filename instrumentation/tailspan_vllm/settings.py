@@ -1,5 +1,5 @@
 """Reads the settings from the environment: standard OpenTelemetry variables,
-TAILSPAN_TENANT_HEADER, TAILSPAN_PREFIX_KEY and TAILSPAN_PREFIX_KEY_FILE.
+TAILSPAN_TENANT_HEADER, TAILSPAN_PREFIX_KEY, TAILSPAN_PREFIX_KEY_FILE and TAILSPAN_KUBERNETES.
 """
 
 import os
@@ -24,6 +24,7 @@ from tailspan_vllm.export.destination import (
 DEFAULT_TENANT_HEADER = "x-tenant-id"
 
 PREFIX_KEY, PREFIX_KEY_FILE = "TAILSPAN_PREFIX_KEY", "TAILSPAN_PREFIX_KEY_FILE"
+KUBERNETES = "TAILSPAN_KUBERNETES"
 PREFIX_KEY_CHARS = 16
 """Minimum length of the key. A shorter key could be found by brute force."""
 
@@ -51,6 +52,8 @@ class Settings:
     interval_s: float
     queue_limit: int
     batch_limit: int
+    kubernetes: bool = False
+    """Whether to ask the Kubernetes API for the time before the first process."""
     complaints: tuple[str, ...] = ()
     """One line for each malformed variable, which is replaced by its default."""
 
@@ -82,6 +85,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         interval_s=_positive(environ, "OTEL_BSP_SCHEDULE_DELAY", 5000, complain) / 1000,
         queue_limit=_positive(environ, "OTEL_BSP_MAX_QUEUE_SIZE", 16384, complain),
         batch_limit=_positive(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, complain),
+        kubernetes=environ.get(KUBERNETES, "").strip().lower() == "true",
         complaints=tuple(complaints),
     )
 

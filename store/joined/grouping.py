@@ -25,6 +25,8 @@ MOST_HOPS: Final = 16
 """Maximum number of hops of a request. Further rows with the same ids become separate requests. A
 client that repeats a trace id could otherwise create a request of any size."""
 
+PREFIXES: Final = ("", "chatcmpl-", "cmpl-")
+"""vLLM's prefixes of a request id."""
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
 _ANSWERED: Final = ("stop", "length")
 

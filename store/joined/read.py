@@ -4,21 +4,22 @@ If no engine has reported a KV connector, there is no joined request, and no row
 misses no request: only the plugin reports loaded tokens, and it also reports the connector.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from sqlalchemy import Engine
 
-from store.joined.grouping import APART_NS, Chain, end_ns
+from store.joined.grouping import APART_NS, PREFIXES, Chain, base_id, end_ns
 from store.joined.joined_request import HOP_COLUMNS, JoinedBasis, JoinedRequest, Row
 from store.joined.joining import Outside, joined_requests
 from store.joined.roles import Roles, stated_roles
 from store.queries import Window, request_table
 from store.replicas.engine_starts import in_force
 from store.requests.client_reports import Reports, Wanted
-from store.requests.operations import operations_of
+from store.requests.operations import operations_of, routers_of
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Source
@@ -124,6 +125,9 @@ def _joined(
         begin, end = spans.get(row["trace_id"], (row["received_unix_ns"], 0))
         spans[row["trace_id"]] = min(begin, row["received_unix_ns"]), max(end, end_ns(row))
     routers = operations_of(engine, window, spans.keys(), Operation.ROUTER)
+    by_id = _routers_by_id(
+        engine, window, {row["request_id"] for row in rows if row["trace_id"] not in routers}
+    )
     clients = Reports.read(
         engine, window, Wanted.of((row["trace_id"], row["request_id"]) for row in rows)
     )
@@ -137,13 +141,34 @@ def _joined(
             )
         for trace_id in {link.row["trace_id"] for link in chain.links} & routers.keys():
             found += _router_reports(routers[trace_id], last, spans[trace_id])
+        if not found:
+            same_id = by_id.get(base_id(last["request_id"]) or "", ())
+            about = _router_reports(same_id, last, spans[last["trace_id"]], clocks_agree=True)
+            found += about if len(about) == 1 else ()
         return found
 
     return joined_requests(rows, roles, outside)
 
 
+def _routers_by_id(
+    engine: Engine, window: Window, request_ids: Set[str | None]
+) -> Mapping[str, Sequence[ApplicationOperation]]:
+    """Return the reports of routers that passed on no trace context, by the response's id without
+    vLLM's prefix."""
+    bases = {base for each in request_ids if (base := base_id(each)) is not None}
+    ids = {f"{prefix}{base}" for base in bases for prefix in PREFIXES}
+    found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)
+    for response_id, reports in routers_of(engine, window, ids).items():
+        found[base_id(response_id) or ""] += reports
+    return found
+
+
 def _router_reports(
-    found: Sequence[ApplicationOperation], last: Row, trace: tuple[int, int]
+    found: Sequence[ApplicationOperation],
+    last: Row,
+    trace: tuple[int, int],
+    *,
+    clocks_agree: bool = False,
 ) -> list[Outside]:
     """Return the reports of routers about a request, the longest first.
 
@@ -155,13 +180,17 @@ def _router_reports(
         found: the reports with one trace id.
         last: the request's last hop.
         trace: when the first row of this trace began, and when the last one ended.
+        clocks_agree: whether to use no report of a router with a wrong clock. Clients can choose
+            ids, so a response's id alone is not enough.
     """
     middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2
 
     def is_about(each: ApplicationOperation) -> bool:
         end_unix_ns = each.at_unix_ns + round(each.length_s * 1e9)
         apart = end_unix_ns < trace[0] or trace[1] < each.at_unix_ns
-        return each.at_unix_ns <= middle_ns <= end_unix_ns or (apart and len(found) == 1)
+        return each.at_unix_ns <= middle_ns <= end_unix_ns or (
+            apart and len(found) == 1 and not clocks_agree
+        )
 
     return [
         Outside(each.at_unix_ns, each.length_s, each.ttft_s, JoinedBasis.ROUTER)

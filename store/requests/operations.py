@@ -1,10 +1,10 @@
-"""Query the operations of applications, by trace."""
+"""Query the operations of applications by trace, and those of routers by response."""
 
 from collections import defaultdict
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Collection, Set
+from typing import Any, Final
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Select, select
 
 from store.connections import reading
 from store.queries import BATCH_ROWS, Window
@@ -35,20 +35,51 @@ def operations_of(
     if not trace_ids:
         return {}
     wanted = set(trace_ids)
-    statement = select(*OPERATIONS.columns).where(
-        OPERATIONS.c.at_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
-        OPERATIONS.c.at_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),
-    )
+    statement = _near(window)
     if len(wanted) <= MOST_IN_SQL:
         statement = statement.where(OPERATIONS.c.trace_id.in_(sorted(wanted)))
     if only is not None:
         statement = statement.where(OPERATIONS.c.operation == only.value)
+    return _collected(engine, statement, wanted, "trace_id")
+
+
+def routers_of(
+    engine: Engine, window: Window, response_ids: Collection[str]
+) -> dict[str, list[ApplicationOperation]]:
+    """Return what routers report about some responses, by the id of the response, unordered.
+
+    Args:
+        engine: from `open_database`.
+        window: see `operations_of`.
+        response_ids: the ids.
+    """
+    if not response_ids:
+        return {}
+    statement = _near(window).where(
+        OPERATIONS.c.operation == Operation.ROUTER.value, OPERATIONS.c.response_id.is_not(None)
+    )
+    if len(response_ids) <= MOST_IN_SQL:
+        statement = statement.where(OPERATIONS.c.response_id.in_(sorted(response_ids)))
+    return _collected(engine, statement, set(response_ids), "response_id")
+
+
+def _near(window: Window) -> Select[Any]:
+    return select(*OPERATIONS.columns).where(
+        OPERATIONS.c.at_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
+        OPERATIONS.c.at_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),
+    )
+
+
+def _collected(
+    engine: Engine, statement: Select[Any], wanted: Set[str], key: str
+) -> dict[str, list[ApplicationOperation]]:
+    """Return the selected rows with the wanted keys, by key, at most `MOST_PER_TRACE` of each."""
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)
     with reading(engine) as connection:
         rows = connection.execution_options(yield_per=BATCH_ROWS).execute(statement)
         for row in rows.mappings():
-            of_trace = found[row["trace_id"]] if row["trace_id"] in wanted else None
-            if of_trace is not None and len(of_trace) < MOST_PER_TRACE:
+            of_key = found[row[key]] if row[key] in wanted else None
+            if of_key is not None and len(of_key) < MOST_PER_TRACE:
                 operation = Operation(row["operation"])
-                of_trace.append(ApplicationOperation(**{**row, "operation": operation}))
+                of_key.append(ApplicationOperation(**{**row, "operation": operation}))
     return found

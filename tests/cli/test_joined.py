@@ -217,6 +217,49 @@ def test_a_router_with_a_wrong_clock_is_used(run: Run, put: Callable[..., None])
     assert sum(found["phases"].values()) == pytest.approx(0.525)
 
 
+@pytest.mark.parametrize("number", [1, 200])
+@pytest.mark.parametrize(
+    ("response_id", "later_s", "others", "basis"),
+    [
+        ("cmpl-0", 0.0, 0, "router"),
+        ("0", 0.0, 0, "router"),
+        ("cmpl-1000", 0.0, 0, "engines"),
+        (None, 0.0, 0, "engines"),
+        ("cmpl-0", 120.0, 0, "engines"),  # at another time, it is another request
+        ("cmpl-0", 0.0, 1, "engines"),  # two routers report this id: which one is not known
+    ],
+)
+def test_a_router_that_passes_on_no_trace_is_found_by_the_response(
+    run: Run,
+    put: Callable[..., None],
+    response_id: str | None,
+    later_s: float,
+    others: int,
+    basis: str,
+    number: int,
+) -> None:
+    rows = [row for each in range(number) for row in pair(each)]
+    spans = [
+        ApplicationOperation(
+            trace_id=f"{each:x}" + "e" * 31,
+            span_id="f" * 16,
+            at_unix_ns=rows[0].received_unix_ns + round((later_s - 0.002) * 1e9),
+            operation=Operation.ROUTER,
+            length_s=0.525,
+            process="c" * 16,
+            ttft_s=0.16,
+            response_id=response_id,
+        )
+        for each in range(1 + others)
+    ]
+    put(*rows, operations=spans)
+    ask = ("requests", "--joined", "--format", "json", "--sort", "started_at")
+    first = objects(run(*ask))[0]
+    assert first["basis"] == basis
+    assert sum(first["phases"].values()) == pytest.approx(first["e2e_s"], abs=1e-9)
+    assert (first["e2e_s"] == 0.525) is (basis == "router")
+
+
 def test_the_clients_report_comes_before_the_routers(run: Run, put: Callable[..., None]) -> None:
     rows = pair(0)
     client = RequestTimeline(

@@ -36,6 +36,7 @@ EXAMPLES = {path.stem: path.read_text() for path in sorted(CHART.glob("examples/
 CASES = {
     "defaults": "{}",
     "monitored": "{monitoring: {enabled: true}, networkPolicy: {enabled: false}}",
+    "pod-starts": "{podStarts: {serviceAccounts: [{namespace: inference, name: vllm}]}}",
     **EXAMPLES,
 }
 BY_THE_CHART = {
@@ -270,6 +271,22 @@ def test_the_operator_finds_the_metrics_and_the_rules(render: Any) -> None:
 
 
 @needs_helm
+def test_only_listed_service_accounts_may_read_pods_and_events(render: Any) -> None:
+    kinds = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    assert not [each for each in render(CASES["defaults"]) if each["kind"] in kinds]
+    role, binding = (each for each in render(CASES["pod-starts"]) if each["kind"] in kinds)
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+    ]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "vllm", "namespace": "inference"}
+    ]
+    assert {each["metadata"]["namespace"] for each in (role, binding)} == {"inference"}
+
+
+@needs_helm
 def test_every_dashboard_is_delivered(render: Any) -> None:
     """Together they fit into a ConfigMap, and the release into its Secret of 1 MiB."""
     manifests = render(CASES["team"])
@@ -341,6 +358,10 @@ def test_values_that_cannot_work_are_refused(values: str, message: str, tmp_path
         ("{files: {a/b: text}}", "a/b"),
         ("{ingress: {host: 'a b'}}", "/ingress/host"),
         ("{tokens: {existingSecret: [1]}}", "/tokens/existingSecret"),
+        (
+            "{podStarts: {serviceAccounts: [{namespace: a}]}}",
+            "/podStarts/serviceAccounts/0",
+        ),
     ],
 )
 def test_the_schema_names_a_malformed_value(values: str, key: str, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ This thread never uses the network.
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from opentelemetry.sdk.resources import Resource
@@ -53,6 +53,8 @@ class Reader:
         """Returns the requests in flight, or None if this process does not capture them."""
         self.served: float | None = None
         """When the HTTP server was ready, in monotonic seconds; None without an HTTP server."""
+        self.before: Callable[[], Mapping[str, float] | None] = dict
+        """Returns the parts before the first process, or None if they are not known yet."""
         self._started: set[int] = set()
         """The engines whose starts are reported."""
         self._last_step = LastStep()
@@ -120,17 +122,25 @@ class Reader:
             queue.add(span)
 
     @guard.harmless("report_starts")
-    def report_starts(self, queue: SpanQueue) -> None:
+    def report_starts(self, queue: SpanQueue, closing: bool = False) -> None:
         """Queue a span of each engine's start, when the engine core has reported its part.
 
         The engine core reports at its first step. The HTTP server is ready by then.
+
+        Args:
+            queue: the queue of spans.
+            closing: whether this is the last call, which does not wait for the parts before the
+                first process.
         """
         for state in self.engines.values():
             instants = self._join.start_of(state.engine)
             if instants is None or state.engine in self._started:
                 continue
+            before = self.before()
+            if before is None and not closing:
+                return
             self._started.add(state.engine)
-            span = start_span(state, instants, self.served, os.environ)
+            span = start_span(state, instants, self.served, os.environ, before or {})
             if span is not None:
                 queue.add(encode_span(span))
 

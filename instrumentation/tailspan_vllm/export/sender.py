@@ -23,6 +23,7 @@ from tailspan_vllm.export.account_join import AccountJoin
 from tailspan_vllm.export.export_log import ExportLog
 from tailspan_vllm.export.exporter import Exporter
 from tailspan_vllm.export.in_flight_reports import BuildInFlight
+from tailspan_vllm.export.pod_start import PodStart
 from tailspan_vllm.export.reader import Reader
 from tailspan_vllm.export.restarting_thread import RestartingThread
 from tailspan_vllm.export.span_queue import Allowance, Drops, SpanQueue
@@ -81,6 +82,7 @@ class Sender:
         self._unauthenticated = Allowance(UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST)
         join = AccountJoin(link or os.environ.get(TOKEN_VARIABLE), settings.prefix_key)
         self._reader = Reader(join, self._drops)
+        self._reader.before = PodStart(settings, os.environ).parts
         self._reports = ExportLog(settings, logger)
         self._at_end: Callable[[], None] = _nothing
         self._build_in_flight: BuildInFlight | None = None
@@ -196,7 +198,7 @@ class Sender:
                     self._reader.look_at_engines(self._settings.metrics)
                 self._reader.complete((self._served, self._refused), closing)
                 if self._settings.enabled and self._settings.spans:
-                    self._reader.report_starts(self._served)
+                    self._reader.report_starts(self._served, closing)
                 self._sending.ensure()
                 rounds += 1
                 if rounds == 1 or len(self._served.spans) >= batch_limit:

@@ -31,6 +31,7 @@ def start_span(
     engine: EngineInstants,
     served: float | None,
     environ: Mapping[str, str],
+    before: Mapping[str, float] = MappingProxyType({}),
 ) -> ReadableSpan | None:
     """Return the span of an engine's start, or None if its parts are unknown.
 
@@ -39,13 +40,19 @@ def start_span(
         engine: the instants of the engine core's start.
         served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
         environ: contains the start of the first process, and the link's token.
+        before: the parts before the first process by attribute name; empty if they are unknown.
+            They are left out if the start would be implausibly long with them.
     """
     first = first_process(environ)
     parts = None if first is None else parts_of(first, engine, served)
     if first is None or parts is None or sum(parts.values()) > MOST_LOADING_S:
         return None
     seed = f"{environ.get(TOKEN_VARIABLE, '')} {first.began_unix_ns} {state.engine}"
-    return span_of_parts(state, parts, first.began_unix_ns, seed)
+    before_s = sum(before.values())
+    if before_s + sum(parts.values()) > MOST_LOADING_S:
+        before, before_s = {}, 0.0
+    began_unix_ns = first.began_unix_ns - round(before_s * 1e9)
+    return span_of_parts(state, {**before, **parts}, began_unix_ns, seed)
 
 
 def failed_start_span(
@@ -86,7 +93,7 @@ def span_of_parts(
     Args:
         state: the engine.
         parts: the parts, which sum to the span.
-        began_unix_ns: when the first process began.
+        began_unix_ns: when the first part began.
         seed: determines the ids.
         failure: why the start failed, by attribute name; empty if it did not.
     """

@@ -7,12 +7,14 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tailspan_vllm.engine_state.cpu_time import own_age_s
 from tailspan_vllm.engine_state.hardware import MOST_LOADING_S
 
 START_VARIABLE: Final = "TAILSPAN_START"
+MOST_ANCESTORS: Final = 64
 
 
 class FirstProcess(NamedTuple):
@@ -46,6 +48,25 @@ def first_process(environ: Mapping[str, str]) -> FirstProcess | None:
     except ValueError:
         return None
     return found if math.isfinite(found.began) and math.isfinite(found.plugin) else None
+
+
+def descends_from_process_1(proc: Path = Path("/proc")) -> bool:
+    """Return whether this process is, or descends from, process 1 of its PID namespace.
+
+    In a container, this is the process that the container was started with. A process that was
+    started later from outside, for example by `kubectl exec`, does not descend from it.
+    """
+    process = "self"
+    for _ in range(MOST_ANCESTORS):
+        try:
+            text = (proc / process / "stat").read_text()
+            number, parent = text.split(" ", 1)[0], text.rpartition(")")[2].split()[1]
+        except (OSError, ValueError, IndexError):
+            return False
+        if number == "1":
+            return True
+        process = parent
+    return False
 
 
 def this_process_began() -> float | None:

@@ -1,4 +1,4 @@
-"""A router's span is stored as an operation, with its time to the first byte."""
+"""A router's span is stored as an operation, with its time to the first byte and its response."""
 
 from typing import Any
 
@@ -60,3 +60,27 @@ def test_an_impossible_first_byte_is_refused(first: AnyValue, reason: Refusal) -
     batch = routed(first=first)
     assert batch.operations == []
     assert batch.refused[reason] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ("chatcmpl-1", "chatcmpl-1"),
+        ("", None),
+        ("x" * 10_000, "x" * 256),
+    ],
+)
+def test_the_id_of_the_response_is_stored_within_limits(given: str, stored: str | None) -> None:
+    made = message("chat", kind=Span.SPAN_KIND_SERVER)
+    span = made.resource_spans[0].scope_spans[0].spans[0]
+    span.attributes.append(KeyValue(key="gen_ai.response.id", value=AnyValue(string_value=given)))
+    (found,) = read(made).operations
+    assert found.response_id == stored
+
+
+def test_an_operation_of_an_application_has_no_response() -> None:
+    made = message("execute_tool")
+    span = made.resource_spans[0].scope_spans[0].spans[0]
+    span.attributes.append(KeyValue(key="gen_ai.response.id", value=AnyValue(string_value="r")))
+    (found,) = read(made).operations
+    assert found.response_id is None

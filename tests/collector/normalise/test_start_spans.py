@@ -48,6 +48,27 @@ def test_a_start_is_read_in_full(resource: Resource, now_unix_ns: int) -> None:
     assert not start.simulated
 
 
+def test_the_parts_before_the_first_process_are_read_in_order(
+    resource: Resource, now_unix_ns: int
+) -> None:
+    before = {
+        names.START_CONTAINER: 7.5,
+        names.START_INIT_CONTAINERS: 20.0,
+        names.START_SCHEDULING: 30.0,
+        names.START_IMAGE_PULL: 50.0,
+    }
+    given = message(now_unix_ns - 200 * 10**9, resource, {**PARTS, **before})
+    (start,) = normalise_spans(given.SerializeToString(), now_unix_ns).cold_starts
+    assert list(start.parts_s.items())[:5] == [
+        ("scheduling", 30.0),
+        ("image_pull", 50.0),
+        ("init_containers", 20.0),
+        ("container", 7.5),
+        ("imports", 6.0),
+    ]
+    assert start.length_s == sum(start.parts_s.values()) == 135.0
+
+
 def refused(given: Any, now_unix_ns: int) -> list[Refusal]:
     batch = normalise_spans(given.SerializeToString(), now_unix_ns)
     assert not batch.cold_starts

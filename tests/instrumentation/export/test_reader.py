@@ -165,6 +165,26 @@ def test_a_start_is_reported_once_when_its_instants_have_arrived(
     assert names.START_WEIGHTS.encode() in span
 
 
+@pytest.mark.parametrize("closing", [False, True])
+def test_a_start_waits_for_the_parts_before_it_unless_the_server_stops(
+    engine: EngineEnd, monkeypatch: pytest.MonkeyPatch, closing: bool
+) -> None:
+    monkeypatch.setenv(START_VARIABLE, "100.0 106.0 1763600000000000000")
+    found = Waiting()
+    found.reader.engines[0] = EngineState(0, 0)
+    engine.greeting = encode_identity(Identity(0, 1, "m", "c", "0.32.0", {}, 7, UNKNOWN, START))
+    found.reader.read_link()
+    engine.flush()
+    found.reader.read_link()
+    found.reader.before = lambda: None
+    found.reader.report_starts(found.backlog, closing)
+    assert len(found.backlog.spans) == closing
+    found.reader.before = lambda: {names.START_SCHEDULING: 30.0}
+    found.reader.report_starts(found.backlog)
+    (span,) = found.backlog.spans
+    assert (names.START_SCHEDULING.encode() in span) is not closing
+
+
 def test_a_start_without_its_instants_is_not_reported(
     engine: EngineEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,27 @@ def test_a_start_is_one_span_whose_parts_sum_to_its_length() -> None:
     assert span.attributes[names.ENGINE_VERSION] == "0.32.0"
 
 
+def test_the_parts_before_the_first_process_move_the_begin_of_the_span() -> None:
+    before = {names.START_SCHEDULING: 30.0, names.START_CONTAINER: 7.5}
+    span = start_span(STATE, INSTANTS, 148.5, ENVIRON, before)
+    assert span is not None
+    assert span.attributes is not None
+    assert span.start_time == BEGAN_NS - 37_500_000_000
+    assert span.end_time == BEGAN_NS + 48_500_000_000
+    assert span.attributes[names.START_SCHEDULING] == 30.0
+    without = start_span(STATE, INSTANTS, 148.5, ENVIRON)
+    assert without is not None
+    assert span.context == without.context
+
+
+def test_parts_before_the_first_process_that_are_too_long_are_left_out() -> None:
+    span = start_span(STATE, INSTANTS, 148.5, ENVIRON, {names.START_SCHEDULING: MOST_LOADING_S})
+    assert span is not None
+    assert span.attributes is not None
+    assert names.START_SCHEDULING not in span.attributes
+    assert span.start_time == BEGAN_NS
+
+
 def test_the_span_has_the_form_of_the_protocol() -> None:
     span = start_span(STATE, INSTANTS, 148.5, ENVIRON)
     assert span is not None

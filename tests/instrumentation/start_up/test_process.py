@@ -1,4 +1,5 @@
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,33 @@ def test_an_unknown_or_implausible_age_is_not_noted(
 @pytest.mark.parametrize("text", ["", "1.0 2.0", "a b c", "nan 2.0 3", "1.0 inf 3", "1 2 3 4"])
 def test_a_malformed_variable_is_unknown(text: str) -> None:
     assert first_process(environ(**{START_VARIABLE: text})) is None
+
+
+def _stat(proc: Path, process: str, number: int, parent: int) -> None:
+    (proc / process).mkdir()
+    (proc / process / "stat").write_text(f"{number} (a) b) (c) S {parent} 1 1 0")
+
+
+def test_a_process_of_the_container_descends_from_process_1(tmp_path: Path) -> None:
+    _stat(tmp_path, "self", 40, 12)
+    _stat(tmp_path, "12", 12, 1)
+    assert not process.descends_from_process_1(tmp_path)
+    _stat(tmp_path, "1", 1, 0)
+    assert process.descends_from_process_1(tmp_path)
+
+
+def test_a_process_that_was_started_from_outside_does_not_descend_from_process_1(
+    tmp_path: Path,
+) -> None:
+    _stat(tmp_path, "self", 40, 12)
+    _stat(tmp_path, "12", 12, 0)
+    assert not process.descends_from_process_1(tmp_path)
+
+
+def test_a_circle_of_processes_ends(tmp_path: Path) -> None:
+    _stat(tmp_path, "self", 40, 12)
+    _stat(tmp_path, "12", 12, 12)
+    assert not process.descends_from_process_1(tmp_path)
 
 
 def test_the_age_of_this_process_is_read() -> None:

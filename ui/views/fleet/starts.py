@@ -15,6 +15,10 @@ MOST_BARS: Final = 12
 """Maximum number of starts on the page; the newest."""
 
 COLOURS: Final[Mapping[str, str]] = {
+    "scheduling": colours.QUEUE,
+    "image_pull": colours.OTHERS,
+    "init_containers": colours.PREFILL,
+    "container": colours.DELIVERY,
     "imports": colours.FRONTEND,
     "config": colours.DELIVERY,
     "engine_process": colours.FRONTEND,
@@ -142,7 +146,8 @@ def _sentences(found: Starts, zone: tzinfo) -> Sequence[str]:
 
 HELP: Final = (
     "The last start of each engine, and all starts in the range. A start lasts from the start of "
-    "the server's first process until the server was ready, or until it failed. "
+    "the server's first process until the server was ready, or until it failed. With "
+    "`TAILSPAN_KUBERNETES=true` it begins when Kubernetes created the pod. "
     "Its parts sum to the whole: "
     + ", ".join(f"{_label(part)} ({WORDS[part]})" for part in PARTS)
     + "."

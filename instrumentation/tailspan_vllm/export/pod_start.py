@@ -1,0 +1,151 @@
+"""Asks the Kubernetes API for the time before the server's first process, once per start.
+
+Only with `TAILSPAN_KUBERNETES=true`. A separate thread sends two GET requests, for this pod and for
+its events, with the token of the pod's service account. Exports never wait for this thread. If the
+API does not answer in time, or refuses, one log line states it, and the start has no such parts.
+"""
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from tailspan_vllm import guard
+from tailspan_vllm.settings import Settings
+from tailspan_vllm.start_up.pod_times import parts_before
+from tailspan_vllm.start_up.process import descends_from_process_1, first_process
+
+logger = logging.getLogger("vllm.tailspan")
+
+ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where Kubernetes mounts the service account's token, the API's certificate and the namespace."""
+
+MOST_WAIT_S: Final = 10.0
+"""Maximum time that the report of a start waits for the answers."""
+TIMEOUT_S: Final = 3.0
+"""Maximum time to connect, and between two parts of an answer."""
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""Maximum size of an answer. A pod has at most 1.5 MiB, the default limit of etcd."""
+MOST_EVENTS: Final = 500
+_RIGHTS: Final = "the service account needs `get pods` and `list events` in its namespace"
+
+
+class _UnknownError(Exception):
+    """The time before the first process is unknown. The message is the reason."""
+
+
+class PodStart:
+    """The parts before the first process. Use it on one thread only.
+
+    Args:
+        settings: whether to ask.
+        environ: the address of the API, the pod's names, and the start of the first process.
+        account: the folder of the service account.
+    """
+
+    def __init__(
+        self, settings: Settings, environ: Mapping[str, str], account: Path = ACCOUNT
+    ) -> None:
+        self._environ = environ
+        self._account = account
+        self._until: float | None = None
+        self._parts: dict[str, float] | None = None if settings.kubernetes else {}
+
+    def parts(self) -> dict[str, float] | None:
+        """Return the parts in seconds by attribute name, or None while the API is asked.
+
+        The first call begins to ask. The result is empty if the parts are unknown.
+        """
+        if self._parts is None and self._until is None:
+            self._until = time.monotonic() + MOST_WAIT_S
+            threading.Thread(target=self._ask, name="tailspan-kubernetes", daemon=True).start()
+        if self._parts is None and self._until is not None and time.monotonic() > self._until:
+            self._log(f"no answer within {MOST_WAIT_S:.0f} s")
+            self._parts = {}
+        return self._parts
+
+    def _ask(self) -> None:
+        found: dict[str, float] = {}
+        try:
+            found = self._asked()
+        except _UnknownError as reason:
+            self._log(str(reason))
+        except Exception as error:
+            guard.note_failure("pod_start")
+            self._log(type(error).__name__)
+        if self._parts is None:  # else the wait has ended
+            self._parts = found
+
+    def _asked(self) -> dict[str, float]:
+        first = first_process(self._environ)
+        if first is None or not descends_from_process_1():
+            raise _UnknownError("the server's first process was not started with its container")
+        labels = _labels(self._environ)
+        space = labels.get("k8s.namespace.name") or self._read("namespace")
+        name = labels.get("k8s.pod.name") or socket.gethostname()
+        base = f"/api/v1/namespaces/{quote(space, safe='')}"
+        pod = self._get(f"{base}/pods/{quote(name, safe='')}")
+        uid = str((pod.get("metadata") or {}).get("uid"))
+        events = None
+        try:
+            selected = quote(f"involvedObject.uid={uid}", safe="")
+            events = self._get(f"{base}/events?fieldSelector={selected}&limit={MOST_EVENTS}")
+        except _UnknownError as reason:
+            self._log(f"{reason}; the pull of images counts as the container's start")
+        return parts_before(pod, events, labels.get("k8s.container.name"), first.began_unix_ns)
+
+    def _get(self, path: str) -> dict[str, Any]:
+        import requests
+
+        host = self._environ.get("KUBERNETES_SERVICE_HOST", "")
+        port = self._environ.get("KUBERNETES_SERVICE_PORT", "443")
+        if not host:
+            raise _UnknownError("KUBERNETES_SERVICE_HOST is not set; is this a pod?")
+        address = f"[{host}]" if ":" in host else host
+        session = requests.Session()
+        session.trust_env = False  # a proxy or a .netrc must not receive the token
+        try:
+            with session.get(
+                f"https://{address}:{port}{path}",
+                headers={"authorization": f"Bearer {self._read('token')}"},
+                verify=str(self._account / "ca.crt"),
+                timeout=TIMEOUT_S,
+                allow_redirects=False,
+                stream=True,
+            ) as answer:
+                if answer.status_code != 200:
+                    right = f" ({_RIGHTS})" if answer.status_code in (401, 403, 404) else ""
+                    raise _UnknownError(f"HTTP {answer.status_code} for {path[:200]}{right}")
+                text = answer.raw.read(MOST_BYTES + 1, decode_content=True)
+        except OSError as error:  # also the exceptions of requests
+            raise _UnknownError(f"{type(error).__name__} for {path[:200]}") from error
+        if len(text) > MOST_BYTES:
+            raise _UnknownError(f"an answer of more than {MOST_BYTES} bytes for {path[:200]}")
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise _UnknownError(f"an answer that is not JSON for {path[:200]}") from error
+        if not isinstance(found, dict):
+            raise _UnknownError(f"an answer that is not an object for {path[:200]}")
+        return found
+
+    def _read(self, name: str) -> str:
+        try:
+            return (self._account / name).read_text().strip()
+        except (OSError, ValueError) as error:
+            raise _UnknownError(f"{self._account / name}: {type(error).__name__}") from error
+
+    def _log(self, reason: str) -> None:
+        logger.warning("tailspan: the time before the first process is unknown: %s", reason)
+
+
+def _labels(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the resource attributes of the environment."""
+    given = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    pairs = (each.partition("=") for each in given.split(","))
+    return {name.strip(): unquote(value.strip()) for name, _, value in pairs if value.strip()}
