@@ -19,7 +19,7 @@ from analysis.stats import (
 from cli.commands.joined_stats import print_joined_stats
 from cli.options.question import ask, dimensions_of, nothing_found, question_options, silence
 from cli.render import text
-from store.rollups.label_sets import OTHER
+from store.rollups.names import OTHER
 from telemetry.requests import Source
 
 LESS = {

@@ -28,6 +28,8 @@ count from 1. A rank of 0 or above the number of durations has no value.
 _BINS: Final = HIGHEST - LOWEST + 1
 _DENSE: Final = 20_000_000
 """Maximum size of a dense array of bins. In a larger array, most bins would be empty."""
+_DENSE_EACH: Final = 8
+"""Maximum size of a dense array of bins per bin to add. Adding to it is faster than sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,18 @@ class Bucket:
 
 
 def merged(several: Sequence[Bucket]) -> Bucket:
-    """Merge buckets, such as the buckets of several shards, or of the minutes of an hour."""
+    """Merge buckets, such as the buckets of several shards, or of the minutes of an hour.
+
+    The result has the groupings that all buckets have: buckets of older versions have fewer.
+    """
     sums, sketches = {}, {}
-    for grouping in several[0].sums:
+    for grouping in set.intersection(*(set(each.sums) for each in several)):
         parts = end_to_end_sums([each.sums[grouping] for each in several])
         sums[grouping] = add_sums(parts, parts.cells)
-    for key in several[0].sketches:
-        together = end_to_end_sketches([each.sketches[key] for each in several])
+    for key in {key for each in several for key in each.sketches if key[1] in sums}:
+        together = end_to_end_sketches(
+            [each.sketches[key] for each in several if key in each.sketches]
+        )
         sketches[key] = add_sketches(together, together.cells)
     return Bucket(sum(each.overflowed for each in several), sums, sketches)
 
@@ -228,10 +235,13 @@ def _gathered(cells: IntArray, bins: IntArray, counts: IntArray) -> Sketches:
 
 def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
     """Return the distinct indices, sorted, and the sum of the counts of each index."""
+    span = int(at.max(initial=-1)) + 1
+    if span <= _DENSE_EACH * at.size:
+        dense = np.bincount(at, counts, span)
+        found = np.flatnonzero(dense)
+        return found, dense[found].astype(np.int64)
     found, which = np.unique(at, return_inverse=True)
-    added = np.zeros(found.size, np.int64)
-    np.add.at(added, which, counts.astype(np.int64))
-    return found, added
+    return found, np.bincount(which, counts, found.size).astype(np.int64)
 
 
 def nothing(cells: int) -> FloatArray:
