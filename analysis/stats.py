@@ -164,7 +164,6 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
             {
                 **_named(dimensions, group),
                 "requests": requests,
-                "partial": group in incomplete,
                 **{
                     name: ended.get((*group, outcome.value), 0)
                     for name, outcome in (("errors", Outcome.ERROR), ("aborted", Outcome.ABORT))
@@ -176,6 +175,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
                     for latency in LATENCIES
                 },
                 **{latency: dict.fromkeys(_POINTS) for latency in UNROLLED},
+                "partial": group in incomplete,
             }
         )
     return largest_first(groups, dimensions)
@@ -222,7 +222,6 @@ def _stats(members: pa.Table, length_s: float) -> dict[str, Any]:
     output_tokens = pc.sum(members["output_tokens"]).as_py()
     return {
         "requests": members.num_rows,
-        "partial": False,
         "errors": ended(Outcome.ERROR),
         "aborted": ended(Outcome.ABORT),
         "throughput_rps": members.num_rows / length_s,
@@ -231,6 +230,7 @@ def _stats(members: pa.Table, length_s: float) -> dict[str, Any]:
             latency: percentiles(members[latency].drop_null().to_numpy())
             for latency in STORED_LATENCIES
         },
+        "partial": False,
     }
 
 

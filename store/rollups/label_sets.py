@@ -165,6 +165,8 @@ class LabelSets:
         """
         columns = [LABELS.index(label), _MODEL]
         limit = MODELS_EACH * self.names[label].limit
+        if len(distinct_rows(rows[:, columns])[0]) + len(alive) <= limit:
+            return
         lasting = coded.rows(alive)[:, columns]
         found, which = distinct_rows(np.concatenate([rows[:, columns], lasting]))
         if len(found) <= limit:

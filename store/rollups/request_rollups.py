@@ -14,7 +14,14 @@ from sqlalchemy import Connection, Engine
 from store.columns.request_columns import in_parts, request_columns
 from store.connections import reading
 from store.queries import Window
-from store.rollups.buckets import Bucket, merged, sketches_of, sums_of
+from store.rollups.buckets import (
+    Bucket,
+    known_bins,
+    known_values,
+    merged,
+    sketches_at,
+    sums_at,
+)
 from store.rollups.coded_labels import LabelSet
 from store.rollups.label_sets import LabelSets, number_of
 from store.rollups.label_storage import keep_label_sets, label_sets_since, load_names
@@ -126,12 +133,14 @@ def _bucket_of(
     table: pa.Table, label_sets: LabelSets, from_unix_s: int, meaning: dict[int, LabelSet]
 ) -> Bucket:
     assigned = label_sets.assign(table, from_unix_s)
+    values, bins = known_values(table, QUANTITIES), known_bins(table, LATENCIES)
     sums, sketches = {}, {}
     for grouping, (sets, place) in enumerate(assigned.groupings):
-        numbers = [number_of(each) for each in sets]
-        meaning.update(zip(numbers, sets, strict=True))
-        cells = np.array(numbers, np.int64)[place]
-        sums[grouping] = sums_of(table, cells)
+        numbers = np.array([number_of(each) for each in sets], np.int64)
+        meaning.update(zip(numbers.tolist(), sets, strict=True))
+        cells, sorted_place = np.unique(numbers, return_inverse=True)
+        sorted_place = sorted_place[place]
+        sums[grouping] = sums_at(values, cells, sorted_place)
         for latency in LATENCIES:
-            sketches[latency, grouping] = sketches_of(table, cells, latency)
+            sketches[latency, grouping] = sketches_at(bins[latency], cells, sorted_place)
     return Bucket(assigned.overflowed, sums, sketches)
