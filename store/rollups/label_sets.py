@@ -19,7 +19,15 @@ import pyarrow as pa
 
 from store.rollups.coded_labels import CodedLabels, LabelSet, distinct_rows
 from store.rollups.fair_share import fair_share
-from store.rollups.names import ALIVE_S, LIMITS, OTHER, OWNED, Names
+from store.rollups.names import (
+    ALIVE_S,
+    EXPORTED_TENANT,
+    EXPORTED_TENANTS,
+    LIMITS,
+    OTHER,
+    OWNED,
+    Names,
+)
 from store.rollups.tables import GROUPINGS, LABELS, NAMED
 from telemetry.sketches import IntArray
 
@@ -66,8 +74,9 @@ class Assigned:
 
 
 def no_names() -> dict[str, Names]:
-    """Return the labels with limited values, without any value."""
-    return {label: Names(limit, label in OWNED) for label, limit in LIMITS.items()}
+    """Return the labels with a limited number of values, and `EXPORTED_TENANT`, all empty."""
+    names = {label: Names(limit, label in OWNED) for label, limit in LIMITS.items()}
+    return {**names, EXPORTED_TENANT: Names(EXPORTED_TENANTS)}
 
 
 @dataclass(slots=True)
@@ -114,7 +123,8 @@ class LabelSets:
 
     def _replace_unnamed(self, coded: CodedLabels, from_unix_s: int) -> None:
         """Replace the values that have no place in their label by `_other`."""
-        for label in sorted(self.names, key=OWNED.__contains__):  # tenants before what they own
+        self.names[EXPORTED_TENANT].assign(coded.occurrences("tenant"), from_unix_s)
+        for label in sorted(LIMITS, key=OWNED.__contains__):  # tenants before what they own
             named = self.names[label].assign(coded.occurrences(label), from_unix_s)
             coded.keep_only(label, named)
 

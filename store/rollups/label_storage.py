@@ -10,7 +10,7 @@ from store import dialects
 from store.connections import reading
 from store.rollups.coded_labels import LabelSet
 from store.rollups.label_sets import Known, LabelSets, grouped, no_names, number_of
-from store.rollups.names import Name, Names
+from store.rollups.names import EXPORTED_TENANT, Name, Names
 from store.rollups.tables import HOUR_S, LABEL_SETS, LABELS, NAMES
 
 _AT_ONCE: Final = 1_000
@@ -125,6 +125,11 @@ def load_names(engine: Engine) -> dict[str, Names]:
                     row.hours, row.newest_hour, row.owner, row.named_from_unix_s
                 )
     return names
+
+
+def exported_tenants(engine: Engine) -> list[str]:
+    """Return the tenants that every collector names on `/metrics`."""
+    return sorted(named_from(engine, EXPORTED_TENANT))
 
 
 def named_from(engine: Engine, label: str) -> dict[str, int]:

@@ -27,6 +27,10 @@ LIMITS: Final[Mapping[str, int]] = MappingProxyType(
 day. The costs of these limits are measured by `benchmarks/names.py`. `outcome` and `streamed` have
 few values.
 """
+EXPORTED_TENANT: Final = "exported_tenant"
+"""The tenants that every collector names on `/metrics`. They are chosen like a label's values."""
+EXPORTED_TENANTS: Final = 200
+"""The number of tenants that `/metrics` names."""
 OWNED: Final = frozenset({"lora", "route"})
 """The labels with values that clients invent, so that the places are divided between tenants."""
 

@@ -208,7 +208,7 @@ def test_hostile_names_have_bounded_memory() -> None:
     """Every request has new names, in several hours."""
     limit = 100
     sets = LabelSets(
-        names={label: Names(limit, label in OWNED) for label in names_module.LIMITS}, sets=50
+        names={label: Names(limit, label in OWNED) for label in LabelSets().names}, sets=50
     )
     tracemalloc.start()
     used = []
