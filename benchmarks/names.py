@@ -107,7 +107,7 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
         f" {built_s / minutes / requests * 1e6:.1f} µs of CPU a request;"
         f" {loaded_s / minutes:.2f} s a minute to load {len(label_sets.known):,} label sets"
     )
-    missed = line("  CPU to build a minute", built_s / minutes, "s", MINUTE_MOST_S)
+    missed = int(line("  CPU to build a minute", built_s / minutes, "s", MINUTE_MOST_S))
     every = pa.concat_tables(shown)
     window = Window(query.FROM_S * 10**9, (query.FROM_S + minutes * MINUTE_S) * 10**9)
     for label in ("tenant", "replica"):

@@ -41,6 +41,7 @@ from telemetry.requests import Source
 from telemetry.sketches import IntArray
 
 _MINUTE_NS = MINUTE_S * SECOND_NS
+_AT = {label: at for at, label in enumerate(LABELS)}
 _ALL: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -72,6 +73,8 @@ class Rollups:
     """Whether the results include simulated requests."""
     _places: dict[LabelSet, int] = field(default_factory=dict)
     """The number of each group."""
+    _group_of: dict[int, int] = field(default_factory=dict)
+    """The group of each label set, by the label set's number."""
     _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
     """The label sets of each grouping that was read."""
     _unnamed: dict[LabelSet, Unnamed] = field(default_factory=dict)
@@ -79,7 +82,15 @@ class Rollups:
 
     def again(self, by: Sequence[str]) -> "Rollups":
         """Return the same query with other labels to group by."""
-        return Rollups(self.engine, self.plan, self.steps, tuple(by), self.equals, self.unless)
+        return Rollups(
+            self.engine,
+            self.plan,
+            self.steps,
+            tuple(by),
+            self.equals,
+            self.unless,
+            _meanings=self._meanings,
+        )
 
     def requests_gone_before_unix_ns(self) -> int:
         """Return the time before which requests were deleted and only rollups remain."""
@@ -228,12 +239,17 @@ class Rollups:
             return
         unnamed = [number for number, each in labels.items() if OTHER in [each[at] for at in asked]]
         rows = np.flatnonzero(np.isin(sums.cells, np.array(unnamed, np.int64)))
-        for row in rows.tolist():
-            key = tuple(labels[int(sums.cells[row])][at] for at in asked)
-            start = int(at_unix_s[row])
+        found, place = np.unique(sums.cells[rows], return_inverse=True)
+        requests = np.bincount(place, sums.requests[rows], found.size)
+        first = np.full(found.size, np.iinfo(np.int64).max)
+        np.minimum.at(first, place, at_unix_s[rows])
+        for number, more, start in zip(
+            found.tolist(), requests.tolist(), first.tolist(), strict=True
+        ):
+            key = tuple(labels[number][at] for at in asked)
             before = self._unnamed.get(key, Unnamed(0, start))
             self._unnamed[key] = Unnamed(
-                before.requests + int(sums.requests[row]), min(before.first_unix_s, start)
+                before.requests + int(more), min(before.first_unix_s, start)
             )
 
     def _cells(
@@ -241,10 +257,11 @@ class Rollups:
     ) -> IntArray:
         """Return the cell of each label set in each bucket, or −1 if it is not in the query."""
         found, place = np.unique(numbers, return_inverse=True)
-        groups = np.array(
-            [self._group(meaning[each]) if each in meaning else -1 for each in found.tolist()],
-            np.int64,
-        )
+        known = self._group_of
+        for number in found.tolist():
+            if number not in known:
+                known[number] = self._group(meaning[number]) if number in meaning else -1
+        groups = np.array([known[number] for number in found.tolist()], np.int64)
         return self._at(groups[place], at_unix_s)
 
     def _cells_of_requests(self, table: pa.Table) -> IntArray:
@@ -255,12 +272,13 @@ class Rollups:
         return self._at(groups[place], at_unix_s)
 
     def _group(self, labels: LabelSet) -> int:
-        values = dict(zip(LABELS, labels, strict=True))
-        if any(values[label] != wanted for label, wanted in self.equals.items()):
-            return -1
-        if any(values[label] == unwanted for label, unwanted in self.unless.items()):
-            return -1
-        group = tuple(values[label] for label in self.by)
+        for label, wanted in self.equals.items():
+            if labels[_AT[label]] != wanted:
+                return -1
+        for label, unwanted in self.unless.items():
+            if labels[_AT[label]] == unwanted:
+                return -1
+        group = tuple([labels[_AT[label]] for label in self.by])
         place = self._places.setdefault(group, len(self.groups))
         if place == len(self.groups):
             self.groups.append(group)
