@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from sqlalchemy import Engine, delete, update
+from sqlalchemy import Engine, and_, select
 
 from analysis.stats import StatsQuestion, answer_stats
+from store import dialects
 from store.connections import writing
 from store.queries import Window
 from store.rollups import label_sets as label_sets_module
@@ -267,7 +268,7 @@ def test_answers_say_which_groups_are_incomplete(
     found = counted(engine, by=("tenant", "replica"))
     hidden = question.hidden()
     assert sum(found.values()) == 120
-    truth = Counter((row.tenant, row.replica) for row in rows)
+    truth: Counter[LabelSet] = Counter((row.tenant, row.replica) for row in rows)
     for group, number in found.items():
         if OTHER not in group:
             assert number == truth[group] or group in hidden.groups
@@ -336,6 +337,7 @@ def test_rollups_of_an_older_version_are_still_read(
     write(*rows)
     settle(engine, LATER_S)
     truth = Counter((row.tenant,) for row in rows)
+    remove = dialects.of(engine).remove
 
     def first(total: IntArray) -> IntArray:
         return np.ones((total.size, 1), np.int64)
@@ -344,10 +346,10 @@ def test_rollups_of_an_older_version_are_still_read(
         with writing(engine) as connection:
             for table in (ROLLUPS, BINS):
                 older = table.c.from_unix_s < before_s
-                connection.execute(delete(table).where(table.c.grouping > 1, older))
+                remove(connection, table, and_(table.c.grouping > 1, older))
             if before_s == LATER_S:
-                connection.execute(delete(NAMES))
-                connection.execute(delete(LABEL_SETS).where(LABEL_SETS.c.grouping > 0))
+                remove(connection, NAMES, NAMES.c.hours >= 0)
+                remove(connection, LABEL_SETS, LABEL_SETS.c.grouping > 0)
         for step_s in (60, 3600):
             question = asked(engine, by=("tenant",), step_s=step_s)
             assert question.sums(()).requests.sum() == 60
@@ -375,5 +377,7 @@ def test_label_sets_are_found_by_number_if_their_time_is_wrong(
     write(*fleet(request_row, 30, tenants=30, replicas=1))
     settle(engine, LATER_S)
     with writing(engine) as connection:
-        connection.execute(update(LABEL_SETS).values(newest_unix_s=START_S - 10 * HOUR_S))
+        rows = [dict(row) for row in connection.execute(select(LABEL_SETS)).mappings()]
+        older = [{**row, "newest_unix_s": START_S - 10 * HOUR_S} for row in rows]
+        dialects.of(engine).put(connection, LABEL_SETS, older)
     assert len(counted(engine, by=("tenant",))) == 30
