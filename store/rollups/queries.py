@@ -79,6 +79,8 @@ class Rollups:
     """The label sets of each grouping that was read."""
     _unnamed: dict[LabelSet, Unnamed] = field(default_factory=dict)
     """The requests with `_other` in a label of the query, by the values of these labels."""
+    _older: bool = False
+    """Whether some buckets were read from the grouping with all labels."""
 
     def again(self, by: Sequence[str]) -> "Rollups":
         """Return the same query with other labels to group by."""
@@ -101,9 +103,11 @@ class Rollups:
         if not self._unnamed:
             return Hidden()
         grouping = self._grouping()
-        # In the grouping of one label, and of the second grouping the model, `_other` has only
-        # values without a name. In other labels, label sets without a place have it too.
-        label = "model" if grouping == 1 else GROUPINGS[grouping][-1] if grouping else None
+        # In the label of its own grouping, and in the model of the second grouping, `_other` has
+        # only values without a name. Otherwise, label sets without a place have it too.
+        label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
+        if self._older:
+            label = None
         since = {} if label is None else named_from(self.engine, label)
         labels = (*self.by, *self.equals)
 
@@ -145,6 +149,7 @@ class Rollups:
                     self.simulated |= simulated
                     loaded[grouping].append((np.full(sums.cells.size, start), sums))
         self._unnamed.clear()
+        self._older = 0 in loaded
         found: list[Sums] = []
         cells: list[IntArray] = []
         for grouping, several in loaded.items():
